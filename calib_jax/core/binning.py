@@ -1,0 +1,176 @@
+r"""The one binning convention, for losses, metrics and calibrators.
+
+Fixed bins are (lo, hi], the first one closed on the left as well, and values are compared in
+float32 with float32 edges: 1.0, 0.0 and every edge have a bin, the same one on every machine.
+
+Equal-mass bins each hold 1/B of the total weight. An example that straddles a boundary is
+split, and examples of equal confidence are split alike, so that neither the order of the rows
+matters nor whether an example is given k times or once with weight k.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer
+
+from calib_jax.core.numerics import is_true_class
+from calib_jax.core.rows import weigh
+from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
+
+
+class BinSums(NamedTuple):
+    """Totals per bin: weight, weighted confidence, weighted hits."""
+
+    weight: Float[Array, "*shape bins"]
+    confidence: Float[Array, "*shape bins"]
+    hit: Float[Array, "*shape bins"]
+
+    @property
+    def gap(self) -> Float[Array, "*shape bins"]:
+        """Mean confidence minus accuracy; 0 in an empty bin."""
+        filled = self.weight > 0
+        return jnp.where(
+            filled, (self.confidence - self.hit) / jnp.where(filled, self.weight, 1), 0
+        )
+
+
+def calibration_error(sums: BinSums) -> Float[Array, "*shape"]:
+    r"""Compute $\sum_b \frac{n_b}{n} |\mathrm{conf}_b - \mathrm{acc}_b|$; NaN without weight."""
+    return jnp.sum(jnp.abs(sums.confidence - sums.hit), axis=-1) / jnp.sum(sums.weight, axis=-1)
+
+
+def uniform_edges(num_bins: int) -> np.ndarray:
+    """Cut [0, 1] into bins of equal width: float32 edges 0, 1/B, ..., 1."""
+    return np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+
+
+def bin_index(
+    values: Float[Array, "*shape"], edges: Float[Array, " edges"] | np.ndarray
+) -> Integer[Array, "*shape"]:
+    """Find the bin (lo, hi] of each value; beyond the ends, the first and the last bin."""
+    inner = jnp.asarray(edges)[1:-1]
+    return jnp.searchsorted(inner, values.astype(inner.dtype), side="left", method="compare_all")
+
+
+def left_closed_bin_index(
+    values: Float[Array, "*shape"], edges: Float[Array, " edges"] | np.ndarray
+) -> Integer[Array, "*shape"]:
+    """Find the bin [lo, hi) of each value; beyond the ends, the first and the last bin."""
+    inner = jnp.asarray(edges)[1:-1]
+    return jnp.searchsorted(inner, values.astype(inner.dtype), side="right", method="compare_all")
+
+
+def fixed_bin_sums(
+    confidence: PerExample, hit: PerExample, weight: Weights | None, num_bins: int
+) -> BinSums:
+    """Sum weight, confidence and hits over bins of equal width."""
+    index = bin_index(confidence, uniform_edges(num_bins)).reshape(-1)
+
+    def summed(values: PerExample) -> Float[Array, " bins"]:
+        return jax.ops.segment_sum(weigh(values, weight).reshape(-1), index, num_bins)
+
+    return BinSums(summed(jnp.ones_like(confidence)), summed(confidence), summed(hit))
+
+
+def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins: int) -> BinSums:
+    """Sum, for every class, its probability and its occurrence over bins of equal width."""
+    num_classes = p.shape[-1]
+    offset = jnp.broadcast_to(num_bins * jnp.arange(num_classes), p.shape)
+    index = bin_index(p, uniform_edges(num_bins)) + offset
+    spread = None if weight is None else jnp.broadcast_to(weight[..., None], p.shape)
+
+    def summed(values: PerClass) -> Float[Array, "classes bins"]:
+        rows = weigh(values, spread).reshape(-1)
+        totals = jax.ops.segment_sum(rows, index.reshape(-1), num_classes * num_bins)
+        return totals.reshape(num_classes, num_bins)
+
+    hit = is_true_class(labels, num_classes).astype(p.dtype)
+    return BinSums(summed(jnp.ones_like(p)), summed(p), summed(hit))
+
+
+def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
+    """Sum values over the examples of each class; a label out of range counts nowhere."""
+    return jax.ops.segment_sum(values.reshape(-1), labels.reshape(-1), num_classes)
+
+
+def confusion(
+    labels: Labels, predictions: Labels, weight: Weights | None, num_classes: int
+) -> Float[Array, "classes classes"]:
+    """Count how often class i (row) was predicted as class j (column), by weight."""
+    inside = (labels >= 0) & (labels < num_classes)
+    pair = jnp.where(inside, labels * num_classes + predictions, num_classes**2)
+    ones = weigh(jnp.ones(labels.shape, jnp.float32), weight)
+    counts = class_sums(pair, ones, num_classes**2)
+    return counts.reshape(num_classes, num_classes)
+
+
+def equal_mass_bins(
+    confidence: Vector, hit: Vector, weight: Vector, num_bins: int
+) -> tuple[BinSums, Float[Array, " edges"]]:
+    r"""Cut the examples into bins of equal weight, splitting examples at the boundaries.
+
+    With $W, C, H$ the cumulative weight, confidence and hits over the examples sorted by
+    confidence, joined linearly from one distinct confidence to the next, bin b holds
+    $C(\tfrac{b+1}{B} W) - C(\tfrac{b}{B} W)$ and likewise for H.
+
+    Returns:
+      The sums per bin and the edges: the lowest confidence, the confidence at which each bin
+      ends (of the lower bin, where a boundary falls between two examples), the highest.
+      Without any weight the sums are 0 and the edges NaN.
+    """
+    # Beyond confidence, the order among equals decides only how sums round: fix it too.
+    present = weight > 0
+    absent_last = jnp.where(present, confidence, jnp.inf)
+    confidence, hit, weight = jax.lax.sort(
+        (absent_last, jnp.where(present, hit, 0), jnp.where(present, weight, 0)), num_keys=3
+    )
+    finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
+    columns = jnp.stack([weight, weight * finite, weight * hit])
+    cumulative = jnp.pad(jnp.cumsum(columns, axis=1), ((0, 0), (1, 0)))
+    mass = cumulative[0]
+
+    boundaries = mass[-1] * jnp.arange(num_bins + 1) / num_bins
+    row = jnp.searchsorted(mass[1:], boundaries, side="left")
+    edges = confidence[jnp.minimum(row, jnp.maximum(jnp.sum(present) - 1, 0))]
+    # The examples that share the confidence of this boundary are split alike.
+    first = jnp.searchsorted(confidence, edges, side="left")
+    last = jnp.searchsorted(confidence, edges, side="right")
+    below, through = cumulative[:, first], cumulative[:, last]
+    width = through[0] - below[0]
+    part = jnp.clip((boundaries - below[0]) / jnp.where(width > 0, width, 1), 0, 1)
+    sums = jnp.diff(below + part * (through - below), axis=1)
+    return BinSums(*sums), jnp.where(mass[-1] > 0, edges, jnp.nan)
+
+
+def whole_example_bins(
+    confidence: Vector, hit: Vector, weight: Vector, num_bins: int
+) -> tuple[BinSums, Float[Array, " edges"]]:
+    r"""Cut the examples into bins of about equal count as the released code does.
+
+    The edges interpolate the sorted confidences linearly at the positions $bN/B$ (the last one
+    clamped to N - 1), an example falls whole into (lo, hi], and those that equal the lowest
+    confidence fall into no bin at all. A weight k means k copies.
+    """
+    present = weight > 0
+    order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
+    copies = jnp.cumsum(jnp.where(present, weight, 0)[order])
+    count = copies[-1]
+
+    def at(position: Vector) -> Vector:  # the confidence of copy number `position`
+        position = jnp.minimum(position, count - 1)
+        return confidence[order][jnp.searchsorted(copies, position, side="right")]
+
+    position = count * jnp.arange(num_bins + 1) / num_bins
+    position = jnp.where(jnp.arange(num_bins + 1) == num_bins, count, position)
+    low = jnp.floor(position)
+    edges = at(low) + (position - low) * (at(low + 1) - at(low))
+
+    inside = (confidence[:, None] > edges[:-1]) & (confidence[:, None] <= edges[1:])
+    columns = jnp.stack([jnp.ones_like(confidence), confidence, hit], axis=1)
+    weighted = jnp.where(present[:, None], weight[:, None] * columns, 0)
+    sums = jnp.einsum(
+        "nb,nc->cb", inside.astype(weighted.dtype), weighted, precision=jax.lax.Precision.HIGHEST
+    )
+    return BinSums(*sums), jnp.where(count > 0, edges, jnp.nan)

@@ -1,0 +1,148 @@
+"""What every public function promises about its arguments: one sentence, once, at trace time.
+
+Shapes, dtypes and static options are known while a function is traced, so a mistake in them
+is an exception here. Values inside arrays are not: a label out of range makes its row NaN
+(see `calib_jax.core.rows`), and
+
+    checked = checkify.checkify(loss_function)      # jax.experimental.checkify
+    error, value = checked(logits, labels)
+    error.throw()                                   # names the label
+
+switches on the check that names it. Without `checkify` that check costs nothing.
+"""
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core.rows import check_label_range
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Function]:
+    """Make a function of `(logits, labels, ...)` check its first two arguments, and take NumPy.
+
+    Args:
+      soft_labels: whether labels may also be distributions `[*batch, classes]`.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        name = function.__name__
+
+        @functools.wraps(function)
+        def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
+            logits, labels = _arrays(name, logits, labels, soft_labels)
+            return function(logits, labels, *args, **options)
+
+        return cast(_Function, checked)
+
+    return decorate
+
+
+def _arrays(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
+    logits, labels = jnp.asarray(logits), jnp.asarray(labels)
+    if not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise TypeError(
+            f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
+            " logits and labels are not swapped."
+        )
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(
+            f"{name}: logits must have shape [*batch, classes] with at least one class, got"
+            f" {logits.shape}."
+        )
+    if soft_labels and labels.ndim == logits.ndim:
+        if labels.shape != logits.shape:
+            raise ValueError(
+                f"{name}: soft labels must have the shape of the logits {logits.shape}, got"
+                f" {labels.shape}."
+            )
+        return logits, labels
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"{name}: logits {logits.shape} need labels of shape {logits.shape[:-1]}, got"
+            f" {labels.shape}."
+        )
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise TypeError(
+            f"{name}: labels {labels.shape} must be integers, got {labels.dtype}"
+            + (": soft labels need one more axis, the classes." if soft_labels else ".")
+        )
+    check_label_range(name, labels, logits.shape[-1])
+    return logits, labels
+
+
+def concrete(value: Any) -> bool:
+    """Tell whether a number is known while tracing, so that its value can be checked."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
+    """Refuse a static number (or array of numbers) below `bound`; NaN is refused too."""
+    if concrete(value) and concrete(bound) and not np.all(np.asarray(value) >= bound):
+        raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
+
+
+def above(name: str, value: Any, bound: float, why: str = "") -> None:
+    """Refuse a static number (or array of numbers) that is not greater than `bound`."""
+    if concrete(value) and not np.all(np.asarray(value) > bound):
+        raise ValueError(f"{name} must be greater than {bound:g}{why}, got {value}.")
+
+
+def between(name: str, value: Any, low: float, high: float) -> None:
+    """Refuse a static number (or array of numbers) outside [low, high]."""
+    if concrete(value) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
+
+
+def ascending(name: str, values: Any) -> None:
+    """Refuse static numbers that do not strictly ascend."""
+    if all(concrete(value) for value in values) and not np.all(np.diff(np.asarray(values)) > 0):
+        raise ValueError(f"{name} must ascend, got {tuple(values)}.")
+
+
+def same_length(**named: Any) -> None:
+    """Refuse sequences of different lengths, naming each."""
+    if len({len(values) for values in named.values()}) > 1:
+        sizes = ", ".join(f"{name} has {len(values)}" for name, values in named.items())
+        raise ValueError(f"lengths must agree: {sizes}.")
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> None:
+    """Refuse a name that is not among the choices, with the nearest one."""
+    if value not in choices:
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+            f"{nearest(str(value), choices)}."
+        )
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """List the keyword options of a function with their defaults."""
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse an option that `function` does not have, with the nearest name it does have."""
+    known = options_of(function)
+    for option in options:
+        if option not in known:
+            has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise TypeError(f"{name!r} has no option {option!r}{nearest(option, known)} ({has}).")
+
+
+def nearest(name: str, choices: Collection[str]) -> str:
+    """Suggest the choice that looks most like `name`: '; did you mean ...?', or nothing."""
+    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,172 @@
+r"""One prepared view of the probabilities, and the one custom derivative of the library.
+
+Write $y$ for the true class and
+
+$$m = z_y - \log \sum_{k \ne y} e^{z_k}, \qquad
+  \log p_y = -\log(1 + e^{-m}), \qquad \log(1 - p_y) = -\log(1 + e^{m}), \qquad
+  r_k = \frac{p_k}{1 - p_y} = \frac{e^{z_k}}{\sum_{j \ne y} e^{z_j}} \ (k \ne y), \ r_y = 0.$$
+
+The margin $m$ carries everything a function of $p_y$ needs, to full relative precision at both
+ends, and the shares $r$ carry how the rest of the probability is spread. Their derivatives are
+
+$$\frac{\partial m}{\partial z} = q - r, \qquad
+  \sum_k c_k \frac{\partial r_k}{\partial z_j} = r_j \Bigl(c_j - \sum_k c_k r_k\Bigr),$$
+
+with q the one-hot label, so the backward pass needs the shares and no second softmax.
+"""
+
+import dataclasses
+import functools
+from typing import Any, Literal, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Bool
+
+from calib_jax.core import numerics
+from calib_jax.core.rows import valid
+from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
+
+Weighting: TypeAlias = Literal["loss", "gradient"]
+WEIGHTINGS = ("loss", "gradient")
+
+
+@dataclasses.dataclass(frozen=True)
+class Probabilities:
+    r"""What an uncertainty may look at; what it does not use costs nothing under `jit`.
+
+    Attributes:
+      log_true: $\log p_y$; -0.0 at most.
+      log_rest: $\log(1 - p_y)$; finite for finite logits.
+      log_others: $\log \sum_{k \ne y} e^{z_k}$, what the logits of the other classes are
+        measured against.
+      share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
+      logits: the logits themselves, in float32 or better.
+      labels: the true classes.
+    """
+
+    log_true: PerExample
+    log_rest: PerExample
+    log_others: PerExample
+    share: PerClass
+    logits: Logits
+    labels: Labels
+
+    @property
+    def true(self) -> PerExample:
+        """$p_y$."""
+        return jnp.exp(self.log_true)
+
+    @property
+    def rest(self) -> PerExample:
+        """$1 - p_y$, precise also where $p_y$ rounds to 1."""
+        return jnp.exp(self.log_rest)
+
+    @property
+    def others(self) -> PerClass:
+        """$p$ with 0 at y."""
+        return self.share * self.rest[..., None]
+
+    @property
+    def log_share(self) -> PerClass:
+        """The logarithm of `share`, whose powers have finite gradients; -inf at y."""
+        log_share = self.logits - self.log_others[..., None]
+        return numerics.with_true_class(log_share, self.labels, -jnp.inf)
+
+    @property
+    def correct(self) -> Bool[Array, "*batch"]:
+        """Whether the true class is the prediction: the largest logit, the first of equals."""
+        return numerics.first_argmax(self.logits) == self.labels
+
+
+def prepare(logits: Logits, labels: Labels) -> Probabilities:
+    """View the probabilities; gradients flow through every field."""
+    return cross_entropy_and_view("loss", logits, labels)[1]
+
+
+def cross_entropy_and_view(
+    weighting: Weighting, logits: Logits, labels: Labels
+) -> tuple[PerExample, Probabilities]:
+    r"""Compute $-\log p_y$ and the view that an uncertainty is a function of.
+
+    With `weighting="gradient"` the view is a constant in the backward pass.
+    """
+    cross_entropy, log_true, log_rest, log_others, share = _prepare(weighting, logits, labels)
+    seen = lax.stop_gradient(logits) if weighting == "gradient" else logits
+    seen = numerics.at_least_float32(seen)
+    return cross_entropy, Probabilities(log_true, log_rest, log_others, share, seen, labels)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _prepare(weighting: Weighting, logits: Logits, labels: Labels) -> tuple[Array, ...]:
+    return _forward(logits, labels)[0]
+
+
+def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    rows = numerics.at_least_float32(logits)
+    top = lax.stop_gradient(jnp.max(rows, axis=-1))
+    spread = numerics.with_true_class(jnp.exp(rows - top[..., None]), labels, 0.0)
+    # Where the true class leads by more than 87 nats (float32; 708 in float64) the others
+    # underflow: the margin stays finite at that limit, and 1 - p_y at about 1e-38.
+    total = jnp.maximum(jnp.sum(spread, axis=-1), jnp.finfo(rows.dtype).tiny)
+    log_others = top + jnp.log(total)
+    margin = numerics.true_class(rows, labels) - log_others
+    margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
+
+    # The odds of the less probable side; not by `abs`, whose derivative at 0 would be wrong here.
+    smaller = jnp.exp(jnp.where(margin > 0, -margin, margin))
+    excess = jnp.log1p(smaller)
+    log_true = jnp.minimum(margin, 0) - excess
+    log_rest = jnp.minimum(-margin, 0) - excess
+    rest = jnp.where(margin > 0, smaller, 1) / (1 + smaller)
+    true = jnp.where(margin > 0, 1, smaller) / (1 + smaller)
+
+    outputs = (-log_true, log_true, log_rest, log_others, spread / total[..., None])
+    return outputs, (rest, true, spread, total, labels)
+
+
+def _prepare_forward(
+    weighting: Weighting, logits: Any, labels: Any
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    outputs, residuals = _forward(logits.value, labels.value)
+    return outputs, (*residuals, jnp.zeros((0,), logits.value.dtype))
+
+
+def _prepare_backward(
+    weighting: Weighting, residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
+) -> tuple[Array, np.ndarray]:
+    rest, true, spread, total, labels, like_logits = residuals
+    to_loss, *to_view = cotangents
+    # The whole difference between the two weightings: here the uncertainty is a constant.
+    to_view = [None if weighting == "gradient" or _is_zero(c) else c for c in to_view]
+    to_true, to_rest, to_others, to_share = to_view
+
+    to_margin = jnp.zeros_like(rest)
+    if not _is_zero(to_loss):
+        to_margin -= to_loss * rest
+    if to_true is not None:
+        to_margin += to_true * rest
+    if to_rest is not None:
+        to_margin -= to_rest * true
+    # toward the logits of the other classes: r_k times this
+    along_share = -to_margin
+    if to_others is not None:
+        along_share += to_others
+    if to_share is not None:
+        share = spread / total[..., None]
+        along_share -= jnp.sum(to_share * share, axis=-1)
+        gradient = share * (to_share + along_share[..., None])
+    else:
+        gradient = spread * (along_share / total)[..., None]
+    gradient = numerics.with_true_class(gradient, labels, to_margin)
+    return gradient.astype(like_logits.dtype), np.zeros(labels.shape, jax.dtypes.float0)
+
+
+def _is_zero(cotangent: Any) -> bool:
+    return isinstance(cotangent, SymbolicZero)
+
+
+_prepare.defvjp(_prepare_forward, _prepare_backward, symbolic_zeros=True)

@@ -1,0 +1,130 @@
+"""Statistics that merge: over parts of the data, over steps, over devices.
+
+A metric over 50,000 examples is never an average of metrics over batches. What is averaged is
+nothing: statistics are merged with `+`, cross devices with `all_reduce`, and one division
+happens at the end. Two kinds are enough:
+
+    Sums   what adds up (counts, totals per bin):         merged by addition, psum over devices
+    Rows   what needs every example (equal-mass bins):    concatenated, gathered over devices
+
+Rows grow with the data, so they never ride in the carry of a scan.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calib_jax.core.types import AxisName
+
+_Stat = TypeVar("_Stat", bound="Stat")
+
+
+class Stat(Protocol):
+    """What merges: `a + b`, and `a.all_reduce(axis_name)` over devices."""
+
+    def __add__(self: _Stat, other: _Stat) -> _Stat: ...
+
+    def all_reduce(self: _Stat, axis_name: AxisName) -> _Stat:
+        """Merge the statistics of all devices."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """Named totals.
+
+    float32 counts exactly up to 16.8 million, and pixels exceed that: sum in float32 inside a
+    step, and between steps add `sums.host()`, which is float64.
+
+    >>> one = Sums({"hits": np.array([3.0]), "count": np.array([4.0])})
+    >>> (one + one)["hits"]
+    array([6.])
+    """
+
+    values: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __add__(self, other: Self) -> Self:
+        return jax.tree.map(_add, self, other)
+
+    def all_reduce(self, axis_name: AxisName) -> Self:
+        """Add the totals of all devices."""
+        return self if axis_name is None else lax.psum(self, axis_name)
+
+    def host(self) -> Self:
+        """Move to the host, in float64, where long sums keep their last digit."""
+        return jax.tree.map(lambda value: np.asarray(value, np.float64), self)
+
+
+def _add(a: Any, b: Any) -> Any:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return np.asarray(np.asarray(a, np.float64) + np.asarray(b, np.float64))
+    return a + b
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Named columns with one row an example.
+
+    >>> part = Rows({"confidence": np.array([0.5, 0.75])})
+    >>> (part + part)["confidence"].shape
+    (4,)
+    """
+
+    columns: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.columns[name]
+
+    def __add__(self, other: Self) -> Self:
+        return jax.tree.map(_concatenate, self, other)
+
+    def all_reduce(self, axis_name: AxisName) -> Self:
+        """Gather the rows of all devices, in the order of the devices."""
+        return gather(self, axis_name)
+
+
+def _concatenate(a: Any, b: Any) -> Any:
+    both_on_host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    return (np if both_on_host else jnp).concatenate([a, b])
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Joint:
+    """Statistics of different kinds that travel together."""
+
+    parts: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.parts[name]
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)({name: part + other.parts[name] for name, part in self.parts.items()})
+
+    def all_reduce(self, axis_name: AxisName) -> Self:
+        """Reduce every part in its own way."""
+        parts: Mapping[str, Stat] = self.parts
+        return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})
+
+
+NOTHING = Sums({})  # the evidence of what has no state
+
+
+def gather(rows: Any, axis_name: AxisName) -> Any:
+    """Concatenate the rows of all devices; gradients flow back to the device they came from."""
+    return rows if axis_name is None else lax.all_gather(rows, axis_name, axis=0, tiled=True)
+
+
+def total(values: Any, axis_name: AxisName) -> Any:
+    """Add a tree of totals over all devices."""
+    return values if axis_name is None else lax.psum(values, axis_name)

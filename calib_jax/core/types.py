@@ -1,0 +1,28 @@
+"""Array types: the shapes that every room speaks of, in one vocabulary.
+
+`*batch` stands for any number of leading axes, so that examples, pixels and tokens are the
+same code. The names are read by people and, in the tests, by a run-time checker.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+from jaxtyping import Bool, Float, Integer, Real
+
+Array: TypeAlias = jax.Array
+
+Logits: TypeAlias = Float[Array, "*batch classes"]
+Labels: TypeAlias = Integer[Array, "*batch"]
+SoftLabels: TypeAlias = Real[Array, "*batch classes"]  # a distribution over the classes
+Weights: TypeAlias = Real[Array, "*batch"] | Bool[Array, "*batch"]
+PerExample: TypeAlias = Float[Array, "*batch"]
+PerClass: TypeAlias = Float[Array, "*batch classes"]
+Scalar: TypeAlias = Float[Array, ""]
+Vector: TypeAlias = Float[Array, " rows"]
+
+# A number that may be traced: hyperparameters are arguments, so one compilation serves many.
+Number: TypeAlias = float | int | Array
+PyTree: TypeAlias = Any
+AxisName: TypeAlias = str | None
+Reduction: TypeAlias = Callable[[Array], Array]

@@ -1,0 +1,28 @@
+"""Losses: pure functions `(logits, labels, *, options) -> [*batch]`, unreduced.
+
+    losses.focal(logits, labels, gamma=3.0)              a function, for a loop of your own
+    losses.objective("adafocal")                         what any training loop needs of a loss
+    losses.catalogue()                                   every objective by its paper's name
+
+Every file of this folder is one family. A new loss is one new file: it is found, its public
+names (`__all__`) appear here, and its objectives in the catalogue.
+"""
+
+import sys
+from typing import Any
+
+from calib_jax.core.catalogue import load_room
+from calib_jax.core.checks import nearest
+from calib_jax.losses.objectives import Objective as Objective
+from calib_jax.losses.objectives import Progress as Progress
+from calib_jax.losses.objectives import catalogue as catalogue
+from calib_jax.losses.objectives import objective as objective
+
+_names = load_room(sys.modules[__name__])
+globals().update(_names)
+__all__ = sorted(_names)
+
+
+def __getattr__(name: str) -> Any:
+    # Also tells a type checker that there are more names than it can see.
+    raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}.")

@@ -1,0 +1,250 @@
+"""AdaFocal: a gamma per bin of confidence, which follows the calibration of validation data."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float, Real
+
+from calib_jax.core import checks
+from calib_jax.core.binning import (
+    equal_mass_bins,
+    left_closed_bin_index,
+    uniform_edges,
+    whole_example_bins,
+)
+from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.statistics import Rows
+from calib_jax.core.top_label import top_label
+from calib_jax.core.types import (
+    Array,
+    Labels,
+    Logits,
+    Number,
+    PerExample,
+    Weights,
+)
+from calib_jax.losses.focal import signed_focal_uncertainty
+from calib_jax.losses.objectives import Objective, Progress, as_objective, register
+from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+
+__all__ = ["AdaFocalState", "adafocal", "adafocal_rows", "adafocal_rule", "adafocal_update"]
+
+RULES = ("released", "slides")
+BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
+
+
+class AdaFocalState(NamedTuple):
+    """One gamma for each bin, and the edges between the bins.
+
+    Attributes:
+      gamma: focal where positive, inverse focal where negative.
+      edges: ascending, one more than the bins; the outer two are never compared with.
+    """
+
+    gamma: Float[Array, " bins"]
+    edges: Float[Array, " edges"]
+
+
+@checks.takes_logits()
+def adafocal(
+    logits: Logits, labels: Labels, state: AdaFocalState, *, weighting: Weighting = "loss"
+) -> PerExample:
+    r"""Compute the focal or inverse focal loss with the gamma of the example's bin.
+
+    $$\ell = (1 - s\, p_y)^{|\gamma_b|} (-\log p_y), \qquad
+      s = \operatorname{sign} \gamma_b, \quad e_b \le p_y < e_{b+1}$$
+
+    The bins are those of the validation data's top-label confidence; a training example is
+    looked up by the probability of its true class. Below the first bin it belongs to the first,
+    above the last to the last. The gammas are constants for differentiation.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      state: gammas and edges, from `adafocal_update`.
+      weighting: "loss" or "gradient".
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Ghosh et al. 2022, AdaFocal: Calibration-aware Adaptive Focal Loss.
+
+    >>> import jax.numpy as jnp
+    >>> state = AdaFocalState(gamma=jnp.array([2.0, -1.0]), edges=jnp.array([0.0, 0.4, 1.0]))
+    >>> logits = jnp.log(jnp.array([[0.25, 0.75], [0.5, 0.5]]))
+    >>> adafocal(logits, jnp.array([0, 0]), state).round(4)   # 0.75^2 log 4,  1.5 log 2
+    Array([0.7798, 1.0397], dtype=float32)
+    """
+    return weighted_cross_entropy(logits, labels, adafocal_uncertainty(state), weighting=weighting)
+
+
+def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
+    """Weigh by the signed focal weight of the bin that p_y falls in."""
+    gamma, edges = lax.stop_gradient(state)
+
+    def uncertainty(p: Probabilities) -> PerExample:
+        index = left_closed_bin_index(lax.stop_gradient(p.true), edges)
+        return signed_focal_uncertainty(gamma.astype(p.log_true.dtype)[index])(p)
+
+    return uncertainty
+
+
+def adafocal_rows(
+    confidence: Real[Array, " rows"],
+    hit: Real[Array, " rows"],
+    weight: Weights | None = None,
+) -> Rows:
+    """Collect what the update wants to see of validation data: one row an example.
+
+    Args:
+      confidence: the probability of the predicted class.
+      hit: 1 where the prediction is right, else 0.
+      weight: of each example; all 1 by default.
+    """
+    confidence = jnp.asarray(confidence, jnp.promote_types(jnp.asarray(confidence).dtype, float))
+    weight = jnp.ones_like(confidence) if weight is None else weight
+    dtype = confidence.dtype
+    return Rows(
+        {
+            "confidence": confidence,
+            "hit": jnp.asarray(hit).astype(dtype),
+            "weight": jnp.asarray(weight).astype(dtype),
+        }
+    )
+
+
+def adafocal_rule(
+    gamma: Float[Array, " bins"],
+    gap: Float[Array, " bins"],
+    *,
+    rate: Number = 1.0,
+    switch: Number = 0.2,
+    gamma_min: Number = -2.0,
+    gamma_max: Number = 20.0,
+    rule: str = "released",
+) -> Float[Array, " bins"]:
+    r"""Move each gamma by the calibration gap of its bin, confidence minus accuracy.
+
+    $$\gamma' = \gamma \, e^{\lambda E} \text{ if } \gamma > 0, \quad
+      \gamma \, e^{-\lambda E} \text{ otherwise}; \qquad
+      \gamma' \to -S \operatorname{sign}(\gamma') \text{ if } |\gamma'| < S$$
+
+    and then clipped. An over-confident bin (E > 0) is pressed harder by a larger positive gamma
+    or a smaller negative one; one that gets small changes sides, from focal to inverse focal
+    loss or back, with size exactly S.
+
+    Args:
+      gamma: the gammas now.
+      gap: E, mean confidence minus accuracy of each bin; 0 for an empty one.
+      rate: $\lambda$.
+      switch: S.
+      gamma_min, gamma_max: the bounds.
+      rule: "released" as above, or "slides", which is $\gamma e^{\lambda E}$ alone.
+
+    References:
+      Ghosh et al. 2022, section 4; sign rule, switch and bounds as in their released code.
+
+    >>> import jax.numpy as jnp
+    >>> adafocal_rule(jnp.array([1.0, 0.21]), jnp.array([0.1, -0.1])).round(4)
+    Array([ 1.1052, -0.2   ], dtype=float32)
+    """
+    checks.one_of("rule", rule, RULES)
+    if rule == "slides":
+        return gamma * jnp.exp(rate * gap)
+    moved = gamma * jnp.exp(jnp.where(gamma > 0, rate, -rate) * gap)
+    switched = jnp.where(moved > 0, -switch, switch)
+    return jnp.clip(jnp.where(jnp.abs(moved) < switch, switched, moved), gamma_min, gamma_max)
+
+
+def adafocal_update(
+    state: AdaFocalState,
+    rows: Rows,
+    *,
+    rate: Number = 1.0,
+    switch: Number = 0.2,
+    gamma_min: Number = -2.0,
+    gamma_max: Number = 20.0,
+    rule: str = "released",
+    binning: str = "mass",
+) -> AdaFocalState:
+    """Form the bins anew from validation data and move their gammas.
+
+    Args:
+      state: the state now.
+      rows: from `adafocal_rows`, merged over batches and devices.
+      rate, switch, gamma_min, gamma_max, rule: as in `adafocal_rule`.
+      binning: "mass" cuts the examples into bins of equal weight, independent of their order;
+        "released" is the released code's binning of whole examples, which loses the lowest.
+
+    Returns:
+      The new state; without any validation data, the old one.
+    """
+    checks.one_of("binning", binning, BINNINGS)
+    sums, edges = BINNINGS[binning](
+        rows["confidence"], rows["hit"], rows["weight"], len(state.gamma)
+    )
+    gamma = adafocal_rule(
+        state.gamma,
+        sums.gap.astype(state.gamma.dtype),
+        rate=rate,
+        switch=switch,
+        gamma_min=gamma_min,
+        gamma_max=gamma_max,
+        rule=rule,
+    )
+    known = jnp.any(rows["weight"] > 0)
+    return AdaFocalState(
+        gamma=jnp.where(known, gamma, state.gamma),
+        edges=jnp.where(known, edges.astype(state.edges.dtype), state.edges),
+    )
+
+
+@register("adafocal")
+def _adafocal(
+    *,
+    num_bins: int = 15,
+    gamma_initial: Number = 1.0,
+    rate: Number = 1.0,
+    switch: Number = 0.2,
+    gamma_min: Number = -2.0,
+    gamma_max: Number = 20.0,
+    rule: str = "released",
+    binning: str = "mass",
+    weighting: Weighting = "loss",
+) -> Objective:
+    """AdaFocal: the clock ticks with each validation pass; the first epoch has gamma_initial."""
+    checks.at_least("num_bins", num_bins, 1)
+    checks.at_least("switch", switch, 0)
+    checks.at_least("gamma_max", gamma_max, gamma_min, " (gamma_min)")
+    checks.one_of("rule", rule, RULES)
+    checks.one_of("binning", binning, BINNINGS)
+
+    def init(num_classes: int) -> AdaFocalState:
+        gamma = jnp.full(num_bins, gamma_initial, float)
+        return AdaFocalState(gamma, jnp.asarray(uniform_edges(num_bins), float))
+
+    def value(logits: Logits, labels: Labels, state: AdaFocalState) -> PerExample:
+        return adafocal(logits, labels, state, weighting=weighting)
+
+    def evidence(
+        state: AdaFocalState, logits: Logits, labels: Labels, weights: Weights | None
+    ) -> Rows:
+        confidence, hit = top_label(logits, labels)
+        weights = None if weights is None else weights.reshape(-1)
+        return adafocal_rows(confidence.reshape(-1), hit.reshape(-1), weights)
+
+    def update(state: AdaFocalState, rows: Rows, progress: Progress) -> AdaFocalState:
+        return adafocal_update(
+            state,
+            rows,
+            rate=rate,
+            switch=switch,
+            gamma_min=gamma_min,
+            gamma_max=gamma_max,
+            rule=rule,
+            binning=binning,
+        )
+
+    return as_objective(value, init=init, evidence=evidence, update=update, clock="validation")

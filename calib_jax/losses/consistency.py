@@ -1,0 +1,69 @@
+"""Consistency weights: focal weights taken from probabilities that somebody calibrated."""
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.probabilities import WEIGHTINGS, Weighting, cross_entropy_and_view
+from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.losses.focal import focal_uncertainty
+from calib_jax.losses.objectives import Objective, as_objective, register
+
+__all__ = ["consistency"]
+
+
+@checks.takes_logits()
+def consistency(
+    logits: Logits,
+    labels: Labels,
+    calibrated_logits: Logits,
+    *,
+    gamma: Number = 3.0,
+    weighting: Weighting = "gradient",
+) -> PerExample:
+    r"""Weigh cross-entropy by a focal weight of calibrated probabilities.
+
+    $$\ell = (1 - \tilde p_y)^\gamma \, (-\log p_y), \qquad \tilde p = \mathrm{softmax}(\tilde z)$$
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      calibrated_logits: $\tilde z$, from any calibrator; calibrated log-probabilities will do.
+      gamma: the focusing parameter, at least 0.
+      weighting: "gradient" as released, or "loss", which differentiates $\tilde z$ too.
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Lin et al. 2025, released code, whose local calibrator is not part of the release.
+
+    >>> import jax.numpy as jnp
+    >>> logits, labels = jnp.array([[2.0, 0.0]]), jnp.array([0])
+    >>> consistency(logits, labels, logits / 1.5, gamma=1.0).round(4)
+    Array([0.0265], dtype=float32)
+    """
+    checks.at_least("gamma", gamma, 0)
+    checks.one_of("weighting", weighting, WEIGHTINGS)
+    calibrated_logits = jnp.asarray(calibrated_logits)
+    if calibrated_logits.shape != logits.shape:
+        raise ValueError(
+            f"calibrated_logits must have the shape of the logits {logits.shape}, got"
+            f" {calibrated_logits.shape}."
+        )
+    cross_entropy, _ = cross_entropy_and_view(weighting, logits, labels)
+    _, calibrated = cross_entropy_and_view(weighting, calibrated_logits, labels)
+    return focal_uncertainty(gamma)(calibrated) * cross_entropy
+
+
+@register("consistency")
+def _consistency(
+    *, gamma: Number = 3.0, temperature: Number = 1.0, weighting: Weighting = "gradient"
+) -> Objective:
+    """Consistency weights with a fixed temperature as the calibrator."""
+    checks.above("temperature", temperature, 0)
+
+    def value(logits: Logits, labels: Labels) -> PerExample:
+        calibrated = logits.astype(jnp.promote_types(logits.dtype, jnp.float32)) / temperature
+        return consistency(logits, labels, calibrated, gamma=gamma, weighting=weighting)
+
+    return as_objective(value)

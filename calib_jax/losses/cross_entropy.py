@@ -1,0 +1,43 @@
+"""Cross-entropy, the loss that all the others bend."""
+
+import jax
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.probabilities import cross_entropy_and_view
+from calib_jax.core.types import Labels, Logits, PerExample, SoftLabels
+from calib_jax.losses.objectives import simple
+
+__all__ = ["cross_entropy", "nll"]
+
+
+@checks.takes_logits(soft_labels=True)
+def cross_entropy(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
+    r"""Compute the cross-entropy, the negative log-likelihood of the labels.
+
+    $$\ell = -\log p_y, \qquad \text{or} \quad \ell = -\sum_k q_k \log p_k$$
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes, or a distribution q over the classes for each example.
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Guo et al. 2017, On Calibration of Modern Neural Networks, section 2.
+
+    >>> import jax.numpy as jnp
+    >>> cross_entropy(jnp.zeros((2, 4)), jnp.array([0, 3])).round(4)
+    Array([1.3863, 1.3863], dtype=float32)
+    """
+    if labels.ndim == logits.ndim:
+        log_p = jax.nn.log_softmax(at_least_float32(logits))
+        return -jnp.sum(jnp.where(labels == 0, 0.0, labels * log_p), axis=-1)
+    return cross_entropy_and_view("loss", logits, labels)[0]
+
+
+nll = cross_entropy
+
+simple("cross_entropy", cross_entropy)

@@ -1,0 +1,136 @@
+"""Focal loss and its inverse: less, or more, weight on what is already known."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import log_probabilities, power
+from calib_jax.core.probabilities import WEIGHTINGS, Probabilities, Weighting
+from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
+from calib_jax.losses.objectives import simple
+from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+
+__all__ = ["focal", "focal_gradient_ratio", "inverse_focal"]
+
+
+@checks.takes_logits(soft_labels=True)
+def focal(
+    logits: Logits,
+    labels: Labels | SoftLabels,
+    *,
+    gamma: Number = 3.0,
+    weighting: Weighting = "loss",
+) -> PerExample:
+    r"""Compute the focal loss: cross-entropy times $(1 - p_y)^\gamma$.
+
+    $$\ell = (1 - p_y)^\gamma \, (-\log p_y), \qquad \text{or} \quad
+      \ell = \sum_k q_k (1 - p_k)^\gamma (-\log p_k)$$
+
+    It bounds a divergence with an entropy bonus, $\ell \ge \mathrm{KL}(q \| p) - \gamma H(p)$
+    for $\gamma \ge 1$, which keeps probabilities from saturating.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes, or a distribution q over the classes for each example.
+      gamma: the focusing parameter, at least 0; 0 is cross-entropy. The papers use 1, 2, 3.
+      weighting: "loss"; or "gradient", which makes the weight a constant in the backward pass
+        (FL-GRA).
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Lin et al. 2017, Focal Loss for Dense Object Detection; Mukhoti et al. 2020, section 4.
+
+    >>> import jax.numpy as jnp
+    >>> focal(jnp.zeros((1, 2)), jnp.array([0]), gamma=2.0).round(4)
+    Array([0.1733], dtype=float32)
+    """
+    checks.at_least("gamma", gamma, 0)
+    if labels.ndim == logits.ndim:
+        checks.one_of("weighting", weighting, WEIGHTINGS)
+        log_p, log_rest = log_probabilities(logits)
+        weight = power(log_rest, gamma)
+        weight = lax.stop_gradient(weight) if weighting == "gradient" else weight
+        return -jnp.sum(jnp.where(labels == 0, 0.0, labels * weight * log_p), axis=-1)
+    return weighted_cross_entropy(logits, labels, focal_uncertainty(gamma), weighting=weighting)
+
+
+@checks.takes_logits()
+def inverse_focal(
+    logits: Logits, labels: Labels, *, gamma: Number = 1.0, weighting: Weighting = "loss"
+) -> PerExample:
+    r"""Compute the inverse focal loss: cross-entropy times $(1 + p_y)^\gamma$.
+
+    It presses on where the prediction is right already, against under-confidence.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      gamma: the focusing parameter, at least 0; 0 is cross-entropy.
+      weighting: "loss" or "gradient".
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Ghosh et al. 2022, AdaFocal, which switches to it where a bin is under-confident.
+
+    >>> import jax.numpy as jnp
+    >>> inverse_focal(jnp.zeros((1, 2)), jnp.array([0])).round(4)
+    Array([1.0397], dtype=float32)
+    """
+    checks.at_least("gamma", gamma, 0)
+    return weighted_cross_entropy(
+        logits, labels, inverse_focal_uncertainty(gamma), weighting=weighting
+    )
+
+
+def focal_uncertainty(gamma: Number) -> Uncertainty:
+    """Weigh by (1 - p_y)^gamma."""
+    return lambda p: power(p.log_rest, gamma)
+
+
+def inverse_focal_uncertainty(gamma: Number) -> Uncertainty:
+    """Weigh by (1 + p_y)^gamma."""
+    return lambda p: power(jnp.log1p(p.true), gamma)
+
+
+def focal_gradient_ratio(p: Number, gamma: Number) -> Array:
+    r"""Compute how much the focal loss scales the gradient of cross-entropy.
+
+    $$g(p, \gamma) = (1-p)^\gamma - \gamma p (1-p)^{\gamma-1} \log p,$$
+
+    so that the gradient of the focal loss is $g(p_y, \gamma)$ times that of cross-entropy. It
+    exceeds 1 below a probability $p_0(\gamma)$ and falls below 1 above: see `gamma_for`.
+
+    References:
+      Mukhoti et al. 2020, Proposition 1.
+
+    >>> focal_gradient_ratio(0.25, 3.0).round(4)
+    Array(1.0067, dtype=float32)
+    """
+    checks.between("p", p, 0, 1)
+    checks.at_least("gamma", gamma, 0)
+    p, gamma = jnp.asarray(p, float), jnp.asarray(gamma, float)
+    # p log p -> 0 at p = 0, and (1-p)^(gamma-1) (-log p) -> (1-p)^gamma at p = 1.
+    inside = (p > 0) & (p < 1)
+    q = jnp.where(inside, p, 0.5)
+    ratio = power(jnp.log1p(-q), gamma) * (1 - gamma * q * jnp.log(q) / (1 - q))
+    at_one = jnp.where(gamma == 0, 1.0, 0.0)
+    return jnp.where(inside, ratio, jnp.where(p == 0, 1.0, at_one))
+
+
+def signed_focal_uncertainty(gamma: PerExample) -> Uncertainty:
+    """Weigh by (1 - p_y)^gamma where gamma is positive, by (1 + p_y)^|gamma| where negative."""
+
+    def uncertainty(p: Probabilities) -> PerExample:
+        log_base = jnp.where(gamma >= 0, p.log_rest, jnp.log1p(p.true))
+        return power(log_base, jnp.abs(gamma))
+
+    return uncertainty
+
+
+simple("focal", focal)
+simple("fl_gra", focal, weighting="gradient")
+simple("inverse_focal", inverse_focal)

@@ -1,0 +1,210 @@
+r"""MMCE: a calibration error that can be trained, as the norm of an embedding in a kernel space.
+
+All of it is one bilinear form, $\sum_{ij} x_i x_j k(c_i, c_j)$ with the Laplacian kernel on
+confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confidences lie in
+[0, 1], it needs a sort and two cumulative sums instead of all pairs of examples.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.rows import present, weigh
+from calib_jax.core.statistics import gather
+from calib_jax.core.top_label import top_label
+from calib_jax.core.types import (
+    Array,
+    AxisName,
+    Labels,
+    Logits,
+    Number,
+    PerExample,
+    Scalar,
+    Vector,
+    Weights,
+)
+from calib_jax.losses.cross_entropy import cross_entropy
+from calib_jax.losses.objectives import Objective, as_objective, register, regularised
+
+__all__ = ["mmce", "mmce_weighted"]
+
+
+@checks.takes_logits()
+def mmce(
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    bandwidth: Number = 0.4,
+    axis_name: AxisName = None,
+) -> Scalar:
+    r"""Compute the maximum mean calibration error of a batch, squared, as it is trained.
+
+    $$\frac{1}{N^2} \sum_{i,j} e_i e_j \, k(c_i, c_j), \qquad
+      e_i = 1[\hat y_i = y_i] - c_i, \quad k(a, b) = e^{-|a - b| / 0.4}$$
+
+    with $c$ the top-label confidence. It couples the examples of a batch: a penalty, to be
+    added to a loss with `regularised`. Gradients flow through c, not through correctness.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      weights: of each example; weight k equals k copies.
+      bandwidth: the kernel's width.
+      axis_name: a device axis, over which the examples are gathered: the value is that of the
+        global batch on every device.
+
+    Returns:
+      A scalar, 0 for an empty batch.
+
+    References:
+      Kumar et al. 2018, Trainable Calibration Measures for Neural Networks from Kernel Mean
+      Embeddings. The papers here train it without the square root.
+
+    >>> import jax.numpy as jnp
+    >>> mmce(jnp.zeros((2, 2)), jnp.array([0, 1]))     # e = (1/2, -1/2), k = 1
+    Array(0., dtype=float32)
+    """
+    confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
+    count = jnp.maximum(jnp.sum(weight), 1e-30)
+    error = weigh(hit - confidence, weight) / count
+    return _kernel_gram(confidence, error[:, None], bandwidth)[0, 0]
+
+
+@checks.takes_logits()
+def mmce_weighted(
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    bandwidth: Number = 0.4,
+    double_normalisation: bool = False,
+    axis_name: AxisName = None,
+) -> Scalar:
+    r"""Compute the weighted MMCE, in which right and wrong predictions count alike.
+
+    With $S_{11}, S_{00}, S_{10}$ the sums of $(1-c_i)(1-c_j)k$ over the m right predictions, of
+    $c_i c_j k$ over the n wrong ones, and of $(1-c_i) c_j k$ across,
+
+    $$\sqrt{\frac{S_{11}}{m^2} + \frac{S_{00}}{n^2} - \frac{2 S_{10}}{mn} + 10^{-10}}$$
+
+    It is 0, with zero gradient, when all predictions are right or all are wrong.
+
+    Args:
+      logits, labels, weights, bandwidth, axis_name: as in `mmce`.
+      double_normalisation: divide by $m^2 (m^2 + 10^{-5})$ and so on, as the released code does
+        by taking means and dividing again; the value then shrinks with the batch like 1/m.
+
+    Returns:
+      A scalar.
+
+    References:
+      Kumar et al. 2018, section 4.
+
+    >>> import jax.numpy as jnp
+    >>> logits = jnp.log(jnp.array([[0.8, 0.2], [0.8, 0.2]]))
+    >>> mmce_weighted(logits, jnp.array([0, 1])).round(4)    # |0.2 - 0.8|
+    Array(0.6, dtype=float32)
+    """
+    confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
+    sides = jnp.stack([hit, 1 - hit], axis=1)
+    counts = jnp.sum(weight[:, None] * sides, axis=0)
+    both = jnp.all(counts > 0)
+    counts = jnp.where(both, counts, 1)
+
+    distance = jnp.stack([1 - confidence, -confidence], axis=1)
+    shares = weight[:, None] * sides * distance / counts
+    gram = _kernel_gram(confidence, shares, bandwidth)
+    if double_normalisation:
+        gram = gram / (counts[:, None] * counts[None, :] + 1e-5)
+    # The root of a constant where one side is missing: no infinite slope, and no gradient.
+    return jnp.where(both, jnp.sqrt(jnp.where(both, jnp.sum(gram), 1.0) + 1e-10), 0.0)
+
+
+def _gathered(
+    logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
+) -> tuple[Vector, Vector, Vector]:
+    """Give confidence, hit and weight of the examples of all devices."""
+    logits, labels = present(logits, labels, weights)
+    confidence, hit = top_label(logits, labels)
+    weight = weigh(jnp.ones_like(confidence), weights)
+    return gather((confidence.reshape(-1), hit.reshape(-1), weight.reshape(-1)), axis_name)
+
+
+def _kernel_gram(
+    confidence: Vector, columns: Float[Array, "rows columns"], bandwidth: Number
+) -> Float[Array, "columns columns"]:
+    r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$ by a sort.
+
+    Examples of equal confidence are added up first: among them the kernel is 1 and flat, which
+    is what makes the gradient independent of the order of the rows.
+    """
+    checks.above("bandwidth", bandwidth, 0)
+    order = jnp.argsort(lax.stop_gradient(confidence))
+    confidence, columns = confidence[order], columns[order]
+    distinct = jnp.concatenate([jnp.zeros(1, bool), confidence[1:] != confidence[:-1]])
+    group = jnp.cumsum(distinct)
+
+    def grouped(factor: Vector) -> Float[Array, "rows columns"]:
+        return jax.ops.segment_sum(
+            factor[:, None] * columns, group, len(group), indices_are_sorted=True
+        )
+
+    def product(
+        a: Float[Array, "rows columns"], b: Float[Array, "rows columns"]
+    ) -> Float[Array, "columns columns"]:
+        return jnp.einsum("ga,gb->ab", a, b, precision=lax.Precision.HIGHEST)
+
+    equal = grouped(jnp.ones_like(confidence))
+    rising = grouped(jnp.exp(confidence / bandwidth))
+    falling = grouped(jnp.exp(-confidence / bandwidth))
+    across = product(falling, jnp.cumsum(rising, axis=0) - rising)
+    return product(equal, equal) + across + across.T
+
+
+@register("mmce")
+def _mmce(*, scale: Number = 2.0, bandwidth: Number = 0.4) -> Objective:
+    """Cross-entropy plus `scale` times MMCE (MMCE_m)."""
+    return regularised(
+        cross_entropy,
+        lambda logits, labels, weights, axis_name: mmce(
+            logits, labels, weights, bandwidth=bandwidth, axis_name=axis_name
+        ),
+        scale,
+    )
+
+
+@register("mmce_weighted")
+def _mmce_weighted(
+    *, scale: Number = 2.0, bandwidth: Number = 0.4, double_normalisation: bool = False
+) -> Objective:
+    """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
+    return regularised(
+        cross_entropy,
+        lambda logits, labels, weights, axis_name: mmce_weighted(
+            logits,
+            labels,
+            weights,
+            bandwidth=bandwidth,
+            double_normalisation=double_normalisation,
+            axis_name=axis_name,
+        ),
+        scale,
+    )
+
+
+@register("mmce_gra")
+def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
+    """Cross-entropy times the batch's MMCE, which is a constant in the backward pass."""
+
+    def value(
+        logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
+    ) -> PerExample:
+        weight = mmce(
+            lax.stop_gradient(logits), labels, weights, bandwidth=bandwidth, axis_name=axis_name
+        )
+        return weight * cross_entropy(logits, labels)
+
+    return as_objective(value)

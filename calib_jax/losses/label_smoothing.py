@@ -1,0 +1,60 @@
+"""Label smoothing: cross-entropy against labels that leave some doubt."""
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import is_true_class
+from calib_jax.core.types import Labels, Logits, Number, PerClass, PerExample, SoftLabels
+from calib_jax.losses.cross_entropy import cross_entropy
+from calib_jax.losses.objectives import simple
+
+__all__ = ["label_smoothing", "smooth"]
+
+
+@checks.takes_logits(soft_labels=True)
+def label_smoothing(
+    logits: Logits, labels: Labels | SoftLabels, *, alpha: Number = 0.05, spread: str = "others"
+) -> PerExample:
+    r"""Compute the cross-entropy against smoothed labels.
+
+    $$\ell = -(1 - \alpha) \log p_y - \frac{\alpha}{K-1} \sum_{k \ne y} \log p_k$$
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes, or distributions, which are smoothed in the same way.
+      alpha: the probability taken from the true class; the papers use 0.05 and 0.1.
+      spread: who gets it. "others": the wrong classes, alike (the papers' form). "all": every
+        class, the true one included, as in optax; $\alpha K / (K-1)$ there is $\alpha$ here.
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, section 5.
+
+    >>> import jax.numpy as jnp
+    >>> label_smoothing(jnp.array([[3.0, 0.0, 0.0]]), jnp.array([0]), alpha=0.1).round(4)
+    Array([0.3949], dtype=float32)
+    """
+    checks.between("alpha", alpha, 0, 1)
+    checks.one_of("spread", spread, ("others", "all"))
+    num_classes = logits.shape[-1]
+    wide = jnp.promote_types(logits.dtype, jnp.float32)
+    if labels.ndim == logits.ndim:
+        return cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
+    mark = is_true_class(labels, num_classes)
+    # A label out of range marks nothing; its row must be NaN, not smooth.
+    known = jnp.any(mark, axis=-1, keepdims=True)
+    target = smooth(mark.astype(wide), alpha, spread)
+    return cross_entropy(logits, jnp.where(known, target, jnp.nan))
+
+
+def smooth(labels: SoftLabels, alpha: Number, spread: str = "others") -> PerClass:
+    r"""Mix distributions over the classes with doubt, as `label_smoothing` does."""
+    num_classes = labels.shape[-1]
+    if spread == "all":
+        return (1 - alpha) * labels + alpha / num_classes
+    return (1 - alpha) * labels + alpha / max(num_classes - 1, 1) * (1 - labels)
+
+
+simple("label_smoothing", label_smoothing)

@@ -1,0 +1,231 @@
+"""Recall loss: classes that are missed weigh more, as long as they are missed."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.binning import class_sums
+from calib_jax.core.numerics import first_argmax
+from calib_jax.core.probabilities import Weighting, prepare
+from calib_jax.core.rows import weigh
+from calib_jax.core.statistics import Sums, total
+from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
+from calib_jax.losses.cross_entropy import cross_entropy
+from calib_jax.losses.objectives import Objective, Progress, as_objective, register
+from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+
+__all__ = ["RecallPrecisionState", "RecallState", "recall"]
+
+COUNTERS = ("recall", "released")
+
+
+class RecallState(NamedTuple):
+    """The share of each class that is missed: 1 - recall."""
+
+    miss_rate: Float[Array, " classes"]
+
+
+class RecallPrecisionState(NamedTuple):
+    """The share of each class that is missed, and of each class's predictions that are wrong."""
+
+    miss_rate: Float[Array, " classes"]
+    false_rate: Float[Array, " classes"]
+
+
+@checks.takes_logits()
+def recall(
+    logits: Logits, labels: Labels, state: RecallState, *, weighting: Weighting = "loss"
+) -> PerExample:
+    r"""Compute the recall loss: cross-entropy times the miss rate of the example's class.
+
+    $$\ell = (1 - R_y) \, (-\log p_y)$$
+
+    It balances false negatives against false positives by how the classes fare now, where
+    inverse class frequency would overshoot. The rates are constants for differentiation, so
+    both weightings are the same here.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      state: the miss rates, from the objective's `update`.
+      weighting: "loss" or "gradient".
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Tian et al. 2021, Striking the Right Balance: Recall Loss for Semantic Segmentation.
+
+    >>> import jax.numpy as jnp
+    >>> state = RecallState(miss_rate=jnp.array([0.5, 0.25]))
+    >>> recall(jnp.zeros((2, 2)), jnp.array([0, 1]), state).round(4)
+    Array([0.3466, 0.1733], dtype=float32)
+    """
+    if len(state.miss_rate) != logits.shape[-1]:
+        raise ValueError(
+            f"the state has {len(state.miss_rate)} classes and the logits {logits.shape[-1]}."
+        )
+    return weighted_cross_entropy(logits, labels, recall_uncertainty(state), weighting=weighting)
+
+
+def recall_uncertainty(state: RecallState) -> Uncertainty:
+    """Weigh by the miss rate of the true class."""
+    miss_rate = lax.stop_gradient(state.miss_rate)
+    return lambda p: _of_class(miss_rate, p.labels).astype(p.log_true.dtype)
+
+
+def _of_class(values: Float[Array, " classes"], labels: Labels) -> PerExample:
+    return values[jnp.clip(labels, 0, len(values) - 1)]
+
+
+def _moved(
+    rate: Float[Array, " classes"],
+    errors: Float[Array, " classes"],
+    count: Float[Array, " classes"],
+    alpha: Number,
+    counters: str,
+) -> Float[Array, " classes"]:
+    """Average the batch's error rates into the moving ones."""
+    if counters == "released":
+        # Both counters start at one: an absent class has rate 1, a perfect one 1 / count.
+        batch = jnp.maximum(errors, 1) / jnp.maximum(count, 1)
+        return (alpha * batch + (1 - alpha) * rate).astype(rate.dtype)
+    seen = count > 0
+    batch = errors / jnp.where(seen, count, 1)
+    return jnp.where(seen, alpha * batch + (1 - alpha) * rate, rate).astype(rate.dtype)
+
+
+def _mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
+    """Scale factors to a weighted mean of 1 over the global batch; all zero stay zero."""
+    factors = lax.stop_gradient(factors)
+    count = weigh(jnp.ones_like(factors), weights)
+    size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
+    return factors * size / jnp.where(mass > 0, mass, 1)
+
+
+def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dict[str, Array]:
+    num_classes = logits.shape[-1]
+    wrong = (first_argmax(logits) != labels).astype(jnp.float32)
+    return {
+        "count": class_sums(labels, weigh(jnp.ones_like(wrong), weights), num_classes),
+        "missed": class_sums(labels, weigh(wrong, weights), num_classes),
+    }
+
+
+@register("recall")
+def _recall(
+    *,
+    alpha: Number = 1.0,
+    counters: str = "recall",
+    normalised: bool = False,
+    weighting: Weighting = "loss",
+) -> Objective:
+    r"""Recall loss with a moving average, $R \leftarrow \alpha R_{batch} + (1 - \alpha) R$.
+
+    Args:
+      alpha: 1 is the recall of the batch itself; the paper uses less for iNaturalist. R starts
+        at 0, and a class that is absent from a batch keeps its value.
+      counters: "recall", or "released": errors and counts of at least one per class, so that
+        no weight is ever 0 and an absent class weighs 1.
+      normalised: divide the class weights by their mean over the batch, as one of the released
+        functions does; the mean of the terms is then a weighted mean of cross-entropy.
+      weighting: as in `recall`.
+    """
+    checks.between("alpha", alpha, 0, 1)
+    checks.one_of("counters", counters, COUNTERS)
+
+    def value(
+        logits: Logits,
+        labels: Labels,
+        state: RecallState,
+        weights: Weights | None,
+        axis_name: AxisName,
+    ) -> PerExample:
+        if not normalised:
+            return recall(logits, labels, state, weighting=weighting)
+        factors = _of_class(state.miss_rate, labels)
+        return _mean_one(factors, weights, axis_name) * cross_entropy(logits, labels)
+
+    def evidence(
+        state: RecallState, logits: Logits, labels: Labels, weights: Weights | None
+    ) -> Sums:
+        return Sums(_recall_sums(logits, labels, weights))
+
+    def update(state: RecallState, stat: Sums, progress: Progress) -> RecallState:
+        return RecallState(_moved(state.miss_rate, stat["missed"], stat["count"], alpha, counters))
+
+    return as_objective(
+        value,
+        init=lambda num_classes: RecallState(jnp.ones(num_classes, float)),
+        evidence=evidence,
+        update=update,
+        clock="step",
+    )
+
+
+@register("recall_precision")
+def _recall_precision(
+    *, alpha: Number = 1.0, counters: str = "recall", floor: Number = 0.0
+) -> Objective:
+    r"""Recall loss plus a precision term on the predictions that are wrong.
+
+    $$\frac{\sum_n w_{y_n} (-\log p_{n y_n})}{\sum_n w_{y_n}}
+      + \frac{\sum_{\hat y_n \ne y_n} v_{\hat y_n} (-\log(1 - p_{n \hat y_n} + \epsilon))}
+             {\sum_{\hat y_n \ne y_n} v_{\hat y_n}}$$
+
+    with w the share of a class that is missed and v the share of its predictions that is wrong.
+    The weighted mean of the terms is this sum.
+
+    Args:
+      alpha, counters: as in "recall".
+      floor: $\epsilon$; 1e-9 in the released code, which needs it. Here the logarithm is finite.
+
+    References:
+      Tian et al. 2021, released code.
+    """
+    checks.between("alpha", alpha, 0, 1)
+    checks.one_of("counters", counters, COUNTERS)
+    checks.at_least("floor", floor, 0)
+
+    def value(
+        logits: Logits,
+        labels: Labels,
+        state: RecallPrecisionState,
+        weights: Weights | None,
+        axis_name: AxisName,
+    ) -> PerExample:
+        missed = _mean_one(_of_class(state.miss_rate, labels), weights, axis_name)
+        predicted = first_argmax(logits)
+        false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
+        false = _mean_one(false, weights, axis_name)
+        log_rest = prepare(logits, predicted).log_rest
+        log_rest = jnp.logaddexp(log_rest, jnp.log(floor))
+        return missed * cross_entropy(logits, labels) - false * log_rest
+
+    def evidence(
+        state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Weights | None
+    ) -> Sums:
+        num_classes = logits.shape[-1]
+        predicted = first_argmax(logits)
+        ones = weigh(jnp.ones(labels.shape, jnp.float32), weights)
+        wrong = jnp.where(predicted == labels, 0, ones)
+        of_predictions = {
+            "predicted": class_sums(predicted, ones, num_classes),
+            "false": class_sums(predicted, wrong, num_classes),
+        }
+        return Sums(_recall_sums(logits, labels, weights) | of_predictions)
+
+    def update(state: RecallPrecisionState, stat: Sums, progress: Progress) -> RecallPrecisionState:
+        return RecallPrecisionState(
+            _moved(state.miss_rate, stat["missed"], stat["count"], alpha, counters),
+            _moved(state.false_rate, stat["false"], stat["predicted"], alpha, counters),
+        )
+
+    def init(num_classes: int) -> RecallPrecisionState:
+        ones = jnp.ones(num_classes, float)
+        return RecallPrecisionState(ones, ones)
+
+    return as_objective(value, init=init, evidence=evidence, update=update, clock="step")

@@ -1,0 +1,137 @@
+"""Sample-dependent focal loss: each example has the gamma its own probability asks for."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import power
+from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.losses.objectives import simple
+from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+
+__all__ = ["flsd", "gamma_for"]
+
+
+@checks.takes_logits()
+def flsd(
+    logits: Logits,
+    labels: Labels,
+    *,
+    thresholds: Sequence[Number] = (0.2, 0.5),
+    gammas: Sequence[Number] = (5.0, 3.0, 3.0),
+    weighting: Weighting = "loss",
+) -> PerExample:
+    r"""Compute the focal loss with a gamma that depends on the example's own $p_y$.
+
+    $$\ell = (1 - p_y)^{\gamma(p_y)} (-\log p_y), \qquad
+      \gamma(p) = 5 \text{ if } p < 0.2, \quad 3 \text{ otherwise} \quad \text{(FLSD-53)}$$
+
+    $\gamma(p_y)$ is a constant for differentiation. The gammas approximate `gamma_for`: an
+    unsure example needs a larger gamma to have its gradient reduced at all.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      thresholds: ascending probabilities; p equal to one belongs above it. The released text
+        experiments use 0.19 in place of 0.2.
+      gammas: one more than the thresholds. FLSD-532 has (5, 3, 2).
+      weighting: "loss" or "gradient" (FLSD-GRA).
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Mukhoti et al. 2020, section 4 and appendix D.
+
+    >>> import jax.numpy as jnp
+    >>> flsd(jnp.array([[0.0, 0.0], [-2.0, 0.0]]), jnp.array([0, 0])).round(4)
+    Array([0.0866, 1.1268], dtype=float32)
+    """
+    uncertainty = sample_dependent_uncertainty(thresholds, gammas)
+    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+
+
+def sample_dependent_uncertainty(
+    thresholds: Sequence[Number], gammas: Sequence[Number]
+) -> Uncertainty:
+    """Weigh by (1 - p_y)^gamma(p_y)."""
+    gamma = gamma_by_probability(thresholds, gammas)
+    return lambda p: power(p.log_rest, gamma(p))
+
+
+def gamma_by_probability(
+    thresholds: Sequence[Number], gammas: Sequence[Number]
+) -> Callable[[Probabilities], PerExample]:
+    """Step from one gamma to the next where p_y reaches a threshold; a constant to autodiff."""
+    if len(gammas) != len(thresholds) + 1:
+        raise ValueError(
+            f"gammas must be one more than thresholds, got {len(gammas)} gammas for"
+            f" {len(thresholds)} thresholds."
+        )
+    checks.ascending("thresholds", thresholds)
+    for gamma in gammas:
+        checks.at_least("gammas", gamma, 0)
+
+    def gamma_of(p: Probabilities) -> PerExample:
+        true = lax.stop_gradient(p.true)
+        gamma = jnp.full_like(true, gammas[0])
+        for threshold, following in zip(thresholds, gammas[1:], strict=True):
+            gamma = jnp.where(true < threshold, gamma, following)
+        return gamma
+
+    return gamma_of
+
+
+def gamma_for(p0: Any) -> np.ndarray:
+    r"""Find the gamma for which the focal gradient equals that of cross-entropy at $p_0$.
+
+    With $L = \log(1 - p_0)$ and $A = -p_0 \log p_0 / (1 - p_0)$ it is the positive root of
+
+    $$g(p_0, \gamma) = (1 + A \gamma)\, e^{\gamma L} = 1, \qquad
+      \gamma = \frac{1}{A} \Bigl(\frac{W_{-1}(s e^s)}{s} - 1\Bigr), \quad s = \frac{L}{A},$$
+
+    $W_{-1}$ being the lower branch of Lambert's function. Examples with $p_y > p_0$ then have
+    smaller gradients than under cross-entropy and those below have larger ones. From
+    $p_0 = 1/2$ on there is no positive root and the answer is 0.
+
+    The closed formula loses its digits near 1/2, where s nears -1, the branch point. So the
+    root is found by Newton steps on the concave $\log(1 + A\gamma) + \gamma L$, downwards from
+    an upper bound, in float64 on the host, whatever the precision of the caller.
+
+    Args:
+      p0: a probability or an array of them; not traced.
+
+    Returns:
+      gamma, a float64 array of the same shape.
+
+    References:
+      Mukhoti et al. 2020, Proposition 2 and section 4.
+
+    >>> gamma_for([0.2, 0.25, 0.5]).round(4)
+    array([4.8506, 3.0702, 0.    ])
+    """
+    if not checks.concrete(p0):
+        raise TypeError("gamma_for works on the host: call it outside jit, on known numbers.")
+    p = np.asarray(p0, np.float64)
+    if not np.all((p > 0) & (p <= 1)):
+        raise ValueError(f"p0 must lie in (0, 1], got {p0}.")
+    below = p < 0.5
+    q = np.where(below, p, 0.25)
+    log_rest, slope = np.log1p(-q), -q * np.log(q) / (1 - q)
+    # log(1 + x) <= x / sqrt(1 + x) puts the root below this, and Newton on a concave function
+    # that has passed its maximum never crosses the root.
+    gamma = ((slope / log_rest) ** 2 - 1) / slope
+    for _ in range(100):
+        value = np.log1p(slope * gamma) + gamma * log_rest
+        gamma = gamma - value / (slope / (1 + slope * gamma) + log_rest)
+    return np.where(below, gamma, 0.0)
+
+
+simple("flsd53", flsd, thresholds=(0.2, 0.5), gammas=(5.0, 3.0, 3.0))
+simple("flsd532", flsd, thresholds=(0.2, 0.5), gammas=(5.0, 3.0, 2.0))
+simple("flsd53_gra", flsd, gammas=(5.0, 3.0, 3.0), thresholds=(0.2, 0.5), weighting="gradient")

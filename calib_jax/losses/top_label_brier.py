@@ -1,0 +1,56 @@
+"""Top-label Brier score as a weight (TLBS): how far the top confidence is from being right."""
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import power, with_true_class
+from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.losses.objectives import simple
+from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+
+__all__ = ["top_label_brier"]
+
+
+@checks.takes_logits()
+def top_label_brier(
+    logits: Logits, labels: Labels, *, gamma: Number = 2.0, weighting: Weighting = "gradient"
+) -> PerExample:
+    r"""Weigh cross-entropy by the distance of the top-label confidence from correctness.
+
+    $$\ell = \bigl| 1[\hat y = y] - c \bigr|^\gamma \, (-\log p_y), \qquad c = \max_k p_k$$
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      gamma: the power, at least 0; 0 is cross-entropy.
+      weighting: "gradient" as released, or "loss".
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Lin et al. 2025, released code (TLBS).
+
+    >>> import jax.numpy as jnp
+    >>> p = jnp.array([[0.5, 0.3, 0.2]])
+    >>> top_label_brier(jnp.log(p), jnp.array([0])).round(4)     # 0.25 log 2
+    Array([0.1733], dtype=float32)
+    """
+    checks.at_least("gamma", gamma, 0)
+    uncertainty = top_label_brier_uncertainty(gamma)
+    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+
+
+def top_label_brier_uncertainty(gamma: Number) -> Uncertainty:
+    """Weigh by 1 - p_y where the prediction is right, by the top confidence where wrong."""
+
+    def uncertainty(p: Probabilities) -> PerExample:
+        others = with_true_class(p.logits, p.labels, -jnp.inf)
+        log_confidence = jnp.max(others, axis=-1) - p.log_others + p.log_rest
+        return power(jnp.where(p.correct, p.log_rest, log_confidence), gamma)
+
+    return uncertainty
+
+
+simple("tlbs", top_label_brier)

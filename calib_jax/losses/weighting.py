@@ -1,0 +1,68 @@
+"""The one idea: cross-entropy times an uncertainty."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.probabilities import (
+    WEIGHTINGS,
+    Probabilities,
+    Weighting,
+    cross_entropy_and_view,
+)
+from calib_jax.core.types import Labels, Logits, Number, PerExample
+
+__all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
+
+Uncertainty: TypeAlias = Callable[[Probabilities], PerExample]
+
+
+@checks.takes_logits()
+def weighted_cross_entropy(
+    logits: Logits,
+    labels: Labels,
+    uncertainty: Uncertainty,
+    *,
+    weighting: Weighting,
+    temperature: Number | None = None,
+) -> PerExample:
+    r"""Compute cross-entropy times an uncertainty of your own.
+
+    $$\ell = u(p, y) \cdot (-\log p_y)$$
+
+    With `weighting="loss"` the gradient is that of the product, as in the focal family. With
+    `weighting="gradient"` the value is the same but u is a constant in the backward pass: the
+    gradient of cross-entropy is scaled by u and not turned,
+
+    $$\frac{\partial \ell}{\partial z} = u(p, y) \, (p - q).$$
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      uncertainty: a function of `Probabilities`, the prepared view of the softmax. What it
+        does not look at costs nothing under `jit`, and it may close over traced numbers.
+      weighting: "loss" or "gradient".
+      temperature: if given, the uncertainty sees softmax(logits / temperature).
+
+    Returns:
+      One value per example, in float32 or float64.
+
+    References:
+      Lin et al. 2025, BSCE-GRA: uncertainty weights on gradients.
+
+    >>> import jax.numpy as jnp
+    >>> from calib_jax import losses
+    >>> logits, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
+    >>> doubt = lambda p: p.rest**2
+    >>> mine = losses.weighted_cross_entropy(logits, labels, doubt, weighting="loss")
+    >>> jnp.allclose(mine, losses.focal(logits, labels, gamma=2.0)).item()
+    True
+    """
+    checks.one_of("weighting", weighting, WEIGHTINGS)
+    cross_entropy, view = cross_entropy_and_view(weighting, logits, labels)
+    if temperature is not None:
+        checks.above("temperature", temperature, 0)
+        tempered = at_least_float32(logits) / temperature
+        _, view = cross_entropy_and_view(weighting, tempered, labels)
+    return uncertainty(view) * cross_entropy
