@@ -27,7 +27,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Function]:
-    """Make a function of `(logits, labels, ...)` check its first two arguments, and take NumPy.
+    """Make a function of `(logits, labels, ...)` check what it is given, and take NumPy.
+
+    Logits, labels and, where the function has them, `weights` become arrays of fitting shape
+    and dtype, or an error says why not.
 
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`.
@@ -35,15 +38,32 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
 
     def decorate(function: _Function) -> _Function:
         name = function.__name__
+        signature = inspect.signature(function)
 
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
             logits, labels = _arrays(name, logits, labels, soft_labels)
-            return function(logits, labels, *args, **options)
+            bound = signature.bind(logits, labels, *args, **options)
+            if "weights" in bound.arguments:
+                bound.arguments["weights"] = weights_for(logits, bound.arguments["weights"])
+            return function(*bound.args, **bound.kwargs)
 
         return cast(_Function, checked)
 
     return decorate
+
+
+def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
+    """Make weights a floating-point array with one entry for each example of the logits."""
+    if weights is None:
+        return None
+    weights = jnp.asarray(weights)
+    if weights.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"weights must have shape {logits.shape[:-1]}, one for each example, got"
+            f" {weights.shape}."
+        )
+    return weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
 
 
 def _arrays(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
@@ -120,7 +140,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     if value not in choices:
         raise ValueError(
             f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
-            f"{nearest(str(value), choices)}."
+            f"{nearest(str(value), choices)}"
         )
 
 
@@ -139,10 +159,10 @@ def check_options(name: str, function: Callable[..., Any], options: Mapping[str,
     for option in options:
         if option not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-            raise TypeError(f"{name!r} has no option {option!r}{nearest(option, known)} ({has}).")
+            raise TypeError(f"{name!r} has no option {option!r} ({has}){nearest(option, known)}")
 
 
 def nearest(name: str, choices: Collection[str]) -> str:
-    """Suggest the choice that looks most like `name`: '; did you mean ...?', or nothing."""
+    """End a sentence with the choice that looks most like `name`, if one does."""
     found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    return f"; did you mean {found[0]!r}?" if found else "."

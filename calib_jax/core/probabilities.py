@@ -44,6 +44,8 @@ class Probabilities:
       log_others: $\log \sum_{k \ne y} e^{z_k}$, what the logits of the other classes are
         measured against.
       share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
+      share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need; here because its
+        derivative costs no pass over the classes of its own.
       logits: the logits themselves, in float32 or better.
       labels: the true classes.
     """
@@ -52,6 +54,7 @@ class Probabilities:
     log_rest: PerExample
     log_others: PerExample
     share: PerClass
+    share_squares: PerExample
     logits: Logits
     labels: Labels
 
@@ -77,6 +80,11 @@ class Probabilities:
         return numerics.with_true_class(log_share, self.labels, -jnp.inf)
 
     @property
+    def log_total(self) -> PerExample:
+        r"""$\log \sum_k e^{z_k}$, over all classes."""
+        return self.log_others - self.log_rest
+
+    @property
     def correct(self) -> Bool[Array, "*batch"]:
         """Whether the true class is the prediction: the largest logit, the first of equals."""
         return numerics.first_argmax(self.logits) == self.labels
@@ -94,10 +102,8 @@ def cross_entropy_and_view(
 
     With `weighting="gradient"` the view is a constant in the backward pass.
     """
-    cross_entropy, log_true, log_rest, log_others, share = _prepare(weighting, logits, labels)
-    seen = lax.stop_gradient(logits) if weighting == "gradient" else logits
-    seen = numerics.at_least_float32(seen)
-    return cross_entropy, Probabilities(log_true, log_rest, log_others, share, seen, labels)
+    cross_entropy, *fields = (*_prepare(weighting, logits, labels), labels)
+    return cross_entropy, Probabilities(*fields)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -124,8 +130,11 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     rest = jnp.where(margin > 0, smaller, 1) / (1 + smaller)
     true = jnp.where(margin > 0, 1, smaller) / (1 + smaller)
 
-    outputs = (-log_true, log_true, log_rest, log_others, spread / total[..., None])
-    return outputs, (rest, true, spread, total, labels)
+    share = spread / total[..., None]
+    # Divided twice: the square of a small total would underflow to 0.
+    share_squares = jnp.sum(jnp.square(spread), axis=-1) / total / total
+    outputs = (-log_true, log_true, log_rest, log_others, share, share_squares, rows)
+    return outputs, (rest, true, spread, total, share_squares, labels)
 
 
 def _prepare_forward(
@@ -138,35 +147,40 @@ def _prepare_forward(
 def _prepare_backward(
     weighting: Weighting, residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
 ) -> tuple[Array, np.ndarray]:
-    rest, true, spread, total, labels, like_logits = residuals
+    rest, true, spread, total, share_squares, labels, like_logits = residuals
     to_loss, *to_view = cotangents
     # The whole difference between the two weightings: here the uncertainty is a constant.
-    to_view = [None if weighting == "gradient" or _is_zero(c) else c for c in to_view]
-    to_true, to_rest, to_others, to_share = to_view
+    if weighting == "gradient":
+        to_view = [None] * len(to_view)
+    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_logits = (
+        None if isinstance(cotangent, SymbolicZero) else cotangent
+        for cotangent in (to_loss, *to_view)
+    )
 
     to_margin = jnp.zeros_like(rest)
-    if not _is_zero(to_loss):
+    if to_loss is not None:
         to_margin -= to_loss * rest
     if to_true is not None:
         to_margin += to_true * rest
     if to_rest is not None:
         to_margin -= to_rest * true
-    # toward the logits of the other classes: r_k times this
-    along_share = -to_margin
-    if to_others is not None:
-        along_share += to_others
+    # What goes to the other classes goes in proportion to their shares ...
+    to_log_others = -to_margin if to_others is None else to_others - to_margin
+    if to_squares is not None:
+        to_log_others -= 2 * to_squares * share_squares
     if to_share is not None:
-        share = spread / total[..., None]
-        along_share -= jnp.sum(to_share * share, axis=-1)
-        gradient = share * (to_share + along_share[..., None])
-    else:
-        gradient = spread * (along_share / total)[..., None]
-    gradient = numerics.with_true_class(gradient, labels, to_margin)
+        to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
+    along = to_log_others[..., None]
+    if to_squares is not None:
+        along += (2 * to_squares / total)[..., None] * spread
+    if to_share is not None:
+        along += to_share
+    gradient = spread * ((1 / total)[..., None] * along)
+    # ... unless the uncertainty looked at single logits.
+    if to_logits is not None:
+        gradient += to_logits
+    gradient = numerics.add_to_true_class(gradient, labels, to_margin)
     return gradient.astype(like_logits.dtype), np.zeros(labels.shape, jax.dtypes.float0)
-
-
-def _is_zero(cotangent: Any) -> bool:
-    return isinstance(cotangent, SymbolicZero)
 
 
 _prepare.defvjp(_prepare_forward, _prepare_backward, symbolic_zeros=True)

@@ -12,7 +12,7 @@ Rows grow with the data, so they never ride in the carry of a scan.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from calib_jax.core.types import AxisName
 _Stat = TypeVar("_Stat", bound="Stat")
 
 
+@runtime_checkable
 class Stat(Protocol):
     """What merges: `a + b`, and `a.all_reduce(axis_name)` over devices."""
 
@@ -52,14 +53,14 @@ class Sums:
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "Sums") -> "Sums":
         return jax.tree.map(_add, self, other)
 
-    def all_reduce(self, axis_name: AxisName) -> Self:
+    def all_reduce(self, axis_name: AxisName) -> "Sums":
         """Add the totals of all devices."""
         return self if axis_name is None else lax.psum(self, axis_name)
 
-    def host(self) -> Self:
+    def host(self) -> "Sums":
         """Move to the host, in float64, where long sums keep their last digit."""
         return jax.tree.map(lambda value: np.asarray(value, np.float64), self)
 
@@ -85,10 +86,10 @@ class Rows:
     def __getitem__(self, name: str) -> Any:
         return self.columns[name]
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "Rows") -> "Rows":
         return jax.tree.map(_concatenate, self, other)
 
-    def all_reduce(self, axis_name: AxisName) -> Self:
+    def all_reduce(self, axis_name: AxisName) -> "Rows":
         """Gather the rows of all devices, in the order of the devices."""
         return gather(self, axis_name)
 
@@ -108,10 +109,10 @@ class Joint:
     def __getitem__(self, name: str) -> Any:
         return self.parts[name]
 
-    def __add__(self, other: Self) -> Self:
+    def __add__(self, other: "Joint") -> "Joint":
         return type(self)({name: part + other.parts[name] for name, part in self.parts.items()})
 
-    def all_reduce(self, axis_name: AxisName) -> Self:
+    def all_reduce(self, axis_name: AxisName) -> "Joint":
         """Reduce every part in its own way."""
         parts: Mapping[str, Stat] = self.parts
         return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})

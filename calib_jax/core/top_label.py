@@ -1,10 +1,9 @@
 """The prediction, how sure it is and whether it is right."""
 
-import jax
 import jax.numpy as jnp
 
-from calib_jax.core.numerics import at_least_float32, first_argmax
-from calib_jax.core.rows import valid
+from calib_jax.core.numerics import first_argmax, true_class
+from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, PerExample
 
 
@@ -13,8 +12,8 @@ def top_label(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
 
     Gradients flow through the confidence alone. Where the label is out of range both are NaN.
     """
-    logits = at_least_float32(logits)
-    confidence = jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))
-    hit = (first_argmax(logits) == labels).astype(confidence.dtype)
-    known = valid(labels, logits.shape[-1])
-    return jnp.where(known, confidence, jnp.nan), jnp.where(known, hit, jnp.nan)
+    p = prepare(logits, labels)
+    predicted = first_argmax(p.logits)
+    confidence = jnp.exp(true_class(p.logits, predicted) - p.log_total)
+    hit = (predicted == labels).astype(confidence.dtype)
+    return confidence, jnp.where(jnp.isnan(confidence), jnp.nan, hit)

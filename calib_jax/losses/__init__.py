@@ -25,4 +25,4 @@ __all__ = sorted(_names)
 
 def __getattr__(name: str) -> Any:
     # Also tells a type checker that there are more names than it can see.
-    raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}.")
+    raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}")

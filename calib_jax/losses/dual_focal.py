@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import first_argmax, power, true_class, with_true_class
+from calib_jax.core.numerics import first_argmax, is_true_class, max_where, power, true_class
 from calib_jax.core.probabilities import Probabilities, Weighting
 from calib_jax.core.types import Labels, Logits, Number, PerExample
 from calib_jax.losses.objectives import simple
@@ -80,13 +80,14 @@ def _runner_up(p: Probabilities, which: str) -> PerExample:
     """Find the logit of the runner-up; -inf if there is none."""
     if which == "below":
         true = true_class(p.logits, p.labels)[..., None]
-        return jnp.max(jnp.where(p.logits < true, p.logits, -jnp.inf), axis=-1)
-    others = with_true_class(p.logits, p.labels, -jnp.inf)
-    first = jnp.max(others, axis=-1)
+        return max_where(p.logits, p.logits < true)
+    wrong = ~is_true_class(p.labels, p.logits.shape[-1])
+    first = max_where(p.logits, wrong)
     if which == "wrong":
         return first
     # The second largest of all is the median of the true class and the two largest others.
-    second = jnp.max(with_true_class(others, first_argmax(others), -jnp.inf), axis=-1)
+    leader = first_argmax(jnp.where(wrong, p.logits, -jnp.inf))
+    second = max_where(p.logits, wrong & ~is_true_class(leader, p.logits.shape[-1]))
     return jnp.maximum(jnp.minimum(true_class(p.logits, p.labels), first), second)
 
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import log_probabilities, power
+from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Number, PerExample
 from calib_jax.losses.cross_entropy import cross_entropy
@@ -39,10 +39,12 @@ def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> 
     Array([-0.6931], dtype=float32)
     """
     checks.at_least("gamma", gamma, 0)
-    log_p, _ = log_probabilities(logits)
-    p = jnp.exp(log_p)
-    entropy = -jnp.sum(jnp.where(p > 0, p * jnp.where(p > 0, log_p, 0), 0), axis=-1)
-    return -power(prepare(logits, labels).log_rest, gamma) * entropy
+    p = prepare(logits, labels)
+    # The entropy of "is it y?", and 1 - p_y times that of how the rest is spread.
+    log_share = jnp.where(p.share > 0, p.logits - p.log_others[..., None], 0)
+    spread = jnp.sum(p.share * log_share, axis=-1)
+    plogp = p.true * p.log_true + p.rest * (p.log_rest + spread)
+    return power(p.log_rest, gamma) * plogp
 
 
 @register("entropy_regularised")

@@ -35,7 +35,7 @@ def exponential_weight(
     $$\text{scaled: } e^{\mathrm{clip}(v, 0, T) / (T + 1)} - 1, \quad
       \text{unscaled: } e^{\mathrm{clip}(v, 0, T)} - 1, \quad
       \text{no\_minus: } e^{\mathrm{clip}(v, 0, T) / (T + 1)}, \quad
-      \text{pure: } e^v$$
+      \text{pure: } e^{\min(v, 60)}$$
 
     Args:
       values: losses.
@@ -54,7 +54,7 @@ def exponential_weight(
     checks.above("temperature", temperature, 0)
     values = lax.stop_gradient(values)
     if form == "pure":
-        return jnp.exp(values)
+        return jnp.exp(jnp.minimum(values, 60))  # Brier scores stay below 2; others may overflow
     clipped = jnp.clip(values, 0, temperature)
     if form == "unscaled":
         return jnp.expm1(clipped)

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import log_probabilities, power
@@ -96,7 +97,7 @@ def inverse_focal_uncertainty(gamma: Number) -> Uncertainty:
     return lambda p: power(jnp.log1p(p.true), gamma)
 
 
-def focal_gradient_ratio(p: Number, gamma: Number) -> Array:
+def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
     r"""Compute how much the focal loss scales the gradient of cross-entropy.
 
     $$g(p, \gamma) = (1-p)^\gamma - \gamma p (1-p)^{\gamma-1} \log p,$$

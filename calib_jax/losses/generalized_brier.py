@@ -135,12 +135,12 @@ def generalized_brier_uncertainty(
 
 
 def _share_power_sum(p: Probabilities, exponent: Number) -> PerExample:
-    """Sum the powers of the shares; the exponents 1 and 2 need no exponential."""
+    """Sum the powers of the shares; they sum to 1, and their squares are known."""
     if checks.concrete(exponent):
         if exponent == 1:
-            return jnp.sum(p.share, axis=-1)
+            return jnp.ones_like(p.log_rest)
         if exponent == 2:
-            return jnp.sum(jnp.square(p.share), axis=-1)
+            return p.share_squares
     return jnp.sum(power(p.log_share, exponent), axis=-1)
 
 

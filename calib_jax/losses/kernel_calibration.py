@@ -115,7 +115,7 @@ def mmce_weighted(
     counts = jnp.where(both, counts, 1)
 
     distance = jnp.stack([1 - confidence, -confidence], axis=1)
-    shares = weight[:, None] * sides * distance / counts
+    shares = weight[:, None] * sides * distance / counts[None]
     gram = _kernel_gram(confidence, shares, bandwidth)
     if double_normalisation:
         gram = gram / (counts[:, None] * counts[None, :] + 1e-5)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import is_true_class
+from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Number, PerClass, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.objectives import simple
@@ -38,15 +38,16 @@ def label_smoothing(
     """
     checks.between("alpha", alpha, 0, 1)
     checks.one_of("spread", spread, ("others", "all"))
-    num_classes = logits.shape[-1]
-    wide = jnp.promote_types(logits.dtype, jnp.float32)
     if labels.ndim == logits.ndim:
+        wide = jnp.promote_types(logits.dtype, jnp.float32)
         return cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
-    mark = is_true_class(labels, num_classes)
-    # A label out of range marks nothing; its row must be NaN, not smooth.
-    known = jnp.any(mark, axis=-1, keepdims=True)
-    target = smooth(mark.astype(wide), alpha, spread)
-    return cross_entropy(logits, jnp.where(known, target, jnp.nan))
+    num_classes = logits.shape[-1]
+    p = prepare(logits, labels)
+    all_classes = jnp.sum(p.logits - p.log_total[..., None], axis=-1)
+    if spread == "all":
+        return -(1 - alpha) * p.log_true - alpha / num_classes * all_classes
+    each = alpha / max(num_classes - 1, 1)
+    return -(1 - alpha) * p.log_true - each * (all_classes - p.log_true)
 
 
 def smooth(labels: SoftLabels, alpha: Number, spread: str = "others") -> PerClass:

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import jax.numpy as jnp
 from jax import lax
 
+from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import NOTHING, Stat
@@ -107,15 +108,7 @@ def as_objective(
 
 def _clean(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array | None]:
     logits, labels = jnp.asarray(logits), jnp.asarray(labels)
-    if weights is None:
-        return logits, labels, None
-    weights = jnp.asarray(weights)
-    if weights.shape != logits.shape[:-1]:
-        raise ValueError(
-            f"weights must have shape {logits.shape[:-1]}, one for each example, got"
-            f" {weights.shape}."
-        )
-    weights = weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
+    weights = checks.weights_for(logits, weights)
     return *present(logits, labels, weights), weights
 
 

@@ -50,7 +50,7 @@ def flsd(
 
     >>> import jax.numpy as jnp
     >>> flsd(jnp.array([[0.0, 0.0], [-2.0, 0.0]]), jnp.array([0, 0])).round(4)
-    Array([0.0866, 1.1268], dtype=float32)
+    Array([0.0866, 1.1275], dtype=float32)
     """
     uncertainty = sample_dependent_uncertainty(thresholds, gammas)
     return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)

@@ -3,12 +3,22 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import at_least_float32, true_class
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, Scalar, Weights
+from calib_jax.core.types import (
+    Array,
+    AxisName,
+    Labels,
+    Logits,
+    Number,
+    PerExample,
+    Scalar,
+    Weights,
+)
 from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.objectives import Objective, as_objective, register, regularised
 
@@ -51,7 +61,8 @@ def soft_ece(
       A scalar, 0 for an empty batch.
 
     References:
-      Wang et al. 2023, Meta-Calibration (DECE); parametrised as in the code of Lin et al. 2025.
+      Bohdal, Yang and Hospedales 2023, Meta-Calibration (DECE); the parameters are those of
+      the code of Lin et al. 2025.
 
     >>> import jax.numpy as jnp
     >>> sure = jnp.array([[9.0, 0.0]])
@@ -66,7 +77,7 @@ def soft_ece(
 
     number = np.arange(1, num_bins + 1)
     offset = np.cumsum(number - 1) / num_bins
-    affinity = (confidence[..., None] * number - offset) / bin_temperature
+    affinity = (confidence.reshape(-1, 1) * number[None] - offset[None]) / bin_temperature
     floor = 1e-6  # as released: no bin is ever quite empty
     membership = (jax.nn.softmax(affinity) + floor) / (1 + (num_bins + 1) * floor)
 
@@ -74,9 +85,9 @@ def soft_ece(
     rank = 0.5 + jnp.sum(ahead, axis=-1)
     accuracy = jax.nn.relu(2 - rank)
 
-    def in_bins(values: PerExample) -> Scalar:
-        rows = weigh(values, weights)[..., None] * membership
-        return jnp.sum(rows.reshape(-1, num_bins), axis=0)
+    def in_bins(values: PerExample) -> Float[Array, " bins"]:
+        rows = weigh(values, weights).reshape(-1, 1) * membership
+        return jnp.sum(rows, axis=0)
 
     count = jnp.sum(weigh(jnp.ones_like(confidence), weights))
     gap, count = total((in_bins(accuracy - confidence), count), axis_name)

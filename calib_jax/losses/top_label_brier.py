@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import power, with_true_class
+from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities, Weighting
 from calib_jax.core.types import Labels, Logits, Number, PerExample
 from calib_jax.losses.objectives import simple
@@ -46,8 +46,7 @@ def top_label_brier_uncertainty(gamma: Number) -> Uncertainty:
     """Weigh by 1 - p_y where the prediction is right, by the top confidence where wrong."""
 
     def uncertainty(p: Probabilities) -> PerExample:
-        others = with_true_class(p.logits, p.labels, -jnp.inf)
-        log_confidence = jnp.max(others, axis=-1) - p.log_others + p.log_rest
+        log_confidence = jnp.max(p.logits, axis=-1) - p.log_total
         return power(jnp.where(p.correct, p.log_rest, log_confidence), gamma)
 
     return uncertainty

@@ -1,0 +1,14 @@
+"""Brier score weighted by an exponential of itself, held constant.
+
+Released with Lin et al. 2025. The temperature, at which the score is clipped, is the default of
+their command line. `form` names their four variants: "scaled", "unscaled", "no_minus" and "pure".
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment("brier_exp", temperature=1.0, form="scaled")

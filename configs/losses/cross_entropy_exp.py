@@ -1,0 +1,14 @@
+"""Cross-entropy weighted by an exponential of itself, held constant.
+
+Released with Lin et al. 2025. The temperature, at which the loss is clipped, is the default of
+their command line.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment("cross_entropy_exp", temperature=1.0, form="scaled")

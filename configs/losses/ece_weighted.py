@@ -1,0 +1,16 @@
+"""Cross-entropy weighted by the calibration errors of the last validation.
+
+Released with Lin et al. 2025. Its classwise error counts twice, and the weight leaves 1 gradually
+as the epochs go by, as in their code.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment(
+        "ece_weighted", num_bins=15, classwise_scale=2.0, binning="mass", weighting="gradient"
+    )

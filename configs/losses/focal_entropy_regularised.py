@@ -1,0 +1,16 @@
+"""Focal loss less the entropy of the prediction: Pereyra et al. 2017 on Lin et al. 2017.
+
+As `entropy_regularised`, with focal loss in the place of cross-entropy; its gamma of 3 is that of
+FL-3.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment(
+        "focal_entropy_regularised", reduction="mean", focal_gamma=3.0, scale=1.0, gamma=0.0
+    )

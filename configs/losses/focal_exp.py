@@ -1,0 +1,14 @@
+"""Focal loss weighted by an exponential of itself, held constant.
+
+Released with Lin et al. 2025. The temperature, at which the loss is clipped, is the default of
+their command line. No source here fixes gamma: 3 is that of FL-3.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment("focal_exp", gamma=3.0, temperature=1.0, form="scaled")

@@ -1,0 +1,13 @@
+"""Cross-entropy whose gradient is weighted by the MMCE of the batch.
+
+Released with Lin et al. 2025, whose code multiplies the mean over a batch of N by N: a sum.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment("mmce_gra", bandwidth=0.4)

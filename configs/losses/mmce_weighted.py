@@ -1,0 +1,15 @@
+"""Cross-entropy and the MMCE that weighs right and wrong answers apart: Kumar et al. 2018.
+
+The MMCE baseline of Mukhoti et al. 2020, whose vision scripts have lambda 2. They minimise N (mean
+CE + lambda MMCE_w) over a batch of N, which is the sum of our terms, as in `mmce`. Their code
+divides by the numbers of examples twice: that is `double_normalisation=True`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment("mmce_weighted", scale=2.0, bandwidth=0.4, double_normalisation=False)

@@ -1,0 +1,17 @@
+"""BSCE whose weight is taken at a fitted temperature.
+
+Released with Lin et al. 2025. The weight sees softmax(z / T). T starts at 1 and is fitted again
+after each validation, to the smallest ECE on a grid (`criterion="nll"`: the smallest NLL).
+`weighting="gradient"` is their Gra variant. gamma and beta are those of `bsce`.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment(
+        "tempered_bsce", gamma=2.0, beta=2.0, weighting="loss", criterion="ece", num_bins=15
+    )

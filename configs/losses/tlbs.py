@@ -1,0 +1,13 @@
+"""Cross-entropy whose gradient is weighted by the top-label Brier score.
+
+Released with Lin et al. 2025. No source here fixes gamma: 2, the square, is ours.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.losses import fragment
+
+
+def get_config() -> ConfigDict:
+    """Return the fragment."""
+    return fragment("tlbs", gamma=2.0, weighting="gradient")

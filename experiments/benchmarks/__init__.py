@@ -1,0 +1,1 @@
+"""Measurements of speed and memory, one binary for each room."""

@@ -1,0 +1,75 @@
+"""Packaging of calib_jax. Tool settings stand in pyproject.toml, everything else here."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def version() -> str:
+    """Read the version from the package, its one source, without importing JAX."""
+    source = (ROOT / "calib_jax" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE)
+    if found is None:
+        raise RuntimeError('calib_jax/__init__.py has no line of the form __version__ = "1.2.3".')
+    return found.group(1)
+
+
+TEST = [
+    "beartype>=0.20",
+    "pytest>=8.3",
+    "pytest-xdist>=3.6",
+    "scipy>=1.14",
+    "setuptools>=68",
+]
+# A formatter and a type checker find something new in every minor version, so they are pinned.
+DEV = [*TEST, "mypy>=2.4,<2.5", "ruff>=0.17.5,<0.18"]
+
+setup(
+    name="calib_jax",
+    version=version(),
+    description="Calibration losses and metrics for classifiers, in JAX",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    # The wheel holds the library alone: configs and experiments are run from a checkout.
+    packages=find_packages(str(ROOT), include=["calib_jax", "calib_jax.*"]),
+    package_data={"calib_jax": ["py.typed", "**/*.csv", "**/*.json", "**/*.npz"]},
+    zip_safe=False,
+    install_requires=[
+        "absl-py>=2.3.1",
+        "chex>=0.1.91",
+        "flax>=0.12",
+        "jax>=0.10",
+        "jaxtyping>=0.3.2",
+        "matplotlib>=3.9",
+        "ml_collections>=1.1",
+        "numpy>=2.0",
+        "optax>=0.2.6",
+        "orbax-checkpoint>=0.11.25",
+        "tqdm>=4.66",
+        # What tfds.data_source reads with; TensorFlow itself is not needed for that.
+        "array_record>=0.8",
+        "importlib_resources>=6.0",
+        "Pillow>=10.3",
+        "tensorflow-datasets>=4.9.9",
+    ],
+    extras_require={
+        "test": TEST,
+        "dev": DEV,
+        "docs": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
+        "tensorboard": ["tensorboardX>=2.6.2"],
+        # To prepare a data set of TFDS; to read a prepared one it is not needed.
+        "tensorflow": ["tensorflow>=2.18"],
+    },
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+)

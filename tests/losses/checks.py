@@ -1,0 +1,79 @@
+"""Compare an objective of the library with a float64 NumPy reference: values and gradients.
+
+A reference is a function (logits, labels, **options) -> [N]. One that holds something constant in
+the backward pass (a detached weight) takes `constants_at`, the logits at which those constants
+are evaluated. Finite differences with `constants_at` fixed are then the gradient that the loss
+promises, so one recipe proves the losses of both kinds.
+"""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import losses
+
+
+def batch(num_examples=8, num_classes=5, scale=2.0, seed=0):
+    """Return random logits [N, K] and labels [N]; about half of the labels are the argmax."""
+    random = np.random.default_rng(seed)
+    logits = scale * random.standard_normal((num_examples, num_classes))
+    labels = random.integers(num_classes, size=num_examples)
+    return logits, np.where(random.random(num_examples) < 0.5, logits.argmax(-1), labels)
+
+
+def numerical_gradient(reference, logits, labels, *, step=1e-5, **options):
+    """Return central differences of the summed reference, its constants held where they are."""
+    if "constants_at" in inspect.signature(reference).parameters:
+        options["constants_at"] = logits
+    gradient = np.zeros_like(logits)
+    for index in np.ndindex(*logits.shape):
+        shift = np.zeros_like(logits)
+        shift[index] = step
+        above = reference(logits + shift, labels, **options)
+        below = reference(logits - shift, labels, **options)
+        # subtract before summing: the terms that did not move cancel exactly
+        gradient[index] = np.sum(above - below) / (2 * step)
+    return gradient
+
+
+def values_and_gradient(value, logits, labels):
+    """Return value(logits, labels) [N] and the gradient of its sum, both in float64."""
+    with jax.enable_x64(True):
+        logits, labels = jnp.asarray(logits, jnp.float64), jnp.asarray(labels)
+        values, pull_back = jax.vjp(lambda z: value(z, labels), logits)
+        (gradient,) = pull_back(jnp.ones_like(values))
+        return np.asarray(values), np.asarray(gradient)
+
+
+def check(value, reference, logits, labels, *, step=1e-5, rtol=1e-6, **options):
+    """Assert that value(logits, labels) [N] and its gradient are the reference's."""
+    values, gradient = values_and_gradient(value, logits, labels)
+    expected = reference(logits, labels, **options)
+    assert values.shape == expected.shape
+    np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-12)
+    expected = numerical_gradient(reference, logits, labels, step=step, **options)
+    np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
+
+
+def objective_value(name, num_classes, *, state=None, **options):
+    """Return the objective's value as a function (logits, labels) -> [N], every weight 1."""
+    objective = losses.objective(name, **options)
+
+    def value(logits, labels):
+        the_state = objective.init(num_classes) if state is None else state
+        return objective.value(the_state, logits, labels, jnp.ones(labels.shape, logits.dtype))
+
+    return value
+
+
+def check_objective(name, reference, *, step=1e-5, rtol=1e-6, seed=0, **options):
+    """Assert that an objective in its initial state has the reference's values and gradients.
+
+    Three batches: ordinary logits, confident ones, and two classes.
+    """
+    for num_classes, scale in ((5, 2.0), (5, 8.0), (2, 2.0)):
+        logits, labels = batch(num_classes=num_classes, scale=scale, seed=seed)
+        value = objective_value(name, num_classes, **options)
+        check(value, reference, logits, labels, step=step, rtol=rtol, **options)

@@ -1,0 +1,97 @@
+"""Every objective of the catalogue, as the law suite runs it.
+
+A member is found, never listed: an objective appears here by being in the catalogue, once with
+its defaults and once for each other value of the options that choose among formulas.
+"""
+
+import inspect
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import losses
+
+# Options that select a formula. Numbers need no member: they are traced (see test_laws).
+CHOICES = {
+    "weighting": ("loss", "gradient"),
+    "runner_up": ("below", "wrong", "second"),
+    "detach_runner_up": (False, True),
+    "reading": ("norm", "sum"),
+    "beta": (1.0, 1.5, 2.0),
+    "spread": ("others", "all"),
+    "form": ("scaled", "unscaled", "no_minus", "pure"),
+    "double_normalisation": (False, True),
+    "counters": ("recall", "released"),
+    "normalised": (False, True),
+    "rule": ("released", "slides"),
+    "binning": ("mass", "released"),
+    "criterion": ("ece", "nll"),
+}
+PROGRESS = losses.Progress(steps=7, epochs=2, num_epochs=5)
+
+
+class Member(NamedTuple):
+    """An objective with options."""
+
+    name: str
+    options: dict[str, Any]
+
+    @property
+    def objective(self) -> losses.Objective:
+        return losses.objective(self.name, **self.options)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """All options with their values."""
+        signature = inspect.signature(losses.catalogue()[self.name])
+        return {name: option.default for name, option in signature.parameters.items()} | (
+            self.options
+        )
+
+    def __str__(self) -> str:
+        return ",".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+
+
+def _members() -> list[Member]:
+    members = []
+    for name in losses.catalogue():
+        members.append(Member(name, {}))
+        for option, default in members[-1].defaults.items():
+            for choice in CHOICES.get(option, ()):
+                if choice != default:
+                    members.append(Member(name, {option: choice}))
+    return members
+
+
+MEMBERS = _members()
+DEFAULTS = [member for member in MEMBERS if not member.options]
+
+
+def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):
+    """Return logits, labels and weights; one example in four has weight 0, 2 or a fraction."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.standard_normal((num_examples, num_classes))
+    labels = random.integers(num_classes, size=num_examples)
+    labels = np.where(random.random(num_examples) < 0.5, logits.argmax(-1), labels)
+    weights = random.choice([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 2.0, 0.5], size=num_examples)
+    return jnp.asarray(logits, dtype), jnp.asarray(labels), jnp.asarray(weights, dtype)
+
+
+def trained_state(objective, num_classes=5, dtype=np.float32):
+    """Return a state that has seen one update, and so is not the initial one."""
+    state = objective.init(num_classes)
+    logits, labels, weights = batch(num_examples=64, num_classes=num_classes, seed=9, dtype=dtype)
+    return objective.update(state, objective.evidence(state, logits, labels, weights), PROGRESS)
+
+
+def total(objective, state, logits, labels, weights, **options):
+    """Return the weighted sum of the terms, as a training loop forms it."""
+    terms = objective.value(state, logits, labels, weights, **options)
+    return jnp.sum(terms if weights is None else weights * terms)
+
+
+def value_and_gradient(objective, state, logits, labels, weights=None):
+    """Return the weighted sum and its gradient by the logits."""
+    return jax.value_and_grad(lambda z: total(objective, state, z, labels, weights))(logits)

@@ -1,0 +1,132 @@
+"""AdaFocal: a focal gamma per confidence bin, steered by the validation set's calibration."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import losses
+
+from . import checks
+from .reference import probabilities, seen_by_weight
+
+
+def gamma_per_example(true, gamma, edges):
+    """Return the gamma of each p_y: bins are closed on the left, the outer ones unbounded."""
+    result = []
+    for p in true:
+        chosen = gamma[0]
+        for lower, candidate in zip(edges[1:-1], gamma[1:], strict=True):
+            if p >= lower:
+                chosen = candidate
+        result.append(chosen)
+    return np.array(result)
+
+
+def adafocal(
+    logits,
+    labels,
+    *,
+    num_bins=15,
+    gamma_initial=1.0,
+    gamma=None,
+    edges=None,
+    weighting="loss",
+    constants_at=None,
+):
+    """-(1 - s p_y)^|gamma| log p_y with s the sign of the bin's gamma.
+
+    `gamma` [bins] and `edges` [bins + 1] are the state; without them it is the initial one.
+    """
+    if gamma is None:
+        gamma, edges = np.full(num_bins, gamma_initial), np.linspace(0, 1, num_bins + 1)
+    p = seen_by_weight(logits, labels, weighting, constants_at)
+    chosen = gamma_per_example(p.true, gamma, edges)
+    base = np.where(chosen > 0, p.rest, np.where(chosen < 0, 1 + p.true, 1.0))
+    return base ** np.abs(chosen) * probabilities(logits, labels).cross_entropy
+
+
+REFERENCES = {"adafocal": adafocal}
+
+
+def next_gamma(
+    gamma, gap, *, rate=1.0, switch=0.2, gamma_min=-2.0, gamma_max=20.0, rule="released"
+):
+    """Return one bin's next gamma for gap = confidence - accuracy on the validation set."""
+    if rule == "slides":
+        return gamma * np.exp(rate * gap)
+    moved = gamma * np.exp(rate * gap if gamma > 0 else -rate * gap)
+    if abs(moved) < switch:
+        moved = -switch if moved > 0 else switch
+    return min(max(moved, gamma_min), gamma_max)
+
+
+def released_bins(confidence, hit, num_bins):
+    """Return the released equal-mass edges [bins + 1] and gaps [bins].
+
+    Edges interpolate the sorted confidences, bins are (lower, upper]: the smallest confidence
+    belongs to none, and a bin that ties leave empty has gap 0.
+    """
+    count = len(confidence)
+    edges = np.interp(np.linspace(0, count, num_bins + 1), np.arange(count), np.sort(confidence))
+    gaps = []
+    for lower, upper in itertools.pairwise(edges):
+        inside = (confidence > lower) & (confidence <= upper)
+        gaps.append(np.mean((confidence - hit)[inside]) if inside.any() else 0.0)
+    return edges, np.array(gaps)
+
+
+def test_initial_value_and_gradient():
+    for gamma_initial in (1.0, 3.0):
+        checks.check_objective("adafocal", adafocal, num_bins=7, gamma_initial=gamma_initial)
+
+
+@pytest.mark.parametrize("weighting", ["loss", "gradient"])
+def test_value_and_gradient_in_a_state(weighting):
+    gamma, edges = np.array([4.0, -0.7, 0.0, 0.3, -2.0]), np.array([0.1, 0.2, 0.4, 0.7, 0.9, 1.0])
+    logits, labels = checks.batch(40, 3)
+    chosen = gamma_per_example(probabilities(logits, labels).true, gamma, edges)
+    assert set(chosen) == set(gamma)  # every bin is met
+
+    def value(logits, labels):
+        state = losses.AdaFocalState(gamma=jnp.asarray(gamma), edges=jnp.asarray(edges))
+        return losses.adafocal(logits, labels, state, weighting=weighting)
+
+    checks.check(value, adafocal, logits, labels, gamma=gamma, edges=edges, weighting=weighting)
+
+
+@pytest.mark.parametrize("rule", ["released", "slides"])
+@pytest.mark.parametrize("rate", [1.0, 3.0])
+def test_rule(rule, rate):
+    gamma = np.array([-2.0, -0.5, -0.2, 0.2, 0.21, 1.0, 5.0, 19.0])
+    with jax.enable_x64(True):
+        for gap in np.linspace(-1, 1, 21):
+            expected = [next_gamma(g, gap, rate=rate, rule=rule) for g in gamma]
+            moved = losses.adafocal_rule(gamma, np.full(gamma.shape, gap), rate=rate, rule=rule)
+            np.testing.assert_allclose(moved, expected, rtol=1e-12)
+
+
+def test_rule_switches_sign_by_hand():
+    # 0.25 exp(-0.5) = 0.152 is below the switch: the bin turns to inverse focal at exactly -0.2
+    assert np.isclose(losses.adafocal_rule(jnp.array([0.25]), jnp.array([-0.5]))[0], -0.2)
+    assert np.isclose(losses.adafocal_rule(jnp.array([-0.25]), jnp.array([0.5]))[0], 0.2)
+
+
+@pytest.mark.parametrize("distinct", [10_000, 12])
+def test_released_update(distinct):
+    # with 12 distinct confidences ties leave bins empty
+    random = np.random.default_rng(3)
+    confidence = random.integers(1, distinct, size=300) / np.float32(distinct)
+    hit = random.random(300) < 0.8 * confidence
+    edges, gaps = released_bins(confidence.astype(np.float64), hit, 15)
+    with jax.enable_x64(True):
+        state = losses.objective("adafocal", num_bins=15, binning="released").init(10)
+        rows = losses.adafocal_rows(
+            jnp.asarray(confidence), jnp.asarray(hit), jnp.ones(300, jnp.float32)
+        )
+        state = losses.adafocal_update(state, rows, binning="released")
+        np.testing.assert_allclose(state.edges, edges, rtol=1e-6)
+        expected = [next_gamma(1.0, gap) for gap in gaps]
+        np.testing.assert_allclose(state.gamma, expected, rtol=1e-5)

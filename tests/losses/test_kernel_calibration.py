@@ -1,0 +1,125 @@
+"""MMCE: a kernel measure of miscalibration, over all pairs of examples of a batch."""
+
+import numpy as np
+import pytest
+
+from calib_jax import losses
+
+from . import checks
+from .reference import probabilities
+
+
+def kernel(a, b, bandwidth=0.4):
+    """The Laplacian kernel."""
+    return np.exp(-abs(a - b) / bandwidth)
+
+
+def mmce(logits, labels, *, bandwidth=0.4):
+    """sum_ij e_i e_j k(c_i, c_j) / N^2 with e = 1[correct] - confidence; no square root."""
+    p = probabilities(logits, labels)
+    error = (p.predicted == labels) - p.top
+    total = 0.0
+    for error_i, top_i in zip(error, p.top, strict=True):
+        for error_j, top_j in zip(error, p.top, strict=True):
+            total += error_i * error_j * kernel(top_i, top_j, bandwidth)
+    return total / len(labels) ** 2
+
+
+def mmce_weighted(logits, labels, *, bandwidth=0.4, double_normalisation=False):
+    """Distance of the correct and the wrong examples' confidences, each group with its own mean.
+
+    The released code divides by the group sizes twice (`double_normalisation`): by the number of
+    pairs in the mean and again, plus 1e-5, outside of it.
+    """
+    p = probabilities(logits, labels)
+    right = p.predicted == labels
+    groups = {True: p.top[right], False: p.top[~right]}
+    if not groups[True].size or not groups[False].size:
+        return 0.0
+    total = 0.0
+    for one, tops in groups.items():
+        for other, other_tops in groups.items():
+            pairs = [
+                (1 - a if one else a) * (1 - b if other else b) * kernel(a, b, bandwidth)
+                for a in tops
+                for b in other_tops
+            ]
+            term = np.mean(pairs)
+            if double_normalisation:
+                term = term / (len(pairs) + 1e-5)
+            total += term if one == other else -term
+    return np.sqrt(total + 1e-10)
+
+
+def mmce_objective(logits, labels, *, scale=2.0, bandwidth=0.4):
+    """Cross-entropy plus scale times MMCE."""
+    penalty = mmce(logits, labels, bandwidth=bandwidth)
+    return probabilities(logits, labels).cross_entropy + scale * penalty
+
+
+def mmce_weighted_objective(
+    logits, labels, *, scale=2.0, bandwidth=0.4, double_normalisation=False
+):
+    """Cross-entropy plus scale times the weighted MMCE."""
+    penalty = mmce_weighted(
+        logits, labels, bandwidth=bandwidth, double_normalisation=double_normalisation
+    )
+    return probabilities(logits, labels).cross_entropy + scale * penalty
+
+
+def mmce_gra(logits, labels, *, bandwidth=0.4, constants_at=None):
+    """Cross-entropy times the detached MMCE of the batch."""
+    fixed = logits if constants_at is None else constants_at
+    penalty = mmce(fixed, labels, bandwidth=bandwidth)
+    return penalty * probabilities(logits, labels).cross_entropy
+
+
+REFERENCES = {
+    "mmce": mmce_objective,
+    "mmce_weighted": mmce_weighted_objective,
+    "mmce_gra": mmce_gra,
+}
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_mmce_value_and_gradient(scale):
+    checks.check_objective("mmce", mmce_objective, scale=scale)
+
+
+@pytest.mark.parametrize("double_normalisation", [False, True])
+def test_mmce_weighted_value_and_gradient(double_normalisation):
+    checks.check_objective(
+        "mmce_weighted", mmce_weighted_objective, double_normalisation=double_normalisation
+    )
+
+
+def test_mmce_gra_value_and_gradient():
+    checks.check_objective("mmce_gra", mmce_gra)
+
+
+@pytest.mark.parametrize("bandwidth", [0.1, 0.4, 2.0])
+@pytest.mark.parametrize(
+    ("penalty", "reference"), [(losses.mmce, mmce), (losses.mmce_weighted, mmce_weighted)]
+)
+def test_bandwidth(penalty, reference, bandwidth):
+    logits, labels = checks.batch(12)
+    np.testing.assert_allclose(
+        penalty(logits.astype(np.float32), labels, bandwidth=bandwidth),
+        reference(logits, labels, bandwidth=bandwidth),
+        rtol=1e-4,
+    )
+
+
+def test_weighted_is_zero_when_every_answer_is_right():
+    logits, _ = checks.batch()
+    assert losses.mmce_weighted(logits, logits.argmax(-1)) == 0.0
+
+
+def test_absent_examples_change_nothing():
+    logits, labels = checks.batch(12)
+    weights = np.repeat(np.array([1.0, 0.0], np.float32), [9, 3])
+    labels[-1] = 255
+    for penalty in (losses.mmce, losses.mmce_weighted):
+        np.testing.assert_allclose(
+            penalty(logits, labels, weights), penalty(logits[:9], labels[:9]), rtol=1e-5
+        )

@@ -1,0 +1,446 @@
+"""The laws: what is promised of every objective, run over every one that the catalogue finds.
+
+That values and gradients are those of the plain formulas is proven beside each family's
+reference; here stands what must hold whatever the formula.
+"""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import checkify
+
+from calib_jax import losses
+from calib_jax.core.probabilities import cross_entropy_and_view
+
+from .members import (
+    DEFAULTS,
+    MEMBERS,
+    PROGRESS,
+    batch,
+    total,
+    trained_state,
+    value_and_gradient,
+)
+
+every_member = pytest.mark.parametrize("member", MEMBERS, ids=str)
+every_objective = pytest.mark.parametrize("member", DEFAULTS, ids=str)
+
+# Terms of these depend on the other examples of the batch.
+COUPLED = {
+    "mmce",
+    "mmce_weighted",
+    "mmce_gra",
+    "soft_ece",
+    "cross_entropy_brier_weight",
+    "ece_weighted",
+    "recall_precision",
+}
+
+
+def is_coupled(member):
+    return member.name in COUPLED or member.options.get("normalised", False)
+
+
+def scale_of(gradient):
+    return max(float(jnp.max(jnp.abs(gradient))), 1e-6)
+
+
+def assert_close(actual, expected, tolerance=1e-5):
+    chex.assert_trees_all_close(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+INF = np.inf
+EXTREMES = {
+    "three classes": (
+        [
+            *([30.0, -30.0, 0.0], [-80.0, 80.0, 1.0]),  # p -> 0
+            *([30.0, -30.0, 0.0], [-80.0, 80.0, 1.0]),  # p -> 1
+            *([60.0, 0.01, -0.01], [60.0, 0.01, -0.01]),  # one-hot to machine precision
+            *([1e4, -1e4, 0.0], [1e4, -1e4, 0.0], [1e4, 1e4, -1e4]),
+            *([0.0, 0.0, 0.0], [7.0, 7.0, 7.0]),  # no prediction at all
+        ],
+        [1, 0, 0, 1, 0, 2, 0, 1, 2, 0, 2],
+    ),
+    "two classes": ([[50.0, -50.0], [0.0, 0.0], [-300.0, 300.0]], [0, 1, 0]),
+    "one class": ([[3.0], [-1e4]], [0, 0]),
+    "an impossible class": ([[1.0, -INF, 0.0], [0.0, -INF, -INF]], [0, 0]),
+    "all right": ([[9.0, 1.0, 0.0], [0.0, 200.0, -200.0]], [0, 1]),
+    "one example": ([[0.3, -0.2, 0.1]], [2]),
+}
+# To give weight to an impossible class is infinitely wrong, and honestly so.
+INFINITE = {("label_smoothing", "an impossible class")}
+
+
+@every_member
+def test_finite_at_the_extremes(member):
+    objective = member.objective
+    for dtype in ["float32"] if member.options else ["float32", "bfloat16", "float16"]:
+        for case, (rows, truth) in EXTREMES.items():
+            if (member.name, case) in INFINITE:
+                continue
+            logits, labels = jnp.asarray(rows, dtype), jnp.asarray(truth)
+            state = objective.init(logits.shape[-1])
+            terms, back = jax.vjp(lambda z: objective.value(state, z, labels, None), logits)  # noqa: B023
+            (gradient,) = back(jnp.ones_like(terms))
+            assert terms.dtype == jnp.float32, case
+            assert gradient.dtype == logits.dtype, case
+            assert jnp.all(jnp.isfinite(terms)), (case, terms)
+            assert jnp.all(jnp.isfinite(gradient)), (case, gradient)
+
+
+@every_member
+def test_gradient_rows_sum_to_zero(member):
+    objective = member.objective
+    logits, labels, weights = batch()
+    state = trained_state(objective)
+    _, gradient = value_and_gradient(objective, state, logits, labels, weights)
+    assert_close(jnp.sum(gradient, axis=-1) / scale_of(gradient), jnp.zeros(len(labels)))
+    shifted = objective.value(state, logits + 3.0, labels, weights)
+    assert_close(shifted, objective.value(state, logits, labels, weights), 1e-4)
+
+
+@every_member
+def test_classes_have_no_order(member):
+    objective = member.objective
+    logits, labels, weights = batch()
+    # In its initial state no objective knows one class from another.
+    state = objective.init(5)
+    order = jnp.asarray([3, 0, 4, 1, 2])
+    value, gradient = value_and_gradient(objective, state, logits, labels, weights)
+    permuted = value_and_gradient(
+        objective, state, logits[:, order], jnp.argsort(order)[labels], weights
+    )
+    assert_close(permuted, (value, gradient[:, order]))
+
+
+@every_member
+def test_examples_have_no_order(member):
+    objective = member.objective
+    logits, labels, weights = batch()
+    state = trained_state(objective)
+    order = jnp.asarray(np.random.default_rng(1).permutation(len(labels)))
+    terms = objective.value(state, logits, labels, weights)
+    assert_close(objective.value(state, logits[order], labels[order], weights[order]), terms[order])
+    value, gradient = value_and_gradient(objective, state, logits, labels, weights)
+    permuted = value_and_gradient(objective, state, logits[order], labels[order], weights[order])
+    assert_close(permuted, (value, gradient[order]))
+
+
+@every_member
+def test_no_focusing_is_cross_entropy(member):
+    options = {}
+    if "gamma" in member.defaults and "entropy" not in member.name:
+        options = {"gamma": 0.0}
+    elif "gammas" in member.defaults:
+        options = {"gammas": (0.0, 0.0, 0.0)}
+    elif "gamma_initial" in member.defaults:
+        options = {"gamma_initial": 0.0}
+    if not options or "_exp" in member.name:
+        return
+    if member.options.get("reading") == "sum":
+        return  # a sum of K ones
+    objective = losses.objective(member.name, **(member.options | options))
+    logits, labels, weights = batch()
+    plain = losses.objective("cross_entropy")
+    assert_close(
+        value_and_gradient(objective, objective.init(5), logits, labels, weights),
+        value_and_gradient(plain, (), logits, labels, weights),
+        1e-6,
+    )
+
+
+@every_member
+def test_transformations_agree(member):
+    """Check jit, vmap, grad of vmap, any number of leading axes, and the one-row batch."""
+    objective = member.objective
+    state = trained_state(objective)
+    logits, labels, weights = batch()
+    loss = functools.partial(total, objective, state)
+    eager = value_and_gradient(objective, state, logits, labels, weights)
+    assert_close(jax.jit(jax.value_and_grad(loss))(logits, labels, weights), eager)
+
+    stacked = [part.reshape(2, 8, *part.shape[1:]) for part in (logits, labels, weights)]
+    mapped = jax.vmap(jax.value_and_grad(loss))(*stacked)
+    halves = [jax.value_and_grad(loss)(*(part[half] for part in stacked)) for half in (0, 1)]
+    assert_close(mapped, jax.tree.map(lambda *parts: jnp.stack(parts), *halves))
+    of_vmap = jax.grad(lambda z: jnp.sum(jax.vmap(loss)(z, *stacked[1:])))(stacked[0])
+    assert_close(of_vmap, mapped[1])
+
+    terms = objective.value(state, *stacked)
+    assert terms.shape == (2, 8)
+    assert_close(terms.reshape(-1), objective.value(state, logits, labels, weights))
+    if not is_coupled(member):
+        single = objective.value(state, logits[3], labels[3], weights[3])
+        assert single.shape == ()
+        assert_close(single, terms.reshape(-1)[3])
+
+
+@every_objective
+def test_one_trace_serves_all_numbers(member):
+    """Check that options which are numbers can be traced: one compilation for a sweep."""
+    numbers = {
+        name: value
+        for name, value in member.defaults.items()
+        if isinstance(value, float) and not isinstance(value, bool)
+    }
+    logits, labels, weights = batch()
+
+    @jax.jit
+    @chex.assert_max_traces(1)
+    def value(options, logits):
+        objective = losses.objective(member.name, **options)
+        return total(objective, objective.init(5), logits, labels, weights)
+
+    chex.clear_trace_counter()
+    for scale in (1.0, 1.1):
+        options = {
+            name: scale * number if name not in ("alpha",) else number / scale
+            for name, number in numbers.items()
+        }
+        objective = losses.objective(member.name, **options)
+        expected = total(objective, objective.init(5), scale * logits, labels, weights)
+        assert_close(value(options, scale * logits), expected)
+
+
+@every_member
+def test_weight_zero_is_absence(member):
+    """Check it for a label that is no class and logits that are no numbers, gradients too."""
+    objective = member.objective
+    state = trained_state(objective)
+    logits, labels, _ = batch()
+    weights = jnp.ones(len(labels))
+    present = value_and_gradient(objective, state, logits[:12], labels[:12], weights[:12])
+    padded = (
+        logits.at[12:].set(jnp.nan),
+        labels.at[12:].set(jnp.asarray([255, -1, 255, -1])),
+        weights.at[12:].set(0.0),
+    )
+    value, gradient = value_and_gradient(objective, state, *padded)
+    assert_close((value, gradient[:12]), present, 1e-6)
+    assert not jnp.any(gradient[12:])
+    assert not jnp.any(objective.value(state, *padded)[12:])
+
+    absent = objective.evidence(state, *padded)
+    alone = objective.evidence(state, logits[:12], labels[:12], weights[:12])
+    updated = objective.update(state, absent, PROGRESS)
+    assert_close(updated, objective.update(state, alone, PROGRESS))
+
+
+@every_member
+def test_weight_k_is_k_copies(member):
+    if member.name == "ece_weighted":
+        return  # ranks examples, as released: two copies have two ranks
+    objective = member.objective
+    state = trained_state(objective)
+    logits, labels, _ = batch(num_examples=6)
+    copies = np.asarray([1, 3, 1, 2, 0, 1])
+    weighted = total(objective, state, logits, labels, jnp.asarray(copies, jnp.float32))
+    index = np.repeat(np.arange(6), copies)
+    assert_close(total(objective, state, logits[index], labels[index], None), weighted)
+
+    evidence = objective.evidence(state, logits, labels, jnp.asarray(copies, jnp.float32))
+    repeated = objective.evidence(state, logits[index], labels[index], None)
+    assert_close(
+        objective.update(state, evidence, PROGRESS), objective.update(state, repeated, PROGRESS)
+    )
+
+
+@every_member
+def test_evidence_merges(member):
+    """Check that parts, in any order, tell the state what the whole does."""
+    objective = member.objective
+    state = trained_state(objective)
+    data = batch(num_examples=40)
+    whole = objective.update(state, objective.evidence(state, *data), PROGRESS)
+    cuts = [slice(25, 40), slice(0, 7), slice(7, 25)]
+    first, *others = [objective.evidence(state, *(part[cut] for part in data)) for cut in cuts]
+    merged = functools.reduce(lambda a, b: a + b, others, first)
+    assert_close(objective.update(state, merged, PROGRESS), whole)
+
+
+@every_member
+def test_devices_agree_with_one(member):
+    """Check value, gradient, evidence and update on 8 devices against 1, in float64."""
+    with jax.enable_x64(True):
+        objective = member.objective
+        state = trained_state(objective, dtype=np.float64)
+        data = batch(num_examples=24, dtype=np.float64)
+        # Padding and weights fall unevenly on the devices.
+        sharded = [part.reshape(8, 3, *part.shape[1:]) for part in data]
+
+        @functools.partial(jax.pmap, axis_name="devices")
+        def on_devices(logits, labels, weights):
+            loss = lambda z: total(objective, state, z, labels, weights, axis_name="devices")  # noqa: E731
+            value, gradient = jax.value_and_grad(loss)(logits)
+            evidence = objective.evidence(state, logits, labels, weights).all_reduce("devices")
+            return (
+                jax.lax.psum(value, "devices"),
+                gradient,
+                objective.update(state, evidence, PROGRESS),
+            )
+
+        value, gradient, updated = jax.block_until_ready(on_devices(*sharded))
+        expected_value, expected_gradient = value_and_gradient(objective, state, *data)
+        assert_close(value, jnp.full(8, expected_value), 1e-9)
+        assert_close(gradient.reshape(24, 5), expected_gradient, 1e-9)
+        expected = objective.update(state, objective.evidence(state, *data), PROGRESS)
+        for device in range(8):
+            assert_close(jax.tree.map(lambda leaf: leaf[device], updated), expected, 1e-9)  # noqa: B023
+
+
+@every_objective
+def test_fake_devices_agree_with_one(member):
+    """Check that a loop over devices can be tested on one: the collectives work under vmap."""
+    objective = member.objective
+    state = trained_state(objective)
+    data = batch(num_examples=16)
+    with chex.fake_pmap():
+        value = jax.pmap(
+            lambda z, y, w: jax.lax.psum(total(objective, state, z, y, w, axis_name="d"), "d"),
+            axis_name="d",
+        )(*(part.reshape(4, 4, *part.shape[1:]) for part in data))
+    assert_close(value, jnp.full(4, total(objective, state, *data)), 1e-4)
+
+
+@every_member
+def test_wrong_label_is_nan_and_never_wraps(member):
+    objective = member.objective
+    state = trained_state(objective)
+    logits, labels, _ = batch()
+    for wrong in (-1, 5, 255):
+        bad = labels.at[2].set(wrong)
+        terms = objective.value(state, logits, bad, None)
+        gradient = jax.grad(lambda z: total(objective, state, z, bad, None))(logits)  # noqa: B023
+        assert jnp.isnan(terms[2])
+        assert jnp.all(jnp.isnan(gradient[2]))
+        if not is_coupled(member):
+            good = objective.value(state, logits, labels, None)
+            others = np.delete(np.arange(len(labels)), 2)
+            assert_close(terms[others], good[others])
+
+
+@every_objective
+def test_checkify_names_the_wrong_label(member):
+    objective = member.objective
+    state = objective.init(5)
+    logits, labels, weights = batch()
+    checked = checkify.checkify(jax.jit(functools.partial(total, objective, state)))
+    error, _ = checked(logits, labels.at[2].set(77), jnp.ones_like(weights))
+    with pytest.raises(checkify.JaxRuntimeError, match="label 77 is not among the 5 classes"):
+        error.throw()
+    error, _ = checked(logits, labels.at[2].set(77), jnp.ones_like(weights).at[2].set(0.0))
+    error.throw()
+
+
+@every_member
+def test_nan_logits_are_nan(member):
+    objective = member.objective
+    logits, labels, _ = batch()
+    for column in (0, 4):
+        terms = objective.value(
+            trained_state(objective), logits.at[2, column].set(jnp.nan), labels, None
+        )
+        assert jnp.isnan(terms[2])
+
+
+@every_objective
+def test_state_has_no_gradient(member):
+    objective = member.objective
+    state = trained_state(objective)
+    gradient = jax.grad(lambda state: total(objective, state, *batch()))(state)
+    assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(gradient))
+
+
+@pytest.mark.parametrize("member", [m for m in DEFAULTS if "weighting" in m.defaults], ids=str)
+def test_weightings_share_the_value(member):
+    logits, labels, weights = batch()
+    both = {
+        weighting: losses.objective(member.name, weighting=weighting)
+        for weighting in ("loss", "gradient")
+    }
+    state = trained_state(both["loss"])
+    terms = {name: o.value(state, logits, labels, weights) for name, o in both.items()}
+    chex.assert_trees_all_equal(terms["loss"], terms["gradient"])
+
+    # The gradient-weighted gradient is that of cross-entropy, scaled row by row: u (p - q).
+    cross_entropy = losses.cross_entropy(logits, labels)
+    uncertainty = terms["gradient"] / cross_entropy
+    _, gradient = value_and_gradient(both["gradient"], state, logits, labels, weights)
+    plain = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 5)
+    assert_close(gradient, (weights * uncertainty)[:, None] * plain, 1e-5)
+
+
+SMOOTH = ("cross_entropy", "focal", "inverse_focal", "brier", "bsce", "bsce_gra", "fl_gra", "mmce")
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, "label_smoothing", "entropy_regularised", "tlbs"])
+def test_second_derivatives(name):
+    """Check reverse over reverse: the gradient is itself differentiated correctly."""
+    with jax.enable_x64(True):
+        objective = losses.objective(name)
+        logits, labels, _ = batch(num_examples=4, num_classes=3, dtype=np.float64)
+        # Margin 0 for two classes is where a careless rule has a wrong second derivative.
+        for z, y in ((logits, labels), (jnp.zeros((2, 2)), jnp.asarray([0, 1]))):
+            gradient = jax.grad(lambda z: total(objective, (), z, y, None))  # noqa: B023
+            direction = jnp.asarray(np.random.default_rng(3).standard_normal(z.shape))
+            along = jax.grad(lambda z: jnp.vdot(gradient(z), direction))(z)  # noqa: B023
+            step = 1e-6
+            up, down = (
+                np.asarray(
+                    [jnp.vdot(gradient(z.at[i].add(s)), direction) for i in np.ndindex(*z.shape)]
+                )
+                for s in (step, -step)
+            )
+            np.testing.assert_allclose(
+                along.reshape(-1), (up - down) / (2 * step), rtol=1e-5, atol=1e-7
+            )
+
+
+def test_gradient_weighting_is_an_implicit_loss():
+    r"""Check, for weights of p_y alone, the gradient of $-\int u(p)/p \, dp$, integrated."""
+    weights_of_p = {
+        "fl_gra": lambda p: (1 - p) ** 3,
+        "flsd53_gra": lambda p: (1 - p) ** np.where(p < 0.2, 5, 3),
+        "bsce_gra": lambda p: 4 * (1 - p) ** 2,
+    }
+    options = {"bsce_gra": {"beta": 1.0}}
+    with jax.enable_x64(True):
+        logits, labels, _ = batch(num_examples=6, num_classes=4, dtype=np.float64)
+        for name, u in weights_of_p.items():
+            objective = losses.objective(name, **options.get(name, {}))
+            _, gradient = value_and_gradient(objective, (), logits, labels)
+
+            def implicit(z, y, u=u):
+                p = np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+                # from p_y to 1, in log p so that dp / p is the measure
+                grid = np.linspace(np.log(p[y]), 0, 4001)
+                return np.trapezoid(u(np.exp(grid)), grid)
+
+            step = 1e-4
+            expected = np.zeros_like(logits)
+            for n, k in np.ndindex(*logits.shape):
+                shift = np.zeros(4)
+                shift[k] = step
+                z, y = np.asarray(logits[n]), int(labels[n])
+                expected[n, k] = (implicit(z + shift, y) - implicit(z - shift, y)) / (2 * step)
+            np.testing.assert_allclose(gradient, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_the_custom_rule_is_the_only_one_at_work():
+    """Check that gradient weighting ignores even an uncertainty of every field of the view."""
+
+    def greedy(p):
+        fields = p.log_true + p.log_rest + p.log_others + p.share_squares
+        return fields + jnp.sum(p.share * p.logits, -1)
+
+    logits, labels, _ = batch()
+    loss = lambda z: jnp.sum(  # noqa: E731
+        losses.weighted_cross_entropy(z, labels, greedy, weighting="gradient")
+    )
+    _, view = cross_entropy_and_view("loss", logits, labels)
+    plain = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 5)
+    assert_close(jax.grad(loss)(logits), greedy(view)[:, None] * plain, 1e-4)

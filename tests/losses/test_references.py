@@ -1,0 +1,50 @@
+"""Every objective has a reference, and every option of it is an option of the reference."""
+
+import importlib
+import inspect
+import pathlib
+
+import pytest
+
+from calib_jax import losses
+
+
+def references():
+    """Collect the references of all test files of this folder."""
+    collected = {}
+    for path in sorted(pathlib.Path(__file__).parent.glob("test_*.py")):
+        if path.stem != pathlib.Path(__file__).stem:
+            module = importlib.import_module(f".{path.stem}", __package__)
+            collected |= getattr(module, "REFERENCES", {})
+    return collected
+
+
+REFERENCES = references()
+
+# Options that do not shape the value of a given state: what steers its updates. Those of weights
+# that do not depend on the logits do not either.
+STEER_THE_STATE = {
+    "adafocal": {"rate", "switch", "gamma_min", "gamma_max", "rule", "binning"},
+    "ece_weighted": {"binning", "weighting"},
+    "flsc531": {"milestones"},
+    "flsc532": {"milestones"},
+    "recall": {"alpha", "counters", "weighting"},
+    "recall_precision": {"alpha", "counters"},
+    "tempered_focal": {"criterion", "num_bins"},
+    "tempered_flsd53": {"criterion", "num_bins"},
+    "tempered_dual_focal": {"criterion", "num_bins"},
+    "tempered_bsce": {"criterion", "num_bins"},
+}
+
+
+def test_every_objective_has_a_reference():
+    assert set(losses.catalogue()) == REFERENCES.keys()
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_options_and_defaults_are_the_same(name):
+    reference = inspect.signature(REFERENCES[name]).parameters
+    for option in inspect.signature(losses.catalogue()[name]).parameters.values():
+        if option.name not in STEER_THE_STATE.get(name, ()):
+            assert option.name in reference
+            assert option.default == reference[option.name].default, option.name

@@ -1,0 +1,215 @@
+"""The house keeps its plan: who may import whom, what stands at the top level, what is shipped."""
+
+import ast
+import fnmatch
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import setuptools
+
+import calib_jax
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = {"calib_jax", "configs", "experiments", "tests"}
+ROOMS = {
+    *("core", "losses", "metrics", "calibrators", "models", "data", "train", "plots", "report"),
+}
+DOORS = {room: {"core", room} for room in ROOMS}
+DOORS["report"] |= {"metrics", "calibrators", "plots"}
+
+# A library takes its options as arguments; flags, configs and TensorFlow belong to the binaries.
+FORBIDDEN = {"absl", "ml_collections", "tensorflow"}
+# Slow to import, and needed by few functions.
+LAZY = {"matplotlib", "orbax", "tensorflow_datasets"}
+THE_PARALLEL_FILE = Path("calib_jax/train/parallel.py")
+
+
+class Import(NamedTuple):
+    """One imported name, absolute, and whether it is imported as soon as the file is."""
+
+    name: str
+    line: int
+    at_once: bool
+
+
+def imports(source: str, path: Path) -> list[Import]:
+    """List what a file imports: anywhere in it, relative names resolved, attributes included."""
+    package = path.parent.parts
+    found = []
+
+    def note(node: ast.AST, names: list[str], at_once: bool) -> None:
+        found.extend(Import(name, node.lineno, at_once) for name in names)
+
+    def visit(node: ast.AST, at_once: bool) -> None:
+        if isinstance(node, ast.Import):
+            note(node, [alias.name for alias in node.names], at_once)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            base = (*base, *(node.module or "").split(".")) if node.module else base
+            note(node, [".".join((*base, alias.name)) for alias in node.names], at_once)
+        elif isinstance(node, ast.Call) and said(node.func) in {"import_module", "__import__"}:
+            constants = [a.value for a in node.args if isinstance(a, ast.Constant)]
+            note(node, [c for c in constants[:1] if isinstance(c, str)], at_once)
+        elif isinstance(node, ast.Attribute) and said(node.value) == "calib_jax":
+            note(node, [f"calib_jax.{node.attr}"], at_once)
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        types_only = isinstance(node, ast.If) and said(node.test) == "TYPE_CHECKING"
+        for child in ast.iter_child_nodes(node):
+            visit(child, at_once and not function and not types_only)
+
+    visit(ast.parse(source), True)
+    return found
+
+
+def said(node: ast.AST) -> str | None:
+    """Return the last word of a name: `pmap` in both `pmap` and `jax.pmap`."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return None
+
+
+def complaints(source: str, path: Path) -> Iterator[str]:
+    """Yield every forbidden arrow in one file of ours, `path` being relative to the checkout."""
+    top = path.parts[0]
+    room = path.parts[1] if top == "calib_jax" and len(path.parts) > 2 else None
+    for name, line, at_once in imports(source, path):
+        where = f"{path}:{line}"
+        first, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        if top == "calib_jax":
+            if first in FORBIDDEN:
+                yield f"{where} imports {name}: no file of calib_jax may."
+            if first in LAZY and at_once:
+                yield f"{where} imports {name}: only inside a function."
+            if first in OURS - {"calib_jax"}:
+                yield f"{where} imports {name}: calib_jax knows nothing of {first}."
+            if room and first == "calib_jax" and target not in DOORS.get(room, {room}):
+                yield f"{where} imports {name}: {room} may not."
+        if top == "configs" and first in OURS - {"configs"}:
+            yield f"{where} imports {name}: configs may not."
+    if path != THE_PARALLEL_FILE and top in OURS - {"tests"}:
+        for node in ast.walk(ast.parse(source)):
+            words = (
+                {a.name for a in node.names} if isinstance(node, ast.ImportFrom) else {said(node)}
+            )
+            if "pmap" in words:
+                yield f"{path}:{node.lineno} says pmap: only {THE_PARALLEL_FILE} may."
+
+
+FILES = [
+    path.relative_to(ROOT)
+    for top in ("calib_jax", "configs", "experiments")
+    for path in sorted((ROOT / top).rglob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_forbidden_arrow(path):
+    assert not list(complaints((ROOT / path).read_text(encoding="utf-8"), path))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("calib_jax/losses/focal.py", "from calib_jax import metrics"),
+        ("calib_jax/losses/focal.py", "from calib_jax.metrics import ece"),
+        ("calib_jax/losses/focal.py", "import calib_jax.metrics.ece as e"),
+        ("calib_jax/losses/focal.py", "from ..metrics import ece"),
+        ("calib_jax/losses/focal.py", "from .. import metrics"),
+        ("calib_jax/losses/focal.py", "from ..metrics.ece import *"),
+        ("calib_jax/losses/focal.py", "def f():\n  from calib_jax import metrics"),
+        ("calib_jax/losses/focal.py", "def f():\n  class C:\n    import calib_jax.train"),
+        ("calib_jax/losses/focal.py", "import calib_jax"),
+        ("calib_jax/losses/focal.py", "import calib_jax.core\ncalib_jax.metrics.ece"),
+        ("calib_jax/losses/focal.py", "importlib.import_module('calib_jax.metrics')"),
+        ("calib_jax/losses/focal.py", "if TYPE_CHECKING:\n  from calib_jax import train"),
+        ("calib_jax/core/rows.py", "from calib_jax.losses import focal"),
+        ("calib_jax/metrics/__init__.py", "from ..losses import focal"),
+        ("calib_jax/report/score.py", "from calib_jax import losses"),
+        ("calib_jax/plots/bars.py", "from calib_jax import report"),
+        ("calib_jax/cellar/wine.py", "from calib_jax import losses"),
+        ("calib_jax/train/loop.py", "import absl.logging"),
+        ("calib_jax/train/loop.py", "def f():\n  from ml_collections import ConfigDict"),
+        ("calib_jax/data/tfds.py", "def f():\n  import tensorflow as tf"),
+        ("calib_jax/data/tfds.py", "import tensorflow_datasets as tfds"),
+        ("calib_jax/plots/bars.py", "try:\n  import matplotlib.pyplot as plt\nexcept E:\n  pass"),
+        ("calib_jax/train/checkpoint.py", "class C:\n  import orbax.checkpoint"),
+        ("calib_jax/__init__.py", "import absl"),
+        ("calib_jax/__init__.py", "from experiments import train"),
+        ("calib_jax/train/loop.py", "from configs.losses import load"),
+        ("configs/digits.py", "from calib_jax import losses"),
+        ("configs/digits.py", "def get_config():\n  import calib_jax.core"),
+        ("configs/digits.py", "from experiments import train"),
+        ("calib_jax/train/step.py", "jax.pmap(f)"),
+        ("calib_jax/train/step.py", "from jax import pmap"),
+        ("calib_jax/losses/parallel.py", "step = pmap(f)"),
+        ("experiments/train.py", "jax.pmap(f)"),
+    ],
+)
+def test_a_forbidden_arrow_is_seen(path, source):
+    assert len(list(complaints(source, Path(path)))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("calib_jax/losses/focal.py", "from calib_jax.core.types import Array\nimport jax"),
+        ("calib_jax/losses/focal.py", "from calib_jax import core"),
+        ("calib_jax/losses/focal.py", "from ..core import rows\nfrom .weighting import weigh"),
+        ("calib_jax/losses/__init__.py", "from . import focal"),
+        ("calib_jax/report/score.py", "from calib_jax import calibrators, core, metrics, plots"),
+        ("calib_jax/__init__.py", "from calib_jax import core, losses\nfrom . import metrics"),
+        ("calib_jax/plots/bars.py", "def f():\n  import matplotlib.pyplot as plt"),
+        ("calib_jax/plots/bars.py", "if TYPE_CHECKING:\n  from matplotlib.figure import Figure"),
+        ("calib_jax/train/parallel.py", "jax.pmap(f)"),
+        ("calib_jax/train/step.py", "'pmap in prose'  # and pmap in a comment"),
+        ("configs/digits.py", "import ml_collections\nfrom configs import losses"),
+        ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
+    ],
+)
+def test_an_open_door_is_open(path, source):
+    assert not list(complaints(source, Path(path)))
+
+
+def test_calib_jax_has_rooms_only():
+    folders = {path.parent for path in (ROOT / "calib_jax").rglob("*.py")} - {ROOT / "calib_jax"}
+    assert {path.relative_to(ROOT / "calib_jax").parts[0] for path in folders} <= ROOMS
+    assert [path.name for path in (ROOT / "calib_jax").glob("*.py")] == ["__init__.py"]
+
+
+def test_top_level():
+    folders = {"calib_jax", "configs", "experiments", "tests"}
+    texts = {"README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md"}
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
+    found = {
+        path.name
+        for path in ROOT.iterdir()
+        if not any(fnmatch.fnmatch(path.name, pattern) for pattern in [".*", *ignored])
+    }
+    assert found == {"setup.py", "pyproject.toml", *folders, *texts}
+
+
+@pytest.fixture
+def said_to_setup(monkeypatch):
+    """What setup.py tells setuptools."""
+    told = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **options: told.update(options))
+    runpy.run_path(str(ROOT / "setup.py"))
+    return told
+
+
+def test_the_wheel_holds_calib_jax_alone(said_to_setup):
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "calib_jax").rglob("*.py")}
+    assert set(said_to_setup["packages"]) == {".".join(folder.parts) for folder in folders}
+    assert "py_modules" not in said_to_setup
+    assert "py.typed" in said_to_setup["package_data"]["calib_jax"]
+    assert (ROOT / "calib_jax" / "py.typed").exists()
+
+
+def test_the_version_has_one_source(said_to_setup):
+    assert said_to_setup["version"] == calib_jax.__version__

@@ -1,0 +1,54 @@
+"""The config fragments build, and the losses accept them."""
+
+import inspect
+from pathlib import Path
+
+import ml_collections
+import pytest
+
+from calib_jax import losses
+from configs import losses as fragments
+
+FOLDER = Path(fragments.__file__).parent
+NAMES = fragments.names()
+
+
+def test_every_objective_has_one_fragment():
+    assert set(NAMES) == set(losses.catalogue())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fragment_is_an_objective(name):
+    config = fragments.load(name)
+    assert isinstance(config, ml_collections.ConfigDict)
+    assert set(config) == {"name", "options", "reduction"}
+    assert config.name == name
+    assert config.reduction in {"sum", "mean"}
+    losses.objective(config.name, **config.options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_can_be_overridden(name):
+    # A ConfigDict refuses keys it does not hold, so `--config.loss.options.gamma=2` needs the key.
+    parameters = inspect.signature(losses.catalogue()[name]).parameters.values()
+    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    held = fragments.load(name).options
+    assert set(held) == options
+    # Nor can a bare None be given a value: a placeholder has a type.
+    assert type(None) not in {held.get_type(option) for option in held}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fragment_says_what_it_is(name):
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert source.startswith('"""')
+
+
+def test_fragments_are_not_shared():
+    fragments.load("focal").options.gamma = 7.0
+    assert fragments.load("focal").options.gamma != 7.0
+
+
+def test_unknown_loss_names_the_near_one():
+    with pytest.raises(ValueError, match=r"'flsd_53'.*did you mean 'flsd53'"):
+        fragments.load("flsd_53")

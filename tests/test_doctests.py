@@ -1,0 +1,110 @@
+"""Every example of the documentation runs: in the docstrings of calib_jax and in the READMEs.
+
+The examples are found by reading the source. A finder that walks the objects of a module, as
+`--doctest-modules` does, passes over whatever a decorator has turned into another kind of object.
+"""
+
+import ast
+import doctest
+import importlib
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODULES = sorted((ROOT / "calib_jax").rglob("*.py"))
+READMES = sorted(
+    path
+    for top in ("README.md", "calib_jax/**/README.md", "configs/**/README.md")
+    for path in ROOT.glob(top)
+)
+NUMBER = re.compile(r"[-+]?\d+\.\d*(?:e[-+]?\d+)?")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Checker(doctest.OutputChecker):
+    """Compare numbers to the digits that are written: the last bit differs between machines."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        # Arrays are padded to the width of their longest number.
+        want, got = (re.sub(r"\s*([\[\](),])\s*", r"\1", text) for text in (want, got))
+        wanted, gotten = NUMBER.findall(want), NUMBER.findall(got)
+        digits = max((len(number.partition(".")[2]) for number in wanted), default=0)
+        tolerance = 0.51 * 10.0**-digits if digits else 0
+        if len(wanted) == len(gotten) and all(
+            abs(float(w) - float(g)) <= tolerance for w, g in zip(wanted, gotten, strict=True)
+        ):
+            got = NUMBER.sub(lambda _: wanted.pop(0), got)
+        return super().check_output(want, got, optionflags)
+
+
+def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
+    """Yield name, text and line of each docstring."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node, clean=False)):
+            yield getattr(node, "name", "module"), text, node.body[0].lineno
+
+
+def doctests() -> Iterator[pytest.param]:
+    for path in MODULES:
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for name, text, line in docstrings(path.read_text(encoding="utf-8")):
+            if ">>>" in text:
+                yield pytest.param(module, text, path, line, id=f"{module}:{name}")
+
+
+def code_blocks(text: str) -> list[str]:
+    """List the Python blocks of a Markdown text, each preceded by the lines it stands below."""
+    blocks = re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return ["\n" * text.count("\n", 0, block.start(1)) + block.group(1) for block in blocks]
+
+
+@pytest.mark.parametrize(("module", "text", "path", "line"), list(doctests()))
+def test_docstring(module, text, path, line):
+    names = dict(vars(importlib.import_module(module)))
+    test = doctest.DocTestParser().get_doctest(text, names, module, str(path), line - 1)
+    report = io.StringIO()
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    result = doctest.DocTestRunner(Checker(), optionflags=flags).run(test, out=report.write)
+    assert result.failed == 0, report.getvalue()
+    assert result.attempted == len(test.examples) > 0
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "same"),
+    [
+        ("Array([ 1.1052, -0.2   ])", "Array([ 1.1051999 , -0.19999999])", True),
+        ("Array([0.0866, 1.1268])", "Array([0.0866   , 1.1274999])", False),
+        ("Array([0.5, 0.2501])", "Array([0.49, 0.2501])", False),
+        ("1.", "1.4", False),
+        ("3", "4", False),
+        ("1.5", "-1.5", False),
+        ("(1.5, 2.5)", "1.5", False),
+        ("got 1.5 ...", "got 1.5 and 2.5", True),
+    ],
+)
+def test_numbers_agree_to_the_digits_written(want, got, same):
+    assert Checker().check_output(want, got, doctest.ELLIPSIS) is same
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_example_stands_outside_a_docstring(path):
+    source = path.read_text(encoding="utf-8")
+    found = sum(
+        len(doctest.DocTestParser().get_examples(text)) for _, text, _ in docstrings(source)
+    )
+    assert found == len(re.findall(r"^\s*>>> ", source, re.MULTILINE))
+
+
+@pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_readme(path):
+    names = {"__name__": "readme"}
+    for block in code_blocks(path.read_text(encoding="utf-8")):
+        exec(compile(block, str(path), "exec"), names)
+
+
+def test_the_readme_has_examples():
+    assert code_blocks((ROOT / "README.md").read_text(encoding="utf-8"))

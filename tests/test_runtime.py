@@ -1,0 +1,38 @@
+"""The test runtime is as strict as conftest.py says."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import calib_jax
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="devices are faked on the CPU alone")
+def test_there_are_several_devices():
+    assert jax.device_count() > 1
+
+
+def test_ranks_do_not_broadcast():
+    with pytest.raises(ValueError, match="rank_promotion"):
+        jnp.ones(3) + jnp.ones((2, 3))
+
+
+def test_annotations_of_every_room_are_checked():
+    for room in (calib_jax.core, calib_jax.losses):
+        assert type(room.__spec__.loader).__module__.startswith("jaxtyping")
+
+
+def test_warnings_are_errors():
+    with pytest.raises(DeprecationWarning):
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+
+
+def test_single_precision_is_the_default():
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+@pytest.mark.usefixtures("x64")
+def test_double_precision_by_fixture():
+    assert jnp.ones(1).dtype == jnp.float64
