@@ -127,7 +127,7 @@ def equal_mass_bins(
         (absent_last, jnp.where(present, hit, 0), jnp.where(present, weight, 0)), num_keys=3
     )
     finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
-    columns = jnp.stack([weight, weight * finite, weight * hit])
+    columns = weight[None] * jnp.stack([jnp.ones_like(finite), finite, hit])
     cumulative = jnp.pad(jnp.cumsum(columns, axis=1), ((0, 0), (1, 0)))
     mass = cumulative[0]
 
@@ -140,7 +140,7 @@ def equal_mass_bins(
     below, through = cumulative[:, first], cumulative[:, last]
     width = through[0] - below[0]
     part = jnp.clip((boundaries - below[0]) / jnp.where(width > 0, width, 1), 0, 1)
-    sums = jnp.diff(below + part * (through - below), axis=1)
+    sums = jnp.diff(below + part[None] * (through - below), axis=1)
     return BinSums(*sums), jnp.where(mass[-1] > 0, edges, jnp.nan)
 
 
@@ -167,7 +167,7 @@ def whole_example_bins(
     low = jnp.floor(position)
     edges = at(low) + (position - low) * (at(low + 1) - at(low))
 
-    inside = (confidence[:, None] > edges[:-1]) & (confidence[:, None] <= edges[1:])
+    inside = (confidence[:, None] > edges[None, :-1]) & (confidence[:, None] <= edges[None, 1:])
     columns = jnp.stack([jnp.ones_like(confidence), confidence, hit], axis=1)
     weighted = jnp.where(present[:, None], weight[:, None] * columns, 0)
     sums = jnp.einsum(

@@ -122,13 +122,15 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     margin = numerics.true_class(rows, labels) - log_others
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
 
-    # The odds of the less probable side; not by `abs`, whose derivative at 0 would be wrong here.
-    smaller = jnp.exp(jnp.where(margin > 0, -margin, margin))
+    # `smaller` is the odds of the less probable side. One condition for all, where `abs` and
+    # `minimum` would each have a derivative of their own at 0, and second derivatives be wrong.
+    leads = margin > 0
+    smaller = jnp.exp(jnp.where(leads, -margin, margin))
     excess = jnp.log1p(smaller)
-    log_true = jnp.minimum(margin, 0) - excess
-    log_rest = jnp.minimum(-margin, 0) - excess
-    rest = jnp.where(margin > 0, smaller, 1) / (1 + smaller)
-    true = jnp.where(margin > 0, 1, smaller) / (1 + smaller)
+    log_true = jnp.where(leads, 0, margin) - excess
+    log_rest = jnp.where(leads, -margin, 0) - excess
+    rest = jnp.where(leads, smaller, 1) / (1 + smaller)
+    true = jnp.where(leads, 1, smaller) / (1 + smaller)
 
     share = spread / total[..., None]
     # Divided twice: the square of a small total would underflow to 0.

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Float, Real
+from jaxtyping import Bool, Float, Real
 
 from calib_jax.core import checks
 from calib_jax.core.binning import (
@@ -93,7 +93,7 @@ def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
 
 def adafocal_rows(
     confidence: Real[Array, " rows"],
-    hit: Real[Array, " rows"],
+    hit: Real[Array, " rows"] | Bool[Array, " rows"],
     weight: Weights | None = None,
 ) -> Rows:
     """Collect what the update wants to see of validation data: one row an example.

@@ -104,7 +104,9 @@ def test_rule(rule, rate):
     with jax.enable_x64(True):
         for gap in np.linspace(-1, 1, 21):
             expected = [next_gamma(g, gap, rate=rate, rule=rule) for g in gamma]
-            moved = losses.adafocal_rule(gamma, np.full(gamma.shape, gap), rate=rate, rule=rule)
+            moved = losses.adafocal_rule(
+                jnp.asarray(gamma), jnp.full(gamma.shape, gap), rate=rate, rule=rule
+            )
             np.testing.assert_allclose(moved, expected, rtol=1e-12)
 
 
@@ -124,7 +126,7 @@ def test_released_update(distinct):
     with jax.enable_x64(True):
         state = losses.objective("adafocal", num_bins=15, binning="released").init(10)
         rows = losses.adafocal_rows(
-            jnp.asarray(confidence), jnp.asarray(hit), jnp.ones(300, jnp.float32)
+            jnp.asarray(confidence), jnp.asarray(hit, jnp.float32), jnp.ones(300, jnp.float32)
         )
         state = losses.adafocal_update(state, rows, binning="released")
         np.testing.assert_allclose(state.edges, edges, rtol=1e-6)

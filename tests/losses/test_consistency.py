@@ -1,5 +1,6 @@
 """Consistency loss: the focal weight of calibrated logits times cross-entropy."""
 
+import jax.numpy as jnp
 import pytest
 
 from calib_jax import losses
@@ -39,6 +40,7 @@ def test_calibrated_logits_of_any_origin():
         weight = probabilities(calibrated, labels).rest ** 2
         return weight * probabilities(logits, labels).cross_entropy
 
-    checks.check(
-        lambda z, y: losses.consistency(z, y, calibrated, gamma=2.0), reference, logits, labels
-    )
+    def value(logits, labels):
+        return losses.consistency(logits, labels, jnp.asarray(calibrated), gamma=2.0)
+
+    checks.check(value, reference, logits, labels)

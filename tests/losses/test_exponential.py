@@ -1,5 +1,6 @@
 """Losses weighted by a detached exponential of themselves."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -99,7 +100,7 @@ def test_options():
 def test_weight_clips_at_the_temperature(form):
     values = np.array([0.0, 0.5, 1.0, 2.0, 7.0], np.float32)
     np.testing.assert_allclose(
-        losses.exponential_weight(values, temperature=1.5, form=form),
+        losses.exponential_weight(jnp.asarray(values), temperature=1.5, form=form),
         exponential_weight(values, 1.5, form),
         rtol=1e-5,
     )

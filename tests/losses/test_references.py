@@ -10,12 +10,11 @@ from calib_jax import losses
 
 
 def references():
-    """Collect the references of all test files of this folder."""
+    """Collect the references of every family: of the test file beside each file of losses."""
     collected = {}
-    for path in sorted(pathlib.Path(__file__).parent.glob("test_*.py")):
-        if path.stem != pathlib.Path(__file__).stem:
-            module = importlib.import_module(f".{path.stem}", __package__)
-            collected |= getattr(module, "REFERENCES", {})
+    for family in sorted(pathlib.Path(losses.__file__).parent.glob("*.py")):
+        if (pathlib.Path(__file__).parent / f"test_{family.name}").exists():
+            collected |= importlib.import_module(f".test_{family.stem}", __package__).REFERENCES
     return collected
 
 

@@ -104,9 +104,7 @@ def test_initial_value_and_gradient(name, weighting):
     checks.check_objective(name, REFERENCES[name], weighting=weighting, **OPTIONS[name])
 
 
-pytest.mark.parametrize("name", REFERENCES)
-
-
+@pytest.mark.parametrize("name", REFERENCES)
 @pytest.mark.parametrize("weighting", ["loss", "gradient"])
 @pytest.mark.parametrize("temperature", [0.6, 1.5])
 def test_value_and_gradient_at_a_temperature(name, weighting, temperature):
