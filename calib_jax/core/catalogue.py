@@ -45,7 +45,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
 
     def make(self, name: str, /, **options: Any) -> Any:
         """Call the factory of that name with options, each of which it must have."""
-        checks.one_of(self.kind, name, self._members)
+        checks.one_of(self.kind, name, self)
         checks.check_options(name, self._members[name], options)
         return self._members[name](**options)
 

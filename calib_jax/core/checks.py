@@ -137,11 +137,12 @@ def same_length(**named: Any) -> None:
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     """Refuse a name that is not among the choices, with the nearest one."""
-    if value not in choices:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
-            f"{nearest(str(value), choices)}"
-        )
+    if value in choices:
+        return
+    hint = nearest(str(value), choices)
+    if len(choices) > 10 and hint != ".":  # a long list helps nobody who mistyped
+        raise ValueError(f"no {name} is called {value!r}{hint}")
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def consistency(
 
 @register("consistency")
 def _consistency(
-    *, gamma: Number = 3.0, temperature: Number = 1.0, weighting: Weighting = "gradient"
+    *, gamma: Number = 3.0, temperature: Number = 1.5, weighting: Weighting = "gradient"
 ) -> Objective:
     """Consistency weights with a fixed temperature as the calibrator."""
     checks.above("temperature", temperature, 0)

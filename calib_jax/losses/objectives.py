@@ -125,7 +125,7 @@ def objective(name: str, /, **options: Any) -> Objective:
     'never'
     >>> losses.objective("flsd35")
     Traceback (most recent call last):
-    ValueError: objective must be one of ... got 'flsd35'; did you mean 'flsd53'?
+    ValueError: no objective is called 'flsd35'; did you mean 'flsd53'?
     """
     made: Objective = _CATALOGUE.make(name, **options)
     return made

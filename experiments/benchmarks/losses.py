@@ -6,7 +6,8 @@
 
 For each loss: forward, forward + backward (of the sum), as ratios to
 `optax.softmax_cross_entropy_with_integer_labels` in the same round, and the temporary memory
-XLA plans for the backward pass, as a ratio as well. A row above its target is marked with '!'.
+XLA plans for the backward pass, as a ratio as well. A row above its target is marked with '!'
+and says what it spends its time on.
 """
 
 import functools
@@ -33,6 +34,28 @@ _ROUNDS = flags.DEFINE_integer("rounds", 31, "How often each loss is timed.", lo
 _OUT = flags.DEFINE_string("out", None, "Write all numbers, with their provenance, to this JSON.")
 
 BASE = "optax cross-entropy"
+
+# What a row above its target spends its time on.
+WHY = {
+    "bsce": "a norm other than 1 and 2 takes one more exponential a class, and its gradient",
+    "tempered_bsce": "a second softmax, at the temperature",
+    "tempered_dual_focal": "a second softmax, and the runner-up's as below",
+    "tempered_focal": "a second softmax, at the temperature",
+    "tempered_flsd53": "a second softmax, at the temperature",
+    "consistency": "a second softmax, of the calibrated logits",
+    "dual_focal": "finding the runner-up takes passes over the classes; the median of three most",
+    "dfl_gra": "finding the runner-up takes passes over the classes; the median of three most",
+    "dual_focal_exp": "finding the runner-up takes passes over the classes",
+    "tlbs": "finding the prediction, the first of equals, takes a pass over the classes",
+    "recall_precision": "a second view of the probabilities, from the predicted class",
+    "entropy_regularised": "the entropy's gradient is dense: its own passes over the classes",
+    "focal_entropy_regularised": "the entropy's gradient is dense: its own passes over the classes",
+    "mmce": "ranks the batch: a sort, sums over ties and their gradients, slow on a CPU",
+    "mmce_weighted": "ranks the batch: a sort, sums over ties and their gradients, slow on a CPU",
+    "mmce_gra": "ranks the batch: a sort and sums over ties, slow on a CPU",
+    "ece_weighted": "ranks the batch: a sort, slow on a CPU",
+    "soft_ece": "a sigmoid for every class and a softmax over the bins",
+}
 
 
 class Row(NamedTuple):
@@ -126,6 +149,7 @@ def measure(shape: str, dtype: str, rows: Mapping[str, Row], rounds: int) -> lis
                 "shape": shape,
                 "dtype": dtype,
                 "target": rows[name].target if name in rows else None,
+                "why": WHY.get(rows[name].objective, "") if name in rows else "",
                 "rounds": rounds,
                 "forward_ms": 1e3 * float(np.median(spent_forward[name])),
                 "forward_backward_ms": 1e3 * float(np.median(spent[name])),
@@ -151,7 +175,7 @@ def table(results: list[dict[str, Any]]) -> str:
             f"  {row['forward_ms']:6.3f} ms {row['forward_ratio']['median']:5.2f}x"
             f"  {row['forward_backward_ms']:6.3f} ms {both['median']:5.2f}x"
             f" [{both['low']:.2f}, {both['high']:.2f}]  {target:>4s} {'!' if miss else ' '}"
-            f"  {row['memory_ratio']:5.2f}x"
+            f"  {row['memory_ratio']:5.2f}x" + (f"  {row['why']}" if miss else "")
         )
     return "\n".join(lines)
 

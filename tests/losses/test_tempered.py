@@ -57,7 +57,7 @@ def tempered_dual_focal(
     logits,
     labels,
     *,
-    gamma=3.0,
+    gamma=5.0,
     runner_up="below",
     temperature=1.0,
     weighting="loss",
