@@ -17,6 +17,7 @@ with q the one-hot label, so the backward pass needs the shares and no second so
 
 import dataclasses
 import functools
+import math
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -60,8 +61,8 @@ class Probabilities:
 
     @property
     def true(self) -> PerExample:
-        """$p_y$."""
-        return jnp.exp(self.log_true)
+        """$p_y$, at least 1e-36 (float32), so that its powers have finite gradients."""
+        return jnp.exp(jnp.maximum(self.log_true, math.log(_smallest(self.log_true.dtype))))
 
     @property
     def rest(self) -> PerExample:
@@ -115,9 +116,10 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     rows = numerics.at_least_float32(logits)
     top = lax.stop_gradient(jnp.max(rows, axis=-1))
     spread = numerics.with_true_class(jnp.exp(rows - top[..., None]), labels, 0.0)
-    # Where the true class leads by more than 87 nats (float32; 708 in float64) the others
-    # underflow: the margin stays finite at that limit, and 1 - p_y at about 1e-38.
-    total = jnp.maximum(jnp.sum(spread, axis=-1), jnp.finfo(rows.dtype).tiny)
+    # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
+    # underflow. The margin ends there, and with it 1 - p_y at the smallest number whose powers
+    # still have finite gradients, so that an uncertainty may be written without care.
+    total = jnp.maximum(jnp.sum(spread, axis=-1), _smallest(rows.dtype))
     log_others = top + jnp.log(total)
     margin = numerics.true_class(rows, labels) - log_others
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
@@ -137,6 +139,10 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / total / total
     outputs = (-log_true, log_true, log_rest, log_others, share, share_squares, rows)
     return outputs, (rest, true, spread, total, share_squares, labels)
+
+
+def _smallest(dtype: jnp.dtype) -> float:
+    return 16 * float(jnp.finfo(dtype).tiny)
 
 
 def _prepare_forward(

@@ -454,3 +454,20 @@ def test_the_custom_rule_is_the_only_one_at_work():
     _, view = cross_entropy_and_view("loss", logits, labels)
     plain = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 5)
     assert_close(jax.grad(loss)(logits), greedy(view)[:, None] * plain, 1e-4)
+
+
+def test_an_uncertainty_written_without_care_has_finite_gradients():
+    rows, truth = EXTREMES["three classes"]
+    logits, labels = jnp.asarray(rows), jnp.asarray(truth)
+    careless = (
+        lambda p: p.rest**0.5,
+        lambda p: jnp.sqrt(p.rest) + p.true**0.1,
+        lambda p: (1 - p.true) ** 3,
+        lambda p: jnp.log(p.rest) ** 2,
+    )
+    for uncertainty in careless:
+        loss = functools.partial(
+            losses.weighted_cross_entropy, uncertainty=uncertainty, weighting="loss"
+        )
+        gradient = jax.grad(lambda z: jnp.sum(loss(z, labels)))(logits)  # noqa: B023
+        assert jnp.all(jnp.isfinite(gradient)), gradient
