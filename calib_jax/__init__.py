@@ -5,6 +5,7 @@ would hand out the module instead of the function.
 """
 
 from calib_jax import core, losses
+from calib_jax.core.checks import label_checked
 
-__all__ = ["core", "losses"]
+__all__ = ["core", "label_checked", "losses"]
 __version__ = "0.1.0"

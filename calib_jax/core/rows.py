@@ -11,7 +11,6 @@ a wrapped class, and never a wrong finite number.
 """
 
 import jax.numpy as jnp
-from jax.experimental import checkify
 from jaxtyping import Bool
 
 from calib_jax.core.types import Array, Labels, Logits, PerExample, SoftLabels, Weights
@@ -39,14 +38,3 @@ def weigh(values: PerExample, weights: Weights | None) -> PerExample:
 def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:
     """Tell which labels name one of the classes 0 ... num_classes - 1."""
     return (labels >= 0) & (labels < num_classes)
-
-
-def check_label_range(name: str, labels: Labels, num_classes: int) -> None:
-    """Name a label out of range, when the caller is transformed by `checkify`; else do nothing."""
-    right = valid(labels, num_classes)
-    checkify.debug_check(
-        jnp.all(right),
-        f"{name}: label {{label}} is not among the {num_classes} classes; give ignored examples"
-        " weight 0.",
-        label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
-    )
