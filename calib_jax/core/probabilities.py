@@ -46,7 +46,7 @@ class Probabilities:
         measured against.
       share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
       share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need; here because its
-        derivative costs no pass over the classes of its own.
+        derivative costs no pass over the classes of its own. 0 where $1 - p_y < 10^{-19}$.
       logits: the logits themselves, in float32 or better.
       labels: the true classes.
     """
@@ -177,6 +177,8 @@ def _prepare_backward(
     if to_squares is not None:
         to_log_others -= 2 * to_squares * share_squares
     if to_share is not None:
+        # A root of a share has an infinite slope at 0, where the share itself has none.
+        to_share = jnp.where(spread > 0, to_share, 0)
         to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
     along = to_log_others[..., None]
     if to_squares is not None:

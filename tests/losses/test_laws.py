@@ -469,6 +469,8 @@ def test_an_uncertainty_written_without_care_has_finite_gradients():
         lambda p: jnp.sqrt(p.rest) + p.true**0.1,
         lambda p: (1 - p.true) ** 3,
         lambda p: jnp.log(p.rest) ** 2,
+        lambda p: jnp.sum(jnp.sqrt(p.share), axis=-1),
+        lambda p: jnp.sum(jnp.exp(0.5 * p.log_share), axis=-1),
     )
     for uncertainty in careless:
         loss = functools.partial(
