@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.probabilities import WEIGHTINGS, Weighting, cross_entropy_and_view
-from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.core.types import Array, Labels, Logits, Number, PerExample
 from calib_jax.losses.focal import focal_uncertainty
 from calib_jax.losses.objectives import Objective, as_objective, register
 
@@ -15,7 +15,7 @@ __all__ = ["consistency"]
 def consistency(
     logits: Logits,
     labels: Labels,
-    calibrated_logits: Logits,
+    calibrated_logits: Array,
     *,
     gamma: Number = 3.0,
     weighting: Weighting = "gradient",
