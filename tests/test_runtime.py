@@ -4,6 +4,7 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import pytest
 
 import calib_jax
@@ -17,6 +18,11 @@ def test_there_are_several_devices():
 def test_ranks_do_not_broadcast():
     with pytest.raises(ValueError, match="rank_promotion"):
         jnp.ones(3) + jnp.ones((2, 3))
+
+
+def test_a_wrong_shape_is_an_error():
+    with pytest.raises(jaxtyping.TypeCheckError):
+        calib_jax.losses.adafocal_rule(jnp.ones(2), jnp.ones(3))
 
 
 def test_annotations_of_every_room_are_checked():

@@ -1,5 +1,7 @@
 """AdaFocal: a gamma per bin of confidence, which follows the calibration of validation data."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """The Brier score as a loss."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 

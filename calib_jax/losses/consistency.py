@@ -1,5 +1,7 @@
 """Consistency weights: focal weights taken from probabilities that somebody calibrated."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from calib_jax.core import checks

@@ -1,5 +1,7 @@
 """Cross-entropy, the loss that all the others bend."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 

@@ -1,5 +1,7 @@
 """Dual focal loss: the margin over the runner-up decides how much an example weighs."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import lax

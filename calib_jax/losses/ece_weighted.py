@@ -1,5 +1,7 @@
 """ECE-weighted cross-entropy: weights from the calibration gaps of the last validation pass."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax

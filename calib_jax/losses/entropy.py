@@ -1,5 +1,7 @@
 """Entropy regularisation: a reward for predictions that stay open."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from calib_jax.core import checks

@@ -1,5 +1,7 @@
 """Exponentially weighted losses: a loss times a growing function of itself, held constant."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import jax.numpy as jnp

@@ -1,5 +1,7 @@
 """Focal loss and its inverse: less, or more, weight on what is already known."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike

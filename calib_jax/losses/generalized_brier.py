@@ -1,5 +1,7 @@
 """The generalised Brier score as an uncertainty: BSCE and BSCE-GRA."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp

@@ -5,6 +5,8 @@ confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confiden
 [0, 1], it needs a sort and two cumulative sums instead of all pairs of examples.
 """
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 from jax import lax

@@ -1,5 +1,7 @@
 """Label smoothing: cross-entropy against labels that leave some doubt."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from calib_jax.core import checks

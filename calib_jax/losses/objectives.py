@@ -12,6 +12,8 @@ trains:
     state = objective.update(state, evidence, Progress(steps, epochs, num_epochs))
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias

@@ -1,5 +1,7 @@
 """Recall loss: classes that are missed weigh more, as long as they are missed."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

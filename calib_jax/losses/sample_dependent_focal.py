@@ -1,5 +1,7 @@
 """Sample-dependent focal loss: each example has the gamma its own probability asks for."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

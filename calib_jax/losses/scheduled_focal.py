@@ -1,5 +1,7 @@
 """Scheduled focal loss: gamma falls as training goes on (FLSc)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,5 +1,7 @@
 """Soft-binned calibration error (DECE): ECE with soft bins and a soft accuracy."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,5 +1,7 @@
 """Tempered losses: the weight sees softmax(z / T), with T refitted on validation data."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 

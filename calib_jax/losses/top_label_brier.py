@@ -1,5 +1,7 @@
 """Top-label Brier score as a weight (TLBS): how far the top confidence is from being right."""
 
+from __future__ import annotations
+
 import jax.numpy as jnp
 
 from calib_jax.core import checks

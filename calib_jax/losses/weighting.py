@@ -1,5 +1,7 @@
 """The one idea: cross-entropy times an uncertainty."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import TypeAlias
 
