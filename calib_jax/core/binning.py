@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.numerics import is_true_class
-from calib_jax.core.rows import weigh
+from calib_jax.core.rows import valid, weigh, widened
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
 
 
@@ -92,15 +92,16 @@ def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins
 
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
     """Sum values over the examples of each class; a label out of range counts nowhere."""
-    return jax.ops.segment_sum(values.reshape(-1), labels.reshape(-1), num_classes)
+    return jax.ops.segment_sum(values.reshape(-1), widened(labels).reshape(-1), num_classes)
 
 
 def confusion(
     labels: Labels, predictions: Labels, weight: Weights | None, num_classes: int
 ) -> Float[Array, "classes classes"]:
     """Count how often class i (row) was predicted as class j (column), by weight."""
-    inside = (labels >= 0) & (labels < num_classes)
-    pair = jnp.where(inside, labels * num_classes + predictions, num_classes**2)
+    inside = valid(labels, num_classes) & valid(predictions, num_classes)
+    cell = widened(labels) * num_classes + widened(predictions)
+    pair = jnp.where(inside, cell, num_classes**2)
     ones = weigh(jnp.ones(labels.shape, jnp.float32), weight)
     counts = class_sums(pair, ones, num_classes**2)
     return counts.reshape(num_classes, num_classes)

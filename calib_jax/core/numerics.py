@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
+from calib_jax.core.rows import widened
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 
@@ -40,12 +41,13 @@ def log1mexp(log_p: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch classes"]:
     """Mark the true class of each row; a row whose label is out of range has no mark."""
     shape = (*labels.shape, num_classes)
+    labels = widened(labels)
     return lax.broadcasted_iota(labels.dtype, shape, len(shape) - 1) == labels[..., None]
 
 
 def true_class(rows: Float[Array, "*batch classes"], labels: Labels) -> PerExample:
     """Pick each row's entry at its label; a label out of range picks some entry of its row."""
-    index = jnp.clip(labels, 0, rows.shape[-1] - 1)[..., None]
+    index = jnp.clip(widened(labels), 0, rows.shape[-1] - 1)[..., None]
     return jnp.take_along_axis(rows, index, axis=-1)[..., 0]
 
 
@@ -85,7 +87,7 @@ def _scatter(
 ) -> Float[Array, "*batch classes"]:
     num_classes = rows.shape[-1]
     flat = rows.reshape(-1, num_classes)
-    index = jnp.clip(labels, 0, num_classes - 1).reshape(-1)
+    index = jnp.clip(widened(labels), 0, num_classes - 1).reshape(-1)
     entries = jnp.broadcast_to(jnp.asarray(values, rows.dtype), labels.shape).reshape(-1)
     update = getattr(flat.at[jnp.arange(flat.shape[0]), index], operation)
     # One entry a row: the indices are unique and sorted as they stand.

@@ -46,7 +46,8 @@ class Probabilities:
         measured against.
       share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
       share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need; here because its
-        derivative costs no pass over the classes of its own. 0 where $1 - p_y < 10^{-19}$.
+        derivative costs no pass over the classes of its own. It
+        reads 0 where $1 - p_y < 10^{-19}$ (float32).
       logits: the logits themselves, in float32 or better.
       labels: the true classes.
     """
@@ -120,8 +121,9 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     # underflow. The margin ends there, and with it 1 - p_y at the smallest number whose powers
     # still have finite gradients, so that an uncertainty may be written without care.
     total = jnp.maximum(jnp.sum(spread, axis=-1), _smallest(rows.dtype))
-    log_others = top + jnp.log(total)
-    margin = numerics.true_class(rows, labels) - log_others
+    log_total = jnp.log(total)
+    # Against the largest logit first: log_others would round away beside huge logits.
+    margin = (numerics.true_class(rows, labels) - top) - log_total
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
 
     # `smaller` is the odds of the less probable side. One condition for all, where `abs` and
@@ -135,9 +137,10 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     true = jnp.where(leads, 1, smaller) / (1 + smaller)
 
     share = spread / total[..., None]
-    # Divided twice: the square of a small total would underflow to 0.
-    share_squares = jnp.sum(jnp.square(spread), axis=-1) / total / total
-    outputs = (-log_true, log_true, log_rest, log_others, share, share_squares, rows)
+    # The squares underflow sooner than the total, and so does its own square.
+    scale = jnp.maximum(total, math.sqrt(_smallest(rows.dtype)))
+    share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
+    outputs = (-log_true, log_true, log_rest, top + log_total, share, share_squares, rows)
     return outputs, (rest, true, spread, total, share_squares, labels)
 
 
@@ -180,12 +183,13 @@ def _prepare_backward(
         # A root of a share has an infinite slope at 0, where the share itself has none.
         to_share = jnp.where(spread > 0, to_share, 0)
         to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
+    share = spread * (1 / total)[..., None]
     along = to_log_others[..., None]
     if to_squares is not None:
-        along += (2 * to_squares / total)[..., None] * spread
+        along += 2 * to_squares[..., None] * share
     if to_share is not None:
         along += to_share
-    gradient = spread * ((1 / total)[..., None] * along)
+    gradient = share * along
     # ... unless the uncertainty looked at single logits.
     if to_logits is not None:
         gradient += to_logits

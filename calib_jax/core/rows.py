@@ -37,4 +37,10 @@ def weigh(values: PerExample, weights: Weights | None) -> PerExample:
 
 def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:
     """Tell which labels name one of the classes 0 ... num_classes - 1."""
+    labels = widened(labels)
     return (labels >= 0) & (labels < num_classes)
+
+
+def widened(labels: Labels) -> Labels:
+    """Cast labels to int32 or wider: a uint8 cannot even be compared with 256 classes."""
+    return labels.astype(jnp.promote_types(labels.dtype, jnp.int32))

@@ -20,7 +20,7 @@ from jax import lax
 from jaxtyping import Bool, Float
 
 from calib_jax.core import numerics
-from calib_jax.core.rows import present, weigh
+from calib_jax.core.rows import present, valid, weigh
 from calib_jax.core.types import Array, Labels, Logits, Scalar, Weights
 
 LIMIT = 1e6  # temperatures are sought between 1 / LIMIT and LIMIT
@@ -53,21 +53,25 @@ def fit_nll(
     logits, labels = present(logits, labels, weights)
     rows = numerics.at_least_float32(logits).reshape(-1, logits.shape[-1])
     rows = rows - jnp.max(rows, axis=-1, keepdims=True)
-    true = numerics.true_class(rows, labels.reshape(-1))
+    labels = labels.reshape(-1)
+    true = numerics.true_class(rows, labels)
+    true = jnp.where(valid(labels, rows.shape[-1]), true, jnp.nan)
     weight = weigh(jnp.ones_like(true), None if weights is None else weights.reshape(-1))
-    weight = weight / jnp.sum(weight)
+    count = jnp.sum(weight)
 
     def nll(log_b: Scalar) -> Scalar:
         scaled = jnp.exp(log_b) * rows
         losses = jax.nn.logsumexp(scaled, axis=-1) - jnp.exp(log_b) * true
-        return jnp.sum(weigh(losses, weight))
+        return jnp.sum(weigh(losses, weight)) / count
 
     def slope_and_curvature(log_b: Scalar) -> tuple[Scalar, Scalar]:
         """Differentiate the NLL by b = exp(log_b), twice."""
         p = jax.nn.softmax(jnp.exp(log_b) * rows)
         mean = jnp.sum(p * rows, axis=-1)
         variance = jnp.sum(p * jnp.square(rows - mean[:, None]), axis=-1)
-        return jnp.sum(weigh(mean - true, weight)), jnp.sum(weigh(variance, weight))
+        return jnp.sum(weigh(mean - true, weight)) / count, (
+            jnp.sum(weigh(variance, weight)) / count
+        )
 
     bound = jnp.log(jnp.asarray(LIMIT, rows.dtype))
     smallest_step = 4 * jnp.finfo(rows.dtype).eps
@@ -95,11 +99,13 @@ def fit_nll(
     log_b, *_ = lax.while_loop(going, iterate, start)
 
     before, after = nll(zero), nll(log_b)
+    # Where the derivative only vanishes because it underflows, the curvature does as well.
+    settled = slope_and_curvature(log_b)[1] > 0
     interior = jnp.abs(log_b) < bound - 0.1
     better = after <= before
     return TemperatureFit(
         temperature=jnp.where(better, jnp.exp(-log_b), 1),
-        converged=interior & better & jnp.isfinite(after),
+        converged=settled & interior & better & jnp.isfinite(after),
         nll_before=before,
         nll_after=jnp.where(better, after, before),
     )

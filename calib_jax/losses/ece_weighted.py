@@ -22,7 +22,7 @@ from calib_jax.core.binning import (
 )
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.probabilities import Weighting, prepare
-from calib_jax.core.rows import weigh
+from calib_jax.core.rows import weigh, widened
 from calib_jax.core.statistics import Joint, Rows, Sums, gather
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import (
@@ -113,7 +113,7 @@ def ece_weighted(
     group = jnp.where(size > 0, rank // jnp.maximum(size, 1), num_bins - 1)
     mass_gap = state.mass_gap[jnp.minimum(group, num_bins - 1)]
 
-    class_error = state.class_error[jnp.clip(labels, 0, logits.shape[-1] - 1)]
+    class_error = state.class_error[jnp.clip(widened(labels), 0, logits.shape[-1] - 1)]
     gaps = jnp.abs(fixed_gap) + jnp.abs(mass_gap) + classwise_scale * jnp.abs(class_error)
     weight = state.blend + (1 - state.blend) * gaps / 3
     return weighted_cross_entropy(

@@ -12,7 +12,7 @@ from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
 from calib_jax.core.numerics import first_argmax
 from calib_jax.core.probabilities import Weighting, prepare
-from calib_jax.core.rows import weigh
+from calib_jax.core.rows import weigh, widened
 from calib_jax.core.statistics import Sums, total
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import cross_entropy
@@ -80,7 +80,7 @@ def recall_uncertainty(state: RecallState) -> Uncertainty:
 
 
 def _of_class(values: Float[Array, " classes"], labels: Labels) -> PerExample:
-    return values[jnp.clip(labels, 0, len(values) - 1)]
+    return values[jnp.clip(widened(labels), 0, len(values) - 1)]
 
 
 def _moved(

@@ -1,0 +1,286 @@
+"""The binning convention, against slow loops over bins and exact fractions."""
+
+import itertools
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax.core import binning
+
+
+def slow_index(value, edges, left_closed=False):
+    """Return the first bin (lo, hi] that holds a value; those beyond the ends go to the end."""
+    for b, (low, high) in enumerate(itertools.pairwise(edges)):
+        if (low <= value < high) if left_closed else (low < value <= high):
+            return b
+    return 0 if value <= edges[0] else len(edges) - 2
+
+
+def edge_values(edges):
+    """Return every edge, its two neighbours in float32, and the ends of [0, 1]."""
+    low, high = np.float32(-1), np.float32(2)
+    return np.concatenate(
+        [edges, np.nextafter(edges, low), np.nextafter(edges, high), np.float32([0, 1, 0.5])]
+    )
+
+
+@pytest.mark.parametrize("num_bins", range(1, 21))
+def test_every_edge_has_its_bin(num_bins):
+    edges = binning.uniform_edges(num_bins)
+    assert edges.dtype == np.float32
+    np.testing.assert_array_equal(edges, (np.arange(num_bins + 1) / num_bins).astype(np.float32))
+    values = edge_values(edges)
+    index = binning.bin_index(jnp.asarray(values), edges)
+    np.testing.assert_array_equal(index, [slow_index(v, edges) for v in values])
+    index = binning.left_closed_bin_index(jnp.asarray(values), edges)
+    np.testing.assert_array_equal(index, [slow_index(v, edges, left_closed=True) for v in values])
+    ends = jnp.asarray([0.0, 1.0])
+    np.testing.assert_array_equal(binning.bin_index(ends, edges), [0, num_bins - 1])
+    np.testing.assert_array_equal(binning.left_closed_bin_index(ends, edges), [0, num_bins - 1])
+
+
+def test_values_are_compared_in_the_precision_of_the_edges(x64):
+    """Check that a float64 confidence gets the bin of its float32 rounding, as on any machine."""
+    edges = binning.uniform_edges(10)
+    just_above = np.float64(edges[3]) + 1e-12  # rounds to the edge
+    for dtype in (jnp.float64, jnp.float32):
+        assert int(binning.bin_index(jnp.asarray(just_above, dtype), edges)) == 2
+    assert binning.bin_index(jnp.asarray([[0.05], [0.95]], jnp.float16), edges).shape == (2, 1)
+
+
+def sample(num_examples=200, seed=0, levels=None):
+    """Return confidence, hit and weight; with `levels` confidences are tied."""
+    random = np.random.default_rng(seed)
+    confidence = random.random(num_examples)
+    if levels:
+        confidence = np.ceil(confidence * levels) / levels
+    hit = (random.random(num_examples) < confidence).astype(np.float32)
+    weight = random.choice([0.0, 1.0, 1.0, 2.0, 0.5], size=num_examples).astype(np.float32)
+    return confidence.astype(np.float32), hit, weight
+
+
+def slow_bin_sums(confidence, hit, weight, num_bins):
+    """Return weight, confidence and hits [3, bins], one example at a time."""
+    edges = binning.uniform_edges(num_bins)
+    sums = np.zeros((3, num_bins))
+    for c, h, w in zip(confidence, hit, weight, strict=True):
+        sums[:, slow_index(c, edges)] += np.float64(w) * np.array([1.0, c, h])
+    return sums
+
+
+@pytest.mark.parametrize("num_bins", [1, 7, 10, 15, 20])
+def test_fixed_bin_sums(num_bins):
+    confidence, hit, weight = sample(levels=num_bins)
+    found = binning.fixed_bin_sums(*map(jnp.asarray, (confidence, hit, weight)), num_bins)
+    expected = slow_bin_sums(confidence, hit, weight, num_bins)
+    np.testing.assert_allclose(np.stack(found), expected, rtol=1e-5)
+    unweighted = binning.fixed_bin_sums(jnp.asarray(confidence), jnp.asarray(hit), None, num_bins)
+    expected = slow_bin_sums(confidence, hit, np.ones(200), num_bins)
+    np.testing.assert_allclose(np.stack(unweighted), expected, rtol=1e-5)
+
+
+def test_gap_and_calibration_error():
+    sums = binning.BinSums(
+        weight=jnp.asarray([4.0, 0.0, 1.0]),
+        confidence=jnp.asarray([1.0, 0.0, 0.75]),
+        hit=jnp.asarray([2.0, 0.0, 0.0]),
+    )
+    np.testing.assert_allclose(sums.gap, [-0.25, 0.0, 0.75])
+    np.testing.assert_allclose(binning.calibration_error(sums), (4 * 0.25 + 0.75) / 5)
+    nothing = binning.BinSums(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3))
+    np.testing.assert_array_equal(nothing.gap, np.zeros(3))
+    assert np.isnan(binning.calibration_error(nothing))
+
+
+def test_the_gap_of_an_empty_bin_has_no_gradient():
+    empty = jnp.zeros(2)
+    gradient = jax.grad(lambda c: jnp.sum(binning.BinSums(empty, c, empty).gap))(empty)
+    np.testing.assert_array_equal(gradient, empty)
+
+
+def test_class_bin_sums():
+    random = np.random.default_rng(1)
+    p = random.dirichlet(np.ones(4), size=(2, 30)).astype(np.float32)
+    labels = random.integers(4, size=(2, 30))
+    weight = random.choice([0.0, 1.0, 2.5], size=(2, 30)).astype(np.float32)
+    for w in (weight, None):
+        found = binning.class_bin_sums(
+            jnp.asarray(p), jnp.asarray(labels), None if w is None else jnp.asarray(w), 5
+        )
+        flat = np.ones(60) if w is None else w.reshape(-1)
+        for k in range(4):
+            occurs = (labels.reshape(-1) == k).astype(float)
+            expected = slow_bin_sums(p[..., k].reshape(-1), occurs, flat, 5)
+            np.testing.assert_allclose(np.stack(found)[:, k], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_class_sums():
+    labels = np.asarray([[0, 2, 2], [-1, 3, 255]])
+    values = np.asarray([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], np.float32)
+    found = binning.class_sums(jnp.asarray(labels), jnp.asarray(values), 3)
+    np.testing.assert_array_equal(found, [1.0, 0.0, 6.0])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.int8])
+@pytest.mark.parametrize("num_classes", [2, 19, 100])
+def test_confusion(dtype, num_classes):
+    """Check counts by weight, for labels of any width; -1 and 255 are no class."""
+    random = np.random.default_rng(2)
+    labels = random.integers(num_classes, size=(4, 50))
+    predictions = random.integers(num_classes, size=(4, 50))
+    weight = random.choice([0.0, 1.0, 2.0], size=(4, 50)).astype(np.float32)
+    labels[0, :5] = 255 if dtype == np.uint8 else -1
+    expected = np.zeros((num_classes, num_classes))
+    for label, prediction, w in zip(labels.flat, predictions.flat, weight.flat, strict=True):
+        if 0 <= label < num_classes:
+            expected[label, prediction] += w
+    arguments = jnp.asarray(labels.astype(dtype)), jnp.asarray(predictions.astype(dtype))
+    found = binning.confusion(*arguments, jnp.asarray(weight), num_classes)
+    np.testing.assert_array_equal(found, expected)
+
+
+def exact_mass_bins(confidence, hit, weight, num_bins):
+    """Return sums [3, bins] and edges, in fractions: one tied group after another is poured out.
+
+    Each group of equal confidence is a homogeneous liquid, and each bin a glass of 1/B of all.
+    """
+    groups = {}
+    for c, h, w in zip(confidence, hit, weight, strict=True):
+        if w > 0:
+            mass, hits = groups.get(Fraction(float(c)), (0, 0))
+            w = Fraction(float(w))
+            groups[Fraction(float(c))] = (mass + w, hits + w * Fraction(float(h)))
+    total = sum(mass for mass, _ in groups.values())
+    glass = total / num_bins
+    sums = [[Fraction(0)] * num_bins for _ in range(3)]
+    edges = [min(groups)]
+    b, room = 0, glass
+    for c in sorted(groups):
+        mass, hits = groups[c]
+        left = mass
+        while left > 0 and b < num_bins:
+            poured = min(left, room)
+            for row, amount in zip(sums, (1, c, hits / mass), strict=True):
+                row[b] += poured * amount
+            left, room = left - poured, room - poured
+            if room == 0:
+                edges.append(c)
+                b, room = b + 1, glass
+    return np.array(sums, float), np.array(edges, float)
+
+
+CASES = {
+    "distinct": sample(60, seed=3),
+    "tied": sample(60, seed=4, levels=6),
+    "two levels": sample(60, seed=5, levels=2),
+    "all equal": (np.full(9, 0.625, np.float32), np.eye(9, dtype=np.float32)[4], np.ones(9)),
+    "one example": (np.float32([0.7]), np.float32([1]), np.float32([2])),
+    "fewer than bins": sample(4, seed=6),
+    "whole weights": (*sample(40, seed=7)[:2], np.arange(40) % 4),
+    "sure and unsure": (np.float32([0, 0, 1, 1]), np.float32([0, 1, 1, 0]), np.ones(4)),
+}
+
+
+@pytest.mark.parametrize("num_bins", [1, 3, 15])
+@pytest.mark.parametrize("case", CASES)
+def test_equal_mass_bins(case, num_bins, x64):
+    confidence, hit, weight = (np.asarray(column, np.float64) for column in CASES[case])
+    bins = jax.jit(binning.equal_mass_bins, static_argnums=3)
+    sums, edges = bins(confidence, hit, weight, num_bins)
+    expected, expected_edges = exact_mass_bins(confidence, hit, weight, num_bins)
+    np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(sums.weight, np.full(num_bins, weight.sum() / num_bins), rtol=1e-12)
+    np.testing.assert_array_equal(edges, expected_edges)
+
+
+@pytest.mark.parametrize("num_bins", [3, 15])
+def test_equal_mass_bins_in_float32(num_bins):
+    confidence, hit, weight = sample(1000, seed=8, levels=50)
+    sums, _ = jax.jit(binning.equal_mass_bins, static_argnums=3)(confidence, hit, weight, num_bins)
+    expected, _ = exact_mass_bins(confidence, hit, weight, num_bins)
+    np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-4)
+
+
+def test_equal_mass_bins_do_not_depend_on_the_order():
+    """Check every bit: of ties, too, and of weights that do not sum exactly."""
+    confidence, hit, weight = sample(300, seed=9, levels=20)
+    weight = weight * np.float32(0.1)
+    expected = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 15)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(300)
+        columns = (jnp.asarray(column[order]) for column in (confidence, hit, weight))
+        for a, b in zip(
+            jax.tree.leaves(binning.equal_mass_bins(*columns, 15)),
+            jax.tree.leaves(expected),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+def test_weight_k_is_k_copies(bins):
+    random = np.random.default_rng(10)
+    confidence, hit, _ = sample(40, seed=10, levels=12)
+    copies = random.integers(0, 4, size=40)
+    weighted = bins(
+        *map(jnp.asarray, (confidence, hit, copies.astype(np.float32))),
+        7,
+    )
+    repeated = bins(
+        jnp.asarray(np.repeat(confidence, copies)),
+        jnp.asarray(np.repeat(hit, copies)),
+        jnp.ones(copies.sum()),
+        7,
+    )
+    for a, b in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+def test_rows_of_weight_zero_are_absent(bins):
+    confidence, hit, weight = map(jnp.asarray, sample(40, seed=11))
+    keep = np.asarray(weight) > 0
+    expected = bins(confidence[keep], hit[keep], weight[keep], 5)
+    harmful = jnp.where(keep, confidence, jnp.nan), jnp.where(keep, hit, jnp.nan)
+    for columns in ((confidence, hit), harmful):
+        found = bins(*columns, weight, 5)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+def test_without_weight_nothing_is_in_the_bins(bins):
+    confidence, hit, _ = map(jnp.asarray, sample(10))
+    sums, edges = bins(confidence, hit, jnp.zeros(10), 4)
+    np.testing.assert_array_equal(np.stack(sums), np.zeros((3, 4)))
+    assert np.isnan(edges).all()
+    assert len(edges) == 5
+
+
+def slow_whole_bins(confidence, hit, weight, num_bins):
+    """Return sums [3, bins] and edges: interpolated edges, bins (lo, hi], whole examples."""
+    copies = weight.astype(int)
+    confidence, hit = np.repeat(confidence, copies), np.repeat(hit, copies)
+    count = len(confidence)
+    edges = np.interp(np.linspace(0, count, num_bins + 1), np.arange(count), np.sort(confidence))
+    sums = np.zeros((3, num_bins))
+    for c, h in zip(confidence, hit, strict=True):
+        for b, (low, high) in enumerate(itertools.pairwise(edges)):
+            if low < c <= high:
+                sums[:, b] += [1, c, h]
+    return sums, edges
+
+
+@pytest.mark.parametrize("num_bins", [2, 15])
+@pytest.mark.parametrize("case", CASES)
+def test_whole_example_bins(case, num_bins, x64):
+    confidence, hit, weight = (np.asarray(column, np.float64) for column in CASES[case])
+    weight = np.ceil(weight)
+    bins = jax.jit(binning.whole_example_bins, static_argnums=3)
+    found, edges = bins(confidence, hit, weight, num_bins)
+    expected, expected_edges = slow_whole_bins(confidence, hit, weight, num_bins)
+    np.testing.assert_allclose(edges, expected_edges, rtol=1e-12)
+    np.testing.assert_allclose(np.stack(found), expected, rtol=1e-12)

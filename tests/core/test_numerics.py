@@ -1,0 +1,244 @@
+"""The delicate numerics, at the ends where plain formulas lose their digits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax.core import numerics
+
+LOG_HALF = -0.6931471805599453
+
+
+def long_log1mexp(x):
+    """Return log(1 - e^x) in extended precision."""
+    x = np.asarray(x, np.longdouble)
+    with np.errstate(divide="ignore"):  # of the branch that is not taken
+        return np.where(x > LOG_HALF, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
+
+
+def test_the_reference_is_a_logarithm_of_a_difference():
+    # where nothing cancels, the plain formula is right
+    x = np.linspace(-3, -0.1, 50).astype(np.longdouble)
+    np.testing.assert_allclose(long_log1mexp(x), np.log(1 - np.exp(x)), rtol=1e-15)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 5e-7), (np.float64, 2e-15)])
+def test_log1mexp_is_precise_everywhere(dtype, rtol, x64):
+    tiny, lowest = (1e-37, -87.0) if dtype == np.float32 else (1e-307, -708.0)
+    x = np.concatenate(
+        [
+            -np.geomspace(tiny, -lowest, 500),
+            LOG_HALF * (1 + np.linspace(-1e-6, 1e-6, 21)),  # where the branches meet
+        ]
+    ).astype(dtype)
+    found = numerics.log1mexp(jnp.asarray(x))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, long_log1mexp(x).astype(np.float64), rtol=rtol)
+
+
+def test_log1mexp_at_the_ends():
+    ends = numerics.log1mexp(jnp.asarray([0.0, -200.0, -jnp.inf]))
+    np.testing.assert_array_equal(ends, [-np.inf, 0.0, 0.0])
+
+
+def test_log1mexp_has_finite_gradients():
+    x = -np.geomspace(1e-30, 200, 100).astype(np.float32)
+    gradient = jax.vmap(jax.grad(numerics.log1mexp))(jnp.asarray(x))
+    # d log(1 - e^x) / dx = -1 / (e^-x - 1)
+    expected = -1 / np.expm1(-x.astype(np.longdouble))
+    np.testing.assert_allclose(gradient, expected.astype(np.float64), rtol=1e-6, atol=1e-37)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.3, 1.0, 2.5, 20.0])
+def test_power_is_the_power(exponent, x64):
+    base = np.geomspace(1e-12, 2, 40)
+    found = numerics.power(jnp.log(base), exponent)
+    np.testing.assert_allclose(found, base.astype(np.longdouble) ** exponent, rtol=1e-13)
+
+
+def test_power_near_zero():
+    log_base = jnp.asarray([-1e4, -100.0, -1.0, 0.0])
+    np.testing.assert_array_equal(numerics.power(log_base, 0.0), np.ones(4))
+    for exponent in (0.0, 0.5, 1.0, 3.0):
+        gradient = jax.vmap(jax.grad(lambda x: numerics.power(x, exponent)))(log_base)  # noqa: B023
+        assert np.isfinite(gradient).all()
+    # the exponent may be traced, and differentiated
+    slope = jax.jit(jax.grad(numerics.power, argnums=1))(jnp.log(0.25), 2.0)
+    np.testing.assert_allclose(slope, np.log(0.25) / 16, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["random", "tied", "equal"])
+@pytest.mark.parametrize("num_classes", [1, 2, 7, 100])
+def test_first_argmax_is_numpys(kind, num_classes):
+    random = np.random.default_rng(0)
+    rows = {
+        "random": random.standard_normal((3, 40, num_classes)),
+        "tied": random.integers(3, size=(3, 40, num_classes)),
+        "equal": np.zeros((3, 40, num_classes)),
+    }[kind].astype(np.float32)
+    found = numerics.first_argmax(jnp.asarray(rows))
+    np.testing.assert_array_equal(found, rows.argmax(-1))
+
+
+def test_first_argmax_of_odd_rows():
+    inf, nan = np.inf, np.nan
+    rows = [
+        [-inf, -inf, 0.0],
+        [-inf, -inf, -inf],
+        [0.0, inf, inf],
+        [nan, 1.0, 2.0],
+        [1.0, 2.0, nan],
+    ]
+    np.testing.assert_array_equal(numerics.first_argmax(jnp.asarray(rows)), [2, 0, 1, 3, 3])
+
+
+def where_in_numpy(rows, labels, values, adding):
+    """Return rows with the entry at each (clipped) label replaced or added to, by a loop."""
+    result = np.array(rows)
+    for index in np.ndindex(*labels.shape):
+        place = (*index, min(max(int(labels[index]), 0), rows.shape[-1] - 1))
+        old = result[place] if adding else 0
+        result[place] = old + np.broadcast_to(values, labels.shape)[index]
+    return result
+
+
+@pytest.mark.parametrize("backend", ["cpu", "tpu"])
+@pytest.mark.parametrize("adding", [False, True])
+@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 1, 4), (0,)])
+@pytest.mark.parametrize("scalar", [False, True])
+def test_entries_at_the_true_class(monkeypatch, backend, adding, shape, scalar):
+    """Check both ways to write one entry a row, the scatter and the mask, and their gradients."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    write = numerics.add_to_true_class if adding else numerics.with_true_class
+    random = np.random.default_rng(1)
+    rows = random.standard_normal((*shape, 4)).astype(np.float32)
+    labels = random.integers(4, size=shape)
+    values = np.float32(0.75) if scalar else random.standard_normal(shape).astype(np.float32)
+    arguments = jnp.asarray(rows), jnp.asarray(labels), jnp.asarray(values)
+    np.testing.assert_array_equal(
+        jax.jit(write)(*arguments), where_in_numpy(rows, labels, values, adding)
+    )
+
+    cotangent = jnp.asarray(random.standard_normal((*shape, 4)), jnp.float32)
+    _, back = jax.vjp(lambda rows, values: write(rows, arguments[1], values), *arguments[::2])
+    to_rows, to_values = back(cotangent)
+    kept = cotangent if adding else where_in_numpy(cotangent, labels, 0.0, adding=False)
+    np.testing.assert_array_equal(to_rows, kept)
+    picked = np.take_along_axis(np.asarray(cotangent), np.asarray(labels)[..., None], -1)[..., 0]
+    np.testing.assert_allclose(to_values, picked.sum() if scalar else picked, rtol=1e-6)
+
+
+@pytest.mark.parametrize("write", [numerics.with_true_class, numerics.add_to_true_class])
+def test_a_label_out_of_range_stays_in_its_row(write):
+    rows = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    labels = np.asarray([-1, 4, 255])
+    found = np.asarray(write(jnp.asarray(rows), jnp.asarray(labels), 100.0))
+    expected = where_in_numpy(rows, labels, 100.0, write is numerics.add_to_true_class)
+    np.testing.assert_array_equal(found, expected)
+    picked = numerics.true_class(jnp.asarray(rows), jnp.asarray(labels))
+    np.testing.assert_array_equal(picked, [0.0, 7.0, 11.0])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
+def test_labels_of_any_width(dtype):
+    labels = jnp.asarray([3, 0, 99], dtype)
+    rows = jnp.zeros((3, 100))
+    expected = where_in_numpy(np.zeros((3, 100)), np.asarray([3, 0, 99]), 1.0, adding=False)
+    np.testing.assert_array_equal(numerics.with_true_class(rows, labels, 1.0), expected)
+    np.testing.assert_array_equal(numerics.is_true_class(labels, 100), expected == 1)
+
+
+def test_is_true_class_marks_nothing_out_of_range():
+    labels = jnp.asarray([[-1, 2], [1, 255]])
+    marks = np.zeros((2, 2, 3), bool)
+    marks[0, 1, 2] = marks[1, 0, 1] = True
+    np.testing.assert_array_equal(numerics.is_true_class(labels, 3), marks)
+
+
+def test_max_where():
+    rows = jnp.asarray([[1.0, 5.0, 3.0], [4.0, 4.0, 9.0], [1.0, 2.0, 3.0], [7.0, 8.0, 9.0]])
+    mask = jnp.asarray([[1, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]], bool)
+    for function in (numerics.max_where, jax.jit(numerics.max_where)):
+        np.testing.assert_array_equal(function(rows, mask), [3.0, 4.0, -np.inf, 9.0])
+
+
+def test_max_where_shares_its_gradient_among_equals():
+    rows = jnp.asarray([[1.0, 5.0, 3.0], [4.0, 4.0, 4.0], [1.0, 2.0, 3.0], [4.0, 4.0, 4.0]])
+    mask = jnp.asarray([[1, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]], bool)
+    _, back = jax.vjp(lambda rows: numerics.max_where(rows, mask), rows)
+    (gradient,) = back(jnp.asarray([2.0, 3.0, 5.0, 6.0]))
+    expected = [[0, 0, 2.0], [1.5, 1.5, 0], [0, 0, 0], [2.0, 2.0, 2.0]]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+def test_max_where_agrees_with_jnp_max():
+    random = np.random.default_rng(2)
+    rows = jnp.asarray(random.integers(4, size=(50, 6)), jnp.float32)
+    mask = jnp.asarray(random.random((50, 6)) < 0.6).at[:, 0].set(True)
+    plain = lambda rows: jnp.max(jnp.where(mask, rows, -jnp.inf), -1)  # noqa: E731
+    value, back = jax.vjp(functools.partial(numerics.max_where, mask=mask), rows)
+    expected, plain_back = jax.vjp(plain, rows)
+    np.testing.assert_array_equal(value, expected)
+    cotangent = jnp.arange(1.0, 51)
+    np.testing.assert_allclose(back(cotangent)[0], plain_back(cotangent)[0], rtol=1e-6)
+
+
+def long_log_probabilities(logits):
+    """Return log p_k and log(1 - p_k) in extended precision, from the odds against the others."""
+    logits = np.asarray(logits, np.longdouble)
+
+    def log_sum(z):
+        top = z.max()
+        return top + np.log(np.exp(z - top).sum())
+
+    log_p, log_rest = np.empty_like(logits), np.empty_like(logits)
+    for n, k in np.ndindex(*logits.shape):
+        odds = logits[n, k] - log_sum(np.delete(logits[n], k))
+        log_p[n, k] = -np.logaddexp(0, -odds)
+        log_rest[n, k] = -np.logaddexp(0, odds)
+    return log_p.astype(np.float64), log_rest.astype(np.float64)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-5), (np.float64, 1e-13)])
+@pytest.mark.parametrize("scale", [0.1, 2.0, 20.0])
+def test_log_probabilities(dtype, rtol, scale, x64):
+    random = np.random.default_rng(3)
+    logits = (scale * random.standard_normal((40, 5))).astype(dtype)
+    expected_p, expected_rest = long_log_probabilities(logits)
+    log_p, log_rest = numerics.log_probabilities(jnp.asarray(logits))
+    # log p is a difference of logits; its absolute error is theirs
+    np.testing.assert_allclose(log_p, expected_p, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(log_rest, expected_rest, rtol=rtol, atol=1e-37)
+
+
+def test_log_probabilities_where_p_rounds_to_one():
+    """Check that log(1 - p) of the winner keeps its digits where 1 - p has none."""
+    logits = np.asarray([[30.0, 0.0, 0.5], [60.0, 0.01, -0.01], [1.0, 81.0, -4.0]], np.float32)
+    _, expected = long_log_probabilities(logits)
+    _, log_rest = numerics.log_probabilities(jnp.asarray(logits))
+    np.testing.assert_allclose(log_rest, expected, rtol=1e-6, atol=1e-30)
+
+
+def test_log_probabilities_at_the_extremes():
+    logits = jnp.asarray([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0], [1e4, 1e4, 1e4]])
+    for dtype in (jnp.float32, jnp.float16, jnp.bfloat16):
+        z = logits.astype(dtype)
+        log_p, log_rest = numerics.log_probabilities(z)
+        assert log_p.dtype == log_rest.dtype == jnp.float32
+        assert np.isfinite(log_p).all()
+        assert np.isfinite(log_rest).all()
+        gradient = jax.grad(lambda z: jnp.sum(jnp.stack(numerics.log_probabilities(z))))(z)
+        assert gradient.dtype == dtype
+        assert np.isfinite(gradient.astype(jnp.float32)).all()
+    # the winner's doubt is as small as a normal number of float32 can be, and no smaller
+    assert numerics.log_probabilities(logits)[1][0, 0] < -87
+    np.testing.assert_allclose(numerics.log_probabilities(logits)[1][3], np.log(2 / 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_at_least_float32(dtype, x64):
+    wide = numerics.at_least_float32(jnp.ones(2, dtype))
+    assert wide.dtype == (jnp.float64 if dtype == "float64" else jnp.float32)

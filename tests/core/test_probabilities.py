@@ -1,0 +1,257 @@
+"""The view of the probabilities: every field against float64, at any logits, and its gradient."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax.core.probabilities import cross_entropy_and_view, prepare
+from calib_jax.core.top_label import top_label
+
+PER_EXAMPLE = ("log_true", "log_rest", "log_others", "share_squares", "true", "rest", "log_total")
+PER_CLASS = ("share", "others", "log_share")
+FIELDS = (*PER_EXAMPLE, *PER_CLASS)
+
+
+def reference(logits, labels):
+    """Return every field for logits [N, K] and labels [N], one row at a time, in long double."""
+    rows = []
+    for z, y in zip(np.asarray(logits, np.longdouble), labels, strict=True):
+        other = np.delete(z, y)
+        top = other.max()
+        log_others = top + np.log(np.exp(other - top).sum())
+        margin = z[y] - log_others
+        log_true, log_rest = -np.logaddexp(0, -margin), -np.logaddexp(0, margin)
+        log_share = np.insert(other - log_others, y, -np.inf)
+        share = np.exp(log_share)
+        rows.append(
+            {
+                "log_true": log_true,
+                "log_rest": log_rest,
+                "log_others": log_others,
+                "share": share,
+                "share_squares": (share**2).sum(),
+                "true": np.exp(log_true),
+                "rest": np.exp(log_rest),
+                "others": share * np.exp(log_rest),
+                "log_share": log_share,
+                "log_total": np.logaddexp(z[y], log_others),
+            }
+        )
+    return {name: np.stack([row[name] for row in rows]).astype(np.float64) for name in rows[0]}
+
+
+def rows_to_look_at(dtype, num_classes=5):
+    """Return random rows of all scales, and rows with one class far ahead or far behind."""
+    random = np.random.default_rng(0)
+    scales = np.repeat([0.01, 1.0, 5.0, 15.0], 10)[:, None]
+    logits = scales * random.standard_normal((40, num_classes))
+    noise = 0.01 * random.standard_normal((12, num_classes))
+    lead = np.asarray([18.0, 30.0, 60.0, 80.0, -18.0, -60.0, -500.0, -1e4, 5.0, 0.0, 1.0, -1.0])
+    labels = random.integers(num_classes, size=52)
+    noise[np.arange(12), labels[40:]] += lead
+    far = logits[:10] + 1e3  # the common offset is nothing but an offset
+    logits = np.concatenate([logits, noise, far]).astype(dtype)
+    return logits, np.concatenate([labels, labels[:10]])
+
+
+def allowed_error(name, expected, logits, rest, dtype):
+    """Return what rounding of the logits alone does to a field, times a few.
+
+    It is an absolute error of a logarithm, so a relative one of a probability; and log p_y and
+    log(1 - p_y) have a relative one where they are nearly 0. The squares of the shares may be
+    anything in [0, 1] where the squares of the probabilities underflow.
+    """
+    info = np.finfo(dtype)
+    rounding = 8 * info.eps * (1 + np.abs(logits).max(axis=-1))
+    if expected.ndim == 2:
+        rounding = rounding[:, None]
+    if name == "share_squares":
+        return np.where(rest < np.sqrt(info.tiny / info.eps), 1, rounding)
+    if name in ("log_true", "log_rest"):
+        return rounding * np.minimum(np.abs(expected), 1)
+    return rounding * (1 if name.startswith("log_") else np.abs(expected))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("num_classes", [2, 5, 100])
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_every_field(dtype, num_classes, transform, x64):
+    logits, labels = rows_to_look_at(dtype, num_classes)
+    expected = reference(logits, labels)
+    fields = transform(lambda z, y: {name: getattr(prepare(z, y), name) for name in FIELDS})
+    for name, found in fields(jnp.asarray(logits), jnp.asarray(labels)).items():
+        assert found.dtype == dtype, name
+        found, want = np.asarray(found, np.float64), expected[name]
+        np.testing.assert_array_equal(np.isneginf(found), np.isneginf(want), err_msg=name)
+        found, want = np.where(np.isneginf(want), 0, [found, want])
+        allowed = allowed_error(name, want, logits, expected["rest"], dtype)
+        allowed = allowed + 100 * np.finfo(dtype).tiny
+        wrong = np.argwhere(~(np.abs(found - want) <= allowed))
+        assert not len(wrong), (name, wrong, found[tuple(wrong[0])], want[tuple(wrong[0])])
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_beyond_what_a_float_can_say(transform):
+    """Check that 1 - p_y ends at the smallest normal number: finite logarithm, finite gradient."""
+    logits = jnp.asarray([[lead, 0.0, 0.5] for lead in (80.0, 90.0, 200.0, 1e4)])
+    labels = jnp.zeros(4, int)
+
+    def everything(logits):
+        view = prepare(logits, labels)
+        return {name: getattr(view, name) for name in FIELDS if name != "log_share"}
+
+    fields = transform(everything)(logits)
+    for name, found in fields.items():
+        assert np.isfinite(found).all(), name
+    assert np.all(fields["log_rest"] < -79)
+    np.testing.assert_array_equal(fields["true"], np.ones(4))
+    assert np.all(fields["rest"] <= 1e-34)
+    total = lambda z: sum(jnp.sum(field) for field in everything(z).values())  # noqa: E731
+    assert np.isfinite(transform(jax.grad(total))(logits)).all()
+
+
+def test_a_lead_of_any_size_is_a_lead():
+    logits = jnp.asarray([[lead, 0.0, 0.5] for lead in (1e4, 1e8, 1e10, 3e38)])
+    for label, rest in ((0, 0.0), (1, 1.0)):
+        view = prepare(logits, jnp.full(4, label))
+        np.testing.assert_allclose(view.rest, np.full(4, rest), atol=1e-34)
+
+
+def numerical_gradient(function, logits, step=1e-5):
+    """Return central differences of a scalar function of logits."""
+    gradient = np.zeros_like(logits)
+    for index in np.ndindex(*logits.shape):
+        shift = np.zeros_like(logits)
+        shift[index] = step
+        gradient[index] = (function(logits + shift) - function(logits - shift)) / (2 * step)
+    return gradient
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_gradient_of_every_field(field, num_classes, x64):
+    random = np.random.default_rng(1)
+    logits = 2 * random.standard_normal((6, num_classes))
+    labels = random.integers(num_classes, size=6)
+    expected = reference(logits, labels)[field]
+    cotangent = np.where(np.isinf(expected), 0, random.standard_normal(expected.shape))
+
+    def of_the_reference(logits):
+        fields = reference(logits, labels)[field]
+        return np.sum(cotangent * np.where(np.isinf(fields), 0, fields))
+
+    def of_the_view(logits):
+        fields = getattr(prepare(logits, labels), field)
+        return jnp.sum(cotangent * jnp.where(jnp.isinf(fields), 0, fields))
+
+    labels = jnp.asarray(labels)
+    found = jax.grad(of_the_view)(jnp.asarray(logits))
+    expected = numerical_gradient(of_the_reference, logits)
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+
+
+def test_gradient_of_the_logits_field():
+    logits, labels = jnp.asarray([[1.0, 2.0, 0.0]]), jnp.asarray([1])
+    gradient = jax.grad(lambda z: jnp.sum(prepare(z, labels).logits ** 2))(logits)
+    np.testing.assert_allclose(gradient, 2 * logits)
+
+
+def test_gradients_of_several_fields_add():
+    random = np.random.default_rng(2)
+    logits = jnp.asarray(random.standard_normal((4, 3)), jnp.float32)
+    labels = jnp.asarray([0, 1, 2, 0])
+    with jax.numpy_rank_promotion("allow"):
+        total = lambda z, names: sum(  # noqa: E731
+            jnp.sum(jnp.cos(getattr(prepare(z, labels), name))) for name in names
+        )
+        fields = [*PER_EXAMPLE, "share", "others", "logits"]
+        together = jax.grad(total)(logits, fields)
+        apart = sum(jax.grad(total)(logits, [name]) for name in fields)
+    np.testing.assert_allclose(together, apart, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_weighting_makes_the_view_a_constant():
+    logits, labels = jnp.asarray([[1.0, 2.0, 0.0]]), jnp.asarray([1])
+    for field in (*PER_EXAMPLE, *PER_CLASS[:2], "logits"):
+        total = lambda z: jnp.sum(getattr(cross_entropy_and_view("gradient", z, labels)[1], field))  # noqa: B023, E731
+        assert not np.any(jax.grad(total)(logits)), field
+    gradient = jax.grad(lambda z: cross_entropy_and_view("gradient", z, labels)[0][0])(logits)
+    expected = np.exp([[1.0, 2.0, 0.0]]) / np.exp([1.0, 2.0, 0.0]).sum() - [[0, 1, 0]]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,)])
+def test_leading_axes(monkeypatch, backend, shape):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    random = np.random.default_rng(3)
+    logits = random.standard_normal((*shape, 4)).astype(np.float32)
+    labels = random.integers(4, size=shape)
+    view = prepare(jnp.asarray(logits), jnp.asarray(labels))
+    if logits.size:
+        expected = reference(logits.reshape(-1, 4), np.reshape(labels, -1))
+        for name in FIELDS:
+            flat = expected[name].reshape(getattr(view, name).shape)
+            np.testing.assert_allclose(getattr(view, name), flat, rtol=2e-6, err_msg=name)
+    correct = np.asarray(logits.argmax(-1) == labels)
+    np.testing.assert_array_equal(view.correct, correct)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_wide_inside_and_narrow_outside(dtype):
+    logits, labels = jnp.asarray([[8.0, -3.0, 1.5]], dtype), jnp.asarray([0])
+    wide = prepare(logits.astype(jnp.float32), labels)
+    for name in FIELDS:
+        field = getattr(prepare(logits, labels), name)
+        assert field.dtype == jnp.float32
+        np.testing.assert_array_equal(field, getattr(wide, name))
+    assert jax.grad(lambda z: prepare(z, labels).rest[0])(logits).dtype == dtype
+
+
+@pytest.mark.parametrize("label", [-1, 3, 255])
+def test_a_label_out_of_range_is_nan(label):
+    logits = jnp.asarray([[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]])
+    view = prepare(logits, jnp.asarray([1, label]))
+    for name in ("log_true", "log_rest", "true", "rest"):
+        np.testing.assert_array_equal(np.isnan(getattr(view, name)), [False, True])
+    assert not view.correct[1]
+
+
+def flops(function, *arguments):
+    return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
+
+
+def test_what_is_not_looked_at_costs_nothing():
+    """Check it on the program that XLA makes: its operations, forward and backward."""
+    logits, labels = jnp.zeros((64, 100)), jnp.zeros(64, int)
+
+    def lean(z, y):
+        return jnp.sum(cross_entropy_and_view("loss", z, y)[0])
+
+    def through_the_view(z, y):
+        loss, view = cross_entropy_and_view("loss", z, y)
+        _ = view.share * view.others + view.log_share + view.share_squares[:, None]
+        return jnp.sum(loss)
+
+    def greedy(z, y):
+        loss, view = cross_entropy_and_view("loss", z, y)
+        return jnp.sum(loss * view.share_squares) + jnp.sum(view.share**3)
+
+    for change in (lambda f: f, jax.grad):
+        cost = flops(change(lean), logits, labels)
+        assert flops(change(through_the_view), logits, labels) == cost
+        assert flops(change(greedy), logits, labels) > 1.2 * cost
+
+
+def test_top_label_agrees_with_the_softmax():
+    random = np.random.default_rng(4)
+    logits = 3 * random.standard_normal((2, 20, 5)).astype(np.float32)
+    labels = random.integers(5, size=(2, 20))
+    confidence, hit = top_label(jnp.asarray(logits), jnp.asarray(labels))
+    p = np.exp(logits.astype(np.float64))
+    np.testing.assert_allclose(confidence, (p / p.sum(-1, keepdims=True)).max(-1), rtol=1e-6)
+    np.testing.assert_array_equal(hit, logits.argmax(-1) == labels)
+    wrong = top_label(jnp.asarray(logits), jnp.asarray(labels).at[0, 0].set(5))
+    assert np.isnan([wrong[0][0, 0], wrong[1][0, 0]]).all()
+    assert np.isfinite(np.asarray(wrong)).sum() == 2 * 39

@@ -1,0 +1,147 @@
+"""Statistics that merge: the laws of addition, over parts, precisions and devices."""
+
+import functools
+import pickle
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax.core.statistics import NOTHING, Joint, Rows, Stat, Sums, gather, total
+
+
+def stats(size, seed=0):
+    """Return one statistic of each kind, of `size` examples, with whole numbers in it."""
+    values = np.random.default_rng(seed).integers(10, size=size).astype(np.float32)
+    sums = Sums({"count": jnp.asarray(float(size)), "value": jnp.asarray([values.sum(), 1.0])})
+    rows = Rows({"value": jnp.asarray(values), "pair": jnp.asarray(np.stack([values] * 2, 1))})
+    return {"sums": sums, "rows": rows, "joint": Joint({"sums": sums, "rows": rows})}
+
+
+def with_rows_sorted(stat):
+    """Return a statistic whose rows are in order: as a set of rows, it is what it was."""
+    if isinstance(stat, Joint):
+        return Joint({name: with_rows_sorted(part) for name, part in stat.parts.items()})
+    if isinstance(stat, Rows):
+        return Rows({name: jnp.sort(column, axis=0) for name, column in stat.columns.items()})
+    return stat
+
+
+every_kind = pytest.mark.parametrize("kind", ["sums", "rows", "joint"])
+
+
+@every_kind
+def test_merging_has_no_order(kind):
+    a, b, c = (stats(size, seed)[kind] for seed, size in enumerate((3, 5, 1)))
+    assert isinstance(a, Stat)
+    chex.assert_trees_all_equal((a + b) + c, a + (b + c))
+    chex.assert_trees_all_equal(with_rows_sorted(a + b), with_rows_sorted(b + a))
+
+
+def test_sums_add_and_rows_concatenate():
+    both = stats(3, seed=0)["joint"] + stats(5, seed=1)["joint"]
+    assert float(both["sums"]["count"]) == 8
+    parts = [np.asarray(stats(n, seed=s)["rows"]["value"]) for s, n in enumerate((3, 5))]
+    np.testing.assert_array_equal(both["rows"]["value"], np.concatenate(parts))
+    assert both["rows"]["pair"].shape == (8, 2)
+
+
+def test_nothing_adds_to_nothing():
+    assert (NOTHING + NOTHING).values == {}
+    assert NOTHING.all_reduce(None) is NOTHING
+
+
+@every_kind
+def test_a_statistic_is_a_pytree(kind):
+    stat = stats(4)[kind]
+    leaves, tree = jax.tree.flatten(stat)
+    again = jax.tree.unflatten(tree, leaves)
+    assert type(again) is type(stat)
+    chex.assert_trees_all_equal(again, stat)
+    chex.assert_trees_all_equal(jax.jit(lambda a, b: a + b)(stat, stat), stat + stat)
+    chex.assert_trees_all_equal(pickle.loads(pickle.dumps(stat)), stat)
+
+
+def test_sums_ride_in_the_carry_of_a_scan():
+    def step(carry, value):
+        return carry + Sums({"sum": value, "count": jnp.ones(())}), None
+
+    start = Sums({"sum": jnp.zeros(()), "count": jnp.zeros(())})
+    end, _ = jax.lax.scan(step, start, jnp.arange(10.0))
+    assert (float(end["sum"]), float(end["count"])) == (45.0, 10.0)
+
+
+def test_the_host_counts_beyond_what_float32_can():
+    one, many = Sums({"count": jnp.ones(())}), Sums({"count": jnp.asarray(2.0**24)})
+    assert float((many + one)["count"]) == 2**24  # float32: the last one is lost
+    merged = many.host()
+    assert merged["count"].dtype == np.float64
+    for _ in range(3):
+        merged = merged + one.host()
+    assert merged["count"] == 2**24 + 3
+
+
+def test_host_and_device_add_on_the_host():
+    device = Sums({"count": jnp.ones(3)})
+    host = Sums({"count": np.full(3, 2.0**24)})
+    for merged in (host + device, device + host):
+        assert isinstance(merged["count"], np.ndarray)
+        assert merged["count"].dtype == np.float64
+        np.testing.assert_array_equal(merged["count"], np.full(3, 2.0**24 + 1))
+    # a scalar stays an array: what .host() gives can be added again
+    scalar = Sums({"count": jnp.ones(())}).host() + Sums({"count": jnp.ones(())}).host()
+    assert isinstance(scalar["count"], np.ndarray)
+
+
+def test_rows_on_the_host_stay_there():
+    host = Rows({"value": np.arange(3.0)})
+    assert isinstance((host + host)["value"], np.ndarray)
+    assert (host + host)["value"].dtype == np.float64
+    mixed = host + Rows({"value": jnp.arange(2.0)})
+    np.testing.assert_array_equal(mixed["value"], [0, 1, 2, 0, 1])
+
+
+@every_kind
+def test_without_an_axis_there_is_one_device(kind):
+    stat = stats(4)[kind]
+    chex.assert_trees_all_equal(stat.all_reduce(None), stat)
+
+
+@every_kind
+def test_devices_merge_as_parts_do(kind):
+    parts = [stats(3, seed)[kind] for seed in range(8)]
+    whole = functools.reduce(lambda a, b: a + b, parts)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    reduce = jax.pmap(lambda stat: stat.all_reduce("devices"), axis_name="devices")
+    merged = jax.block_until_ready(reduce(stacked))
+    for device in range(8):
+        # rows come in the order of the devices
+        chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[device], merged), whole)  # noqa: B023
+
+
+def test_statistics_of_different_names_do_not_merge():
+    with pytest.raises(ValueError, match="count"):
+        Sums({"count": jnp.ones(())}) + Sums({"hits": jnp.ones(())})
+    with pytest.raises(KeyError):
+        Joint({"a": NOTHING}) + Joint({"b": NOTHING})
+
+
+def test_gather_and_total_send_gradients_home():
+    """Check d/dx_d of a function of all devices' rows: each device gets that of its own rows."""
+    x = jnp.arange(16.0).reshape(8, 2)
+
+    @functools.partial(jax.pmap, axis_name="d")
+    def gradients(x):
+        # Each device computes the same global value; the loss is one device's share of it.
+        share = lambda f: lambda x: f(x) / 8  # noqa: E731
+        of_rows = jax.grad(share(lambda x: jnp.sum(gather(x, "d") ** 2)))(x)
+        of_sums = jax.grad(share(lambda x: total(jnp.sum(x), "d") ** 2))(x)
+        return of_rows, of_sums
+
+    of_rows, of_sums = jax.block_until_ready(gradients(x))
+    np.testing.assert_allclose(of_rows, 2 * x)
+    np.testing.assert_allclose(of_sums, np.full((8, 2), 2 * 120.0))
+    assert gather(x, None) is x
+    assert total(x, None) is x

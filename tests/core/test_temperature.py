@@ -1,0 +1,265 @@
+"""The temperature fit, against SciPy and the released grid searches."""
+
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+
+from calib_jax.core.binning import calibration_error, fixed_bin_sums
+from calib_jax.core.temperature import LIMIT, accumulated_grid, fit_grid, fit_nll
+from calib_jax.core.top_label import top_label
+
+RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "temperature.npz"
+
+
+def mean_nll(logits, labels, weights, temperature):
+    """Return the weighted mean NLL at a temperature, in float64."""
+    log_p = scipy.special.log_softmax(np.asarray(logits, np.float64) / temperature, axis=-1)
+    losses = -np.take_along_axis(log_p, labels[:, None], axis=-1)[:, 0]
+    return np.average(losses, weights=weights)
+
+
+def best_temperature(logits, labels, weights):
+    """Return SciPy's minimum: a scan of log T, then Brent's root of the derivative by log T."""
+    logits = np.asarray(logits, np.float64)
+    true = logits[np.arange(len(labels)), labels]
+
+    def slope(log_t):
+        p = scipy.special.softmax(logits * np.exp(-log_t), axis=-1)
+        return np.average(true - np.sum(p * logits, axis=-1), weights=weights)
+
+    grid = np.linspace(np.log(1e-3), np.log(1e4), 200)
+    above = np.argmax([slope(t) > 0 for t in grid])  # the NLL falls before it, and rises from it
+    return np.exp(scipy.optimize.brentq(slope, grid[above - 1], grid[above], xtol=1e-14))
+
+
+def problem(seed):
+    """Return logits, labels and weights whose best temperature is about a chosen one."""
+    random = np.random.default_rng(seed)
+    num_classes = (2, 10, 100)[seed % 3]
+    temperature = np.exp(random.uniform(np.log(0.05), np.log(60)))
+    calibrated = random.uniform(1, 4) * random.standard_normal((400, num_classes))
+    labels = np.argmax(calibrated + random.gumbel(size=calibrated.shape), axis=-1)
+    weights = random.choice([0.0, 0.5, 1.0, 3.0], size=400) if seed % 2 else np.ones(400)
+    return temperature * calibrated, labels, weights
+
+
+@functools.cache
+def fit(precision):
+    """Compile the fit once a precision; it is traced anew for each shape."""
+    return jax.jit(fit_nll)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-4), (np.float64, 1e-6)])
+@pytest.mark.parametrize("seed", range(60))
+def test_the_fit_is_scipys_minimum(seed, dtype, rtol, x64):
+    logits, labels, weights = problem(seed)
+    logits, weights = logits.astype(dtype), weights.astype(dtype)
+    expected = best_temperature(logits, labels, weights)
+    assert 0.03 < expected < 100
+    found = fit(dtype)(logits, labels, weights)
+    assert found.temperature.dtype == dtype
+    assert found.converged
+    np.testing.assert_allclose(found.temperature, expected, rtol=rtol)
+    for nll, temperature in ((found.nll_before, 1.0), (found.nll_after, expected)):
+        wanted = mean_nll(logits, labels, weights, temperature)
+        np.testing.assert_allclose(nll, wanted, rtol=rtol)
+    assert found.nll_after <= found.nll_before
+
+
+def test_at_the_optimum_the_mean_true_logit_is_the_expected_one(x64):
+    logits, labels, weights = problem(7)
+    temperature = float(fit_nll(*map(jnp.asarray, (logits, labels, weights))).temperature)
+    p = scipy.special.softmax(logits / temperature, axis=-1)
+    true = logits[np.arange(400), labels]
+    expected = np.average(np.sum(p * logits, axis=-1), weights=weights)
+    np.testing.assert_allclose(np.average(true, weights=weights), expected, rtol=1e-9)
+
+
+def test_scaled_logits_have_a_scaled_temperature(x64):
+    logits, labels, weights = map(jnp.asarray, problem(4))
+    one = fit_nll(logits, labels, weights)
+    for scale in (0.01, 7.0):
+        scaled = fit_nll(scale * logits, labels, weights)
+        np.testing.assert_allclose(scaled.temperature, scale * one.temperature, rtol=1e-9)
+        np.testing.assert_allclose(scaled.nll_after, one.nll_after, rtol=1e-9)
+    offset = fit_nll(logits + jnp.arange(400.0)[:, None], labels, weights)
+    np.testing.assert_allclose(offset.temperature, one.temperature, rtol=1e-9)
+
+
+def test_the_calibrated_stay_as_they_are(x64):
+    logits, labels, weights = problem(5)
+    first = fit_nll(*map(jnp.asarray, (logits, labels, weights))).temperature
+    again = fit_nll(jnp.asarray(logits) / first, jnp.asarray(labels), jnp.asarray(weights))
+    np.testing.assert_allclose(again.temperature, 1.0, rtol=1e-8)
+    np.testing.assert_allclose(again.nll_after, again.nll_before, rtol=1e-12)
+
+
+def test_absent_rows_and_copies():
+    logits, labels, _ = problem(3)
+    logits = logits.astype(np.float32)
+    copies = np.arange(400) % 4
+    index = np.repeat(np.arange(400), copies)
+    expected = fit_nll(jnp.asarray(logits[index]), jnp.asarray(labels[index]))
+    logits[copies == 0] = np.nan
+    labels = np.where(copies == 0, 255, labels)
+    for shape in ((400,), (20, 20)):
+        found = fit_nll(
+            jnp.asarray(logits.reshape(*shape, -1)),
+            jnp.asarray(labels.reshape(shape)),
+            jnp.asarray(copies.reshape(shape), jnp.float32),
+        )
+        np.testing.assert_allclose(found.temperature, expected.temperature, rtol=1e-4)
+        np.testing.assert_allclose(found.nll_after, expected.nll_after, rtol=1e-5)
+    large = fit_nll(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(1e4 * copies))
+    np.testing.assert_allclose(large.temperature, expected.temperature, rtol=1e-4)
+
+
+def finite(found):
+    return all(np.isfinite(value) for value in found)
+
+
+def test_where_every_prediction_is_right_there_is_no_optimum():
+    logits = jnp.asarray(np.random.default_rng(0).standard_normal((50, 4)), jnp.float32)
+    found = fit_nll(logits, jnp.argmax(logits, axis=-1))
+    assert not found.converged
+    assert finite(found)
+    assert 0 < found.temperature < 1
+    assert found.nll_after < found.nll_before
+
+
+def test_where_predictions_are_worse_than_chance_there_is_no_optimum():
+    logits = jnp.asarray(np.random.default_rng(1).standard_normal((50, 4)), jnp.float32)
+    found = fit_nll(logits, jnp.argmin(logits, axis=-1))
+    assert not found.converged
+    assert finite(found)
+    assert 1 < found.temperature <= 1.01 * LIMIT
+    np.testing.assert_allclose(found.nll_after, np.log(4), rtol=1e-4)
+
+
+@pytest.mark.parametrize("logits", [np.zeros((6, 3)), np.full((6, 3), 1e4), np.ones((6, 1))])
+def test_logits_that_say_nothing_leave_the_temperature_alone(logits):
+    found = fit_nll(jnp.asarray(logits, jnp.float32), jnp.zeros(6, int))
+    assert found.temperature == 1
+    assert finite(found)
+    np.testing.assert_allclose(found.nll_after, np.log(logits.shape[1]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_fitted_in_float32(dtype):
+    logits, labels, weights = problem(0)
+    narrow = jnp.asarray(logits, dtype)
+    found = fit_nll(narrow, jnp.asarray(labels), jnp.asarray(weights))
+    expected = best_temperature(narrow.astype(jnp.float32), labels, weights)
+    assert found.temperature.dtype == jnp.float32
+    np.testing.assert_allclose(found.temperature, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_is_never_worse_than_doing_nothing(seed):
+    """Check it on logits and labels that know nothing of each other, of all sizes."""
+    random = np.random.default_rng(seed)
+    logits = 10.0 ** random.integers(-3, 5) * random.standard_normal((8, 3))
+    labels = random.integers(3, size=8)
+    found = fit_nll(jnp.asarray(logits, jnp.float32), jnp.asarray(labels))
+    assert finite(found)
+    assert found.temperature > 0
+    assert found.nll_after <= found.nll_before
+    after = mean_nll(logits.astype(np.float32), labels, None, float(found.temperature))
+    np.testing.assert_allclose(found.nll_after, after, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("odd", ["nan", "no weight", "wrong label"])
+def test_what_cannot_be_fitted_did_not_converge(odd):
+    logits, labels, _ = problem(0)
+    logits, labels, weights = jnp.asarray(logits, jnp.float32), jnp.asarray(labels), jnp.ones(400)
+    if odd == "nan":
+        logits = logits.at[3, 0].set(jnp.nan)
+    elif odd == "no weight":
+        weights = jnp.zeros(400)
+    else:
+        labels = labels.at[3].set(255)
+    found = fit_nll(logits, labels, weights)
+    assert not found.converged
+    assert found.temperature == 1
+    assert np.isnan(found.nll_after)
+
+
+def test_the_grid_counts_as_the_released_loops_do():
+    temperature, expected = 0.1, []
+    for _ in range(100):
+        expected.append(temperature)
+        temperature += 0.1
+    np.testing.assert_array_equal(accumulated_grid(0.1, 100), expected)
+
+
+def test_the_first_strict_minimum_of_the_grid_wins():
+    curve = {0.5: 3.0, 1.0: 2.0, 2.0: 2.0, 4.0: 2.5, 8.0: 2.0}
+
+    def criterion(logits, labels, weights):
+        index = jnp.argmin(jnp.abs(1 / logits[0, 0] - jnp.asarray(list(curve))))
+        return jnp.asarray(list(curve.values()))[index]
+
+    logits, labels = jnp.ones((1, 2)), jnp.zeros(1, int)
+    best, value = fit_grid(logits, labels, None, criterion, np.array(list(curve)))
+    assert (float(best), float(value)) == (1.0, 2.0)
+
+
+def test_a_criterion_that_is_no_number_is_never_the_best():
+    logits, labels = jnp.ones((1, 2)), jnp.zeros(1, int)
+    temperatures = np.array([0.5, 1.0, 2.0, 4.0])
+
+    def criterion(logits, labels, weights):
+        t = 1 / logits[0, 0]
+        return jnp.where(t < 1.5, jnp.nan, t)
+
+    best, value = fit_grid(logits, labels, None, criterion, temperatures)
+    assert (float(best), float(value)) == (2.0, 2.0)
+    never = lambda logits, labels, weights: jnp.full((), jnp.nan)  # noqa: E731
+    best, value = fit_grid(logits, labels, None, never, temperatures)
+    assert (float(best), float(value)) == (1.0, np.inf)
+
+
+def nll(logits, labels, weights):
+    log_p = jax.nn.log_softmax(logits)
+    return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=-1))
+
+
+def ece(logits, labels, weights):
+    return calibration_error(fixed_bin_sums(*top_label(logits, labels), weights, 15))
+
+
+CRITERIA = {"ece": ece, "nll": nll}
+GRIDS = {"T_grid_{}": (0.1, 100), "T_grid001_{}_bsce": (0.01, 1000)}
+
+
+@pytest.mark.parametrize("case", ["tscale_0", "tscale_1", "tscale_2"])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_the_grid_finds_what_the_released_code_found(case, grid, criterion):
+    recorded = np.load(RECORDED)
+    logits, labels = (
+        jnp.asarray(recorded[f"{case}/logits"]),
+        jnp.asarray(recorded[f"{case}/labels"]),
+    )
+    temperatures = accumulated_grid(*GRIDS[grid])
+    found, value = fit_grid(logits, labels, None, CRITERIA[criterion], temperatures)
+    expected = float(recorded[f"{case}/{grid.format(criterion)}"])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    if grid == "T_grid_{}":
+        recorded_value = np.squeeze(recorded[f"{case}/{criterion}_at_T_{criterion}"])
+        np.testing.assert_allclose(value, recorded_value, rtol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["tscale_0", "tscale_1", "tscale_2"])
+def test_the_fit_finds_the_recorded_optimum(case, x64):
+    recorded = np.load(RECORDED)
+    logits, labels = recorded[f"{case}/logits"], recorded[f"{case}/labels"]
+    found = fit_nll(jnp.asarray(logits, jnp.float64), jnp.asarray(labels))
+    np.testing.assert_allclose(found.temperature, recorded[f"{case}/T_nll_converged"], rtol=1e-6)
+    np.testing.assert_allclose(found.nll_after, recorded[f"{case}/nll_converged"], rtol=1e-9)
