@@ -38,7 +38,9 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
 
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
-            logits, labels = _arrays(name, logits, labels, soft_labels)
+            logits, labels = batch_of(name, logits, labels, soft_labels)
+            if _checking_labels.get() and labels.ndim < logits.ndim:
+                _name_wrong_label(name, labels, logits.shape[-1])
             bound = signature.bind(logits, labels, *args, **options)
             if "weights" in bound.arguments:
                 bound.arguments["weights"] = weights_for(logits, bound.arguments["weights"])
@@ -93,6 +95,15 @@ def _name_wrong_label(name: str, labels: jax.Array, num_classes: int) -> None:
     )
 
 
+def classes_of_state(num_classes: int, logits: jax.Array) -> None:
+    """Refuse a state that was made for another number of classes."""
+    if num_classes != logits.shape[-1]:
+        raise ValueError(
+            f"the state has {num_classes} classes and the logits {logits.shape[-1]}: make it with"
+            f" init({logits.shape[-1]})."
+        )
+
+
 def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
     """Make weights a floating-point array with one entry for each example of the logits."""
     if weights is None:
@@ -106,7 +117,8 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
     return weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
 
 
-def _arrays(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
+def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
+    """Make logits and labels arrays that fit each other, or say in `name`'s name why not."""
     logits, labels = jnp.asarray(logits), jnp.asarray(labels)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
@@ -135,8 +147,6 @@ def _arrays(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax
             f"{name}: labels {labels.shape} must be integers, got {labels.dtype}"
             + (": soft labels need one more axis, the classes." if soft_labels else ".")
         )
-    if _checking_labels.get():
-        _name_wrong_label(name, labels, logits.shape[-1])
     return logits, labels
 
 

@@ -23,21 +23,6 @@ def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*
     return jnp.exp(exponent * log_base)
 
 
-def log1mexp(log_p: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    r"""Compute $\log(1 - e^x)$ for x < 0 to full precision; -inf at x = 0.
-
-    Near 0 it is $\log(-\mathrm{expm1}(x))$, below $-\log 2$ it is $\mathrm{log1p}(-e^x)$; each
-    branch sees a harmless argument where the other one is taken, so gradients are finite for
-    every x < 0.
-    """
-    near = log_p > -0.6931472
-    return jnp.where(
-        near,
-        jnp.log(-jnp.expm1(jnp.where(near, log_p, -1.0))),
-        jnp.log1p(-jnp.exp(jnp.where(near, -1.0, log_p))),
-    )
-
-
 def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch classes"]:
     """Mark the true class of each row; a row whose label is out of range has no mark."""
     shape = (*labels.shape, num_classes)

@@ -79,6 +79,11 @@ def adafocal(
     >>> adafocal(logits, jnp.array([0, 0]), state).round(4)   # 0.75^2 log 4,  1.5 log 2
     Array([0.7798, 1.0397], dtype=float32)
     """
+    if len(state.edges) != len(state.gamma) + 1:
+        raise ValueError(
+            f"a state of {len(state.gamma)} gammas needs {len(state.gamma) + 1} edges, got"
+            f" {len(state.edges)}."
+        )
     return weighted_cross_entropy(logits, labels, adafocal_uncertainty(state), weighting=weighting)
 
 

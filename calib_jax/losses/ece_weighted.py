@@ -101,6 +101,7 @@ def ece_weighted(
     >>> ece_weighted(jnp.array([[-4.0, 0.0], [4.0, 0.0]]), jnp.array([0, 0]), state).round(4)
     Array([2.143 , 0.0109], dtype=float32)
     """
+    checks.classes_of_state(len(state.class_error), logits)
     state = lax.stop_gradient(state)
     num_bins = len(state.mass_gap)
     true = lax.stop_gradient(prepare(logits, labels).true)

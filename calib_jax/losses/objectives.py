@@ -109,7 +109,7 @@ def as_objective(
 
 
 def _clean(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array | None]:
-    logits, labels = jnp.asarray(logits), jnp.asarray(labels)
+    logits, labels = checks.batch_of("objective", logits, labels, soft_labels=True)
     weights = checks.weights_for(logits, weights)
     return *present(logits, labels, weights), weights
 

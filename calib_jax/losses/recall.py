@@ -66,10 +66,7 @@ def recall(
     >>> recall(jnp.zeros((2, 2)), jnp.array([0, 1]), state).round(4)
     Array([0.3466, 0.1733], dtype=float32)
     """
-    if len(state.miss_rate) != logits.shape[-1]:
-        raise ValueError(
-            f"the state has {len(state.miss_rate)} classes and the logits {logits.shape[-1]}."
-        )
+    checks.classes_of_state(len(state.miss_rate), logits)
     return weighted_cross_entropy(logits, labels, recall_uncertainty(state), weighting=weighting)
 
 
@@ -148,6 +145,7 @@ def _recall(
     ) -> PerExample:
         if not normalised:
             return recall(logits, labels, state, weighting=weighting)
+        checks.classes_of_state(len(state.miss_rate), logits)
         factors = _of_class(state.miss_rate, labels)
         return _mean_one(factors, weights, axis_name) * cross_entropy(logits, labels)
 
@@ -199,6 +197,7 @@ def _recall_precision(
         weights: Weights | None,
         axis_name: AxisName,
     ) -> PerExample:
+        checks.classes_of_state(len(state.miss_rate), logits)
         missed = _mean_one(_of_class(state.miss_rate, labels), weights, axis_name)
         predicted = first_argmax(logits)
         false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))

@@ -12,46 +12,6 @@ from calib_jax.core import numerics
 LOG_HALF = -0.6931471805599453
 
 
-def long_log1mexp(x):
-    """Return log(1 - e^x) in extended precision."""
-    x = np.asarray(x, np.longdouble)
-    with np.errstate(divide="ignore"):  # of the branch that is not taken
-        return np.where(x > LOG_HALF, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
-
-
-def test_the_reference_is_a_logarithm_of_a_difference():
-    # where nothing cancels, the plain formula is right
-    x = np.linspace(-3, -0.1, 50).astype(np.longdouble)
-    np.testing.assert_allclose(long_log1mexp(x), np.log(1 - np.exp(x)), rtol=1e-15)
-
-
-@pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 5e-7), (np.float64, 2e-15)])
-def test_log1mexp_is_precise_everywhere(dtype, rtol, x64):
-    tiny, lowest = (1e-37, -87.0) if dtype == np.float32 else (1e-307, -708.0)
-    x = np.concatenate(
-        [
-            -np.geomspace(tiny, -lowest, 500),
-            LOG_HALF * (1 + np.linspace(-1e-6, 1e-6, 21)),  # where the branches meet
-        ]
-    ).astype(dtype)
-    found = numerics.log1mexp(jnp.asarray(x))
-    assert found.dtype == dtype
-    np.testing.assert_allclose(found, long_log1mexp(x).astype(np.float64), rtol=rtol)
-
-
-def test_log1mexp_at_the_ends():
-    ends = numerics.log1mexp(jnp.asarray([0.0, -200.0, -jnp.inf]))
-    np.testing.assert_array_equal(ends, [-np.inf, 0.0, 0.0])
-
-
-def test_log1mexp_has_finite_gradients():
-    x = -np.geomspace(1e-30, 200, 100).astype(np.float32)
-    gradient = jax.vmap(jax.grad(numerics.log1mexp))(jnp.asarray(x))
-    # d log(1 - e^x) / dx = -1 / (e^-x - 1)
-    expected = -1 / np.expm1(-x.astype(np.longdouble))
-    np.testing.assert_allclose(gradient, expected.astype(np.float64), rtol=1e-6, atol=1e-37)
-
-
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 1.0, 2.5, 20.0])
 def test_power_is_the_power(exponent, x64):
     base = np.geomspace(1e-12, 2, 40)

@@ -70,6 +70,45 @@ BAD = {
         ValueError,
         "the state has 5 classes and the logits 3",
     ),
+    **{
+        f"state of {name} for another number of classes": (
+            lambda name=name, options=options: losses.objective(name, **options).value(
+                losses.objective(name, **options).init(5), LOGITS, LABELS, None
+            ),
+            ValueError,
+            r"the state has 5 classes and the logits 3: make it with init\(3\)",
+        )
+        for name, options in {
+            "recall": {"normalised": True},
+            "recall_precision": {},
+            "ece_weighted": {},
+        }.items()
+    },
+    "too few edges": (
+        lambda: losses.adafocal(LOGITS, LABELS, AdaFocalState(jnp.ones(3), jnp.ones(3))),
+        ValueError,
+        "a state of 3 gammas needs 4 edges, got 3",
+    ),
+    "an objective's labels": (
+        lambda: losses.objective("focal").value((), LOGITS, LABELS[:3], jnp.ones(4)),
+        ValueError,
+        r"logits \(4, 3\) need labels of shape \(4,\), got \(3,\)",
+    ),
+    "an objective's evidence": (
+        lambda: losses.objective("adafocal").evidence((), LOGITS, LABELS[:3], jnp.ones(4)),
+        ValueError,
+        r"logits \(4, 3\) need labels of shape \(4,\), got \(3,\)",
+    ),
+    "an objective's scalar": (
+        lambda: losses.objective("brier").value((), jnp.array(1.0), jnp.array(0), None),
+        ValueError,
+        "at least one class",
+    ),
+    "bins of a tempered loss": (
+        objective("tempered_focal", num_bins=0),
+        ValueError,
+        "num_bins must be at least 1, got 0",
+    ),
     "gamma below 0": (
         lambda: losses.focal(LOGITS, LABELS, gamma=-1.0),
         ValueError,
