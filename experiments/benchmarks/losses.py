@@ -38,6 +38,7 @@ BASE = "optax cross-entropy"
 # What a row above its target spends its time on.
 WHY = {
     "bsce": "a norm other than 1 and 2 takes one more exponential a class, and its gradient",
+    "bsce_gra": "a norm other than 1 and 2 takes one more exponential a class",
     "tempered_bsce": "a second softmax, at the temperature",
     "tempered_dual_focal": "a second softmax, and the runner-up's as below",
     "tempered_focal": "a second softmax, at the temperature",
