@@ -8,6 +8,7 @@ split, and examples of equal confidence are split alike, so that neither the ord
 matters nor whether an example is given k times or once with weight k.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.numerics import is_true_class
+from calib_jax.core.numerics import fold_entries_above, is_true_class
 from calib_jax.core.rows import valid, weigh, widened
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
 
@@ -62,6 +63,34 @@ def left_closed_bin_index(
     return jnp.searchsorted(inner, values.astype(inner.dtype), side="right", method="compare_all")
 
 
+def _right_closed(values: Array, num_bins: int) -> Array:
+    return bin_index(values, uniform_edges(num_bins))
+
+
+def _left_closed(values: Array, num_bins: int) -> Array:
+    return left_closed_bin_index(values, uniform_edges(num_bins))
+
+
+def _ceil(values: Array, num_bins: int) -> Array:
+    if values.dtype == jnp.float64:
+        index = jnp.ceil(num_bins * values - 1).astype(jnp.int32)
+        return jnp.clip(index, 0, num_bins - 1)
+    # What float64 arithmetic does to a float32 value is exact: it compares with the fraction
+    # b/B, which is to compare with the float32 just below it.
+    exact = np.arange(num_bins + 1) / num_bins
+    edges = exact.astype(np.float32)
+    edges = np.where(edges > exact, np.nextafter(edges, np.float32(-1)), edges)
+    return bin_index(values, edges)
+
+
+# The bin of each value in [0, 1], by the name of the rule.
+BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
+    "right": _right_closed,
+    "left": _left_closed,
+    "ceil": _ceil,
+}
+
+
 def fixed_bin_sums(
     confidence: PerExample, hit: PerExample, weight: Weights | None, num_bins: int
 ) -> BinSums:
@@ -88,6 +117,33 @@ def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins
 
     hit = is_true_class(labels, num_classes).astype(p.dtype)
     return BinSums(summed(jnp.ones_like(p)), summed(p), summed(hit))
+
+
+def class_bin_totals(
+    p: Float[Array, "rows classes"], weight: Vector, num_bins: int
+) -> Float[Array, "classes bins"]:
+    r"""Sum every class's probability over its bins of equal width.
+
+    A row has fewer than B probabilities above 1/B, however many classes there are. With many
+    classes the totals per class are one vectorised sum, and only the few large entries are
+    looked up one by one; the first bin is what they leave of the total.
+    """
+    num_classes = p.shape[1]
+    edges = uniform_edges(num_bins)
+    cells = num_classes * num_bins
+    if num_classes <= 64:
+        cell = bin_index(p, edges) + num_bins * jnp.arange(num_classes)[None]
+        totals = class_sums(cell, weight[:, None] * p, cells)
+        return totals.reshape(num_classes, num_bins)
+
+    def add_large(totals: Array, column: Array, value: Array) -> Array:
+        cell = num_bins * column + bin_index(value, edges)
+        return totals.at[cell].add(weight * value)
+
+    empty = jnp.zeros((cells,), jnp.result_type(p, weight))
+    large = fold_entries_above(edges[1], p, add_large, empty).reshape(num_classes, num_bins)
+    total = jnp.sum(weight[:, None] * p, axis=0)
+    return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))
 
 
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
@@ -127,22 +183,77 @@ def equal_mass_bins(
     confidence, hit, weight = jax.lax.sort(
         (absent_last, jnp.where(present, hit, 0), jnp.where(present, weight, 0)), num_keys=3
     )
-    finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
-    columns = weight[None] * jnp.stack([jnp.ones_like(finite), finite, hit])
-    cumulative = jnp.pad(jnp.cumsum(columns, axis=1), ((0, 0), (1, 0)))
-    mass = cumulative[0]
+    return equal_mass_of_sorted(confidence, hit, weight, num_bins)
 
-    boundaries = mass[-1] * jnp.arange(num_bins + 1) / num_bins
-    row = jnp.searchsorted(mass[1:], boundaries, side="left")
-    edges = confidence[jnp.minimum(row, jnp.maximum(jnp.sum(present) - 1, 0))]
+
+def equal_mass_of_sorted(
+    confidence: Vector, hit: Vector, weight: Vector, num_bins: int
+) -> tuple[BinSums, Float[Array, " edges"]]:
+    """Cut examples sorted by confidence as `equal_mass_bins` does; no weight is negative.
+
+    Absent rows may stand at the end with confidence inf, and anywhere with weight 0. Sorting
+    is most of the work, and a bootstrap changes the weights alone: it sorts once.
+    """
+    num_rows = confidence.shape[0]
+    finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
+    cumulative = _Cumulative.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
+    mass = cumulative.total[0]
+
+    boundaries = mass * jnp.arange(num_bins + 1) / num_bins
+    last_present = num_rows - 1 - jnp.argmax(weight[::-1] > 0)
+    row = jnp.minimum(cumulative.first_row_reaching(boundaries), last_present)
+    edges = confidence[row]
     # The examples that share the confidence of this boundary are split alike.
-    first = jnp.searchsorted(confidence, edges, side="left")
-    last = jnp.searchsorted(confidence, edges, side="right")
-    below, through = cumulative[:, first], cumulative[:, last]
-    width = through[0] - below[0]
-    part = jnp.clip((boundaries - below[0]) / jnp.where(width > 0, width, 1), 0, 1)
-    sums = jnp.diff(below + part[None] * (through - below), axis=1)
-    return BinSums(*sums), jnp.where(mass[-1] > 0, edges, jnp.nan)
+    below = cumulative.before(jnp.searchsorted(confidence, edges, side="left"))
+    through = cumulative.before(jnp.searchsorted(confidence, edges, side="right"))
+    width = through[:, 0] - below[:, 0]
+    part = jnp.clip((boundaries - below[:, 0]) / jnp.where(width > 0, width, 1), 0, 1)
+    sums = jnp.diff(below + part[:, None] * (through - below), axis=0)
+    return BinSums(*sums.T), jnp.where(mass > 0, edges, jnp.nan)
+
+
+class _Cumulative(NamedTuple):
+    """Weighted columns whose running sums are asked for at few rows.
+
+    A running sum over all rows is the slowest thing XLA does here. Totals of blocks of rows,
+    a running sum over those, and the few blocks that are asked for cost a tenth of it.
+    """
+
+    columns: Float[Array, "blocks size columns"]
+    weight: Float[Array, "blocks size"]
+    blocks: Float[Array, "blocks_and_end columns"]  # the sum before each block, then the total
+
+    @classmethod
+    def of(cls, columns: Float[Array, "rows columns"], weight: Vector) -> "_Cumulative":
+        num_rows = weight.shape[0]
+        size = max(16, 2 ** ((num_rows - 1).bit_length() // 2))
+        gap = -num_rows % size
+        columns = jnp.pad(columns, ((0, gap), (0, 0))).reshape(-1, size, columns.shape[1])
+        weight = jnp.pad(weight, (0, gap)).reshape(-1, size)
+        exact = jax.lax.Precision.HIGHEST
+        totals = jnp.einsum("bs,bsc->bc", weight, columns, precision=exact)
+        blocks = jnp.pad(jnp.cumsum(totals, axis=0), ((1, 0), (0, 0)))
+        return cls(columns, weight, blocks)
+
+    @property
+    def total(self) -> Float[Array, " columns"]:
+        return self.blocks[-1]
+
+    def before(self, row: Integer[Array, " asked"]) -> Float[Array, "asked columns"]:
+        """Sum the columns over all rows before each of the given ones."""
+        num_blocks, size = self.weight.shape
+        block = jnp.minimum(row // size, num_blocks - 1)
+        within = jnp.arange(size)[None] < (row - size * block)[:, None]
+        weight = jnp.where(within, self.weight[block], 0)
+        return self.blocks[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
+
+    def first_row_reaching(self, mass: Float[Array, " asked"]) -> Integer[Array, " asked"]:
+        """Find the first row with which the sum of the weights is at least `mass`."""
+        num_blocks, size = self.weight.shape
+        ends = self.blocks[1:, 0]
+        block = jnp.minimum(jnp.searchsorted(ends, mass, side="left"), num_blocks - 1)
+        running = self.blocks[block, 0][:, None] + jnp.cumsum(self.weight[block], axis=1)
+        return size * block + jnp.minimum(jnp.sum(running < mass[:, None], axis=1), size - 1)
 
 
 def whole_example_bins(

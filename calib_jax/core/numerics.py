@@ -1,5 +1,8 @@
 """Delicate numerics, each written once, with its limits named."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -7,6 +10,8 @@ from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core.rows import widened
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
+
+_Carry = TypeVar("_Carry")
 
 
 def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -119,6 +124,48 @@ def _max_where_backward(
 
 
 max_where.defvjp(_max_where_forward, _max_where_backward)
+
+
+def fold_entries_above(
+    threshold: float,
+    rows: Float[Array, "rows classes"],
+    visit: Callable[[_Carry, Integer[Array, " rows"], Float[Array, " rows"]], _Carry],
+    carry: _Carry,
+) -> _Carry:
+    """Visit the entries above a threshold, each row's largest first, one of every row at a time.
+
+    Args:
+      threshold: entries must be greater than it; few are, or it is slow.
+      rows: finite entries greater than -inf; a row with a NaN is not visited.
+      visit: `(carry, column, value) -> carry`; a row that has no more gives the value 0.
+      carry: what the first visit starts from.
+    """
+    # Classes in groups of 32: to find the next largest means a look at the groups' maxima and
+    # at one group, not at all classes.
+    num_rows, num_classes = rows.shape
+    width = 32
+    groups = jnp.pad(rows, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
+    groups = groups.reshape(num_rows, -1, width)
+    row = jnp.arange(num_rows)
+
+    def any_left(state: tuple[Array, Array, _Carry]) -> Array:
+        return jnp.any(jnp.max(state[1], axis=-1) > threshold)
+
+    def next_largest(state: tuple[Array, Array, _Carry]) -> tuple[Array, Array, _Carry]:
+        groups, largest_of, carry = state
+        value = jnp.max(largest_of, axis=-1)
+        which = jnp.minimum(first_argmax(largest_of), largest_of.shape[-1] - 1)
+        group = groups[row, which]
+        place = jnp.minimum(first_argmax(group), width - 1)
+        column = jnp.minimum(width * which + place, num_classes - 1)
+        carry = visit(carry, column, jnp.where(value > threshold, value, 0))
+        group = jnp.where(jnp.arange(width)[None] == place[:, None], -jnp.inf, group)
+        groups = groups.at[row, which].set(group, unique_indices=True, indices_are_sorted=True)
+        left = jnp.max(group, axis=-1, keepdims=True)
+        here = jnp.arange(largest_of.shape[-1])[None] == which[:, None]
+        return groups, jnp.where(here, left, largest_of), carry
+
+    return lax.while_loop(any_left, next_largest, (groups, jnp.max(groups, axis=-1), carry))[2]
 
 
 def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:

@@ -1,0 +1,29 @@
+"""Binary models: one logit an example, as two classes."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.core.types import Array
+
+
+def binary(score: Any) -> Float[Array, "*batch 2"]:
+    r"""Turn one logit an example into the logits of two classes: columns [0, z].
+
+    $\mathrm{softmax}([0, z])_1 = \sigma(z)$, so every loss, metric and calibrator takes a binary
+    model's output this way, with labels 0 and 1. A probability p has the logit
+    $\log p - \log(1 - p)$.
+
+    Args:
+      score: `[*batch]`, the logit of class 1; an axis of one column is not a batch axis, so
+        give `score[:, 0]` where a network ends in one output.
+
+    >>> binary(jnp.array([2.0, -1.0]))
+    Array([[ 0.,  2.],
+           [ 0., -1.]], dtype=float32)
+    """
+    score = jnp.asarray(score)
+    if not jnp.issubdtype(score.dtype, jnp.floating):
+        raise TypeError(f"binary: the score must be floating point, got {score.dtype}.")
+    return jnp.stack([jnp.zeros_like(score), score], axis=-1)

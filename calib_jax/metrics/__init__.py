@@ -1,0 +1,31 @@
+"""Metrics: functions `(logits, labels, weights=None, *, options) -> value` that can be split.
+
+    metrics.ece(logits, labels)                      one number
+    metrics.values_of({...}, logits, labels)         several, in one pass
+    metrics.ece.stat(...) + metrics.ece.stat(...)    statistics merge; ece.value(stat) at the end
+    metrics.bootstrap(metrics.ece, logits, labels, key=key)         resampled values
+    metrics.catalogue()                              every metric by name
+
+Every file of this folder is one family. A new metric is one function decorated with its terms
+(see `contract.py`): it is found, its name appears here and in the catalogue.
+"""
+
+import sys
+from typing import Any
+
+from calib_jax.core.catalogue import load_room
+from calib_jax.core.checks import nearest
+from calib_jax.metrics.contract import Metric as Metric
+from calib_jax.metrics.contract import catalogue as catalogue
+from calib_jax.metrics.contract import metric as metric
+from calib_jax.metrics.contract import named as named
+from calib_jax.metrics.whole import values_of as values_of
+
+_names = load_room(sys.modules[__name__])
+globals().update(_names)
+__all__ = sorted(_names)
+
+
+def __getattr__(name: str) -> Any:
+    # Also tells a type checker that there are more names than it can see.
+    raise AttributeError(f"calib_jax.metrics has no {name!r}{nearest(name, __all__)}")

@@ -1,0 +1,103 @@
+r"""Means over examples: accuracy, top-k accuracy, NLL, Brier score."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import true_class
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import Columns
+
+__all__ = ["accuracy", "brier", "nll", "top_k"]
+
+
+def _hits(predictions: Predictions) -> Columns:
+    return Columns({"hit": predictions.hit})
+
+
+@metric(_hits)
+def accuracy(sums: Sums) -> Scalar:
+    r"""Compute the share of examples whose largest probability is the true class's.
+
+    $$\frac1n \sum_i [\hat y_i = y_i]$$
+
+    Of equal probabilities the first one is the prediction.
+
+    >>> from calib_jax import metrics
+    >>> metrics.accuracy(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
+    Array(0.5, dtype=float32)
+    """
+    return ratio(sums["hit"], sums["weight"])
+
+
+def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
+    checks.at_least("k", k, 1)
+    logits = predictions.logits
+    own = true_class(logits, predictions.labels)[..., None]
+    # Of equal logits the class of smaller index comes first, as in the prediction.
+    before = jnp.arange(predictions.num_classes) < predictions.labels[..., None]
+    ahead = jnp.sum((logits > own) | ((logits == own) & before), axis=-1)
+    hit = (ahead < k).astype(logits.dtype)
+    return Columns({"hit": predictions.if_valid(hit + 0 * own[..., 0])})
+
+
+@metric(_top_hits)
+def top_k(sums: Sums) -> Scalar:
+    r"""Compute the share of examples whose true class is among the k most probable ones.
+
+    $$\frac1n \sum_i [\#\{j : p_{ij} > p_{i y_i}\} < k]$$
+
+    >>> from calib_jax import metrics
+    >>> metrics.top_k(jnp.array([[2.0, 1.0, 0.0], [3.0, 0.0, 1.0]]), jnp.array([1, 1]), k=2)
+    Array(0.5, dtype=float32)
+    """
+    return ratio(sums["hit"], sums["weight"])
+
+
+def _log_losses(predictions: Predictions) -> Columns:
+    return Columns({"loss": -predictions.log_true})
+
+
+@metric(_log_losses)
+def nll(sums: Sums) -> Scalar:
+    r"""Compute the mean negative log-likelihood, in nats.
+
+    $$-\frac1n \sum_i \log p_{i y_i}$$
+
+    The papers' tables print it times 100.
+
+    >>> from calib_jax import metrics
+    >>> metrics.nll(jnp.log(jnp.array([[0.5, 0.5], [0.25, 0.75]])), jnp.array([0, 1]))
+    Array(0.490, dtype=float32)
+    """
+    return ratio(sums["loss"], sums["weight"])
+
+
+def _squared_distances(predictions: Predictions) -> Columns:
+    p = predictions.p
+    of_true = true_class(p, predictions.labels)
+    distance = jnp.sum(jnp.square(p), axis=-1) - jnp.square(of_true) + jnp.square(1 - of_true)
+    return Columns({"distance": predictions.if_valid(distance)})
+
+
+@metric(_squared_distances)
+def brier(sums: Sums) -> Scalar:
+    r"""Compute the Brier score, a sum over the classes: it lies in [0, 2].
+
+    $$\frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2$$
+
+    For two classes it is twice the score that looks at one of them alone.
+
+    References:
+      Brier, Verification of forecasts expressed in terms of probability, Monthly Weather
+      Review 1950.
+
+    >>> from calib_jax import metrics
+    >>> metrics.brier(jnp.log(jnp.array([[0.5, 0.5], [0.25, 0.75]])), jnp.array([0, 1]))
+    Array(0.3125, dtype=float32)
+    """
+    return ratio(sums["distance"], sums["weight"])

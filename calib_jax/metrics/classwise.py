@@ -1,0 +1,75 @@
+r"""Calibration errors of every class's probability, not of the prediction's alone."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Array, Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import ClassGaps
+
+__all__ = ["classwise_ece", "per_class_ece"]
+
+
+def class_gaps(
+    predictions: Predictions,
+    *,
+    num_bins: int = 15,
+    zero_counts: bool = True,
+    excluded_class: int | None = None,
+) -> ClassGaps:
+    """Add up probability minus occurrence per class and bin.
+
+    Args:
+      predictions: what was predicted.
+      num_bins: how many bins of equal width, (lo, hi].
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into none.
+      excluded_class: a class whose probability is struck out without renormalising.
+    """
+    checks.at_least("num_bins", num_bins, 1)
+    view = predictions.without(excluded_class)
+    p = jnp.where(view.valid[..., None], view.p, jnp.nan)
+    return ClassGaps(p, view.labels, num_bins, zero_counts)
+
+
+@metric(class_gaps)
+def per_class_ece(sums: Sums) -> Float[Array, " classes"]:
+    r"""Compute for every class the ECE of its probability against its occurrence.
+
+    $$\mathrm{ECE}_k = \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
+
+    Over all examples, whatever their class; $\bar o_{kb}$ is the share of examples of class k
+    among those whose $p_k$ lies in bin b.
+    """
+    return ratio(jnp.sum(jnp.abs(sums["gap"]), axis=-1), jnp.sum(sums["weight"]))
+
+
+@metric(class_gaps)
+def classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
+    r"""Compute the classwise ECE, also called static calibration error (SCE).
+
+    $$\frac1K \sum_k \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
+
+    Args:
+      sums: gaps per class and bin.
+      classes: "all" K of them; "released": the first max(label) + 1, as the released code
+        does, so that a data set without the last classes has fewer.
+
+    References:
+      Nixon et al., Measuring calibration in deep learning, 2019.
+      Kull et al., Beyond temperature scaling, NeurIPS 2019.
+    """
+    checks.one_of("classes", classes, ("all", "released"))
+    errors = jnp.sum(jnp.abs(sums["gap"]), axis=-1)
+    num_classes = errors.shape[0]
+    if classes == "all":
+        return ratio(jnp.sum(errors) / num_classes, jnp.sum(sums["weight"]))
+    index = jnp.arange(num_classes)
+    count = jnp.max(jnp.where(sums["weight"] > 0, index, -1)) + 1
+    total = jnp.sum(jnp.where(index < count, errors, 0))
+    return ratio(total, count * jnp.sum(sums["weight"]))

@@ -1,0 +1,191 @@
+r"""What a metric is: terms that can be weighed into a statistic, and the value of a statistic.
+
+    metrics.ece(logits, labels, weights, num_bins=15)       the value, compiled
+    metrics.ece.terms(logits, labels)                       what each example contributes
+    metrics.ece.stat(logits, labels, weights)               weighed: merges with `+` and all_reduce
+    metrics.ece.value(stat)                                 the one division, at the end
+    metrics.ece.with_options(num_bins=20)                   the metric with other defaults
+
+The call is `value(stat(...))`, taken over the rows in blocks that fit the processor's cache.
+A new metric is a function from a statistic to its value, decorated with its terms:
+
+    @metric(hits)
+    def accuracy(sums: Sums) -> Scalar:
+        return sums["hit"] / sums["weight"]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.rows import present
+from calib_jax.core.statistics import Rows, Stat
+from calib_jax.core.types import Labels, Logits, PyTree, Weights
+from calib_jax.metrics import whole
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.terms import Terms
+
+_CATALOGUE: Catalogue[Metric]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Metric:
+    """A metric that can be split; made by `metric`, called like a function.
+
+    Attributes:
+      name: what it is called in messages and in the catalogue.
+      prepare: `(Predictions, **options) -> Terms`.
+      finish: `(statistic, **options) -> value`, where rows with a score come `Ranked`.
+      options: options that differ from their defaults, as sorted pairs.
+    """
+
+    name: str
+    prepare: Callable[..., Terms]
+    finish: Callable[..., PyTree]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        # For help() and for notebooks, which look at the instance.
+        for attribute, value in {
+            "__doc__": self.finish.__doc__,
+            "__name__": self.name,
+            "__module__": self.finish.__module__,
+            "__signature__": self._signature(),
+            "__wrapped__": self.finish,
+        }.items():
+            object.__setattr__(self, attribute, value)
+
+    def __call__(
+        self, logits: Logits, labels: Labels, weights: Weights | None = None, **options: Any
+    ) -> Any:
+        """Compute the metric; outside `jit`, refuse values that would make it NaN."""
+        return whole.values_of({self.name: self.with_options(**options)}, logits, labels, weights)[
+            self.name
+        ]
+
+    def terms(self, logits: Logits, labels: Labels, **options: Any) -> Terms:
+        """Compute what each example contributes, whatever its weight."""
+        chosen = self.with_options(**options)
+        logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
+        return chosen.terms_of(Predictions(logits, labels))
+
+    def stat(
+        self, logits: Logits, labels: Labels, weights: Weights | None = None, **options: Any
+    ) -> Any:
+        """Compute the statistic of these examples, which merges with that of others."""
+        logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
+        weights = checks.weights_for(logits, weights)
+        logits, labels = present(logits, labels, weights)
+        return self.terms(logits, labels, **options).weigh(weights)
+
+    def value(self, stat: Stat, **options: Any) -> Any:
+        """Compute the metric of a statistic; NaN if it has no weight."""
+        chosen = self.with_options(**options)
+        if isinstance(stat, Rows) and "score" in stat.columns:
+            stat = cast(Any, Ranked.of(stat))
+        return chosen.finish(stat, **chosen.chosen_for(self.finish))
+
+    def with_options(self, **options: Any) -> Metric:
+        """Set options, by name, once and for all calls."""
+        if not options:
+            return self
+        known = self.defaults()
+        for name in options:
+            if name not in known:
+                has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+                raise TypeError(
+                    f"{self.name!r} has no option {name!r} ({has}){checks.nearest(name, known)}"
+                )
+        changed = {**dict(self.options), **options}
+        for name, value in changed.items():
+            try:
+                hash(value)
+            except TypeError:
+                raise TypeError(
+                    f"{self.name}: the option {name} must be a number, a string or a tuple, got"
+                    f" {value!r}."
+                ) from None
+        pairs = {name: value for name, value in changed.items() if value != known[name]}
+        return dataclasses.replace(self, options=tuple(sorted(pairs.items())))
+
+    def defaults(self) -> dict[str, Any]:
+        """List all options with the values they have unless set."""
+        return checks.options_of(self.prepare) | checks.options_of(self.finish)
+
+    def chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Pick the options that one of the metric's two functions takes."""
+        return {k: v for k, v in self.options if k in checks.options_of(function)}
+
+    def terms_of(self, predictions: Predictions) -> Terms:
+        """Compute the terms from a view that several metrics share."""
+        return self.prepare(predictions, **self.chosen_for(self.prepare))
+
+    @property
+    def terms_key(self) -> tuple[Any, ...]:
+        """What identifies the terms: metrics with equal keys share one statistic."""
+        return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
+
+    def __repr__(self) -> str:
+        values = self.defaults() | dict(self.options)
+        options = "".join(f", {name}={value!r}" for name, value in values.items())
+        return f"{self.name}(logits, labels, weights=None{', *' if options else ''}{options})"
+
+    def _signature(self) -> inspect.Signature:
+        kind = inspect.Parameter
+        arguments = [
+            kind("logits", kind.POSITIONAL_OR_KEYWORD, annotation="Logits"),
+            kind("labels", kind.POSITIONAL_OR_KEYWORD, annotation="Labels"),
+            kind("weights", kind.POSITIONAL_OR_KEYWORD, default=None, annotation="Weights | None"),
+        ]
+        values = self.defaults() | dict(self.options)
+        arguments += [kind(k, kind.KEYWORD_ONLY, default=v) for k, v in values.items()]
+        returns = self.finish.__annotations__.get("return", inspect.Signature.empty)
+        return inspect.Signature(arguments, return_annotation=returns)
+
+
+_CATALOGUE = Catalogue("metric")
+
+
+def metric(prepare: Callable[..., Terms]) -> Callable[[Callable[..., Any]], Metric]:
+    """Make a function from a statistic to its value a metric, given its terms.
+
+    Args:
+      prepare: `(Predictions, **options) -> Terms`. Keyword options of both functions are the
+        metric's options.
+    """
+
+    def decorate(finish: Callable[..., Any]) -> Metric:
+        made = Metric(finish.__name__, prepare, finish)
+        _CATALOGUE.register(made.name)(made)
+        return made
+
+    return decorate
+
+
+def catalogue() -> Mapping[str, Metric]:
+    """List every metric by name."""
+    return _CATALOGUE
+
+
+def named(name: str, **options: Any) -> Metric:
+    """Find a metric by its name and set its options.
+
+    >>> named("ece", num_bins=20)
+    ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
+    """
+    checks.one_of("metric", name, _CATALOGUE)
+    return _CATALOGUE[name].with_options(**options)
+
+
+def ratio(total: Any, weight: Any) -> Any:
+    """Divide, once, at the end; NaN where there is no weight."""
+    weighed = weight > 0
+    return jnp.where(weighed, total / jnp.where(weighed, weight, 1), jnp.nan)

@@ -1,0 +1,76 @@
+r"""Calibration errors over bins that hold equally many examples."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.binning import (
+    BinSums,
+    calibration_error,
+    equal_mass_of_sorted,
+    whole_example_bins,
+)
+from calib_jax.core.types import Scalar, Vector
+from calib_jax.metrics.contract import metric
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.terms import Ranking
+
+__all__ = ["adaptive_ece", "adaptive_mce"]
+
+
+def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Ranking:
+    """Keep confidence and hit of every example, ranked by confidence."""
+    view = predictions.without(excluded_class)
+    return Ranking(view.confidence, {"hit": view.hit})
+
+
+def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Vector]:
+    """Cut ranked confidences into bins of equal mass: the sums per bin, and the edges."""
+    checks.at_least("num_bins", num_bins, 1)
+    checks.one_of("binning", binning, ("mass", "released"))
+    if binning == "released":
+        return whole_example_bins(ranked.score, ranked["hit"], ranked.weight, num_bins)
+    if num_bins > ranked.score.shape[0]:
+        raise ValueError(
+            f"{num_bins} bins of equal mass need at least as many examples, got"
+            f" {ranked.score.shape[0]}: lower num_bins."
+        )
+    return equal_mass_of_sorted(ranked.score, ranked["hit"], ranked.weight, num_bins)
+
+
+@metric(confidences)
+def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
+    r"""Compute the adaptive ECE: bins of equal mass instead of equal width.
+
+    $$\frac1B \sum_b |c_b - a_b|$$
+
+    An example at a boundary between bins is split, and examples of equal confidence are split
+    alike, so that the value depends neither on the order of the rows nor on whether an example
+    is given k times or once with weight k.
+
+    Args:
+      ranked: the examples' confidences and hits.
+      num_bins: how many bins; at most as many as there are examples.
+      binning: "mass" as above; "released" as in the code of Mukhoti et al., where examples
+        fall whole into (lo, hi] and those equal to the lowest confidence into no bin.
+
+    References:
+      Nixon et al., Measuring calibration in deep learning, 2019.
+      Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
+    """
+    bins, _ = equal_mass(ranked, num_bins, binning)
+    if binning == "released":  # which divides by all examples, binned or not
+        return jnp.sum(jnp.abs(bins.confidence - bins.hit)) / jnp.sum(ranked.weight)
+    return calibration_error(bins)
+
+
+@metric(confidences)
+def adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
+    r"""Compute the largest gap over bins of equal mass, $\max_b |c_b - a_b|$.
+
+    Every bin holds n/B examples, so that no single one can decide it as it can in `mce`.
+    """
+    bins, edges = equal_mass(ranked, num_bins, binning)
+    return jnp.where(jnp.isnan(edges[0]), jnp.nan, jnp.max(jnp.abs(bins.gap)))

@@ -1,0 +1,113 @@
+r"""What every metric looks at: the softmax, its top label, and the label that was true.
+
+Each quantity is computed when a metric first asks for it, and once for all metrics.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import at_least_float32, first_argmax, is_true_class, true_class
+from calib_jax.core.rows import valid
+from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
+
+
+class Predictions:
+    r"""A lazy view of logits and labels.
+
+    Everything that depends on the label is NaN where the label is out of range; everything is
+    NaN where a logit is NaN.
+
+    Args:
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      excluded_class: see `without`.
+    """
+
+    def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
+        self.logits = at_least_float32(logits)
+        self.labels = labels
+        self.excluded_class = excluded_class
+
+    def without(self, excluded_class: int | None) -> Predictions:
+        """Strike a class out after the softmax, without renormalising: never predicted."""
+        if excluded_class is None:
+            return self
+        checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
+        return Predictions(self.logits, self.labels, excluded_class)
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are."""
+        return self.logits.shape[-1]
+
+    @functools.cached_property
+    def _top_logit(self) -> PerExample:
+        return jnp.max(self.logits, axis=-1)
+
+    @functools.cached_property
+    def _spread(self) -> PerClass:
+        return jnp.exp(self.logits - self._top_logit[..., None])
+
+    @functools.cached_property
+    def _total(self) -> PerExample:
+        return jnp.sum(self._spread, axis=-1)
+
+    @functools.cached_property
+    def p(self) -> PerClass:
+        """The probabilities."""
+        p = self._spread / self._total[..., None]
+        return p if self.excluded_class is None else p.at[..., self.excluded_class].set(0)
+
+    @functools.cached_property
+    def log_total(self) -> PerExample:
+        r"""$\log \sum_k e^{z_k}$."""
+        return self._top_logit + jnp.log(self._total)
+
+    @functools.cached_property
+    def valid(self) -> Bool[Array, "*batch"]:
+        """Whether the label is one of the classes."""
+        return valid(self.labels, self.num_classes)
+
+    def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
+        """Put NaN where the label is out of range."""
+        return jnp.where(self.valid, values, jnp.nan)
+
+    @functools.cached_property
+    def log_true(self) -> PerExample:
+        r"""$\log p_y$."""
+        margin = true_class(self.logits, self.labels) - self._top_logit
+        return self.if_valid(margin - jnp.log(self._total))
+
+    @functools.cached_property
+    def predicted(self) -> Labels:
+        """The class of the largest probability, the first of equals."""
+        return first_argmax(self.logits if self.excluded_class is None else self.p)
+
+    @functools.cached_property
+    def confidence(self) -> PerExample:
+        """The largest probability."""
+        if self.excluded_class is None:
+            return 1 / self._total  # the largest is e^0 over the total
+        return jnp.max(self.p, axis=-1)
+
+    @functools.cached_property
+    def hit(self) -> PerExample:
+        """1 where the predicted class is the true one, else 0."""
+        return self.if_valid((self.predicted == self.labels).astype(self.logits.dtype))
+
+    @functools.cached_property
+    def entropy(self) -> PerExample:
+        r"""$-\sum_k p_k \log p_k$, of the softmax."""
+        shifted = self.logits - self._top_logit[..., None]
+        mean = jnp.sum(self._spread * shifted, axis=-1) / self._total
+        return jnp.log(self._total) - mean
+
+    @functools.cached_property
+    def is_true(self) -> Bool[Array, "*batch classes"]:
+        """The one-hot label."""
+        return is_true_class(self.labels, self.num_classes)

@@ -1,0 +1,71 @@
+r"""Rows sorted by their score, with rows of equal score treated as one.
+
+Several examples of equal confidence (saturated softmaxes have thousands) have no order. What is
+cumulative, like a risk-coverage curve, is therefore looked at only where a group of equals ends,
+so that neither the order of the rows matters nor whether an example is given k times or once
+with weight k.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Integer
+
+from calib_jax.core.statistics import Rows
+from calib_jax.core.types import Array, Vector
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """Rows in ascending order of their score.
+
+    Attributes:
+      score: `[rows]`; `inf` in rows that never had weight, which come last.
+      values: name -> `[rows]`.
+      weight: `[rows]`; may be 0 anywhere.
+    """
+
+    score: Vector
+    values: dict[str, Vector]
+    weight: Vector
+
+    @classmethod
+    def of(cls, rows: Rows) -> Ranked:
+        """Sort the rows of a statistic."""
+        columns = {name: jnp.asarray(column) for name, column in rows.columns.items()}
+        return cls.sort(columns.pop("score"), columns.pop("weight"), columns)[0]
+
+    @classmethod
+    def sort(
+        cls, score: Vector, weight: Vector, values: dict[str, Vector]
+    ) -> tuple[Ranked, Integer[Array, " rows"]]:
+        """Sort by score; also give the order: sorted row i was row `order[i]`."""
+        counts = weight > 0
+        score = jnp.where(counts, score, jnp.inf)
+        shown = [jnp.where(counts, column, 0) for column in values.values()]
+        order = jnp.arange(score.shape[0])
+        # Among equals, by everything else: it changes nothing but how sums round.
+        keys = (score, *shown, jnp.where(counts, weight, 0))
+        score, *shown, weight, order = jax.lax.sort((*keys, order), num_keys=len(keys))
+        return cls(score, dict(zip(values, shown, strict=True)), weight), order
+
+    def __getitem__(self, name: str) -> Vector:
+        return self.values[name]
+
+    def reweighed(self, weight: Vector) -> Ranked:
+        """Give the sorted rows other weights; what was absent stays absent."""
+        return dataclasses.replace(self, weight=jnp.where(jnp.isinf(self.score), 0, weight))
+
+    @property
+    def ends(self) -> Bool[Array, " rows"]:
+        """Mark the last row of every group of equal scores."""
+        return jnp.append(self.score[:-1] != self.score[1:], True)
+
+    def up_to(self, values: Any = 1) -> Vector:
+        """Sum weight x values over all rows up to each one; read it where groups end."""
+        return jnp.cumsum(jnp.where(self.weight > 0, self.weight * values, 0))

@@ -1,0 +1,148 @@
+r"""Terms: a metric before the weights are known.
+
+A metric's terms are what each example contributes; weighing them gives a statistic that merges,
+and the statistic's value is the metric. Softmax, sorting and binning belong to the terms, so a
+bootstrap, which changes nothing but the weights, does them once.
+
+    Columns    values of an example, added up, in one of several cells    -> Sums
+    ClassGaps  probability minus occurrence, per class and bin            -> Sums
+    Ranking    values of an example, kept, and later sorted by a score    -> Rows
+    Kept       values of an example, kept as they are                     -> Rows
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Integer
+
+from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
+from calib_jax.core.numerics import true_class
+from calib_jax.core.rows import present, weigh
+from calib_jax.core.statistics import Rows, Stat, Sums
+from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
+
+
+STATIC = {"static": True}  # a field that is part of the structure, not an array
+
+
+@runtime_checkable
+class Terms(Protocol):
+    """What examples contribute; a pytree whose leaves have the batch axes in front."""
+
+    def weigh(self, weights: Weights | None) -> Stat:
+        """Weigh the examples: a statistic that merges with others of its kind."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Values that are added up, together with the weight; in cells, if a cell is given.
+
+    Attributes:
+      values: name -> `[*batch]`.
+      cell: the cell each example falls into, `[*batch]`; None: all into one.
+      num_cells: how many cells there are.
+    """
+
+    values: dict[str, PerExample]
+    cell: Integer[Array, "*batch"] | None = None
+    num_cells: int = dataclasses.field(default=1, metadata=STATIC)
+
+    @property
+    def with_weight(self) -> dict[str, PerExample]:
+        """The columns and, first of them, a column of ones, whose sum is the weight."""
+        like = next(iter(self.values.values()), self.cell)
+        assert like is not None
+        dtype = jnp.result_type(jnp.float32, *self.values.values())
+        return {"weight": jnp.ones(like.shape, dtype), **self.values}
+
+    def weigh(self, weights: Weights | None) -> Sums:
+        """Add up every column, in every cell."""
+        weighed = {name: weigh(column, weights) for name, column in self.with_weight.items()}
+        if self.cell is None:
+            return Sums({name: jnp.sum(column) for name, column in weighed.items()})
+        return Sums({name: class_sums(self.cell, c, self.num_cells) for name, c in weighed.items()})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ClassGaps:
+    r"""$p_k - [y = k]$, added up per class k and bin of $p_k$: what classwise errors are made of.
+
+    Attributes:
+      p: probabilities, `[*batch, classes]`.
+      labels: `[*batch]`.
+      num_bins: bins of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin, or into none.
+    """
+
+    p: PerClass
+    labels: Labels
+    num_bins: int = dataclasses.field(metadata=STATIC)
+    zero_counts: bool = dataclasses.field(default=True, metadata=STATIC)
+
+    def weigh(self, weights: Weights | None) -> Sums:
+        """Add up the gaps `[classes, bins]` and the weight of each class `[classes]`."""
+        num_classes = self.p.shape[-1]
+        p, labels = self.p.reshape(-1, num_classes), self.labels.reshape(-1)
+        weights = jnp.ones(labels.shape, p.dtype) if weights is None else weights.reshape(-1)
+        p, labels = present(p, labels, weights)
+
+        of_true = true_class(p, labels)
+        cell = labels * self.num_bins + bin_index(of_true, uniform_edges(self.num_bins))
+        occurring = weights if self.zero_counts else jnp.where(of_true > 0, weights, 0)
+        occurrences = class_sums(cell, occurring, num_classes * self.num_bins)
+        gap = class_bin_totals(p, weights, self.num_bins)
+        return Sums(
+            {
+                "gap": gap - occurrences.reshape(num_classes, self.num_bins),
+                "weight": class_sums(labels, weights, num_classes),
+            }
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Values that are kept for every example, to be sorted by a score.
+
+    Attributes:
+      score: what ranks the examples, `[*batch]`.
+      values: name -> `[*batch]`.
+    """
+
+    score: PerExample
+    values: dict[str, PerExample]
+
+    def weigh(self, weights: Weights | None) -> Rows:
+        """Keep score, values and weight as flat columns."""
+        ones = jnp.ones(self.score.shape, self.score.dtype)
+        columns = {**self.values, "score": self.score, "weight": weigh(ones, weights)}
+        return Rows({name: column.reshape(-1) for name, column in columns.items()})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """Values that are kept for every example: what compares each one with each other.
+
+    Attributes:
+      values: name -> `[*batch]` or `[*batch, classes]`.
+      labels: `[*batch]`.
+    """
+
+    values: dict[str, Array]
+    labels: Labels
+
+    def weigh(self, weights: Weights | None) -> Rows:
+        """Keep values, labels and weight, with one batch axis."""
+        batch = self.labels.ndim
+        dtype = jnp.result_type(jnp.float32, *self.values.values())
+        weight = weigh(jnp.ones(self.labels.shape, dtype), weights)
+        columns = {**self.values, "label": self.labels, "weight": weight}
+        return Rows({k: v.reshape(-1, *v.shape[batch:]) for k, v in columns.items()})

@@ -1,0 +1,219 @@
+r"""All metrics of one set of predictions, in one compiled pass.
+
+The rows are taken in blocks: the softmax of a block stays in the processor's cache while every
+metric looks at it, and sums over blocks keep more digits than one long float32 sum. Metrics with
+the same terms (ECE and MCE) share one statistic.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Real
+
+from calib_jax.core import checks
+from calib_jax.core.rows import present, valid
+from calib_jax.core.statistics import Joint, Rows, Stat
+from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import Terms
+
+if TYPE_CHECKING:
+    from calib_jax.metrics.contract import Metric
+
+Members: TypeAlias = "Mapping[str, Metric]"
+
+
+def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> dict[str, Any]:
+    """Compute several metrics in one pass; outside `jit`, refuse values that would make them NaN.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> found = metrics.values_of(
+    ...     {"accuracy": metrics.accuracy, "ece": metrics.ece}, logits, jnp.array([0, 1, 1])
+    ... )
+    >>> {name: round(float(value), 3) for name, value in found.items()}
+    {'accuracy': 0.667, 'ece': 0.433}
+    """
+    logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
+    members = tuple(metrics.items())
+    if not _known(logits, labels, weights):
+        return _values(members, logits, labels, weights)
+    values, trouble = _values_and_trouble(members, logits, labels, weights)
+    refuse(_names(metrics), trouble, logits.shape)
+    return values
+
+
+def flat_rows(
+    name: str, logits: Any, labels: Any, weights: Any
+) -> tuple[Logits, Labels, Weights | None]:
+    """Make arrays with one batch axis, or say why not."""
+    logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
+    weights = checks.weights_for(logits, weights)
+    if labels.size == 0:
+        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
+    flat_weights = None if weights is None else weights.reshape(-1)
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
+
+
+def stats_of(
+    metrics: Members, logits: Logits, labels: Labels, weights: Weights | None = None
+) -> Joint:
+    """Compute the statistic of every metric, each once; values are in `values_of_stats`."""
+    logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
+    return _stats(tuple(metrics.items()), logits, labels, weights)
+
+
+def values_of_stats(metrics: Members, stats: Joint) -> dict[str, Any]:
+    """Compute every metric from the statistics that `stats_of` gave, merged over all parts."""
+    owner = owners(tuple(metrics.items()))
+    return {name: one.value(stats[owner[name]]) for name, one in metrics.items()}
+
+
+def owners(members: tuple[tuple[str, Metric], ...]) -> dict[str, str]:
+    """Say for each metric which one computes the terms: the first that has the same."""
+    first: dict[Any, str] = {}
+    return {name: first.setdefault(one.terms_key, name) for name, one in members}
+
+
+def terms_of(
+    members: tuple[tuple[str, Metric], ...], logits: Logits, labels: Labels
+) -> dict[str, Terms]:
+    """Compute the terms of every metric, each once, from one view of the predictions."""
+    predictions = Predictions(logits, labels)
+    owner = owners(members)
+    return {name: one.terms_of(predictions) for name, one in members if owner[name] == name}
+
+
+def _names(metrics: Members) -> str:
+    return ", ".join(metrics)
+
+
+# --------------------------------------------------------------------------------------------
+# The pass over blocks of rows.
+
+
+def _block_rows(num_rows: int, num_classes: int) -> int:
+    """Choose how many rows at a time: what fits a core's cache, or an accelerator's memory."""
+    entries = 2**19 if jax.default_backend() == "cpu" else 2**26
+    return int(min(num_rows, max(64, entries // num_classes)))
+
+
+def _stats(
+    members: tuple[tuple[str, Metric], ...],
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+) -> Joint:
+    num_rows, num_classes = logits.shape
+    size = _block_rows(num_rows, num_classes)
+
+    def block(logits: Logits, labels: Labels, weights: Weights | None) -> dict[str, Stat]:
+        logits, labels = present(logits, labels, weights)
+        return {k: t.weigh(weights) for k, t in terms_of(members, logits, labels).items()}
+
+    if size == num_rows:
+        return Joint(block(logits, labels, weights))
+
+    def add(carry: Any, index: Array) -> tuple[Any, Any]:
+        # The last block ends with the last row; rows that it shares with the one before are
+        # absent from it.
+        start = jnp.minimum(index * size, num_rows - size)
+        cut = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
+        fresh = start + jnp.arange(size) >= index * size
+        own = fresh.astype(jnp.float32) if weights is None else jnp.where(fresh, cut(weights), 0)
+        stats = block(cut(logits), cut(labels), own)
+        sums = {name: stat for name, stat in stats.items() if not isinstance(stat, Rows)}
+        rows = {name: stat for name, stat in stats.items() if isinstance(stat, Rows)}
+        return jax.tree.map(jnp.add, carry, sums), rows
+
+    shapes = jax.eval_shape(block, logits[:size], labels[:size], jnp.ones((size,)))
+    zeros = {
+        name: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), stat)
+        for name, stat in shapes.items()
+        if not isinstance(stat, Rows)
+    }
+    sums, rows = lax.scan(add, zeros, jnp.arange(-(-num_rows // size)))
+    return Joint(sums | jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), rows))
+
+
+def _values(
+    members: tuple[tuple[str, Metric], ...],
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+) -> dict[str, Any]:
+    return values_of_stats(dict(members), _stats(members, logits, labels, weights))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values_and_trouble(
+    members: tuple[tuple[str, Metric], ...],
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+) -> tuple[dict[str, Any], Trouble]:
+    return _values(members, logits, labels, weights), trouble_in(logits, labels, weights)
+
+
+# --------------------------------------------------------------------------------------------
+# Values that would make a metric NaN: found in the same pass, refused outside `jit`.
+
+
+class Trouble(NamedTuple):
+    """How many rows cannot be measured, and why."""
+
+    not_finite: Real[Array, ""]
+    wrong_label: Real[Array, ""]
+    a_wrong_label: Real[Array, ""]
+    wrong_weight: Real[Array, ""]
+    weight: Real[Array, ""]
+
+
+def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
+    """Count what cannot be measured; rows of weight 0 may hold anything."""
+    counts = jnp.ones(labels.shape, bool) if weights is None else weights != 0
+    # A row is finite if its sum of |z| is, unless that overflows: one vectorised reduction.
+    finite = jnp.all(jnp.isfinite(logits), axis=-1)
+    right = valid(labels, logits.shape[-1])
+    wrong = counts & ~right
+    return Trouble(
+        not_finite=jnp.sum(counts & ~finite),
+        wrong_label=jnp.sum(wrong),
+        a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
+        wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),
+        weight=jnp.array(1.0) if weights is None else jnp.sum(weights),
+    )
+
+
+def refuse(name: str, trouble: Trouble, shape: tuple[int, ...]) -> None:
+    """Say in one sentence what is wrong with the values, if anything is."""
+    found = jax.tree.map(np.asarray, jax.device_get(trouble))
+    num_rows, num_classes = shape
+    if found.wrong_weight:
+        raise ValueError(
+            f"{name}: {found.wrong_weight} of {num_rows} weights are negative or NaN; use weight 0"
+            " for examples that do not count."
+        )
+    if not found.weight > 0:
+        raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
+    if found.not_finite:
+        raise ValueError(
+            f"{name}: {found.not_finite} of {num_rows} rows have NaN or infinite logits; give them"
+            " weight 0, or find out where they come from."
+        )
+    if found.wrong_label:
+        raise ValueError(
+            f"{name}: {found.wrong_label} of {num_rows} labels are not among the {num_classes}"
+            f" classes, {found.a_wrong_label} is one; give ignored examples weight 0."
+        )
+
+
+def _known(*arrays: Any) -> bool:
+    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
