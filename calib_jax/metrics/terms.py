@@ -25,7 +25,6 @@ from calib_jax.core.rows import present, weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 
-
 STATIC = {"static": True}  # a field that is part of the structure, not an array
 
 
