@@ -91,7 +91,11 @@ class Metric:
         chosen = self.with_options(**options)
         if isinstance(stat, Rows) and "score" in stat.columns:
             stat = cast(Any, Ranked.of(stat))
-        return chosen.finish(stat, **chosen.chosen_for(self.finish))
+        return chosen.finished(stat)
+
+    def finished(self, stat: Any) -> Any:
+        """Compute the value with the chosen options; rows with a score come `Ranked`."""
+        return self.finish(stat, **self.chosen_for(self.finish))
 
     def with_options(self, **options: Any) -> Metric:
         """Set options, by name, once and for all calls."""
