@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ Counts = Float[Array, "resamples rows"]
 Products = Float[Array, "resamples columns"]
 
 
+@runtime_checkable
 class Ready(Protocol):
     """Terms of weighted examples, ready for chunks of resamples."""
 

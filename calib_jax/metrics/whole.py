@@ -63,9 +63,7 @@ def flat_rows(
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
 
 
-def stats_of(
-    metrics: Members, logits: Logits, labels: Labels, weights: Weights | None = None
-) -> Joint:
+def stats_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> Joint:
     """Compute the statistic of every metric, each once; values are in `values_of_stats`."""
     logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
     return _pass(tuple(metrics.items()), logits, labels, weights)[0]
