@@ -26,7 +26,7 @@ def points(ranked: Ranked, *columns: Any, from_top: bool) -> tuple[Vector, ...]:
 
     Returns:
       For each column the sums `[rows + 1]`, the first of them 0: repeated within a group, and
-      for rows without weight. A score that is NaN makes sums NaN.
+      for rows without weight.
     """
     step = -1 if from_top else 1
     score, weight = ranked.score[::step], ranked.weight[::step]
@@ -36,7 +36,6 @@ def points(ranked: Ranked, *columns: Any, from_top: bool) -> tuple[Vector, ...]:
 
     def summed(column: Any) -> Vector:
         column = jnp.broadcast_to(column, ranked.score.shape)[::step]
-        column = jnp.where(jnp.isnan(score), jnp.nan, column)
         running = jnp.cumsum(jnp.where(weight > 0, weight * column, 0))
         return jnp.pad(running[end], (1, 0))
 

@@ -62,8 +62,10 @@ def _scores(predictions: Predictions, *, score: str = "entropy") -> Ranking:
     checks.one_of("score", score, _SCORES)
     positive = predictions.labels == 1
     known = positive | (predictions.labels == 0)
-    out = jnp.where(known, positive.astype(predictions.logits.dtype), jnp.nan)
-    return Ranking(_SCORES[score](predictions), {"positive": out})
+    scores = _SCORES[score](predictions)
+    # A score that is NaN has no rank: its label carries the NaN into every sum.
+    out = jnp.where(known, positive.astype(scores.dtype), jnp.nan) + 0 * scores
+    return Ranking(scores, {"positive": out})
 
 
 class RocCurve(NamedTuple):
