@@ -29,7 +29,7 @@ def equal_width(confidence, num_bins):
 def test_bins_of_equal_width():
     logits, labels = sample(levels=20)
     confidence, hit = top_label(logits, labels)
-    for num_bins in (4, 15, 60):
+    for num_bins in (4, 60):
         bins = equal_width(confidence, num_bins)
         wanted = debiased(confidence, hit, bins)
         metric = metrics.debiased_rms_calibration_error
@@ -43,11 +43,10 @@ def test_bins_of_equal_mass():
     logits = logits_of(rng.permutation(np.linspace(0.45, 0.95, 40)), 3)
     labels = (rng.random(40) < 0.6).astype(int)
     confidence, hit = top_label(logits, labels)
+    bins = np.argsort(confidence).reshape(5, -1)
     metric = metrics.adaptive_debiased_rms_calibration_error
-    for num_bins in (5, 20, 40):
-        bins = np.argsort(confidence).reshape(num_bins, -1)
-        found = value_of(metric, logits, labels, num_bins=num_bins)
-        np.testing.assert_allclose(found, debiased(confidence, hit, bins), rtol=1e-4)
+    found = value_of(metric, logits, labels, num_bins=5)
+    np.testing.assert_allclose(found, debiased(confidence, hit, bins), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +79,9 @@ def test_the_noise_of_a_calibrated_model_is_taken_off():
 
 def test_a_calibrated_bin_gives_zero_and_not_a_root_of_less():
     logits, labels = logits_of(np.full(40, 0.75), 3), (np.arange(40) < 10).astype(int)
-    for metric in (
-        metrics.debiased_rms_calibration_error,
-        metrics.adaptive_debiased_rms_calibration_error,
-    ):
-        assert value_of(metric, logits, labels) == 0
+    assert value_of(metrics.debiased_rms_calibration_error, logits, labels) == 0
+    metric = metrics.adaptive_debiased_rms_calibration_error
+    assert value_of(metric, logits, labels, num_bins=5) == 0
 
 
 @pytest.mark.parametrize(("label", "wanted"), [(0, 0.25), (1, 0.75)])
@@ -97,5 +94,3 @@ def test_all_right_or_all_wrong_has_no_noise_to_take_off(label, wanted):
 def test_one_example_says_nothing():
     logits, labels = logits_of([0.75]), np.array([1])
     assert value_of(metrics.debiased_rms_calibration_error, logits, labels) == 0
-    metric = metrics.adaptive_debiased_rms_calibration_error
-    assert value_of(metric, logits, labels, num_bins=1) == 0
