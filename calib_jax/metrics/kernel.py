@@ -79,21 +79,23 @@ def kde_calibration_error(
     checks.above("bandwidth", bandwidth, 0)
     checks.at_least("p", p, 1)
     weight = rows["weight"]
-    # Absent rows are neighbours of weight 0: they must not be NaN.
-    log_p, log_rest = (
-        jnp.where(weight[:, None] > 0, rows[name], -1.0) if name in rows.columns else None
-        for name in ("log_p", "log_rest")
-    )
+
+    def shown(name: str) -> Float[Array, "rows columns"]:
+        # Absent rows are neighbours of weight 0: they must not be NaN.
+        return jnp.where(weight[:, None] > 0, rows[name], -1)
+
+    log_p = shown("log_p")
     targets = is_true_class(rows["label"], log_p.shape[-1]).astype(log_p.dtype)
-    if log_rest is None:
+    if kind == "canonical":
         estimate = _of_neighbours(log_p, targets, weight, bandwidth)
     else:
-        pairs = jnp.stack([log_p, log_rest], axis=-1)
 
         def of_class(one: tuple[Array, Array]) -> Vector:
-            return _of_neighbours(one[0], one[1][:, None], weight, bandwidth)[:, 0]
+            pair, occurs = one
+            return _of_neighbours(pair, occurs[:, None], weight, bandwidth)[:, 0]
 
-        estimate = lax.map(of_class, (jnp.swapaxes(pairs, 0, 1), targets.T)).T
+        pairs = jnp.stack([log_p.T, shown("log_rest").T], axis=-1)
+        estimate = lax.map(of_class, (pairs, targets.T)).T
     errors = jnp.sum(jnp.abs(estimate - jnp.exp(log_p)) ** p, axis=-1)
     counted = jnp.where(weight > 0, weight * errors, 0)
     return ratio(jnp.sum(counted), jnp.sum(weight))
