@@ -118,6 +118,8 @@ def auroc(ranked: Ranked) -> Scalar:
 
     Args:
       ranked: scores, and whether an example is out of distribution.
+      score: "entropy", "max_confidence" or "energy", each turned so that it is higher out of
+        distribution.
 
     References:
       Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
@@ -146,6 +148,7 @@ def aupr(ranked: Ranked, *, positive: str = "out") -> Scalar:
       ranked: scores, and whether an example is out of distribution.
       positive: "out": to find are the examples out of distribution; "in": those in it, by the
         lowest scores first.
+      score: as in `auroc`.
 
     References:
       Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
@@ -176,6 +179,7 @@ def fpr95(ranked: Ranked, *, tpr: float = 0.95) -> Scalar:
     Args:
       ranked: scores, and whether an example is out of distribution.
       tpr: the true positive rate to reach.
+      score: as in `auroc`.
 
     References:
       Liang et al., Enhancing the reliability of out-of-distribution image detection in neural

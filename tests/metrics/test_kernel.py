@@ -64,7 +64,7 @@ def test_equals_the_densities_pair_by_pair(kind):
         np.testing.assert_allclose(found, error(logits, labels, **options), rtol=2e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["canonical", "marginal"])
 def test_laws(kind):
     assert_laws(metrics.kde_calibration_error, *sample(1), kind=kind, bandwidth=0.2)
 
