@@ -3,9 +3,11 @@ r"""Means over examples: accuracy, top-k accuracy, NLL, Brier score."""
 from __future__ import annotations
 
 import jax.numpy as jnp
+from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import true_class
+from calib_jax.core.rows import widened
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract import metric, ratio
@@ -36,10 +38,10 @@ def accuracy(sums: Sums) -> Scalar:
 
 def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
     checks.at_least("k", k, 1)
-    logits = predictions.logits
-    own = true_class(logits, predictions.labels)[..., None]
+    logits, labels = predictions.logits, widened(predictions.labels)
+    own = true_class(logits, labels)[..., None]
     # Of equal logits the class of smaller index comes first, as in the prediction.
-    before = jnp.arange(predictions.num_classes) < predictions.labels[..., None]
+    before = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < labels[..., None]
     ahead = jnp.sum((logits > own) | ((logits == own) & before), axis=-1)
     hit = (ahead < k).astype(logits.dtype)
     return Columns({"hit": predictions.if_valid(hit + 0 * own[..., 0])})
