@@ -120,7 +120,7 @@ def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins
 
 
 def class_bin_totals(
-    p: Float[Array, "rows classes"], weight: Vector, num_bins: int
+    p: Float[Array, "rows classes"], weight: Vector | None, num_bins: int
 ) -> Float[Array, "classes bins"]:
     r"""Sum every class's probability over its bins of equal width.
 
@@ -133,17 +133,23 @@ def class_bin_totals(
     cells = num_classes * num_bins
     if num_classes <= 64:
         cell = bin_index(p, edges) + num_bins * jnp.arange(num_classes)[None]
-        totals = class_sums(cell, weight[:, None] * p, cells)
+        totals = class_sums(cell, _weigh_rows(p, weight), cells)
         return totals.reshape(num_classes, num_bins)
 
     def add_large(totals: Array, column: Array, value: Array) -> Array:
         cell = num_bins * column + bin_index(value, edges)
-        return totals.at[cell].add(weight * value)
+        return totals.at[cell].add(weigh(value, weight))
 
-    empty = jnp.zeros((cells,), jnp.result_type(p, weight))
-    large = fold_entries_above(edges[1], p, add_large, empty).reshape(num_classes, num_bins)
-    total = jnp.sum(weight[:, None] * p, axis=0)
+    empty = jnp.zeros((cells,), p.dtype)
+    large = fold_entries_above(float(edges[1]), p, add_large, empty).reshape(num_classes, num_bins)
+    total = jnp.sum(_weigh_rows(p, weight), axis=0)
     return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))
+
+
+def _weigh_rows(
+    p: Float[Array, "rows classes"], weight: Vector | None
+) -> Float[Array, "rows classes"]:
+    return p if weight is None else weigh(p, jnp.broadcast_to(weight[:, None], p.shape))
 
 
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
@@ -194,14 +200,12 @@ def equal_mass_of_sorted(
     Absent rows may stand at the end with confidence inf, and anywhere with weight 0. Sorting
     is most of the work, and a bootstrap changes the weights alone: it sorts once.
     """
-    num_rows = confidence.shape[0]
     finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
     cumulative = _Cumulative.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
     mass = cumulative.total[0]
 
     boundaries = mass * jnp.arange(num_bins + 1) / num_bins
-    last_present = num_rows - 1 - jnp.argmax(weight[::-1] > 0)
-    row = jnp.minimum(cumulative.first_row_reaching(boundaries), last_present)
+    row = jnp.minimum(cumulative.first_row_reaching(boundaries), cumulative.last_present)
     edges = confidence[row]
     # The examples that share the confidence of this boundary are split alike.
     below = cumulative.before(jnp.searchsorted(confidence, edges, side="left"))
@@ -238,6 +242,14 @@ class _Cumulative(NamedTuple):
     @property
     def total(self) -> Float[Array, " columns"]:
         return self.blocks[-1]
+
+    @property
+    def last_present(self) -> Integer[Array, ""]:
+        """The last row that has weight; row 0 if none has."""
+        size = self.weight.shape[1]
+        index = jnp.arange(len(self.weight))
+        block = jnp.max(jnp.where(jnp.sum(self.weight, axis=1) > 0, index, 0))
+        return size * block + jnp.max(jnp.where(self.weight[block] > 0, jnp.arange(size), 0))
 
     def before(self, row: Integer[Array, " asked"]) -> Float[Array, "asked columns"]:
         """Sum the columns over all rows before each of the given ones."""

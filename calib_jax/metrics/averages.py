@@ -38,7 +38,8 @@ def accuracy(sums: Sums) -> Scalar:
 
 def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
     checks.at_least("k", k, 1)
-    logits, labels = predictions.logits, widened(predictions.labels)
+    logits = predictions.logits
+    labels = widened(predictions.labels)
     own = true_class(logits, labels)[..., None]
     # Of equal logits the class of smaller index comes first, as in the prediction.
     before = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < labels[..., None]

@@ -33,8 +33,7 @@ def class_gaps(
     """
     checks.at_least("num_bins", num_bins, 1)
     view = predictions.without(excluded_class)
-    p = jnp.where(view.valid[..., None], view.p, jnp.nan)
-    return ClassGaps(p, view.labels, num_bins, zero_counts)
+    return ClassGaps(view.p, view.labels, num_bins, zero_counts)
 
 
 @metric(class_gaps)

@@ -27,7 +27,7 @@ from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Rows, Stat
-from calib_jax.core.types import Labels, Logits, PyTree, Weights
+from calib_jax.core.types import PyTree
 from calib_jax.metrics import whole
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.ranked import Ranked
@@ -63,23 +63,19 @@ class Metric:
         }.items():
             object.__setattr__(self, attribute, value)
 
-    def __call__(
-        self, logits: Logits, labels: Labels, weights: Weights | None = None, **options: Any
-    ) -> Any:
+    def __call__(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
         """Compute the metric; outside `jit`, refuse values that would make it NaN."""
         return whole.values_of({self.name: self.with_options(**options)}, logits, labels, weights)[
             self.name
         ]
 
-    def terms(self, logits: Logits, labels: Labels, **options: Any) -> Terms:
+    def terms(self, logits: Any, labels: Any, **options: Any) -> Terms:
         """Compute what each example contributes, whatever its weight."""
         chosen = self.with_options(**options)
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         return chosen.terms_of(Predictions(logits, labels))
 
-    def stat(
-        self, logits: Logits, labels: Labels, weights: Weights | None = None, **options: Any
-    ) -> Any:
+    def stat(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
         """Compute the statistic of these examples, which merges with that of others."""
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         weights = checks.weights_for(logits, weights)
@@ -91,7 +87,11 @@ class Metric:
         chosen = self.with_options(**options)
         if isinstance(stat, Rows) and "score" in stat.columns:
             stat = cast(Any, Ranked.of(stat))
-        return chosen.finish(stat, **chosen.chosen_for(self.finish))
+        return chosen.finished(stat)
+
+    def finished(self, stat: Any) -> Any:
+        """Compute the value with the chosen options; rows with a score come `Ranked`."""
+        return self.finish(stat, **self.chosen_for(self.finish))
 
     def with_options(self, **options: Any) -> Metric:
         """Set options, by name, once and for all calls."""

@@ -47,19 +47,16 @@ class Ranked:
         """Sort by score; also give the order: sorted row i was row `order[i]`."""
         counts = weight > 0
         score = jnp.where(counts, score, jnp.inf)
-        shown = [jnp.where(counts, column, 0) for column in values.values()]
-        order = jnp.arange(score.shape[0])
-        # Among equals, by everything else: it changes nothing but how sums round.
-        keys = (score, *shown, jnp.where(counts, weight, 0))
-        score, *shown, weight, order = jax.lax.sort((*keys, order), num_keys=len(keys))
-        return cls(score, dict(zip(values, shown, strict=True)), weight), order
+        order = jnp.argsort(score)
+        values = {name: jnp.where(counts, column, 0)[order] for name, column in values.items()}
+        return cls(score[order], values, jnp.where(counts, weight, 0)[order]), order
 
     def __getitem__(self, name: str) -> Vector:
         return self.values[name]
 
     def reweighed(self, weight: Vector) -> Ranked:
-        """Give the sorted rows other weights; what was absent stays absent."""
-        return dataclasses.replace(self, weight=jnp.where(jnp.isinf(self.score), 0, weight))
+        """Give the sorted rows other weights; what was absent must stay so."""
+        return dataclasses.replace(self, weight=weight)
 
     @property
     def ends(self) -> Bool[Array, " rows"]:

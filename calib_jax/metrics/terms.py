@@ -21,7 +21,7 @@ from jaxtyping import Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
 from calib_jax.core.numerics import true_class
-from calib_jax.core.rows import present, weigh
+from calib_jax.core.rows import valid, weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 
@@ -89,18 +89,20 @@ class ClassGaps:
         """Add up the gaps `[classes, bins]` and the weight of each class `[classes]`."""
         num_classes = self.p.shape[-1]
         p, labels = self.p.reshape(-1, num_classes), self.labels.reshape(-1)
-        weights = jnp.ones(labels.shape, p.dtype) if weights is None else weights.reshape(-1)
-        p, labels = present(p, labels, weights)
+        weights = None if weights is None else weights.reshape(-1)
+        ones = jnp.ones(labels.shape, p.dtype)
 
         of_true = true_class(p, labels)
         cell = labels * self.num_bins + bin_index(of_true, uniform_edges(self.num_bins))
-        occurring = weights if self.zero_counts else jnp.where(of_true > 0, weights, 0)
-        occurrences = class_sums(cell, occurring, num_classes * self.num_bins)
-        gap = class_bin_totals(p, weights, self.num_bins)
+        occurs = ones if self.zero_counts else jnp.where(of_true == 0, 0, ones)
+        occurrences = class_sums(cell, weigh(occurs, weights), num_classes * self.num_bins)
+        # A label out of range occurs nowhere; it must not go unnoticed.
+        wrong = jnp.sum(weigh(jnp.where(valid(labels, num_classes), 0 * ones, jnp.nan), weights))
+        gap = class_bin_totals(p, weights, self.num_bins) + wrong
         return Sums(
             {
                 "gap": gap - occurrences.reshape(num_classes, self.num_bins),
-                "weight": class_sums(labels, weights, num_classes),
+                "weight": class_sums(labels, weigh(ones, weights), num_classes),
             }
         )
 

@@ -18,8 +18,9 @@ from jax import lax
 from jaxtyping import Real
 
 from calib_jax.core import checks
-from calib_jax.core.rows import present, valid
-from calib_jax.core.statistics import Joint, Rows, Stat
+from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.rows import present, valid, weigh
+from calib_jax.core.statistics import Joint, Rows
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import Terms
@@ -45,7 +46,7 @@ def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -
     members = tuple(metrics.items())
     if not _known(logits, labels, weights):
         return _values(members, logits, labels, weights)
-    values, trouble = _values_and_trouble(members, logits, labels, weights)
+    values, trouble = _checked_values(members, logits, labels, weights)
     refuse(_names(metrics), trouble, logits.shape)
     return values
 
@@ -62,12 +63,10 @@ def flat_rows(
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
 
 
-def stats_of(
-    metrics: Members, logits: Logits, labels: Labels, weights: Weights | None = None
-) -> Joint:
+def stats_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> Joint:
     """Compute the statistic of every metric, each once; values are in `values_of_stats`."""
     logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
-    return _stats(tuple(metrics.items()), logits, labels, weights)
+    return _pass(tuple(metrics.items()), logits, labels, weights)[0]
 
 
 def values_of_stats(metrics: Members, stats: Joint) -> dict[str, Any]:
@@ -101,46 +100,78 @@ def _names(metrics: Members) -> str:
 
 def _block_rows(num_rows: int, num_classes: int) -> int:
     """Choose how many rows at a time: what fits a core's cache, or an accelerator's memory."""
-    entries = 2**19 if jax.default_backend() == "cpu" else 2**26
+    entries = 2**20 if jax.default_backend() == "cpu" else 2**26
     return int(min(num_rows, max(64, entries // num_classes)))
 
 
-def _stats(
+def _pass(
     members: tuple[tuple[str, Metric], ...],
     logits: Logits,
     labels: Labels,
     weights: Weights | None,
-) -> Joint:
+) -> tuple[Joint, Real[Array, ""]]:
+    """Compute the statistics, and how many rows are not finite."""
     num_rows, num_classes = logits.shape
     size = _block_rows(num_rows, num_classes)
 
-    def block(logits: Logits, labels: Labels, weights: Weights | None) -> dict[str, Stat]:
+    def block(logits: Logits, labels: Labels, weights: Weights | None, own: Any) -> Any:
+        unmeasurable = jnp.sum(weigh(_not_finite(logits), own) > 0)
         logits, labels = present(logits, labels, weights)
-        return {k: t.weigh(weights) for k, t in terms_of(members, logits, labels).items()}
+        stats = {k: t.weigh(own) for k, t in terms_of(members, logits, labels).items()}
+        rows = {name: stat for name, stat in stats.items() if isinstance(stat, Rows)}
+        sums = {name: stat for name, stat in stats.items() if name not in rows}
+        return (sums, unmeasurable), rows
 
     if size == num_rows:
-        return Joint(block(logits, labels, weights))
+        (sums, unmeasurable), rows = block(logits, labels, weights, weights)
+        return Joint(sums | rows), unmeasurable
 
     def add(carry: Any, index: Array) -> tuple[Any, Any]:
         # The last block ends with the last row; rows that it shares with the one before are
         # absent from it.
         start = jnp.minimum(index * size, num_rows - size)
         cut = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
-        fresh = start + jnp.arange(size) >= index * size
-        own = fresh.astype(jnp.float32) if weights is None else jnp.where(fresh, cut(weights), 0)
-        stats = block(cut(logits), cut(labels), own)
-        sums = {name: stat for name, stat in stats.items() if not isinstance(stat, Rows)}
-        rows = {name: stat for name, stat in stats.items() if isinstance(stat, Rows)}
+        own = cut_weights = None if weights is None else cut(weights)
+        if num_rows % size:
+            fresh = start + jnp.arange(size) >= index * size
+            own = fresh.astype(jnp.float32) if own is None else jnp.where(fresh, own, 0)
+        sums, rows = block(cut(logits), cut(labels), cut_weights, own)
         return jax.tree.map(jnp.add, carry, sums), rows
 
-    shapes = jax.eval_shape(block, logits[:size], labels[:size], jnp.ones((size,)))
-    zeros = {
-        name: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), stat)
-        for name, stat in shapes.items()
-        if not isinstance(stat, Rows)
-    }
-    sums, rows = lax.scan(add, zeros, jnp.arange(-(-num_rows // size)))
-    return Joint(sums | jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), rows))
+    first = jax.tree.map(lambda array: array[:size], (logits, labels, weights))
+    shapes = jax.eval_shape(block, *first, jnp.ones((size,)))[0]
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    (sums, unmeasurable), rows = lax.scan(add, zeros, jnp.arange(-(-num_rows // size)))
+    flat = jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), rows)
+    return Joint(sums | flat), unmeasurable
+
+
+def terms_in_blocks(
+    members: tuple[tuple[str, Metric], ...], logits: Logits, labels: Labels
+) -> dict[str, Terms]:
+    """Compute the terms of every metric for all rows, a block at a time."""
+    num_rows, num_classes = logits.shape
+    size = _block_rows(num_rows, num_classes)
+    num_blocks = -(-num_rows // size)
+
+    def block(index: Array) -> dict[str, Terms]:
+        start = jnp.minimum(index * size, num_rows - size)
+        cut = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
+        return terms_of(members, cut(logits), cut(labels))
+
+    def joined(leaf: Array) -> Array:  # of the last block, the rows the one before has not
+        new = num_rows - (num_blocks - 1) * size
+        return jnp.concatenate([leaf[:-1].reshape(-1, *leaf.shape[2:]), leaf[-1, size - new :]])
+
+    if num_blocks == 1:
+        return terms_of(members, logits, labels)
+    return jax.tree.map(joined, lax.map(block, jnp.arange(num_blocks)))
+
+
+def _not_finite(logits: Logits) -> Array:
+    """Mark rows with NaN or infinities by one sum, which is faster than `all` on a CPU."""
+    logits = at_least_float32(logits)
+    return (~jnp.isfinite(jnp.sum(0 * logits, axis=-1))).astype(logits.dtype)
 
 
 def _values(
@@ -149,17 +180,19 @@ def _values(
     labels: Labels,
     weights: Weights | None,
 ) -> dict[str, Any]:
-    return values_of_stats(dict(members), _stats(members, logits, labels, weights))
+    return values_of_stats(dict(members), _pass(members, logits, labels, weights)[0])
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _values_and_trouble(
+def _checked_values(
     members: tuple[tuple[str, Metric], ...],
     logits: Logits,
     labels: Labels,
     weights: Weights | None,
 ) -> tuple[dict[str, Any], Trouble]:
-    return _values(members, logits, labels, weights), trouble_in(logits, labels, weights)
+    stats, unmeasurable = _pass(members, logits, labels, weights)
+    trouble = trouble_in(logits, labels, weights)._replace(not_finite=unmeasurable)
+    return values_of_stats(dict(members), stats), trouble
 
 
 # --------------------------------------------------------------------------------------------
@@ -178,13 +211,10 @@ class Trouble(NamedTuple):
 
 def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
     """Count what cannot be measured; rows of weight 0 may hold anything."""
-    counts = jnp.ones(labels.shape, bool) if weights is None else weights != 0
-    # A row is finite if its sum of |z| is, unless that overflows: one vectorised reduction.
-    finite = jnp.all(jnp.isfinite(logits), axis=-1)
-    right = valid(labels, logits.shape[-1])
-    wrong = counts & ~right
+    wrong = ~valid(labels, logits.shape[-1])
+    wrong = wrong if weights is None else wrong & (weights != 0)
     return Trouble(
-        not_finite=jnp.sum(counts & ~finite),
+        not_finite=jnp.sum(weigh(_not_finite(logits), weights) > 0),
         wrong_label=jnp.sum(wrong),
         a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
         wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),

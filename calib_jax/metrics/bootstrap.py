@@ -1,0 +1,374 @@
+r"""Bootstrap: how far a metric would move on another test set of the same size.
+
+    samples = bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))       [1000]
+    interval(samples, level=0.9)                                                  low, high
+    estimates({"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=key)  value, low, high
+    paired_bootstrap(metrics.ece, logits_a, logits_b, labels, key=key)            difference, p
+
+Resampling changes nothing but the weights of the examples. So softmax, binning and sorting are
+done once (`terms`), a resample is a row of multiplicities, and the sums of all metrics over a
+chunk of resamples are one matrix product.
+
+Calibration errors are biased: a sum of absolute values is never negative, noise in a bin adds to
+it, and resampling adds noise once more. For a well calibrated model the resampled ECE lies above
+the ECE, and that above the truth. So the value reported is always the metric of the data itself,
+never the mean of the samples; the "basic" interval reflects the samples around the value, which
+takes one such bias off.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Integer
+
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Labels, PyTree
+from calib_jax.metrics import ready, resampling, whole
+from calib_jax.metrics.contract import Metric
+from calib_jax.metrics.terms import ClassGaps
+
+__all__ = [
+    "Difference",
+    "Estimate",
+    "Interval",
+    "bootstrap",
+    "estimates",
+    "interval",
+    "paired_bootstrap",
+]
+
+INTERVALS = ("percentile", "basic")
+_Members: TypeAlias = tuple[tuple[str, Metric], ...]
+
+
+class Interval(NamedTuple):
+    """The ends of an interval, each of the shape of the metric's value."""
+
+    low: PyTree
+    high: PyTree
+
+
+class Estimate(NamedTuple):
+    """A metric of the data and its interval."""
+
+    value: PyTree
+    low: PyTree
+    high: PyTree
+
+
+class Difference(NamedTuple):
+    """What a metric changes from the first set of predictions to the second.
+
+    Attributes:
+      value: metric of b minus metric of a.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      p_value: two-sided: the smallest 1 - level at which the interval excludes 0.
+      samples: the resampled differences, on a leading axis.
+    """
+
+    value: PyTree
+    low: PyTree
+    high: PyTree
+    p_value: PyTree
+    samples: PyTree
+
+
+def bootstrap(
+    metrics: Metric | Mapping[str, Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Array,
+    num_resamples: int = 1000,
+    scheme: str = "multinomial",
+    by_class: bool = False,
+    max_bytes: int = 2**28,
+) -> Any:
+    """Compute metrics of resampled data; all of them see the same resamples.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`; a resampled example keeps its weight, one of weight 0 is not drawn.
+      key: the same key draws the same resamples of the same number of examples.
+      num_resamples: how many.
+      scheme: "multinomial", as drawing n examples with replacement; "poisson", where each
+        example occurs Poisson(1) times.
+      by_class: whether every class keeps its number of examples (multinomial alone).
+      max_bytes: about how much memory the resamples in progress may take; it changes nothing
+        else.
+
+    Returns:
+      Samples of the metric's value with a leading axis; by name if there are several.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0], [0.0, 1.0]]), (50, 1))
+    >>> labels = jnp.tile(jnp.array([0, 0]), 50)
+    >>> samples = bootstrap(metrics.accuracy, logits, labels, key=jax.random.key(0))
+    >>> samples.shape
+    (1000,)
+    """
+    members = _members(metrics)
+    checks.at_least("num_resamples", num_resamples, 1)
+    checks.one_of("scheme", scheme, resampling.SCHEMES)
+    if by_class and scheme == "poisson":
+        raise ValueError('by_class keeps the classes\' sizes and needs scheme="multinomial".')
+    logits, labels, weights = _measurable(members, logits, labels, weights)
+
+    # Arrays have sizes known before they are filled: count first, in steps of an eighth.
+    num_rows = labels.shape[0]
+    step = -(-num_rows // 8)
+    counted = jax.device_get(_large_entries(members, logits, labels))
+    large = tuple(step * -(-int(count) // step) for count in counted)
+    prepared = _prepare(members, large, logits, labels, weights)
+    entries = 6 * num_rows + 3 * sum(large)
+    chunk_pairs = int(np.clip(max_bytes // (8 * entries), 1, min(16, -(-num_resamples // 2))))
+    samples = _samples(
+        members,
+        prepared,
+        key,
+        labels if by_class else None,
+        num_rows=num_rows,
+        num_resamples=num_resamples,
+        chunk_pairs=chunk_pairs,
+        scheme=scheme,
+    )
+    return samples[members[0][0]] if isinstance(metrics, Metric) else samples
+
+
+def interval(
+    samples: Any, level: float = 0.9, *, method: str = "percentile", estimate: Any = None
+) -> Any:
+    r"""Compute the interval of resampled values.
+
+    With $q_\alpha$ the quantiles of the samples and $\alpha = (1 - \mathrm{level}) / 2$:
+    "percentile" is $[q_\alpha, q_{1-\alpha}]$; "basic" is
+    $[2 e - q_{1-\alpha}, 2 e - q_\alpha]$ around the estimate e, the metric of the data itself.
+    Resamples in which a value is NaN (a class that was not drawn) are left out.
+
+    Args:
+      samples: what `bootstrap` returned.
+      level: the nominal coverage, a fraction.
+      method: "percentile" or "basic".
+      estimate: the metric of the data, which "basic" needs.
+
+    >>> low, high = interval(jnp.arange(101.0), level=0.9)
+    >>> float(low), float(high)
+    (5.0, 95.0)
+    """
+    _check_interval(level, method)
+    if method == "basic" and estimate is None:
+        raise ValueError('method="basic" reflects around the estimate: give estimate=metric(...).')
+    if isinstance(samples, Mapping):
+        return {
+            name: interval(
+                sample, level, method=method, estimate=None if estimate is None else estimate[name]
+            )
+            for name, sample in samples.items()
+        }
+    low, high = (
+        jax.tree.map(functools.partial(_quantile, at=at), samples)
+        for at in ((1 - level) / 2, (1 + level) / 2)
+    )
+    if method == "basic":
+        low, high = (jax.tree.map(lambda e, q: 2 * e - q, estimate, q) for q in (high, low))
+    return Interval(low, high)
+
+
+def estimates(
+    metrics: Metric | Mapping[str, Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Array,
+    level: float = 0.9,
+    method: str = "percentile",
+    **options: Any,
+) -> Any:
+    """Compute metrics with their intervals: the value of the data itself, never a bootstrap mean.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`.
+      key: see `bootstrap`.
+      level: the nominal coverage, a fraction.
+      method: "percentile" or "basic", see `interval`.
+      **options: those of `bootstrap`.
+    """
+    _check_interval(level, method)
+    members = dict(_members(metrics))
+    values = whole.values_of(members, logits, labels, weights)
+    samples = bootstrap(members, logits, labels, weights, key=key, **options)
+    ends = interval(samples, level, method=method, estimate=values)
+    found = {name: Estimate(values[name], ends[name].low, ends[name].high) for name in members}
+    return found[metrics.name] if isinstance(metrics, Metric) else found
+
+
+def paired_bootstrap(
+    metrics: Metric | Mapping[str, Metric],
+    logits_a: Any,
+    logits_b: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Array,
+    level: float = 0.9,
+    method: str = "percentile",
+    **options: Any,
+) -> Any:
+    """Compare two sets of predictions of the same examples: two models, or before and after.
+
+    Both see the same resamples, so what is common to them (hard examples) cancels. The interval
+    of a difference is often much narrower than those of the two values suggest.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits_a: `[*batch, classes]`.
+      logits_b: of the same shape; the number of classes may differ.
+      labels: `[*batch]`.
+      weights: `[*batch]`.
+      key: see `bootstrap`.
+      level: the nominal coverage of the interval, a fraction.
+      method: "percentile" or "basic", see `interval`; the p-value belongs to it.
+      **options: those of `bootstrap`.
+    """
+    _check_interval(level, method)
+    members = dict(_members(metrics))
+    before, after = (
+        whole.values_of(members, logits, labels, weights) for logits in (logits_a, logits_b)
+    )
+    # The same key draws the same resamples.
+    samples_a, samples_b = (
+        bootstrap(members, logits, labels, weights, key=key, **options)
+        for logits in (logits_a, logits_b)
+    )
+    value, samples = (
+        jax.tree.map(jnp.subtract, b, a) for b, a in ((after, before), (samples_b, samples_a))
+    )
+    ends = interval(samples, level, method=method, estimate=value)
+    p_values = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
+    found = {
+        name: Difference(
+            value[name], ends[name].low, ends[name].high, p_values[name], samples[name]
+        )
+        for name in members
+    }
+    return found[metrics.name] if isinstance(metrics, Metric) else found
+
+
+def _check_interval(level: float, method: str) -> None:
+    if not 0 < level < 1:
+        raise ValueError(f"level must be a fraction between 0 and 1, got {level}.")
+    checks.one_of("method", method, INTERVALS)
+
+
+def _quantile(samples: Array, at: float) -> Array:
+    return jnp.nanquantile(samples, at, axis=0)
+
+
+def _p_value(samples: Array, value: Array, method: str) -> Array:
+    if method == "basic":
+        samples = 2 * value - samples
+    # The data itself counts as one more resample, so that no p-value is 0.
+    tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
+    return jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + samples.shape[0]))
+
+
+def _members(metrics: Metric | Mapping[str, Metric]) -> _Members:
+    if isinstance(metrics, Metric):
+        return ((metrics.name, metrics),)
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise TypeError(f"metrics must be a metric or a mapping of names to some, got {metrics!r}.")
+    return tuple(metrics.items())
+
+
+def _measurable(
+    members: _Members, logits: Any, labels: Any, weights: Any
+) -> tuple[Array, Array, Array]:
+    """Check the values, and keep the examples that have weight."""
+    name = "bootstrap"
+    logits, labels, weights = whole.flat_rows(name, logits, labels, weights)
+    if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
+        raise TypeError("bootstrap compiles for the data it is given: call it outside jit.")
+    whole.refuse(name, jax.jit(whole.trouble_in)(logits, labels, weights), logits.shape)
+    if weights is None:
+        return logits, labels, jnp.ones(labels.shape, jnp.float32)
+    kept = np.flatnonzero(np.asarray(weights) > 0)
+    if len(kept) < len(labels):
+        logits, labels, weights = logits[kept], labels[kept], weights[kept]
+    return logits, labels, weights
+
+
+# --------------------------------------------------------------------------------------------
+# The compiled part: terms once, then chunks of resamples.
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _large_entries(members: _Members, logits: Array, labels: Array) -> list[Array]:
+    terms = whole.terms_in_blocks(members, logits, labels).values()
+    return [ready.count_large(each) for each in terms if isinstance(each, ClassGaps)]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _prepare(
+    members: _Members, large: tuple[int, ...], logits: Array, labels: Array, weights: Array
+) -> dict[str, ready.Ready]:
+    sizes = iter(large)
+    return {
+        name: ready.of(terms, weights, sizes)
+        for name, terms in whole.terms_in_blocks(members, logits, labels).items()
+    }
+
+
+@functools.partial(
+    jax.jit, static_argnames=("members", "num_rows", "num_resamples", "chunk_pairs", "scheme")
+)
+def _samples(
+    members: _Members,
+    prepared: dict[str, ready.Ready],
+    key: Array,
+    classes: Labels | None,
+    *,
+    num_rows: int,
+    num_resamples: int,
+    chunk_pairs: int,
+    scheme: str,
+) -> dict[str, PyTree]:
+    owner = whole.owners(members)
+    # The matrices of all metrics side by side: one product a chunk.
+    designs = {name: part.design for name, part in prepared.items()}
+    widths = [design.shape[1] for design in designs.values()]
+    matrix = jnp.concatenate(list(designs.values()), axis=1)
+    cuts = np.cumsum(widths)[:-1]
+
+    def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
+        # A key for each pair of resamples: what is drawn does not depend on the chunks.
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
+        counts = resampling.multiplicities(keys, num_rows, scheme, classes)
+        product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
+        sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))
+        stats = {name: part.stats(counts, sums[name]) for name, part in prepared.items()}
+        return None, {
+            name: prepared[owner[name]].values(one.finished, stats[owner[name]])
+            for name, one in members
+        }
+
+    def in_order(values: Array) -> Array:  # [chunks, (first, second) x pairs, ...]
+        values = values.reshape(num_chunks, 2, chunk_pairs, *values.shape[2:]).swapaxes(1, 2)
+        return values.reshape(-1, *values.shape[3:])[:num_resamples]
+
+    num_chunks = -(-num_resamples // (2 * chunk_pairs))
+    pairs = jnp.arange(num_chunks * chunk_pairs).reshape(num_chunks, chunk_pairs)
+    return jax.tree.map(in_order, jax.lax.scan(of_chunk, None, pairs)[1])

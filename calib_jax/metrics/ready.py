@@ -1,0 +1,225 @@
+r"""Terms made ready to be weighed many times over, for the bootstrap.
+
+For each kind of terms: `design`, columns of which a resample's sums are the product with its
+multiplicities; `stats`, what the metrics of a chunk of resamples need; and `values` over them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Integer
+
+from calib_jax.core.binning import bin_index, class_sums, uniform_edges
+from calib_jax.core.numerics import is_true_class
+from calib_jax.core.statistics import Rows, Sums
+from calib_jax.core.types import Array, PyTree, Vector
+from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.terms import STATIC, ClassGaps, Columns, Kept, Ranking, Terms
+
+Finish = Callable[[Any], PyTree]
+Counts = Float[Array, "resamples rows"]
+Products = Float[Array, "resamples columns"]
+
+
+@runtime_checkable
+class Ready(Protocol):
+    """Terms of weighted examples, ready for chunks of resamples."""
+
+    @property
+    def design(self) -> Float[Array, "rows columns"]:
+        """Columns that each resample adds up; there may be none."""
+        ...
+
+    def stats(self, counts: Counts, sums: Products) -> Any:
+        """Compute what the values need, given multiplicities and the sums of the design."""
+        ...
+
+    def values(self, finish: Finish, stats: Any) -> PyTree:
+        """Compute a metric of every resample."""
+        ...
+
+
+def of(terms: Terms, weights: Vector, sizes: Iterator[int]) -> Ready:
+    """Make terms ready; `sizes` has, for each `ClassGaps`, the room its large entries need."""
+    if isinstance(terms, ClassGaps):
+        return _gaps(terms, weights, next(sizes))
+    if isinstance(terms, Ranking):
+        return _ranking(terms, weights)
+    if isinstance(terms, Kept):
+        return _Kept(terms.weigh(weights))
+    if isinstance(terms, Columns):
+        if len(terms.with_weight) * terms.num_cells <= 256:
+            return _narrow(terms, weights)
+        return _wide(terms, weights)
+    raise TypeError(f"terms must be of a kind the bootstrap knows, got {type(terms).__name__}.")
+
+
+def _over_sums(finish: Finish, stats: Any) -> PyTree:
+    return jax.vmap(finish)(stats)
+
+
+def _no_design(num_rows: int) -> Float[Array, "rows 0"]:
+    return jnp.zeros((num_rows, 0), jnp.float32)
+
+
+# --------------------------------------------------------------------------------------------
+# Columns: in few cells, a product with the columns spread over the cells; in many, a scatter.
+
+
+def _weighed(terms: Columns, weights: Vector) -> dict[str, Vector]:
+    return {name: weights * column for name, column in terms.with_weight.items()}
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Narrow:
+    design: Float[Array, "rows columns"]
+    names: tuple[str, ...] = dataclasses.field(metadata=STATIC)
+    num_cells: int | None = dataclasses.field(metadata=STATIC)
+
+    def stats(self, counts: Counts, sums: Products) -> Sums:
+        if self.num_cells is None:
+            return Sums({name: sums[:, i] for i, name in enumerate(self.names)})
+        cells = sums.reshape(sums.shape[0], len(self.names), self.num_cells)
+        return Sums({name: cells[:, i] for i, name in enumerate(self.names)})
+
+    values = staticmethod(_over_sums)
+
+
+def _narrow(terms: Columns, weights: Vector) -> _Narrow:
+    weighed = _weighed(terms, weights)
+    columns = jnp.stack(list(weighed.values()), axis=1)
+    if terms.cell is None:
+        return _Narrow(columns, tuple(weighed), None)
+    inside = is_true_class(terms.cell, terms.num_cells)
+    spread = jnp.where(inside[:, None], columns[:, :, None], 0)
+    return _Narrow(spread.reshape(len(columns), -1), tuple(weighed), terms.num_cells)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Wide:
+    weighed: dict[str, Vector]
+    cell: Integer[Array, " rows"]
+    num_cells: int = dataclasses.field(metadata=STATIC)
+
+    @property
+    def design(self) -> Float[Array, "rows columns"]:
+        return _no_design(len(self.cell))
+
+    def stats(self, counts: Counts, sums: Products) -> Sums:
+        def in_cells(column: Vector) -> Float[Array, "resamples cells"]:
+            return jax.vmap(lambda c: class_sums(self.cell, c * column, self.num_cells))(counts)
+
+        return Sums({name: in_cells(column) for name, column in self.weighed.items()})
+
+    values = staticmethod(_over_sums)
+
+
+def _wide(terms: Columns, weights: Vector) -> _Wide:
+    assert terms.cell is not None
+    return _Wide(_weighed(terms, weights), terms.cell, terms.num_cells)
+
+
+# --------------------------------------------------------------------------------------------
+# ClassGaps: most probabilities lie in the first bin, whose gap is what the others leave of the
+# class's total. Totals are a product; the few entries above 1/B are added up one by one.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Gaps:
+    design: Float[Array, "rows classes"]
+    row: Integer[Array, " entries"]
+    cell: Integer[Array, " entries"]
+    value: Float[Array, " entries"]
+    labels: Integer[Array, " rows"]
+    weights: Vector
+    num_bins: int = dataclasses.field(metadata=STATIC)
+
+    def stats(self, counts: Counts, sums: Products) -> Sums:
+        num_classes = self.design.shape[1]
+        large = jax.vmap(
+            lambda c: class_sums(self.cell, c[self.row] * self.value, num_classes * self.num_bins)
+        )(counts)
+        gap = large.reshape(-1, num_classes, self.num_bins)
+        gap = gap.at[..., 0].set(sums - jnp.sum(gap[..., 1:], axis=-1))
+        weight = jax.vmap(lambda c: class_sums(self.labels, c * self.weights, num_classes))(counts)
+        return Sums({"gap": gap, "weight": weight})
+
+    values = staticmethod(_over_sums)
+
+
+def _large(terms: ClassGaps) -> Array:
+    return terms.p > uniform_edges(terms.num_bins)[1]
+
+
+def count_large(terms: ClassGaps) -> Integer[Array, ""]:
+    """Count the probabilities above the first bin."""
+    return jnp.sum(_large(terms))
+
+
+def _gaps(terms: ClassGaps, weights: Vector, size: int) -> _Gaps:
+    num_classes, num_bins = terms.p.shape[-1], terms.num_bins
+    occurs = is_true_class(terms.labels, num_classes)
+    if not terms.zero_counts:
+        occurs &= terms.p > 0
+    gap = weights[:, None] * (terms.p - occurs)
+    # Beyond the entries there are: a row that exists and a cell that does not.
+    nowhere = num_classes * num_bins
+    row, column = jnp.nonzero(_large(terms), size=size, fill_value=(0, num_classes))
+    p = terms.p[row, jnp.minimum(column, num_classes - 1)]
+    cell = num_bins * column + bin_index(p, uniform_edges(num_bins))
+    value = gap[row, jnp.minimum(column, num_classes - 1)]
+    cell = jnp.where(column < num_classes, cell, nowhere)
+    return _Gaps(gap, row, cell, value, terms.labels, weights, num_bins)
+
+
+# --------------------------------------------------------------------------------------------
+# Rows: sorted once; a resample gives them other weights.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Ranking:
+    ranked: Ranked
+    order: Integer[Array, " rows"]
+
+    @property
+    def design(self) -> Float[Array, "rows columns"]:
+        return _no_design(len(self.order))
+
+    def stats(self, counts: Counts, sums: Products) -> Counts:
+        return counts[:, self.order] * self.ranked.weight[None]
+
+    def values(self, finish: Finish, stats: Counts) -> PyTree:
+        return jax.vmap(lambda weight: finish(self.ranked.reweighed(weight)))(stats)
+
+
+def _ranking(terms: Ranking, weights: Vector) -> _Ranking:
+    return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Kept:
+    rows: Rows
+
+    @property
+    def design(self) -> Float[Array, "rows columns"]:
+        return _no_design(len(self.rows["weight"]))
+
+    def stats(self, counts: Counts, sums: Products) -> Counts:
+        return counts * self.rows["weight"][None]
+
+    def values(self, finish: Finish, stats: Counts) -> PyTree:
+        # One resample at a time: what compares all pairs is large enough.
+        def value(weight: Vector) -> PyTree:
+            return finish(Rows({**self.rows.columns, "weight": weight}))
+
+        return jax.lax.map(value, stats)

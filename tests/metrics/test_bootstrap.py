@@ -1,0 +1,235 @@
+"""The bootstrap: its resamples, its values, its intervals, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import metrics
+from calib_jax.metrics import resampling
+
+SEVERAL = {
+    name: metrics.named(name)
+    for name in (
+        *("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece"),
+        *("per_class_ece", "top_k"),
+    )
+}
+
+
+def sample(num_rows=120, num_classes=4, seed=0):
+    """Return logits and labels that are somewhat overconfident."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.standard_normal((num_rows, num_classes))
+    p = np.exp(logits / 1.5)
+    p /= p.sum(-1, keepdims=True)
+    labels = (p.cumsum(-1) < random.random((num_rows, 1))).sum(-1)
+    return logits.astype(np.float32), np.minimum(labels, num_classes - 1)
+
+
+def counts(num_rows, scheme, pairs, classes=None, seed=0):
+    """Return the multiplicities of some resamples."""
+    keys = jax.random.split(jax.random.key(seed), pairs)
+    found = resampling.multiplicities(keys, num_rows, scheme, classes)
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 7, 1000])
+def test_a_multinomial_resample_has_as_many_examples(num_rows):
+    drawn = counts(num_rows, "multinomial", pairs=50)
+    assert drawn.shape == (100, num_rows)
+    np.testing.assert_array_equal(drawn.sum(1), num_rows)
+    assert drawn.min() >= 0
+
+
+@pytest.mark.parametrize("scheme", resampling.SCHEMES)
+def test_multiplicities_have_the_distribution_of_index_resampling(scheme):
+    """Check how often an example occurs 0, 1, 2, ... times, by a chi-squared test."""
+    num_rows = 400
+    drawn = counts(num_rows, scheme, pairs=250)
+    occurs = np.bincount(drawn.astype(int).ravel(), minlength=7)
+    law = stats.poisson(1) if scheme == "poisson" else stats.binom(num_rows, 1 / num_rows)
+    expected = drawn.size * np.append(law.pmf(np.arange(6)), law.sf(5))
+    observed = np.append(occurs[:6], occurs[6:].sum())
+    assert stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > 1e-4
+    # No place in the order is preferred, and resamples do not resemble each other.
+    assert stats.chisquare(drawn.sum(0)).pvalue > 1e-4
+    correlation = np.corrcoef(drawn) - np.eye(len(drawn))
+    assert np.abs(correlation).max() < 6 / np.sqrt(num_rows)
+
+
+def test_a_large_total_is_still_drawn_without_preference():
+    """Check the filling draws, which multiply 32 bits by a bound above 2**16."""
+    bits = np.array([0, 1, 2**31, 2**32 - 1, 123456789], np.uint32)
+    for bound in (1, 3, 65535, 65536, 65537, 10**6, 2**31 - 1):
+        expected = bits.astype(np.uint64) * bound >> 32
+        np.testing.assert_array_equal(resampling._below(bound, jnp.asarray(bits)), expected)
+
+
+def test_by_class_keeps_the_size_of_every_class():
+    classes = np.array([2, 0, 0, 1, 2, 2, 0, 2] * 5)
+    drawn = counts(40, "multinomial", pairs=40, classes=jnp.asarray(classes))
+    for k, size in enumerate(np.bincount(classes)):
+        np.testing.assert_array_equal(drawn[:, classes == k].sum(1), size)
+    within = drawn[:, classes == 0].sum(0)
+    assert stats.chisquare(within).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_samples_are_the_metrics_of_the_resampled_data(weighted):
+    """Check every metric against itself with the multiplicities as weights."""
+    logits, labels = sample()
+    own = np.random.default_rng(1).choice([0.0, 1.0, 2.5], 120).astype(np.float32)
+    weights = own if weighted else None
+    samples = metrics.bootstrap(
+        SEVERAL, logits, labels, weights, key=jax.random.key(3), num_resamples=4
+    )
+    kept = own > 0 if weighted else np.ones(120, bool)
+    keys = jax.vmap(lambda pair: jax.random.fold_in(jax.random.key(3), pair))(jnp.arange(2))
+    drawn = np.asarray(resampling.multiplicities(keys, int(kept.sum()), "multinomial", None))
+    drawn = drawn[[0, 2, 1, 3]]  # pair by pair
+    for i, multiplicity in enumerate(drawn):
+        weight = multiplicity * (own[kept] if weighted else 1)
+        for name, metric in SEVERAL.items():
+            expected = metric.value(metric.stat(logits[kept], labels[kept], weight))
+            np.testing.assert_allclose(
+                samples[name][i], expected, rtol=2e-5, atol=2e-6, err_msg=name
+            )
+
+
+def test_many_classes_take_the_sparse_way_to_the_same_values():
+    logits, labels = sample(num_rows=50, num_classes=70)
+    logits[:, 60] += 6  # large probabilities in a late class, and several a row
+    samples = metrics.bootstrap(
+        metrics.per_class_ece, logits, labels, key=jax.random.key(0), num_resamples=2
+    )
+    keys = jax.vmap(lambda pair: jax.random.fold_in(jax.random.key(0), pair))(jnp.arange(1))
+    drawn = resampling.multiplicities(keys, 50, "multinomial", None)
+    for found, weight in zip(samples, drawn, strict=True):
+        metric = metrics.per_class_ece
+        expected = metric.value(metric.stat(logits, labels, weight))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_chunks_change_nothing():
+    logits, labels = sample()
+    one, many = (
+        metrics.bootstrap(
+            metrics.ece, logits, labels, key=jax.random.key(0), num_resamples=37, max_bytes=size
+        )
+        for size in (1, 2**28)
+    )
+    assert one.shape == (37,)
+    np.testing.assert_allclose(one, many, rtol=1e-5)
+    assert len(np.unique(np.asarray(one))) > 30
+
+
+def test_values_that_are_trees():
+    logits, labels = sample()
+    samples = metrics.bootstrap(
+        metrics.per_class_ece, logits, labels, key=jax.random.key(0), num_resamples=10
+    )
+    assert samples.shape == (10, 4)
+    low, high = metrics.interval(samples)
+    assert low.shape == high.shape == (4,)
+    assert np.all(low <= high)
+
+
+def test_interval_is_a_quantile_of_the_samples():
+    samples = np.random.default_rng(0).random((999, 2)).astype(np.float32)
+    samples[0] = np.nan
+    low, high = metrics.interval(jnp.asarray(samples), level=0.8)
+    np.testing.assert_allclose(low, np.quantile(samples[1:], 0.1, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(high, np.quantile(samples[1:], 0.9, axis=0), rtol=1e-6)
+    estimate = jnp.asarray([0.5, 0.25])
+    basic = metrics.interval(jnp.asarray(samples), level=0.8, method="basic", estimate=estimate)
+    np.testing.assert_allclose(basic.low, 2 * estimate - high, rtol=1e-6)
+    np.testing.assert_allclose(basic.high, 2 * estimate - low, rtol=1e-6)
+
+
+def test_estimates_report_the_value_of_the_data():
+    logits, labels = sample()
+    found = metrics.estimates(
+        {"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=jax.random.key(0)
+    )
+    for name, metric in {"ece": metrics.ece, "nll": metrics.nll}.items():
+        assert found[name].value == metric(logits, labels)
+    samples = metrics.bootstrap(metrics.nll, logits, labels, key=jax.random.key(0))
+    np.testing.assert_allclose(found["nll"][1:], metrics.interval(samples), rtol=1e-6)
+    # The mean of resampled ECEs lies above the value, which is why it is not what is reported.
+    assert jnp.mean(metrics.bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))) > (
+        found["ece"].value
+    )
+
+
+def test_paired_differences():
+    logits, labels = sample(num_rows=400)
+    cooler = logits / 1.5
+    key = jax.random.key(1)
+    several = {"nll": metrics.nll, "accuracy": metrics.accuracy}
+    found = metrics.paired_bootstrap(several, logits, cooler, labels, key=key)
+    # The temperature changes no prediction: an exact 0, with certainty.
+    assert found["accuracy"].value == found["accuracy"].low == found["accuracy"].high == 0
+    assert found["accuracy"].p_value == 1
+    nll = found["nll"]
+    assert nll.value == pytest.approx(metrics.nll(cooler, labels) - metrics.nll(logits, labels))
+    assert nll.low < nll.value < nll.high < 0
+    assert nll.p_value < 0.1  # as the interval of level 0.9 says
+    # Both saw the same resamples: the interval is that of the mean of the differences.
+    rows = jax.vmap(lambda z, y: metrics.nll.stat(z[None], y[None])["loss"])
+    difference = np.asarray(rows(cooler, labels) - rows(logits, labels))
+    error = difference.std() / np.sqrt(400)
+    np.testing.assert_allclose(np.std(nll.samples), error, rtol=0.1)
+    swapped = metrics.paired_bootstrap(metrics.nll, cooler, logits, labels, key=key)
+    np.testing.assert_allclose(swapped.value, -nll.value, rtol=1e-5)
+    np.testing.assert_allclose(swapped.p_value, nll.p_value)
+
+
+@pytest.mark.parametrize("method", ["percentile", "basic"])
+def test_the_p_value_belongs_to_the_interval(method):
+    """Check that the interval of level 1 - p just touches 0."""
+    logits, labels = sample(num_rows=100)
+    noise = np.random.default_rng(5).standard_normal(logits.shape).astype(np.float32)
+    noisy = (logits + 0.3 * noise) / 1.35  # a little worse, a little better calibrated
+    kind = {"key": jax.random.key(2), "num_resamples": 999, "method": method}
+    found = metrics.paired_bootstrap(metrics.nll, logits, noisy, labels, **kind)
+    p = float(found.p_value)
+    assert 0.03 < p < 0.97
+    inside, outside = (
+        metrics.interval(found.samples, level, method=method, estimate=found.value)
+        for level in (1 - p + 0.02, 1 - p - 0.02)
+    )
+    assert inside.low < 0 < inside.high
+    assert not outside.low < 0 < outside.high
+
+
+def test_refusals():
+    logits, labels = sample(num_rows=20)
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match=r"level must be a fraction between 0 and 1, got 90"):
+        metrics.estimates(metrics.ece, logits, labels, key=key, level=90)
+    with pytest.raises(ValueError, match="method must be one of 'percentile', 'basic', got 'bca'"):
+        metrics.interval(jnp.zeros(3), method="bca")
+    with pytest.raises(ValueError, match="give estimate="):
+        metrics.interval(jnp.zeros(3), method="basic")
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        metrics.bootstrap(metrics.ece, logits, labels, key=key, scheme="jackknife")
+    with pytest.raises(ValueError, match='needs scheme="multinomial"'):
+        metrics.bootstrap(metrics.ece, logits, labels, key=key, scheme="poisson", by_class=True)
+    with pytest.raises(ValueError, match="num_resamples must be at least 1, got 0"):
+        metrics.bootstrap(metrics.ece, logits, labels, key=key, num_resamples=0)
+    with pytest.raises(TypeError, match="metrics must be a metric or a mapping"):
+        metrics.bootstrap({}, logits, labels, key=key)
+    with pytest.raises(TypeError, match="call it outside jit"):
+        jax.jit(lambda z: metrics.bootstrap(metrics.ece, z, labels, key=key))(logits)
+    bad = logits.copy()
+    bad[3, 1] = np.nan
+    with pytest.raises(ValueError, match="1 of 20 rows have NaN or infinite logits"):
+        metrics.bootstrap(metrics.ece, bad, labels, key=key)
+    weights = np.ones(20, np.float32)
+    weights[3] = 0
+    samples = metrics.bootstrap(metrics.ece, bad, labels, weights, key=key, num_resamples=3)
+    assert np.isfinite(samples).all()
+    with pytest.raises(ValueError, match="all 20 weights are 0"):
+        metrics.bootstrap(metrics.ece, logits, labels, np.zeros(20), key=key)
