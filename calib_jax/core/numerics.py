@@ -102,7 +102,7 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
         return first()
     # There a sum uses vector instructions and a minimum does not. Where one entry is largest,
     # the sum of index + K over those is less than 2 K; where two are, look for the first.
-    code = jnp.sum(jnp.where(is_top, index + num_classes, 0), axis=-1)
+    code = jnp.sum(jnp.where(is_top, index + num_classes, 0), axis=-1, dtype=index.dtype)
     one_each = jnp.all((code >= num_classes) & (code < 2 * num_classes))
     return lax.cond(one_each, lambda: code - num_classes, first)
 

@@ -1,0 +1,149 @@
+r"""The confusion matrix and what it tells of each class; for images and pixels alike."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.core.rows import widened
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Array, Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import Columns
+
+__all__ = [
+    "confusion_counts",
+    "frequency_weighted_iou",
+    "mean_iou",
+    "mean_precision",
+    "mean_recall",
+    "per_class_iou",
+    "per_class_precision",
+    "per_class_recall",
+]
+
+
+def _pairs(predictions: Predictions) -> Columns:
+    num_classes = predictions.num_classes
+    pair = widened(predictions.labels) * num_classes + predictions.predicted
+    # What has no pair is counted too, in a cell of its own: the value knows of it.
+    unknown = jnp.isnan(predictions.hit) | (predictions.predicted == num_classes)
+    return Columns({}, jnp.where(unknown, num_classes**2, pair), num_classes**2 + 1)
+
+
+@metric(_pairs)
+def confusion_counts(sums: Sums) -> Float[Array, "classes classes"]:
+    r"""Count how often class i (row) was predicted as class j (column), by weight.
+
+    $$n_{ij} = \sum_m w_m [y_m = i] [\hat y_m = j]$$
+
+    >>> from calib_jax import metrics
+    >>> metrics.confusion_counts(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
+    weight = jnp.asarray(sums["weight"])
+    num_classes = math.isqrt(weight.shape[0])
+    counts = weight[:-1].reshape(num_classes, num_classes)
+    return jnp.where(weight[-1] > 0, jnp.nan, counts)
+
+
+def _hits_labels_predictions(sums: Sums) -> tuple[Array, Array, Array]:
+    counts = confusion_counts.value(sums)
+    return jnp.diagonal(counts), jnp.sum(counts, axis=1), jnp.sum(counts, axis=0)
+
+
+def _mean_of_defined(values: Array, weight: Array) -> Scalar:
+    # Not a nanmean: NaN because of a NaN weight must remain.
+    defined = weight != 0
+    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined) + 0 * jnp.sum(weight))
+
+
+@metric(_pairs)
+def per_class_recall(sums: Sums) -> Float[Array, " classes"]:
+    r"""Compute the share of each class's examples that were predicted as it.
+
+    $$n_{kk} / \sum_j n_{kj}$$
+
+    NaN for a class without examples.
+
+    >>> from calib_jax import metrics
+    >>> metrics.per_class_recall(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    Array([0.5, 1. ], dtype=float32)
+    """
+    hits, labels, _ = _hits_labels_predictions(sums)
+    return ratio(hits, labels)
+
+
+@metric(_pairs)
+def mean_recall(sums: Sums) -> Scalar:
+    r"""Compute the mean of `per_class_recall` over the classes that have examples.
+
+    Also called balanced accuracy, and mean class accuracy in segmentation.
+    """
+    hits, labels, _ = _hits_labels_predictions(sums)
+    return _mean_of_defined(ratio(hits, labels), labels)
+
+
+@metric(_pairs)
+def per_class_precision(sums: Sums) -> Float[Array, " classes"]:
+    r"""Compute the share of the examples predicted as each class that are of it.
+
+    $$n_{kk} / \sum_i n_{ik}$$
+
+    NaN for a class that was never predicted.
+
+    >>> from calib_jax import metrics
+    >>> metrics.per_class_precision(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    Array([1. , 0.5], dtype=float32)
+    """
+    hits, _, predictions = _hits_labels_predictions(sums)
+    return ratio(hits, predictions)
+
+
+@metric(_pairs)
+def mean_precision(sums: Sums) -> Scalar:
+    r"""Compute the mean of `per_class_precision` over the classes that were predicted."""
+    hits, _, predictions = _hits_labels_predictions(sums)
+    return _mean_of_defined(ratio(hits, predictions), predictions)
+
+
+@metric(_pairs)
+def per_class_iou(sums: Sums) -> Float[Array, " classes"]:
+    r"""Compute each class's intersection over union of labels and predictions.
+
+    $$\frac{n_{kk}}{\sum_j n_{kj} + \sum_i n_{ik} - n_{kk}}$$
+
+    NaN for a class that neither occurs nor was predicted; 0 for one that only was predicted.
+
+    References:
+      Everingham et al., The PASCAL visual object classes challenge, IJCV 2010.
+
+    >>> from calib_jax import metrics
+    >>> metrics.per_class_iou(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    hits, labels, predictions = _hits_labels_predictions(sums)
+    return ratio(hits, labels + predictions - hits)
+
+
+@metric(_pairs)
+def mean_iou(sums: Sums) -> Scalar:
+    r"""Compute the mean of `per_class_iou` over the classes that occur or were predicted."""
+    hits, labels, predictions = _hits_labels_predictions(sums)
+    union = labels + predictions - hits
+    return _mean_of_defined(ratio(hits, union), union)
+
+
+@metric(_pairs)
+def frequency_weighted_iou(sums: Sums) -> Scalar:
+    r"""Compute the mean of `per_class_iou`, each class by its share of the examples.
+
+    $$\sum_k \frac{n_k}{n} \mathrm{IoU}_k, \qquad n_k = \sum_j n_{kj}$$
+    """
+    hits, labels, predictions = _hits_labels_predictions(sums)
+    iou = ratio(hits, labels + predictions - hits)
+    return ratio(jnp.sum(jnp.where(labels == 0, 0, labels * iou)), jnp.sum(labels))

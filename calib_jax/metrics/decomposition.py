@@ -1,0 +1,67 @@
+r"""What a Brier score is made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from calib_jax.core.binning import BinSums
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.fixed_bins import confidence_bins
+
+__all__ = ["BrierParts", "brier_decomposition"]
+
+
+class BrierParts(NamedTuple):
+    """The terms of a binned score: reliability - resolution + uncertainty."""
+
+    reliability: Scalar
+    resolution: Scalar
+    uncertainty: Scalar
+
+
+@metric(confidence_bins)
+def brier_decomposition(sums: Sums) -> BrierParts:
+    r"""Split the top-label Brier score into reliability, resolution and uncertainty.
+
+    With $a$ the accuracy over all bins,
+
+    $$\underbrace{\sum_b \frac{n_b}{n} (c_b - a_b)^2}_{\text{reliability}}
+      - \underbrace{\sum_b \frac{n_b}{n} (a_b - a)^2}_{\text{resolution}}
+      + \underbrace{a (1 - a)}_{\text{uncertainty}}
+      = \frac1n \sum_i (c_{b(i)} - h_i)^2$$
+
+    holds exactly, for hits $h_i$ and every confidence replaced by the mean of its bin. Against
+    the score of the confidences themselves, $\frac1n \sum_i (c_i - h_i)^2$, it lacks what
+    happens within bins: their variance of confidence minus twice their covariance of
+    confidence and hit, which goes to 0 with the width of the bins.
+
+    The score is that of the prediction alone, in [0, 1]; `brier` sums over all classes. The
+    reliability is the square of `rms_calibration_error` (lower is better); the resolution says
+    how well confidence tells right from wrong (higher is better); the uncertainty is the
+    task's, given the accuracy.
+
+    References:
+      Murphy, A new vector partition of the probability score, Journal of Applied Meteorology
+      1973.
+      Stephenson et al., Two extra components in the Brier score decomposition, Weather and
+      Forecasting 2008.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.4, 0.6]]))
+    >>> found = metrics.brier_decomposition(logits, jnp.array([0, 0, 0, 1]))
+    >>> {name: round(float(value), 4) for name, value in found._asdict().items()}
+    {'reliability': 0.01, 'resolution': 0.0625, 'uncertainty': 0.1875}
+    """
+    bins = BinSums(sums["weight"], sums["confidence"], sums["hit"])
+    total = jnp.sum(bins.weight)
+    accuracy = ratio(jnp.sum(bins.hit), total)
+    above = jnp.where(bins.weight > 0, ratio(bins.hit, bins.weight) - accuracy, 0)
+    return BrierParts(
+        reliability=ratio(jnp.sum(bins.weight * jnp.square(bins.gap)), total),
+        resolution=ratio(jnp.sum(bins.weight * jnp.square(above)), total),
+        uncertainty=accuracy * (1 - accuracy),
+    )

@@ -1,0 +1,146 @@
+r"""Reliability curves: what a reliability diagram shows, as numbers per bin."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.binning import BinSums, class_bin_sums, uniform_edges
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Array, Labels, PerClass, Weights
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.equal_mass import confidences, equal_mass
+from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.terms import STATIC
+
+__all__ = ["Reliability", "adaptive_reliability", "classwise_reliability", "reliability"]
+
+
+class Reliability(NamedTuple):
+    """A bin's edges and what is in it; what is a mean is NaN in an empty bin.
+
+    Attributes:
+      lower: lower edges.
+      upper: upper edges.
+      weight: how many examples, by weight.
+      confidence: mean confidence.
+      accuracy: share of hits.
+      gap: confidence minus accuracy.
+      low: lower end of the accuracy's Wilson interval.
+      high: upper end.
+    """
+
+    lower: Float[Array, " bins"]
+    upper: Float[Array, " bins"]
+    weight: Float[Array, "*shape bins"]
+    confidence: Float[Array, "*shape bins"]
+    accuracy: Float[Array, "*shape bins"]
+    gap: Float[Array, "*shape bins"]
+    low: Float[Array, "*shape bins"]
+    high: Float[Array, "*shape bins"]
+
+
+@metric(confidence_bins)
+def reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
+    r"""Compute confidence, accuracy and its uncertainty in bins of equal width.
+
+    With $n_b$ the weight of bin b, z the normal quantile of (1 + level) / 2, the accuracy's
+    Wilson interval is
+
+    $$\frac{a_b + \frac{z^2}{2 n_b}}{1 + \frac{z^2}{n_b}} \pm \frac{z}{1 + \frac{z^2}{n_b}}
+      \sqrt{\frac{a_b (1 - a_b)}{n_b} + \frac{z^2}{4 n_b^2}}$$
+
+    which stays within [0, 1] and has a width in bins without a miss. It takes weights for
+    counts of independent examples.
+
+    Args:
+      sums: weight, confidence and hits per bin.
+      level: the share of such intervals that hold the true accuracy.
+
+    References:
+      DeGroot and Fienberg, The comparison and evaluation of forecasters, The Statistician 1983.
+      Wilson, Probable inference, the law of succession, and statistical inference, JASA 1927.
+    """
+    bins = BinSums(sums["weight"], sums["confidence"], sums["hit"])
+    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
+
+
+@metric(confidences)
+def adaptive_reliability(
+    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass", level: float = 0.9
+) -> Reliability:
+    r"""Compute `reliability` in bins of equal mass, those of `adaptive_ece`.
+
+    Args:
+      ranked: the examples' confidences and hits.
+      num_bins: how many bins; at most as many as there are examples.
+      binning: "mass" or "released", see `adaptive_ece`.
+      level: the share of the intervals that hold the true accuracy.
+    """
+    bins, edges = equal_mass(ranked, num_bins, binning)
+    return _curve(bins, edges, level)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _ClassBins:
+    """Terms: each class's probability and occurrence, added up per class and bin."""
+
+    p: PerClass
+    labels: Labels
+    num_bins: int = dataclasses.field(metadata=STATIC)
+
+    def weigh(self, weights: Weights | None) -> Sums:
+        return Sums(class_bin_sums(self.p, self.labels, weights, self.num_bins)._asdict())
+
+
+def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
+    checks.at_least("num_bins", num_bins, 1)
+    p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
+    return _ClassBins(p, predictions.labels, num_bins)
+
+
+@metric(_class_bins)
+def classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
+    r"""Compute `reliability` of every class's probability: arrays `[classes, bins]`.
+
+    Every example is in one bin of each class; a hit is that the class is the true one.
+
+    Args:
+      sums: weight, probability and occurrences per class and bin.
+      level: the share of the intervals that hold the true frequency.
+    """
+    bins = BinSums(**sums.values)
+    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
+
+
+def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliability:
+    checks.above("level", level, 0)
+    if not level < 1:
+        raise ValueError(f"level must be less than 1, got {level}.")
+    n = jnp.asarray(bins.weight)
+    edges = jnp.asarray(edges, n.dtype)
+    accuracy = ratio(bins.hit, n)
+    confidence = ratio(bins.confidence, n)
+    z = statistics.NormalDist().inv_cdf((1 + level) / 2)
+    half_width = z * jnp.sqrt(n * accuracy * (1 - accuracy) + z**2 / 4) / (n + z**2)
+    centre = (n * accuracy + z**2 / 2) / (n + z**2)
+    return Reliability(
+        lower=edges[:-1],
+        upper=edges[1:],
+        weight=n,
+        confidence=confidence,
+        accuracy=accuracy,
+        gap=confidence - accuracy,
+        low=jnp.maximum(centre - half_width, 0),
+        high=jnp.minimum(centre + half_width, 1),
+    )

@@ -1,0 +1,151 @@
+r"""Means of what a model says about its own predictions: confidence, entropy, and over whom."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import Columns
+
+__all__ = [
+    "ByCorrectness",
+    "Group",
+    "by_correctness",
+    "mean_confidence",
+    "mean_entropy",
+    "sharpness",
+    "signed_gap",
+]
+
+
+def _confidence_and_hit(predictions: Predictions) -> Columns:
+    confidence = predictions.if_valid(predictions.confidence)
+    return Columns({"confidence": confidence, "hit": predictions.hit})
+
+
+@metric(_confidence_and_hit)
+def mean_confidence(sums: Sums) -> Scalar:
+    r"""Compute the mean of the largest probability.
+
+    $$\frac1n \sum_i \max_k p_{ik}$$
+
+    >>> from calib_jax import metrics
+    >>> metrics.mean_confidence(jnp.log(jnp.array([[0.9, 0.1], [0.4, 0.6]])), jnp.array([0, 0]))
+    Array(0.75, dtype=float32)
+    """
+    return ratio(sums["confidence"], sums["weight"])
+
+
+@metric(_confidence_and_hit)
+def signed_gap(sums: Sums) -> Scalar:
+    r"""Compute mean confidence minus accuracy: above 0 the model is overconfident.
+
+    $$\frac1n \sum_i (\max_k p_{ik} - [\hat y_i = y_i])$$
+
+    ECE is at least its absolute value, whatever the bins.
+
+    >>> from calib_jax import metrics
+    >>> metrics.signed_gap(jnp.log(jnp.array([[0.9, 0.1], [0.4, 0.6]])), jnp.array([0, 0]))
+    Array(0.25, dtype=float32)
+    """
+    return ratio(sums["confidence"] - sums["hit"], sums["weight"])
+
+
+def _entropies(predictions: Predictions) -> Columns:
+    return Columns({"entropy": predictions.if_valid(predictions.entropy)})
+
+
+@metric(_entropies)
+def mean_entropy(sums: Sums) -> Scalar:
+    r"""Compute the mean entropy of the predicted distributions, in nats.
+
+    $$-\frac1n \sum_i \sum_k p_{ik} \log p_{ik}$$
+
+    >>> from calib_jax import metrics
+    >>> metrics.mean_entropy(jnp.zeros((3, 2)), jnp.array([0, 1, 1]))
+    Array(0.693, dtype=float32)
+    """
+    return ratio(sums["entropy"], sums["weight"])
+
+
+def _doubts(predictions: Predictions) -> Columns:
+    # Of 1 - c and not of c: near 1, where confidences crowd, its square keeps its digits.
+    doubt = predictions.if_valid(1 - predictions.confidence)
+    return Columns({"doubt": doubt, "square": jnp.square(doubt)})
+
+
+@metric(_doubts)
+def sharpness(sums: Sums) -> Scalar:
+    r"""Compute the variance of the largest probability over the examples.
+
+    $$\frac1n \sum_i (c_i - \bar c)^2, \qquad c_i = \max_k p_{ik}$$
+
+    A model that always says the same confidence can be calibrated and has sharpness 0. The
+    divisor is n and not n - 1, so that k copies of the data have the sharpness of one.
+
+    References:
+      Kuleshov et al., Accurate uncertainties for deep learning using calibrated regression,
+      ICML 2018.
+
+    >>> from calib_jax import metrics
+    >>> metrics.sharpness(jnp.log(jnp.array([[0.9, 0.1], [0.5, 0.5]])), jnp.array([0, 0]))
+    Array(0.04, dtype=float32)
+    """
+    mean = ratio(sums["doubt"], sums["weight"])
+    return jnp.maximum(ratio(sums["square"], sums["weight"]) - jnp.square(mean), 0)
+
+
+class Group(NamedTuple):
+    """Means over a group of examples; NaN for all but the share if it is empty."""
+
+    share: Scalar  # of all examples
+    confidence: Scalar
+    entropy: Scalar
+    nll: Scalar
+
+
+class ByCorrectness(NamedTuple):
+    """The examples whose prediction is right, and those whose prediction is wrong."""
+
+    correct: Group
+    wrong: Group
+
+
+def _all_by_correctness(predictions: Predictions) -> Columns:
+    values = {
+        "confidence": predictions.confidence,
+        "entropy": predictions.entropy,
+        "nll": -predictions.log_true,
+    }
+    values = {name: predictions.if_valid(value) for name, value in values.items()}
+    return Columns(values, (predictions.predicted == predictions.labels).astype(jnp.int32), 2)
+
+
+@metric(_all_by_correctness)
+def by_correctness(sums: Sums) -> ByCorrectness:
+    r"""Compute mean confidence, entropy and NLL of right and of wrong predictions apart.
+
+    $$\frac{\sum_i [\hat y_i = y_i]\, v_i}{\sum_i [\hat y_i = y_i]}, \qquad
+      \frac{\sum_i [\hat y_i \ne y_i]\, v_i}{\sum_i [\hat y_i \ne y_i]}$$
+
+    Over a training run they show which of the two a loss acts on: cross-entropy goes on raising
+    the NLL of the wrong predictions long after the accuracy stands still.
+
+    References:
+      Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]))
+    >>> found = metrics.by_correctness(logits, jnp.array([0, 0, 0]))
+    >>> found.correct.confidence, found.wrong.confidence
+    (Array(0.8, dtype=float32), Array(0.6, dtype=float32))
+    """
+    share = ratio(sums["weight"], jnp.sum(sums["weight"]))
+    means = [ratio(sums[name], sums["weight"]) for name in ("confidence", "entropy", "nll")]
+    wrong, correct = (Group(*(column[group] for column in (share, *means))) for group in (0, 1))
+    return ByCorrectness(correct, wrong)
