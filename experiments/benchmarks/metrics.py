@@ -75,7 +75,7 @@ def measure_metrics(shape: str) -> list[dict[str, Any]]:
         calls[name] = functools.partial(metric, logits, labels)
     values = {name: calls[name]() for name in [*SEVEN, "smooth_ece"]}
 
-    peers = {
+    peers: dict[str, dict[str, metric_peers.Peer]] = {
         "ece": {"NumPy": metric_peers.numpy_ece},
         "adaptive_ece": {"NumPy": metric_peers.numpy_adaptive_ece},
         "classwise_ece": {"NumPy": metric_peers.numpy_classwise_ece},
