@@ -88,21 +88,28 @@ def _scatter(
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     """Find each row's largest entry, the first of equal ones, as NumPy and torch do.
 
-    `jnp.argmax` reduces pairs and is slow on a CPU; an equality mask is not. A row with a NaN
-    gives the number of classes, which equals no label: it is counted as a wrong prediction.
+    A row with a NaN gives the number of classes, which equals no label: it is counted as a wrong
+    prediction.
     """
-    num_classes = logits.shape[-1]
-    index = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-    is_top = logits == jnp.max(logits, axis=-1, keepdims=True)
+    return first_marked(logits == jnp.max(logits, axis=-1, keepdims=True))
+
+
+def first_marked(marks: Bool[Array, "*batch classes"]) -> Integer[Array, "*batch"]:
+    """Find each row's first mark; the number of classes where there is none.
+
+    `jnp.argmax` reduces pairs and is slow on a CPU; a minimum over the marked indices is less so,
+    and a sum is fast. Where a row has one mark, the sum of index + K over the marks is below 2 K.
+    """
+    num_classes = marks.shape[-1]
+    index = lax.broadcasted_iota(jnp.int32, marks.shape, marks.ndim - 1)
 
     def first() -> Array:
-        return jnp.min(jnp.where(is_top, index, num_classes), axis=-1)
+        return jnp.min(jnp.where(marks, index, num_classes), axis=-1)
 
     if jax.default_backend() != "cpu" or num_classes < 64:
         return first()
-    # There a sum uses vector instructions and a minimum does not. Where one entry is largest,
-    # the sum of index + K over those is less than 2 K; where two are, look for the first.
-    code = jnp.sum(jnp.where(is_top, index + num_classes, 0), axis=-1, dtype=index.dtype)
+    coded = (index + num_classes).astype(jnp.float32)
+    code = jnp.sum(jnp.where(marks, coded, 0), axis=-1).astype(jnp.int32)
     one_each = jnp.all((code >= num_classes) & (code < 2 * num_classes))
     return lax.cond(one_each, lambda: code - num_classes, first)
 

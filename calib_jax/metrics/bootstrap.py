@@ -31,7 +31,7 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.metrics import ready, resampling, whole
 from calib_jax.metrics.contract import Metric
-from calib_jax.metrics.terms import ClassGaps
+from calib_jax.metrics.terms import Terms
 
 __all__ = [
     "Difference",
@@ -124,14 +124,12 @@ def bootstrap(
         raise ValueError('by_class keeps the classes\' sizes and needs scheme="multinomial".')
     logits, labels, weights = _measurable(members, logits, labels, weights)
 
-    # Arrays have sizes known before they are filled: count first, in steps of an eighth.
     num_rows = labels.shape[0]
-    step = -(-num_rows // 8)
-    counted = jax.device_get(_large_entries(members, logits, labels))
-    large = tuple(step * -(-int(count) // step) for count in counted)
-    prepared = _prepare(members, large, logits, labels, weights)
-    entries = 6 * num_rows + 3 * sum(large)
-    chunk_pairs = int(np.clip(max_bytes // (8 * entries), 1, min(16, -(-num_resamples // 2))))
+    terms = _terms(members, logits, labels)
+    entries = {name: ready.large_entries(one) for name, one in terms.items()}
+    prepared = _prepare(terms, weights, entries)
+    in_progress = 6 * num_rows + 3 * sum(len(found.row) for found in entries.values())
+    chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
     samples = _samples(
         members,
         prepared,
@@ -316,20 +314,15 @@ def _measurable(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _large_entries(members: _Members, logits: Array, labels: Array) -> list[Array]:
-    terms = whole.terms_in_blocks(members, logits, labels).values()
-    return [ready.count_large(each) for each in terms if isinstance(each, ClassGaps)]
+def _terms(members: _Members, logits: Array, labels: Array) -> dict[str, Terms]:
+    return whole.terms_in_blocks(members, logits, labels)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jax.jit
 def _prepare(
-    members: _Members, large: tuple[int, ...], logits: Array, labels: Array, weights: Array
+    terms: dict[str, Terms], weights: Array, entries: dict[str, ready.Entries]
 ) -> dict[str, ready.Ready]:
-    sizes = iter(large)
-    return {
-        name: ready.of(terms, weights, sizes)
-        for name, terms in whole.terms_in_blocks(members, logits, labels).items()
-    }
+    return {name: ready.of(one, weights, entries[name]) for name, one in terms.items()}
 
 
 @functools.partial(

@@ -7,11 +7,12 @@ multiplicities; `stats`, what the metrics of a chunk of resamples need; and `val
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import bin_index, class_sums, uniform_edges
@@ -44,10 +45,10 @@ class Ready(Protocol):
         ...
 
 
-def of(terms: Terms, weights: Vector, sizes: Iterator[int]) -> Ready:
-    """Make terms ready; `sizes` has, for each `ClassGaps`, the room its large entries need."""
+def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
+    """Make terms ready; `entries` are the `large_entries` of the same terms."""
     if isinstance(terms, ClassGaps):
-        return _gaps(terms, weights, next(sizes))
+        return _gaps(terms, weights, entries)
     if isinstance(terms, Ranking):
         return _ranking(terms, weights)
     if isinstance(terms, Kept):
@@ -155,29 +156,42 @@ class _Gaps:
     values = staticmethod(_over_sums)
 
 
-def _large(terms: ClassGaps) -> Array:
-    return terms.p > uniform_edges(terms.num_bins)[1]
+class Entries(NamedTuple):
+    """Where the large probabilities are; column K where there is none."""
+
+    row: Integer[np.ndarray, " entries"]
+    column: Integer[np.ndarray, " entries"]
 
 
-def count_large(terms: ClassGaps) -> Integer[Array, ""]:
-    """Count the probabilities above the first bin."""
-    return jnp.sum(_large(terms))
+def large_entries(terms: Terms) -> Entries:
+    """Find the probabilities above the first bin, on the host, which need not know how many.
+
+    Their number is rounded up to an eighth of the rows, so that data of one shape seldom
+    compile anew.
+    """
+    if not isinstance(terms, ClassGaps):
+        return Entries(np.zeros(0, np.int32), np.zeros(0, np.int32))
+    num_rows, num_classes = terms.p.shape
+    row, column = np.nonzero(np.asarray(terms.p) > uniform_edges(terms.num_bins)[1])
+    step = -(-num_rows // 8)
+    spare = (0, -len(row) % step)
+    return Entries(
+        np.pad(row.astype(np.int32), spare),
+        np.pad(column.astype(np.int32), spare, constant_values=num_classes),
+    )
 
 
-def _gaps(terms: ClassGaps, weights: Vector, size: int) -> _Gaps:
+def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> _Gaps:
     num_classes, num_bins = terms.p.shape[-1], terms.num_bins
     occurs = is_true_class(terms.labels, num_classes)
     if not terms.zero_counts:
         occurs &= terms.p > 0
     gap = weights[:, None] * (terms.p - occurs)
-    # Beyond the entries there are: a row that exists and a cell that does not.
-    nowhere = num_classes * num_bins
-    row, column = jnp.nonzero(_large(terms), size=size, fill_value=(0, num_classes))
-    p = terms.p[row, jnp.minimum(column, num_classes - 1)]
-    cell = num_bins * column + bin_index(p, uniform_edges(num_bins))
-    value = gap[row, jnp.minimum(column, num_classes - 1)]
-    cell = jnp.where(column < num_classes, cell, nowhere)
-    return _Gaps(gap, row, cell, value, terms.labels, weights, num_bins)
+    row, column = jnp.asarray(entries.row), jnp.asarray(entries.column)
+    inside = jnp.minimum(column, num_classes - 1)
+    # The cell of column K does not exist, and nothing is added there.
+    cell = num_bins * column + bin_index(terms.p[row, inside], uniform_edges(num_bins))
+    return _Gaps(gap, row, cell, gap[row, inside], terms.labels, weights, num_bins)
 
 
 # --------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from jax import lax
 from jaxtyping import Real
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import present, valid, weigh
+from calib_jax.core.rows import present, valid
 from calib_jax.core.statistics import Joint, Rows
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics.predictions import Predictions
@@ -81,11 +80,8 @@ def owners(members: tuple[tuple[str, Metric], ...]) -> dict[str, str]:
     return {name: first.setdefault(one.terms_key, name) for name, one in members}
 
 
-def terms_of(
-    members: tuple[tuple[str, Metric], ...], logits: Logits, labels: Labels
-) -> dict[str, Terms]:
+def terms_of(members: tuple[tuple[str, Metric], ...], predictions: Predictions) -> dict[str, Terms]:
     """Compute the terms of every metric, each once, from one view of the predictions."""
-    predictions = Predictions(logits, labels)
     owner = owners(members)
     return {name: one.terms_of(predictions) for name, one in members if owner[name] == name}
 
@@ -115,9 +111,11 @@ def _pass(
     size = _block_rows(num_rows, num_classes)
 
     def block(logits: Logits, labels: Labels, weights: Weights | None, own: Any) -> Any:
-        unmeasurable = jnp.sum(weigh(_not_finite(logits), own) > 0)
-        logits, labels = present(logits, labels, weights)
-        stats = {k: t.weigh(own) for k, t in terms_of(members, logits, labels).items()}
+        predictions = Predictions(*present(logits, labels, weights))
+        unmeasurable = jnp.sum(
+            ~predictions.finite if own is None else ~predictions.finite & (own != 0)
+        )
+        stats = {k: t.weigh(own) for k, t in terms_of(members, predictions).items()}
         rows = {name: stat for name, stat in stats.items() if isinstance(stat, Rows)}
         sums = {name: stat for name, stat in stats.items() if name not in rows}
         return (sums, unmeasurable), rows
@@ -157,21 +155,15 @@ def terms_in_blocks(
     def block(index: Array) -> dict[str, Terms]:
         start = jnp.minimum(index * size, num_rows - size)
         cut = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
-        return terms_of(members, cut(logits), cut(labels))
+        return terms_of(members, Predictions(cut(logits), cut(labels)))
 
     def joined(leaf: Array) -> Array:  # of the last block, the rows the one before has not
         new = num_rows - (num_blocks - 1) * size
         return jnp.concatenate([leaf[:-1].reshape(-1, *leaf.shape[2:]), leaf[-1, size - new :]])
 
     if num_blocks == 1:
-        return terms_of(members, logits, labels)
+        return terms_of(members, Predictions(logits, labels))
     return jax.tree.map(joined, lax.map(block, jnp.arange(num_blocks)))
-
-
-def _not_finite(logits: Logits) -> Array:
-    """Mark rows with NaN or infinities by one sum, which is faster than `all` on a CPU."""
-    logits = at_least_float32(logits)
-    return (~jnp.isfinite(jnp.sum(0 * logits, axis=-1))).astype(logits.dtype)
 
 
 def _values(
@@ -221,10 +213,13 @@ class Trouble(NamedTuple):
 
 def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
     """Count what cannot be measured; rows of weight 0 may hold anything."""
-    wrong = ~valid(labels, logits.shape[-1])
-    wrong = wrong if weights is None else wrong & (weights != 0)
+
+    def wrong_rows(wrong: Array) -> Array:
+        return wrong if weights is None else wrong & (weights != 0)
+
+    wrong = wrong_rows(~valid(labels, logits.shape[-1]))
     return Trouble(
-        not_finite=jnp.sum(weigh(_not_finite(logits), weights) > 0),
+        not_finite=jnp.sum(wrong_rows(~Predictions(logits, labels).finite)),
         wrong_label=jnp.sum(wrong),
         a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
         wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),
