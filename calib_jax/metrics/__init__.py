@@ -3,6 +3,7 @@
     metrics.ece(logits, labels)                      one number
     metrics.values_of({...}, logits, labels)         several, in one pass
     metrics.ece.stat(...) + metrics.ece.stat(...)    statistics merge; ece.value(stat) at the end
+    metrics.Stream({...})                            batch by batch
     metrics.bootstrap(metrics.ece, logits, labels, key=key)         resampled values
     metrics.catalogue()                              every metric by name
 
@@ -19,7 +20,9 @@ from calib_jax.metrics.contract import Metric as Metric
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
 from calib_jax.metrics.contract import named as named
+from calib_jax.metrics.whole import stats_of as stats_of
 from calib_jax.metrics.whole import values_of as values_of
+from calib_jax.metrics.whole import values_of_stats as values_of_stats
 
 _names = load_room(sys.modules[__name__])
 globals().update(_names)

@@ -23,7 +23,8 @@ __all__ = ["adaptive_ece", "adaptive_mce"]
 def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Ranking:
     """Keep confidence and hit of every example, ranked by confidence."""
     view = predictions.without(excluded_class)
-    return Ranking(view.confidence, {"hit": view.hit})
+    # A confidence that is NaN has no rank: its hit carries the NaN into every sum.
+    return Ranking(view.confidence, {"hit": view.hit + 0 * view.confidence})
 
 
 def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Vector]:

@@ -190,9 +190,19 @@ def _checked_values(
     labels: Labels,
     weights: Weights | None,
 ) -> tuple[dict[str, Any], Trouble]:
-    stats, unmeasurable = _pass(members, logits, labels, weights)
-    trouble = trouble_in(logits, labels, weights)._replace(not_finite=unmeasurable)
+    stats, trouble = checked_stats(members, logits, labels, weights)
     return values_of_stats(dict(members), stats), trouble
+
+
+def checked_stats(
+    members: tuple[tuple[str, Metric], ...],
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+) -> tuple[Joint, Trouble]:
+    """Compute the statistics of rows, and what in them cannot be measured, in one pass."""
+    stats, unmeasurable = _pass(members, logits, labels, weights)
+    return stats, trouble_in(logits, labels, weights)._replace(not_finite=unmeasurable)
 
 
 # --------------------------------------------------------------------------------------------
@@ -222,8 +232,17 @@ def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Troub
     )
 
 
-def refuse(name: str, trouble: Trouble, shape: tuple[int, ...]) -> None:
-    """Say in one sentence what is wrong with the values, if anything is."""
+def refuse(
+    name: str, trouble: Trouble, shape: tuple[int, ...], *, weightless: bool = False
+) -> None:
+    """Say in one sentence what is wrong with the values, if anything is.
+
+    Args:
+      name: who says so.
+      trouble: what was found.
+      shape: rows and classes.
+      weightless: whether it is all right that no row has weight.
+    """
     found = jax.tree.map(np.asarray, jax.device_get(trouble))
     num_rows, num_classes = shape
     if found.wrong_weight:
@@ -231,7 +250,7 @@ def refuse(name: str, trouble: Trouble, shape: tuple[int, ...]) -> None:
             f"{name}: {found.wrong_weight} of {num_rows} weights are negative or NaN; use weight 0"
             " for examples that do not count."
         )
-    if not found.weight > 0:
+    if not (found.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
     if found.not_finite:
         raise ValueError(

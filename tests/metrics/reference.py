@@ -1,6 +1,7 @@
 """Slow references in float64: loops over examples, classes and bins, nothing of the package.
 
-A function takes probabilities `[n, K]`, labels `[n]`, weights `[n]` and the metric's options, and
+First what all tests share: predictions, and samples of them. Then a function for each metric of
+the shared families, under its name; the others are beside their own tests. It takes probabilities `[n, K]`, labels `[n]`, weights `[n]` and the metric's options, and
 returns a number, an array, or a tuple of those in the order of the metric's fields.
 """
 
@@ -15,6 +16,29 @@ def softmax(logits):
     z = np.asarray(logits, np.float64)
     z = z - z.max(axis=-1, keepdims=True)
     return np.exp(z) / np.exp(z).sum(axis=-1, keepdims=True)
+
+
+def top_label(logits, labels):
+    """Return the confidence and whether the prediction, the first of equals, is right."""
+    p = softmax(logits)
+    return p.max(axis=1), (p.argmax(axis=1) == labels).astype(np.float64)
+
+
+def logits_of(confidence, num_classes=2):
+    """Return logits [N, K] whose prediction is class 0 with the given confidence."""
+    confidence = np.asarray(confidence, np.float64)
+    rest = np.repeat(((1 - confidence) / (num_classes - 1))[:, None], num_classes - 1, axis=1)
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.concatenate([confidence[:, None], rest], axis=1))
+    return np.maximum(logits, -200).astype(np.float32)  # a confidence of 1 needs a finite logit
+
+
+def sample(seed=0, rows=40, num_classes=3, levels=8):
+    """Draw logits of few different confidences, and labels that are often the prediction."""
+    rng = np.random.default_rng(seed)
+    level = np.linspace(0.4, 0.97, levels)[rng.integers(0, levels, rows)]
+    labels = np.where(rng.random(rows) < level - 0.1, 0, rng.integers(1, num_classes, rows))
+    return logits_of(level, num_classes), labels
 
 
 def mean(values, w):

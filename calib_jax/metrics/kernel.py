@@ -1,0 +1,126 @@
+r"""Calibration error without bins: what is right at a prediction is read off its neighbours."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import gammaln
+from jaxtyping import Float, Integer
+
+from calib_jax.core import checks
+from calib_jax.core.numerics import first_argmax, is_true_class, log_probabilities, true_class
+from calib_jax.core.statistics import Rows
+from calib_jax.core.types import Array, Number, Scalar, Vector
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import Kept
+
+__all__ = ["kde_calibration_error"]
+
+_KINDS = ("canonical", "marginal", "top_label")
+_BLOCK_ENTRIES = 2**22  # of the rows x rows kernel, at a time
+
+
+def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
+    checks.one_of("kind", kind, _KINDS)
+    valid = predictions.valid[..., None]
+    log_p, log_rest = (
+        jnp.where(valid, column, jnp.nan) for column in log_probabilities(predictions.logits)
+    )
+    if kind == "canonical":
+        return Kept({"log_p": log_p}, predictions.labels)
+    if kind == "marginal":
+        return Kept({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
+    # The prediction as the only class there is: label 0 where it is right, and else none.
+    predicted = first_argmax(predictions.logits)
+    top = {
+        name: true_class(column, predicted)[..., None]
+        for name, column in (("log_p", log_p), ("log_rest", log_rest))
+    }
+    return Kept(top, jnp.where(predicted == predictions.labels, 0, 1))
+
+
+@metric(_log_p)
+def kde_calibration_error(
+    rows: Rows, *, kind: str = "canonical", bandwidth: float = 0.1, p: float = 1.0
+) -> Scalar:
+    r"""Compute the calibration error that a kernel density estimate gives.
+
+    $$\frac1n \sum_i \| \hat\pi(f_i) - f_i \|_p^p, \quad
+      \hat\pi(f_i) = \frac{\sum_{j \ne i} k(f_i; f_j) \, y_j}{\sum_{j \ne i} k(f_i; f_j)}$$
+
+    with probabilities f, one-hot labels y and the density $k(\cdot; f_j)$ of the Dirichlet
+    distribution with parameters $f_j / h + 1$. No example is its own neighbour; an example of
+    weight w has the weight w - 1 for itself, as its copies would, or 0 if that is negative.
+    Without any neighbour the value is NaN.
+
+    It compares all pairs: $O(n^2)$ in time (times the classes), a few rows at a time in memory.
+    It has a gradient with respect to the logits, so that it may serve as a penalty.
+
+    Args:
+      rows: the logarithms of the probabilities.
+      kind: "canonical": all classes together, as above; "marginal": every class's probability
+        $f_k$ against its occurrence, as pairs $(f_k, 1 - f_k)$ (a Beta density), the errors
+        added up over the classes; "top_label": the confidence against the hit, likewise.
+      bandwidth: h; the smaller, the nearer the neighbours.
+      p: the exponent of the error; the value is not taken to the power 1/p.
+
+    References:
+      Popordanoska, Sayer and Blaschko, A consistent and differentiable Lp canonical calibration
+      error estimator, NeurIPS 2022.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> metrics.kde_calibration_error(logits, jnp.array([0, 0, 0]))
+    Array(0.6, dtype=float32)
+    """
+    checks.one_of("kind", kind, _KINDS)
+    checks.above("bandwidth", bandwidth, 0)
+    checks.at_least("p", p, 1)
+    weight = rows["weight"]
+
+    def shown(name: str) -> Float[Array, "rows columns"]:
+        # Absent rows are neighbours of weight 0: they must not be NaN.
+        return jnp.where(weight[:, None] > 0, rows[name], -1)
+
+    log_p = shown("log_p")
+    targets = is_true_class(rows["label"], log_p.shape[-1]).astype(log_p.dtype)
+    if kind == "canonical":
+        estimate = _of_neighbours(log_p, targets, weight, bandwidth)
+    else:
+
+        def of_class(one: tuple[Array, Array]) -> Vector:
+            pair, occurs = one
+            return _of_neighbours(pair, occurs[:, None], weight, bandwidth)[:, 0]
+
+        pairs = jnp.stack([log_p.T, shown("log_rest").T], axis=-1)
+        estimate = lax.map(of_class, (pairs, targets.T)).T
+    errors = jnp.sum(jnp.abs(estimate - jnp.exp(log_p)) ** p, axis=-1)
+    counted = jnp.where(weight > 0, weight * errors, 0)
+    return ratio(jnp.sum(counted), jnp.sum(weight))
+
+
+def _of_neighbours(
+    log_points: Float[Array, "rows classes"],
+    targets: Float[Array, "rows targets"],
+    weight: Vector,
+    bandwidth: Number,
+) -> Float[Array, "rows targets"]:
+    """Average the targets at each point over all other points, weighed by the kernel."""
+    shape = jnp.exp(log_points) / bandwidth
+    log_norm = jnp.sum(gammaln(shape + 1), axis=-1) - gammaln(jnp.sum(shape + 1, axis=-1))
+    num_rows = weight.shape[0]
+
+    def at(point: tuple[Float[Array, " classes"], Integer[Array, ""]]) -> Float[Array, " targets"]:
+        log_x, own = point
+        exact = lax.Precision.HIGHEST
+        log_kernel = jnp.matmul(shape, log_x, precision=exact) - log_norm
+        others = weight - (jnp.arange(num_rows) == own)
+        present = others > 0
+        log_mass = log_kernel + jnp.log(jnp.where(present, others, 1))
+        share = jax.nn.softmax(jnp.where(present, log_mass, -jnp.inf))
+        return jnp.matmul(share, targets, precision=exact)
+
+    block = max(1, min(num_rows, _BLOCK_ENTRIES // num_rows))
+    return lax.map(at, (log_points, jnp.arange(num_rows)), batch_size=block)

@@ -1,0 +1,36 @@
+r"""Calibration without bins: how far summed confidence and summed hits drift apart."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from calib_jax.core.types import Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.curves import points
+from calib_jax.metrics.equal_mass import confidences
+from calib_jax.metrics.ranked import Ranked
+
+__all__ = ["ks_error"]
+
+
+@metric(confidences)
+def ks_error(ranked: Ranked) -> Scalar:
+    r"""Compute the Kolmogorov-Smirnov calibration error of the top label.
+
+    $$\max_\sigma \frac1n \Bigl| \sum_{i : c_i \le \sigma} (c_i - [\hat y_i = y_i]) \Bigr|$$
+
+    It has no bins to choose. Where a model is overconfident everywhere, or underconfident
+    everywhere, it is the gap between mean confidence and accuracy; over- and underconfidence in
+    different places cancel in part, so it is never larger than an ECE with a bin for every
+    confidence.
+
+    References:
+      Gupta et al., Calibration of neural networks using splines, ICLR 2021.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> metrics.ks_error(logits, jnp.array([0, 1, 1]))
+    Array(0.1333, dtype=float32)
+    """
+    mass, gap = points(ranked, 1, ranked.score - ranked["hit"], from_top=False)
+    return ratio(jnp.max(jnp.abs(gap)), mass[-1])

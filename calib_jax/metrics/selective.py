@@ -1,0 +1,168 @@
+r"""What is gained by answering only where the prediction is confident.
+
+Examples are answered in order of falling confidence. Within a group of equal confidence the
+errors are spread evenly, as if the group were answered in random order: with n examples of equal
+confidence every value is the one of the whole set, however the rows are ordered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Scalar, Vector
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.curves import points
+from calib_jax.metrics.equal_mass import confidences
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.terms import Columns
+
+__all__ = ["ConfidentSet", "aurc", "confident_set", "excess_aurc", "selective_accuracy"]
+
+
+def _answered_and_errors(ranked: Ranked) -> tuple[Vector, Vector]:
+    """Sum weight and errors over the most confident examples, at the points of the curve."""
+    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
+    return answered, errors
+
+
+@metric(confidences)
+def aurc(ranked: Ranked) -> Scalar:
+    r"""Compute the area under the risk-coverage curve.
+
+    $$\int_0^1 \frac{E(c)}{c} \, dc$$
+
+    with E(c) the errors among the share c of examples of highest confidence, as a share of all
+    examples, joined linearly within groups of equal confidence. A stretch from coverage a to b
+    with slope s adds $s (b - a) + (E(a) - s a) \log(b / a)$.
+
+    It falls with better accuracy and with better ranking; `excess_aurc` is the ranking's part.
+
+    References:
+      Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
+      classifiers, ICLR 2019.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
+    >>> metrics.aurc(logits, jnp.array([0, 1]))
+    Array(0.1534, dtype=float32)
+    """
+    answered, errors = _answered_and_errors(ranked)
+    before, width, risen = answered[:-1], jnp.diff(answered), jnp.diff(errors)
+    slope = risen / jnp.where(width > 0, width, 1)
+    # From nothing answered the curve starts as a straight line through the origin: no log.
+    started = before > 0
+    log_growth = jnp.where(started, jnp.log1p(width / jnp.where(started, before, 1)), 0)
+    area = jnp.sum(risen + (errors[:-1] - slope * before) * log_growth)
+    return ratio(area, answered[-1])
+
+
+@metric(confidences)
+def excess_aurc(ranked: Ranked) -> Scalar:
+    r"""Compute how much larger the AURC is than with a perfect ranking of the same accuracy.
+
+    $$\mathrm{AURC} - (e + (1 - e) \log(1 - e))$$
+
+    with the error rate e: the second term is the AURC with every hit before every error.
+
+    References:
+      Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
+      classifiers, ICLR 2019.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
+    >>> metrics.excess_aurc(logits, jnp.array([1, 0]))
+    Array(0.6931, dtype=float32)
+    """
+    answered, errors = _answered_and_errors(ranked)
+    error_rate = ratio(errors[-1], answered[-1])
+    accuracy = 1 - error_rate
+    some = accuracy > 0
+    log_accuracy = jnp.where(some, jnp.log1p(-jnp.where(some, error_rate, 0)), 0)
+    return aurc.finish(ranked) - (error_rate + accuracy * log_accuracy)
+
+
+@metric(confidences)
+def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
+    r"""Compute the accuracy on the share of examples of highest confidence.
+
+    $$1 - E(c) / c$$
+
+    with E(c) as in `aurc`: the example, or the group of equal confidence, at the boundary is
+    split.
+
+    Args:
+      ranked: confidences and hits.
+      coverage: the share c of the examples that are answered, in (0, 1].
+
+    References:
+      Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
+    >>> metrics.selective_accuracy(logits, jnp.array([0, 1]), coverage=0.75)
+    Array(0.6667, dtype=float32)
+    """
+    checks.above("coverage", coverage, 0)
+    checks.between("coverage", coverage, 0, 1)
+    answered, errors = _answered_and_errors(ranked)
+    boundary = coverage * answered[-1]
+    end = jnp.clip(jnp.searchsorted(answered, boundary, side="left"), 1, answered.shape[0] - 1)
+    width = answered[end] - answered[end - 1]
+    part = (boundary - answered[end - 1]) / jnp.where(width > 0, width, 1)
+    wrong = errors[end - 1] + part * (errors[end] - errors[end - 1])
+    # An error that is NaN makes the value NaN even if it lies beyond the boundary.
+    return jnp.where(jnp.isnan(errors[-1]), jnp.nan, 1 - ratio(wrong, boundary))
+
+
+class ConfidentSet(NamedTuple):
+    """The examples whose confidence reaches a threshold.
+
+    Attributes:
+      share: how many of all examples they are.
+      accuracy: how many of them are right; NaN if there are none.
+    """
+
+    share: Scalar
+    accuracy: Scalar
+
+
+def _confident(predictions: Predictions, *, threshold: float = 0.99) -> Columns:
+    checks.between("threshold", threshold, 0, 1)
+    confidence = predictions.confidence
+    # A confidence that is NaN is neither below nor above.
+    confident = (confidence >= threshold).astype(confidence.dtype) + 0 * confidence
+    confident = predictions.if_valid(confident)
+    return Columns({"confident": confident, "hit": confident * predictions.hit})
+
+
+@metric(_confident)
+def confident_set(sums: Sums) -> ConfidentSet:
+    r"""Compute how many examples have a confidence of at least 0.99, and their accuracy.
+
+    $$\frac{|S|}{n}, \quad \frac{1}{|S|} \sum_{i \in S} [\hat y_i = y_i], \quad
+      S = \{i : c_i \ge 0.99\}$$
+
+    A model can be calibrated by never being confident; one that is right where it is sure, and
+    often sure, is of more use. The papers write $|S_{99}|$ for the share.
+
+    Args:
+      sums: how many examples there are, how many confident ones, how many of those are right.
+      threshold: the confidence to reach.
+
+    References:
+      Kumar et al., Trainable calibration measures for neural networks from kernel mean
+      embeddings, ICML 2018.
+      Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.array([[9.0, 0.0], [0.0, 8.0], [1.0, 0.0], [7.0, 0.0]])
+    >>> metrics.confident_set(logits, jnp.array([0, 1, 0, 1]))
+    ConfidentSet(share=Array(0.75, dtype=float32), accuracy=Array(0.6667, dtype=float32))
+    """
+    confident = sums["confident"]
+    return ConfidentSet(ratio(confident, sums["weight"]), ratio(sums["hit"], confident))

@@ -1,0 +1,260 @@
+r"""Metrics over batches, in memory that does not grow with their number.
+
+    stream = metrics.Stream({"ece": metrics.ece, "nll": metrics.nll})
+    for logits, labels, weights in batches:
+        stream.add(logits, labels, weights)
+    stream.values()
+
+Never a mean of the batches' values: 2,000 calibrated points have a pooled ECE of 0.013, and the
+ECEs of 50 batches of them a mean of 0.131. Statistics are added up, on the host and in float64,
+since a float32 count stops at 16.8 million.
+
+Metrics that rank examples keep a row of each. Above `row_limit` rows they go over to a fine
+histogram of the scores (`fine_cell`): sums stay exact, and scores that differ by less than a
+thousandth (of the score, or of its distance from 1) count as equal. The stream says so in
+`notes`, and once in a warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from calib_jax.core import checks
+from calib_jax.core.statistics import Joint, Rows, Sums
+from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.metrics import whole
+from calib_jax.metrics.contract import Metric
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """Several metrics of data that come in parts.
+
+    >>> from calib_jax import metrics
+    >>> stream = Stream({"accuracy": metrics.accuracy})
+    >>> stream.add(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
+    >>> stream.add(jnp.array([[2.0, 1.0]]), jnp.array([0]))
+    >>> stream.values()
+    {'accuracy': Array(0.667, dtype=float32)}
+
+    Args:
+      metrics: what to compute, by name.
+      row_limit: how many rows a ranking metric may keep before it goes over to a histogram.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric], *, row_limit: int = 2**22) -> None:
+        checks.at_least("row_limit", row_limit, 0)
+        self.metrics = dict(metrics)
+        self.row_limit = row_limit
+        self.num_rows = 0
+        self.notes: list[str] = []
+        self._members = tuple(self.metrics.items())
+        self._parts: dict[str, _Total | _Kept] = {}
+
+    def add(self, logits: Any, labels: Any, weights: Any = None) -> None:
+        """Add a batch; values that would make a metric NaN are refused, and leave no trace."""
+        name = ", ".join(self.metrics)
+        logits, labels, weights = whole.flat_rows(name, logits, labels, weights)
+        stats, trouble = _checked_stats(self._members, logits, labels, weights)
+        whole.refuse(name, trouble, logits.shape, weightless=True)
+        self.add_stats(stats, num_rows=labels.shape[0])
+
+    def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
+        """Add statistics computed elsewhere: `metrics.stats_of`, reduced over devices.
+
+        Args:
+          stats: the statistics of the same metrics.
+          num_rows: how many examples they are of, for the record.
+        """
+        for name, stat in jax.device_get(stats).parts.items():
+            if isinstance(stat, Rows):
+                self._part(name, _Kept).add(stat.columns)
+                self._hold_to_limit(name)
+            else:
+                self._part(name, _Total).add(stat)
+        self.num_rows += num_rows
+
+    def values(self) -> dict[str, Any]:
+        """Compute every metric of all that was added; NaN where nothing has weight."""
+        if not self._parts:
+            raise ValueError("the stream is empty: add a batch before asking for values.")
+        stats = Joint({name: part.stat() for name, part in self._parts.items()})
+        return whole.values_of_stats(self.metrics, stats)
+
+    def across_processes(self) -> Stream:
+        """Merge the streams of all processes; every process calls it and has the whole after."""
+        if jax.process_count() == 1:
+            return self
+        merged = Stream(self.metrics, row_limit=self.row_limit)
+        merged.notes = self.notes
+        merged.num_rows = int(_gathered(np.array([float(self.num_rows)])).sum())
+        for name, part in self._parts.items():
+            merged._parts[name] = part.gathered()
+            if isinstance(part, _Kept):
+                merged._hold_to_limit(name)
+        return merged
+
+    def _part(self, name: str, kind: type[Any]) -> Any:
+        return self._parts.setdefault(name, kind())
+
+    def _hold_to_limit(self, name: str) -> None:
+        kept = self._parts[name]
+        if not isinstance(kept, _Kept) or kept.histogram or kept.num_rows <= self.row_limit:
+            return
+        owner = whole.owners(self._members)
+        concerned = ", ".join(one for one, _ in self._members if owner[one] == name)
+        if not kept.ranks:
+            raise ValueError(
+                f"{concerned}: {kept.num_rows} examples are more than row_limit={self.row_limit},"
+                " and all are compared with each other; use fewer examples or raise row_limit."
+            )
+        kept.condense()
+        note = (
+            f"{concerned}: more than {self.row_limit} rows, computed from a fine histogram, where"
+            " scores that differ by less than a thousandth count as equal."
+        )
+        self.notes.append(note)
+        warnings.warn(note, stacklevel=4)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _checked_stats(
+    members: tuple[tuple[str, Metric], ...],
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+) -> tuple[Joint, whole.Trouble]:
+    return whole.checked_stats(members, logits, labels, weights)
+
+
+class _Total:
+    """Sums in float64."""
+
+    def __init__(self) -> None:
+        self.sums: Sums | None = None
+
+    def add(self, sums: Sums) -> None:
+        self.sums = sums.host() if self.sums is None else self.sums + sums
+
+    def stat(self) -> Sums:
+        assert self.sums is not None
+        return self.sums
+
+    def gathered(self) -> _Total:
+        whole_sums = _Total()
+        whole_sums.sums = jax.tree.map(lambda value: _gathered(value).sum(axis=0), self.stat())
+        return whole_sums
+
+
+class _Kept:
+    """Rows, until they are condensed to sums in the cells of a histogram."""
+
+    def __init__(self) -> None:
+        self.batches: list[dict[str, np.ndarray]] = []
+        self.histogram: dict[str, Float[np.ndarray, " cells"]] = {}
+
+    @property
+    def num_rows(self) -> int:
+        return sum(len(batch["weight"]) for batch in self.batches)
+
+    @property
+    def ranks(self) -> bool:
+        return "score" in self.batches[0]
+
+    def add(self, columns: dict[str, np.ndarray]) -> None:
+        self.batches.append(columns)
+        if self.histogram:
+            self.condense()
+
+    def condense(self) -> None:
+        """Move the rows into the histogram: the weight, and the other columns times weight."""
+        for batch in self.batches:
+            present = batch["weight"] > 0
+            weight = batch["weight"][present].astype(np.float64)
+            cell = fine_cell(batch["score"][present])
+            for name, column in batch.items():
+                value = weight if name == "weight" else weight * column[present]
+                total = np.bincount(cell, value, NUM_CELLS)
+                self.histogram[name] = self.histogram.get(name, 0) + total
+        self.batches = []
+
+    def stat(self) -> Rows:
+        if not self.histogram:
+            names = self.batches[0]
+            return Rows({k: np.concatenate([batch[k] for batch in self.batches]) for k in names})
+        weight = self.histogram["weight"]
+        filled = weight > 0
+        means = {k: v[filled] / weight[filled] for k, v in self.histogram.items()}
+        rows = {**means, "weight": weight[filled]}
+        return Rows({name: column.astype(np.float32) for name, column in rows.items()})
+
+    def gathered(self) -> _Kept:
+        everything = _Kept()
+        if _gathered(np.array([float(bool(self.histogram))])).any():
+            self.condense()
+            everything.histogram = {
+                name: _gathered(total).sum(axis=0) for name, total in self.histogram.items()
+            }
+            return everything
+        columns = self.stat().columns
+        sizes = _gathered(np.array([float(self.num_rows)]))[:, 0].astype(int)
+        room = int(sizes.max())
+        for name in sorted(columns):  # in the same order in every process
+            column = columns[name]
+            padded = np.zeros((room, *column.shape[1:]), column.dtype)
+            padded[: len(column)] = column
+            parts = _gathered(padded)
+            whole_column = np.concatenate([p[:n] for p, n in zip(parts, sizes, strict=True)])
+            columns = {**columns, name: whole_column}
+        everything.batches = [columns]
+        return everything
+
+
+def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
+    """Gather an array of every process, bit for bit: JAX alone would make float64 float32."""
+    from jax.experimental import multihost_utils
+
+    array = np.asarray(array)
+    words = np.atleast_1d(array).view(np.uint32)
+    gathered = np.asarray(multihost_utils.process_allgather(words))
+    return np.ascontiguousarray(gathered).view(array.dtype).reshape(-1, *array.shape)
+
+
+# --------------------------------------------------------------------------------------------
+# The fine histogram: 1,024 cells for every power of two.
+
+_CELLS_AN_OCTAVE = 2**10
+_SMALLEST, _LARGEST = -24, 8  # powers of two: what is closer to 0 (or to 1), or beyond
+_BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
+_BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
+_POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE
+NUM_CELLS = 2 * _POSITIVE + 2
+
+
+def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    """Find the cell of each score in a grid that is finest at 0, and at 1 and -1 from within.
+
+    There the confidences of saturated networks are, and differ by little. Cells are ordered as
+    the scores are; their width is at most a thousandth of |s|, or of 1 - |s| between 1/2 and 1.
+    """
+    size = np.abs(score.astype(np.float64))
+    small = _octaves(size, _SMALLEST, -1)
+    near_one = _BELOW_ONE - 1 - _octaves(1 - size, _SMALLEST, -1)
+    large = _BELOW_ONE + _octaves(size, 0, _LARGEST)
+    cell = np.where(size < 0.5, small, np.where(size < 1, near_one, large))
+    return np.where(score < 0, _POSITIVE - 1 - cell, _POSITIVE + 1 + cell).astype(np.int64)
+
+
+def _octaves(size: Float[np.ndarray, " rows"], low: int, high: int) -> Int[np.ndarray, " rows"]:
+    """Count cells from 2**low up, each octave cut evenly; clipped to [2**low, 2**high)."""
+    fraction, exponent = np.frexp(np.clip(size, 2.0**low, 2.0**high * (1 - 2**-30)))
+    within = np.floor((2 * fraction - 1) * _CELLS_AN_OCTAVE)
+    return ((exponent - 1 - low) * _CELLS_AN_OCTAVE + within).astype(np.int64)

@@ -1,0 +1,96 @@
+"""Debiased calibration errors, against bins that are filled example by example."""
+
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+
+from .laws import assert_laws, value_of
+from .reference import logits_of, sample, top_label
+
+
+def debiased(confidence, hit, bins):
+    """Return the debiased error, `bins` being one array of row numbers a bin."""
+    total = 0.0
+    for rows in bins:
+        n, a = len(rows), np.mean(hit[rows]) if len(rows) else 0
+        if n >= 2:
+            gap = np.mean(confidence[rows]) - a
+            total += n / len(hit) * (gap**2 - a * (1 - a) / (n - 1))
+    return np.sqrt(max(total, 0.0))
+
+
+def equal_width(confidence, num_bins):
+    """Return the rows of each bin (lo, hi]."""
+    index = np.ceil(confidence * num_bins) - 1
+    return [np.flatnonzero(index == b) for b in range(num_bins)]
+
+
+def test_bins_of_equal_width():
+    logits, labels = sample(levels=20)
+    confidence, hit = top_label(logits, labels)
+    for num_bins in (4, 60):
+        bins = equal_width(confidence, num_bins)
+        wanted = debiased(confidence, hit, bins)
+        metric = metrics.debiased_rms_calibration_error
+        found = value_of(metric, logits, labels, num_bins=num_bins)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    assert min(map(len, bins)) < 2  # bins that are empty or hold one example were met
+
+
+def test_bins_of_equal_mass():
+    rng = np.random.default_rng(1)
+    logits = logits_of(rng.permutation(np.linspace(0.45, 0.95, 40)), 3)
+    labels = (rng.random(40) < 0.6).astype(int)
+    confidence, hit = top_label(logits, labels)
+    bins = np.argsort(confidence).reshape(5, -1)
+    metric = metrics.adaptive_debiased_rms_calibration_error
+    found = value_of(metric, logits, labels, num_bins=5)
+    np.testing.assert_allclose(found, debiased(confidence, hit, bins), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [metrics.debiased_rms_calibration_error, metrics.adaptive_debiased_rms_calibration_error],
+    ids=lambda metric: metric.name,
+)
+def test_laws(metric):
+    rng = np.random.default_rng(2)
+    logits, _ = sample(2)
+    assert_laws(metric, logits, rng.integers(0, 3, len(logits)), num_bins=5)
+
+
+def test_the_noise_of_a_calibrated_model_is_taken_off():
+    """With a few calibrated examples a bin, the mean square is 0, and the plug-in's is not."""
+    rng = np.random.default_rng(3)
+    level = np.array([0.55, 0.7, 0.85, 0.95])
+    # In 2,000 draws of 40 examples: hits per bin of 10, and the two estimates of the square.
+    accuracy = rng.binomial(10, level, (2000, 4)) / 10
+    plugin = np.mean((level - accuracy) ** 2, axis=1)
+    corrected = plugin - np.mean(accuracy * (1 - accuracy) / 9, axis=1)
+    assert abs(np.mean(corrected)) < 4 * np.std(corrected) / np.sqrt(2000)
+    # The metric is the root of that, on a draw where it is positive.
+    draw = np.argmax(corrected)
+    labels = np.concatenate([np.arange(10) >= round(10 * a) for a in accuracy[draw]]).astype(int)
+    metric = metrics.debiased_rms_calibration_error
+    found = value_of(metric, logits_of(np.repeat(level, 10), 3), labels)
+    np.testing.assert_allclose(found, np.sqrt(corrected[draw]), rtol=1e-4)
+
+
+def test_a_calibrated_bin_gives_zero_and_not_a_root_of_less():
+    logits, labels = logits_of(np.full(40, 0.75), 3), (np.arange(40) < 10).astype(int)
+    assert value_of(metrics.debiased_rms_calibration_error, logits, labels) == 0
+    metric = metrics.adaptive_debiased_rms_calibration_error
+    assert value_of(metric, logits, labels, num_bins=5) == 0
+
+
+@pytest.mark.parametrize(("label", "wanted"), [(0, 0.25), (1, 0.75)])
+def test_all_right_or_all_wrong_has_no_noise_to_take_off(label, wanted):
+    logits, labels = logits_of(np.full(40, 0.75), 3), np.full(40, label)
+    found = value_of(metrics.debiased_rms_calibration_error, logits, labels)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_one_example_says_nothing():
+    logits, labels = logits_of([0.75]), np.array([1])
+    assert value_of(metrics.debiased_rms_calibration_error, logits, labels) == 0

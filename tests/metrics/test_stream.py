@@ -1,0 +1,184 @@
+"""Streams: batches give the values of the whole, in bounded memory, across processes."""
+
+import socket
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax.metrics import stream as streams
+
+from .test_bootstrap import sample
+
+SEVERAL = {
+    name: metrics.named(name) for name in ("accuracy", "ece", "adaptive_ece", "per_class_ece")
+}
+
+
+def batches(logits, labels, size):
+    """Cut examples into batches."""
+    for start in range(0, len(labels), size):
+        yield logits[start : start + size], labels[start : start + size]
+
+
+def test_batches_give_the_values_of_the_whole():
+    logits, labels = sample(num_rows=100)
+    stream = metrics.Stream(SEVERAL)
+    for part in batches(logits, labels, 30):  # the last one is smaller
+        stream.add(*part)
+    expected = metrics.values_of(SEVERAL, logits, labels)
+    for name, value in stream.values().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
+    assert stream.num_rows == 100
+    assert stream.notes == []
+
+
+def test_a_batch_of_padding_adds_nothing():
+    logits, labels = sample(num_rows=20)
+    stream = metrics.Stream({"ece": metrics.ece, "ada": metrics.adaptive_ece})
+    stream.add(logits, labels)
+    before = stream.values()
+    stream.add(np.full_like(logits, np.nan), np.full_like(labels, 255), np.zeros(20))
+    for name, value in stream.values().items():
+        np.testing.assert_allclose(value, before[name], rtol=1e-6)
+
+
+def test_a_refused_batch_leaves_no_trace():
+    logits, labels = sample(num_rows=20)
+    stream = metrics.Stream({"ece": metrics.ece})
+    stream.add(logits, labels)
+    before = stream.values()["ece"]
+    with pytest.raises(ValueError, match="1 of 20 labels are not among the 4 classes, 9 is one"):
+        stream.add(logits, np.where(np.arange(20) == 3, 9, labels))
+    assert stream.values()["ece"] == before
+    assert stream.num_rows == 20
+
+
+def test_counts_beyond_those_of_float32():
+    """Check that examples still count when there are more than 2**24 of them."""
+    stream = metrics.Stream({"accuracy": metrics.accuracy})
+    logits, labels = jnp.array([[1.0, 0.0]]), jnp.array([0])
+    stream.add(logits, labels, jnp.array([2.0**25]))
+    for _ in range(3):
+        stream.add(logits, labels)
+    assert stream._parts["accuracy"].stat()["weight"] == 2**25 + 3
+
+
+def test_above_the_row_limit_a_fine_histogram_serves_and_says_so():
+    logits, labels = sample(num_rows=3000)
+    ranking = {
+        "adaptive_ece": metrics.adaptive_ece,
+        "mce": metrics.mce,
+        "adaptive_mce": metrics.adaptive_mce,
+    }
+    exact = metrics.values_of(ranking, logits, labels)
+    stream = metrics.Stream(ranking, row_limit=1000)
+    stream.add(logits[:1000], labels[:1000])
+    assert not stream.notes
+    with pytest.warns(UserWarning, match="adaptive_ece, adaptive_mce: more than 1000 rows"):
+        stream.add(logits[1000:2000], labels[1000:2000])
+    stream.add(logits[2000:], labels[2000:])  # said once
+    (note,) = stream.notes
+    assert "count as equal" in note
+    found = stream.values()
+    np.testing.assert_allclose(found["mce"], exact["mce"], rtol=1e-6)
+    # An example moves at most to the bin beside its own, by at most a cell's mass.
+    np.testing.assert_allclose(found["adaptive_ece"], exact["adaptive_ece"], atol=2e-3)
+    np.testing.assert_allclose(found["adaptive_mce"], exact["adaptive_mce"], atol=2e-2)
+    # Sums are exact: one bin has no edge inside that a cell could straddle.
+    one_bin = metrics.adaptive_ece.with_options(num_bins=1)
+    stream = metrics.Stream({"gap": one_bin}, row_limit=0)
+    with pytest.warns(UserWarning, match="more than 0 rows"):
+        stream.add(logits, labels)
+    np.testing.assert_allclose(stream.values()["gap"], one_bin(logits, labels), rtol=1e-5)
+
+
+def test_fine_cells_are_ordered_and_fine():
+    random = np.random.default_rng(0)
+    near = 2.0 ** random.uniform(-23, 0, 2000)
+    scores = np.concatenate([near, 1 - near / 2, random.uniform(1, 255, 2000)])
+    scores = np.sort(np.concatenate([-scores, scores, [0.0, 1.0, -1.0, 0.5, -0.5, 1e9, -1e9]]))
+    cell = streams.fine_cell(scores)
+    assert np.all(np.diff(cell) >= 0)
+    assert cell.min() >= 0
+    assert cell.max() < streams.NUM_CELLS
+    # Within a cell: a thousandth of the score, or of its distance from 1.
+    size = np.abs(scores)
+    scale = np.where((size > 0.5) & (size < 1), np.minimum(size, 1 - size), size)
+    inside = (size < 255) & (scale > 2.0**-23)
+    for one in np.unique(cell[inside]):
+        members = (cell == one) & inside
+        assert np.ptp(scores[members]) <= 1.001e-3 * scale[members].max()
+
+
+def test_statistics_computed_elsewhere():
+    """Check statistics of a pmapped step, reduced over devices, as a training loop has them."""
+    logits, labels = sample(num_rows=80)
+    step = jax.pmap(
+        lambda z, y: metrics.stats_of(SEVERAL, z, y).all_reduce("batch"), axis_name="batch"
+    )
+    stats = step(logits.reshape(8, 10, -1), labels.reshape(8, 10))
+    stream = metrics.Stream(SEVERAL)
+    stream.add_stats(jax.tree.map(lambda leaf: leaf[0], stats), num_rows=80)
+    expected = metrics.values_of(SEVERAL, logits, labels)
+    for name, value in stream.values().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
+
+
+def test_an_empty_stream_says_so():
+    with pytest.raises(ValueError, match="the stream is empty: add a batch"):
+        metrics.Stream({"ece": metrics.ece}).values()
+
+
+PROCESS = """
+import sys
+import jax, numpy as np
+index, address = int(sys.argv[1]), sys.argv[2]
+jax.distributed.initialize(address, num_processes=2, process_id=index)
+from calib_jax import metrics
+
+random = np.random.default_rng(0)
+logits = random.standard_normal((50, 3)).astype(np.float32)
+labels = random.integers(3, size=50)
+several = {"accuracy": metrics.accuracy, "ece": metrics.ece, "ada": metrics.adaptive_ece}
+expected = metrics.values_of(several, logits, labels)
+own = slice(0, 20) if index == 0 else slice(20, 50)
+for limit in (1000, 25):  # under 25, one process has a histogram and the other has not
+    stream = metrics.Stream(several, row_limit=limit)
+    if limit == 25 and index == 1:
+        import warnings
+        warnings.simplefilter("ignore")
+    stream.add(logits[own], labels[own])
+    whole = stream.across_processes()
+    assert whole.num_rows == 50
+    for name, value in whole.values().items():
+        exact = limit == 1000 or name != "ada"
+        np.testing.assert_allclose(value, expected[name], atol=1e-6 if exact else 0.02)
+print("agreed")
+"""
+
+
+def test_two_processes_agree_on_the_whole():
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(PROCESS), str(index), address],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={"JAX_PLATFORMS": "cpu", "PYTHONPATH": ".", "PATH": ""},
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for output in outputs:
+        assert output.rstrip().endswith("agreed"), output
