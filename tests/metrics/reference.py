@@ -1,8 +1,9 @@
 """Slow references in float64: loops over examples, classes and bins, nothing of the package.
 
-First what all tests share: predictions, and samples of them. Then a function for each metric of
-the shared families, under its name; the others are beside their own tests. It takes probabilities `[n, K]`, labels `[n]`, weights `[n]` and the metric's options, and
-returns a number, an array, or a tuple of those in the order of the metric's fields.
+First what all tests share: predictions, and samples of them. Then, under its name, a function for
+each metric of the families that `test_references.py` names; the others are beside their own tests.
+It takes probabilities `[n, K]`, labels `[n]`, weights `[n]` and the metric's options, and returns a
+number, an array, or a tuple of those in the order of the metric's fields.
 """
 
 import itertools
