@@ -70,11 +70,14 @@ class Predictions:
 
     @functools.cached_property
     def valid(self) -> Bool[Array, "*batch"]:
-        """Whether the label is one of the classes."""
-        return valid(self.labels, self.num_classes)
+        """Whether the label is one of the classes, and the logits are numbers with a largest one.
+
+        A class may have the logit -inf.
+        """
+        return valid(self.labels, self.num_classes) & jnp.isfinite(self._top_logit)
 
     def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
-        """Put NaN where the label is out of range."""
+        """Put NaN where the label is out of range or a logit is NaN."""
         return jnp.where(self.valid, values, jnp.nan)
 
     @functools.cached_property
