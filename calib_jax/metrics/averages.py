@@ -44,8 +44,7 @@ def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
     # Of equal logits the class of smaller index comes first, as in the prediction.
     before = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < labels[..., None]
     ahead = jnp.sum((logits > own) | ((logits == own) & before), axis=-1)
-    hit = (ahead < k).astype(logits.dtype)
-    return Columns({"hit": predictions.if_valid(hit + 0 * own[..., 0])})
+    return Columns({"hit": predictions.if_valid((ahead < k).astype(logits.dtype))})
 
 
 @metric(_top_hits)

@@ -30,8 +30,8 @@ def _pairs(predictions: Predictions) -> Columns:
     num_classes = predictions.num_classes
     pair = widened(predictions.labels) * num_classes + predictions.predicted
     # What has no pair is counted too, in a cell of its own: the value knows of it.
-    unknown = jnp.isnan(predictions.hit) | (predictions.predicted == num_classes)
-    return Columns({}, jnp.where(unknown, num_classes**2, pair), num_classes**2 + 1)
+    cell = jnp.where(predictions.valid, pair, num_classes**2)
+    return Columns({}, cell, num_classes**2 + 1)
 
 
 @metric(_pairs)

@@ -21,6 +21,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import jax
 import jax.numpy as jnp
 
 from calib_jax.core import checks
@@ -85,8 +86,9 @@ class Metric:
     def value(self, stat: Stat, **options: Any) -> Any:
         """Compute the metric of a statistic; NaN if it has no weight."""
         chosen = self.with_options(**options)
-        if isinstance(stat, Rows) and "score" in stat.columns:
-            stat = cast(Any, Ranked.of(stat))
+        if isinstance(stat, Rows):  # which may lie on the host
+            ranks = "score" in stat.columns
+            stat = cast(Any, Ranked.of(stat) if ranks else jax.tree.map(jnp.asarray, stat))
         return chosen.finished(stat)
 
     def finished(self, stat: Any) -> Any:

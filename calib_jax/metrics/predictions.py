@@ -80,8 +80,11 @@ class Predictions:
 
     @functools.cached_property
     def valid(self) -> Bool[Array, "*batch"]:
-        """Whether the label is one of the classes."""
-        return valid(self.labels, self.num_classes)
+        """Whether the label is one of the classes, and the logits are numbers with a largest one.
+
+        A class may have the logit -inf.
+        """
+        return valid(self.labels, self.num_classes) & jnp.isfinite(self._top_logit)
 
     @functools.cached_property
     def finite(self) -> Bool[Array, "*batch"]:
@@ -89,7 +92,7 @@ class Predictions:
         return jnp.isfinite(jnp.sum(0 * self._shifted, axis=-1))
 
     def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
-        """Put NaN where the label is out of range."""
+        """Put NaN where the label is out of range or a logit is NaN."""
         return jnp.where(self.valid, values, jnp.nan)
 
     @functools.cached_property

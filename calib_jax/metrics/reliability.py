@@ -119,7 +119,9 @@ def classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
       sums: weight, probability and occurrences per class and bin.
       level: the share of the intervals that hold the true frequency.
     """
-    bins = BinSums(**sums.values)
+    # What has no probabilities has no bin: nothing that is a mean can be known.
+    spoiled = 0 * jnp.sum(sums["confidence"])
+    bins = BinSums(sums["weight"], sums["confidence"] + spoiled, sums["hit"] + spoiled)
     return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
 
 

@@ -145,7 +145,9 @@ def by_correctness(sums: Sums) -> ByCorrectness:
     >>> found.correct.confidence, found.wrong.confidence
     (Array(0.8, dtype=float32), Array(0.6, dtype=float32))
     """
-    share = ratio(sums["weight"], jnp.sum(sums["weight"]))
-    means = [ratio(sums[name], sums["weight"]) for name in ("confidence", "entropy", "nll")]
+    # What cannot be measured in one group belongs, perhaps, to the other.
+    weight = sums["weight"] + 0 * jnp.sum(sums["confidence"])
+    share = ratio(weight, jnp.sum(weight))
+    means = [ratio(sums[name], weight) for name in ("confidence", "entropy", "nll")]
     wrong, correct = (Group(*(column[group] for column in (share, *means))) for group in (0, 1))
     return ByCorrectness(correct, wrong)

@@ -1,0 +1,245 @@
+"""The laws: what is promised of every metric, run over every one that the catalogue finds.
+
+That values are those of the formulas is proven against references; here stands what must hold
+whatever the formula. What needs a compilation is compiled once, for all metrics together.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+
+from .laws import assert_same, value_of
+
+CATALOGUE = dict(metrics.catalogue())
+every_metric = pytest.mark.parametrize("name", CATALOGUE)
+
+NUM_CLASSES = 4
+WRONG_LABELS = (255, -1, NUM_CLASSES)
+
+# A point for each row: with more rows the same points, some of them repeated.
+CURVES = {"roc_curve"}
+# Not a mean: what is not there is counted as 0 and not as NaN.
+COUNTS = {"confusion_counts"}
+# Fields that say where and how much was measured, and do so where there is no value.
+PLACES = {"weight", "lower", "upper", "confidence", "threshold"}
+
+# Another value for an option that is a word; other options are derived from their defaults.
+OTHER_WORDS = {
+    "edges": "left",
+    "binning": "released",
+    "classes": "released",
+    "score": "energy",
+    "positive": "in",
+    "kind": "marginal",
+}
+
+
+def sample(num_rows=60, seed=0):
+    """Return logits and labels 0 and 1, which also serve where they say where a row comes from.
+
+    Among the rows are ties, confidences on edges of bins, and probabilities of exactly 0 and 1.
+    """
+    random = np.random.default_rng(seed)
+    logits = random.integers(-3, 4, (num_rows, NUM_CLASSES)).astype(np.float32)
+    logits[0] = [200, 0, 0, 0]
+    logits[1] = [-200, 0, 0, -200]
+    logits[2:5] = [0, 0, -200, -200]
+    # Often right, so that some bins are overconfident and some are not.
+    labels = np.where(random.random(num_rows) < 0.7, logits[:, :2].argmax(axis=1), 0)
+    labels[1] = 0
+    return logits, labels
+
+
+def stat_of(name, *data):
+    return CATALOGUE[name].stat(*(jnp.asarray(part) for part in data))
+
+
+def fields(value):
+    """List the arrays of a value with the path to each."""
+    return [
+        (jax.tree_util.keystr(path).strip("."), np.asarray(leaf))
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]
+    ]
+
+
+def assert_same_value(name, found, wanted, **tolerance):
+    """Compare values; of a curve with other rows, the points."""
+    if name not in CURVES:
+        assert_same(found, wanted, **tolerance)
+        return
+    points = [
+        np.nan_to_num(np.stack([leaf for _, leaf in fields(value)], axis=1), posinf=1e3)
+        for value in (found, wanted)
+    ]
+    apart = np.abs(points[0][:, None] - points[1][None]).max(axis=-1)
+    assert max(apart.min(axis=0).max(), apart.min(axis=1).max()) < 1e-5
+
+
+def assert_nan(name, value):
+    """Check that no number is given that could be taken for the metric's."""
+    # A class or a bin that is empty has no value anyway: more of them must have none.
+    usual = dict(fields(value_of(CATALOGUE[name], *sample())))
+    single = all(leaf.ndim == 0 for leaf in usual.values())
+    for field, leaf in fields(value):
+        if single:
+            assert np.isnan(leaf), field
+        elif field not in PLACES:
+            assert np.isnan(leaf).sum() > np.isnan(usual[field]).sum(), (field, leaf)
+
+
+@every_metric
+def test_order_does_not_matter(name):
+    logits, labels = sample()
+    order = np.random.default_rng(1).permutation(60)
+    found = value_of(CATALOGUE[name], logits[order], labels[order])
+    assert_same_value(name, found, value_of(CATALOGUE[name], logits, labels))
+
+
+@every_metric
+def test_merged_parts_are_the_whole(name):
+    """In any order and grouping, some without any weight."""
+    logits, labels = sample()
+    weights = np.where(np.arange(60) < 20, 0, 1.5).astype(np.float32)
+    nothing, *others = [
+        stat_of(name, logits[cut], labels[cut], weights[cut])
+        for cut in (slice(0, 20), slice(20, 40), slice(40, 60))
+    ]
+    whole = value_of(CATALOGUE[name], logits, labels, weights)
+    merged = [nothing + (others[0] + others[1]), (others[1] + nothing) + others[0]]
+    for stat in merged:
+        assert_same_value(name, CATALOGUE[name].value(stat), whole)
+
+
+@every_metric
+def test_weight_k_is_k_copies_and_weight_0_absence(name):
+    """Whatever label or logits there are where the weight is 0."""
+    logits, labels = sample(40)
+    copies = np.tile([1, 2, 3, 0, 2, 1, 2, 1], 5)
+    repeated = value_of(CATALOGUE[name], np.repeat(logits, copies, 0), np.repeat(labels, copies))
+    absent = np.flatnonzero(copies == 0)
+    logits[absent] = np.nan
+    labels[absent] = np.resize(WRONG_LABELS, len(absent))
+    weighted = value_of(CATALOGUE[name], logits, labels, copies.astype(np.float32))
+    assert_same_value(name, weighted, repeated)
+
+
+@every_metric
+def test_leading_axes_are_rows(name):
+    logits, labels = sample()
+    weights = np.tile([0.5, 1.0, 2.0], 20).astype(np.float32)
+    stacked = [part.reshape(2, 3, 10, *part.shape[1:]) for part in (logits, labels, weights)]
+    stacked = value_of(CATALOGUE[name], *stacked)
+    assert_same_value(name, stacked, value_of(CATALOGUE[name], logits, labels, weights))
+
+
+@every_metric
+def test_what_cannot_be_measured_is_nan(name):
+    logits, labels = sample()
+    ones = np.ones(60, np.float32)
+    without = value_of(CATALOGUE[name], logits, labels, 0 * ones)
+    if name in COUNTS:
+        assert not np.any(without)
+    else:
+        assert_nan(name, without)
+    for wrong in WRONG_LABELS:
+        broken = labels.copy()
+        broken[7] = wrong
+        assert_nan(name, value_of(CATALOGUE[name], logits, broken, ones))
+    for wrong in (np.nan, np.inf):
+        broken = logits.copy()
+        broken[7, 3] = wrong
+        assert_nan(name, value_of(CATALOGUE[name], broken, labels, ones))
+
+
+@every_metric
+def test_half_precision_is_read_and_not_kept(name):
+    logits, labels = sample()
+    for dtype in ("bfloat16", "float16"):
+        found = value_of(CATALOGUE[name], jnp.asarray(logits, dtype), labels)
+        assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
+        # Whole numbers are exact in either, so that nothing is rounded before the metric.
+        assert_same_value(name, found, value_of(CATALOGUE[name], logits, labels))
+
+
+def other_value(option, default):
+    """Return another value of an option."""
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, str):
+        return OTHER_WORDS[option]
+    if default is None:
+        return 0  # a class
+    if isinstance(default, int):
+        return max(2, default // 30)
+    return default / 2 if 0.5 <= default < 1 else 2 * default
+
+
+OPTIONS = [(name, option) for name, one in CATALOGUE.items() for option in one.defaults()]
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_options_are_honoured(name, option):
+    """However they are given, and by the function they are for."""
+    metric = CATALOGUE[name]
+    if "num_bins" in metric.defaults() and option != "num_bins":
+        # 1/2 is an edge of either.
+        metric = metric.with_options(num_bins=2 if option == "edges" else 10)
+    chosen = {option: other_value(option, metric.defaults()[option])}
+    configured = metric.with_options(**chosen)
+    for seed in range(5):  # a value may happen to be the same
+        data = sample(seed=seed)
+        plain, other = value_of(metric, *data), value_of(configured, *data)
+        if not_same(plain, other):
+            break
+    assert not_same(plain, other), chosen
+    assert_same(metric.value(metric.stat(*data, **chosen), **chosen), other)
+
+
+def not_same(a, b):
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return any(
+        one.shape != other.shape or not np.allclose(one, other, rtol=1e-6, atol=0, equal_nan=True)
+        for one, other in pairs
+    )
+
+
+def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
+    """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
+    monkeypatch.setattr("calib_jax.metrics.whole._block_rows", lambda rows, classes: 16)
+    logits, labels = sample()
+    weights = np.tile([0.5, 1.0, 0.0], 20).astype(np.float32)
+    found = metrics.values_of(CATALOGUE, logits, labels, weights)
+    assert found.keys() == CATALOGUE.keys()
+    for name, value in found.items():
+        assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
+
+
+def test_jit_of_vmap_is_one_after_the_other():
+    logits, labels = sample()
+    weights = np.tile([0.5, 1.0, 0.0, 2.0], 15).astype(np.float32)
+    parts = [part.reshape(3, 20, *part.shape[1:]) for part in (logits, labels, weights)]
+    found = jax.jit(jax.vmap(lambda *part: metrics.values_of(CATALOGUE, *part)))(*parts)
+    for name, value in found.items():
+        alone = value_of(CATALOGUE[name], *(part[2] for part in parts))
+        assert_same_value(name, jax.tree.map(lambda leaf: leaf[2], value), alone)
+
+
+def test_devices_agree_with_one():
+    """Weights fall unevenly on the devices, one of which has nothing."""
+    logits, labels = sample(64)
+    weights = np.tile([0.5, 1.0, 0.0, 2.0], 16).astype(np.float32)
+    weights[:8] = 0
+    shards = [part.reshape(8, 8, *part.shape[1:]) for part in (logits, labels, weights)]
+
+    def reduced(*shard):
+        return metrics.stats_of(CATALOGUE, *shard).all_reduce("batch")
+
+    stats = jax.block_until_ready(jax.pmap(reduced, axis_name="batch")(*shards))
+    stats = jax.device_get(stats)  # values are the same of statistics on the host
+    for device in (0, 7):
+        own = jax.tree.map(lambda leaf: leaf[device], stats)  # noqa: B023
+        for name, value in metrics.values_of_stats(CATALOGUE, own).items():
+            assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))

@@ -1,0 +1,188 @@
+"""Values against slow float64 references that share no code with the package."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax.core.statistics import Sums
+
+from . import reference
+
+MEMBERS = {name: one for name, one in metrics.catalogue().items() if hasattr(reference, name)}
+FAMILIES = (
+    *("averages", "classwise", "confusion", "decomposition", "equal_mass", "fixed_bins"),
+    *("reliability", "summaries"),
+)
+
+# Options beside the defaults, each of which changes the value of this sample.
+OPTIONS = [
+    ("top_k", {"k": 2}),
+    ("top_k", {"k": 9}),
+    *((name, {"num_bins": 7}) for name in ("ece", "adaptive_ece", "classwise_ece", "reliability")),
+    ("ece", {"edges": "left"}),
+    ("ece", {"edges": "ceil", "num_bins": 10}),
+    ("ece", {"excluded_class": 1}),
+    ("reliability", {"edges": "left", "level": 0.99}),
+    ("brier_decomposition", {"excluded_class": 0}),
+    ("adaptive_ece", {"binning": "released"}),
+    ("adaptive_ece", {"excluded_class": 2}),
+    ("adaptive_mce", {"binning": "released", "num_bins": 6}),
+    ("adaptive_reliability", {"binning": "released", "level": 0.5}),
+    ("classwise_reliability", {"level": 0.5}),
+    ("classwise_ece", {"classes": "released"}),
+    ("classwise_ece", {"excluded_class": 1, "zero_counts": False}),
+    ("classwise_ece", {"excluded_class": 1}),
+    ("per_class_ece", {"excluded_class": 0, "zero_counts": False}),
+]
+CALLS = [(name, {}) for name in MEMBERS] + OPTIONS
+IDS = [name + "".join(f"-{k}={v}" for k, v in options.items()) for name, options in CALLS]
+
+
+def sample(num_examples=60, num_classes=4, seed=0):
+    """Return logits with ties among them, labels without the last class, and weights."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.standard_normal((num_examples, num_classes))
+    logits[7] = logits[8] = logits[9]  # of equal confidence, whatever the label
+    logits[20:26, 1] = 9.0  # sure
+    likely = logits[:, :-1].argmax(axis=1)
+    labels = random.integers(0, num_classes - 1, num_examples)
+    labels = np.where(random.random(num_examples) < 0.6, likely, labels)
+    weights = random.integers(0, 4, num_examples).astype(float)
+    return logits, labels, weights
+
+
+def leaves(value):
+    """List the arrays of a value, in the order of its fields."""
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(value)]
+
+
+def assert_matches(actual, expected, tolerance):
+    actual, expected = leaves(actual), leaves(expected)
+    assert len(actual) == len(expected)
+    for a, e in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, e, rtol=tolerance, atol=tolerance, strict=True)
+
+
+def value_of(name, options, logits, labels, weights):
+    """Compute a metric eagerly."""
+    metric = metrics.named(name, **options)
+    return metric.value(metric.stat(logits, labels, weights))
+
+
+@pytest.mark.parametrize(("name", "options"), CALLS, ids=IDS)
+def test_value(name, options):
+    """In float64, with two batch axes."""
+    data = sample()
+    p = reference.softmax(data[0])
+    expected = getattr(reference, name)(p, *data[1:], **options)
+    with jax.enable_x64(True):
+        batch = [np.reshape(a, (3, 20, *a.shape[1:])) for a in data]
+        # Edges are float32 numbers whatever the dtype.
+        tolerance = 1e-7 if "reliability" in name else 1e-12
+        assert_matches(value_of(name, options, *batch), expected, tolerance)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_call(name):
+    """As a user calls it: compiled, in single precision."""
+    logits, labels, weights = sample()
+    logits = np.float32(logits)
+    expected = getattr(reference, name)(reference.softmax(logits), labels, weights)
+    found = metrics.named(name)(logits, labels, weights)
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
+    assert_matches(found, expected, 3e-6)
+
+
+@pytest.mark.parametrize("name", ["adaptive_ece", "reliability", "classwise_ece", "mean_iou"])
+def test_fractional_weights(name):
+    """One metric a kind of statistic."""
+    logits, labels, weights = sample(seed=1)
+    weights = np.where(weights > 0, weights + 0.37, 0)
+    with jax.enable_x64(True):
+        expected = getattr(reference, name)(reference.softmax(logits), labels, weights)
+        tolerance = 1e-7 if "reliability" in name else 1e-12
+        assert_matches(value_of(name, {}, logits, labels, weights), expected, tolerance)
+
+
+@pytest.mark.parametrize("num_classes", [2, 70, 300])
+def test_many_classes(num_classes):
+    """Classwise sums take another way where there are more than 64 classes."""
+    logits, labels, weights = sample(40, num_classes, seed=2)
+    with jax.enable_x64(True):
+        for name in ("per_class_ece", "accuracy", "top_k", "confusion_counts"):
+            expected = getattr(reference, name)(reference.softmax(logits), labels, weights)
+            actual = value_of(name, {}, logits, labels, weights)
+            assert_matches(actual, expected, 1e-7 if name == "confusion_counts" else 1e-12)
+
+
+def test_the_parts_of_the_brier_score_add_up():
+    """To the score of the binned confidences exactly; to the plain one with what bins hide."""
+    logits, labels, weights = sample(seed=3)
+    p = reference.softmax(logits)
+    confidence, hit = (np.asarray(column) for column in reference.top(p, labels))
+    share = weights / weights.sum()
+    for num_bins in (1, 15):
+        with jax.enable_x64(True):
+            options = {"num_bins": num_bins}
+            parts = value_of("brier_decomposition", options, logits, labels, weights)
+        cell = np.minimum((confidence * num_bins).astype(int), num_bins - 1)
+        centred, centred_hit, mean = (np.zeros(len(hit)) for _ in range(3))
+        for b in range(num_bins):
+            inside = (cell == b) & (weights > 0)
+            if inside.any():
+                mean[inside] = np.average(confidence[inside], weights=weights[inside])
+                centred[inside] = confidence[inside] - mean[inside]
+                centred_hit[inside] = hit[inside] - np.average(hit[inside], weights=weights[inside])
+        total = float(parts.reliability - parts.resolution + parts.uncertainty)
+        np.testing.assert_allclose(total, share @ (mean - hit) ** 2, rtol=1e-12)
+        hidden = share @ centred**2 - 2 * share @ (centred * centred_hit)
+        np.testing.assert_allclose(total + hidden, share @ (confidence - hit) ** 2, rtol=1e-12)
+
+
+def test_over_and_underconfidence_are_ece_and_gap():
+    with jax.enable_x64(True):
+        names = ("overconfidence", "underconfidence", "ece", "signed_gap")
+        over, under, ece, gap = (float(value_of(name, {}, *sample(seed=4))) for name in names)
+    assert over > 0
+    assert under > 0
+    np.testing.assert_allclose(over + under, ece, rtol=1e-12)
+    np.testing.assert_allclose(over - under, gap, rtol=1e-12)
+
+
+def test_equal_mass_bins_hold_equal_mass():
+    logits, labels, weights = sample(seed=5)
+    with jax.enable_x64(True):
+        found = value_of("adaptive_reliability", {}, logits, labels, weights)
+        found = jax.tree.map(np.asarray, found)
+    np.testing.assert_allclose(found.weight, weights.sum() / 15, rtol=1e-12)
+    np.testing.assert_array_equal(found.upper[:-1], found.lower[1:])
+    assert (np.diff(found.lower) >= 0).all()
+    assert (found.confidence >= found.lower - 1e-12).all()
+    assert (found.confidence <= found.upper + 1e-12).all()
+
+
+def test_the_band_holds_the_truth_at_its_level():
+    """Check it over many bins of 200 examples, whose hits come with a known probability."""
+    random = np.random.default_rng(6)
+    for truth in (0.75, 0.98):
+        hit = random.binomial(200, truth, 4000).astype(np.float32)
+        weight = np.full(4000, 200, np.float32)
+        sums = Sums({"weight": weight, "hit": hit, "confidence": truth * weight})
+        found = metrics.reliability.value(sums, level=0.8)
+        inside = (found.low <= truth) & (truth <= found.high)
+        # Counts are whole numbers: the coverage is near the level, not equal to it.
+        assert abs(float(jnp.mean(inside)) - 0.8) < 0.06
+        assert (found.low >= 0).all()
+        assert (found.high <= 1).all()
+
+
+def test_every_metric_of_these_files_has_a_reference():
+    ours = {
+        name
+        for name, one in metrics.catalogue().items()
+        if one.__module__.rpartition(".")[2] in FAMILIES
+    }
+    assert ours == MEMBERS.keys()
+    assert {metrics.named(name).__module__.rpartition(".")[2] for name in ours} == set(FAMILIES)
