@@ -1,0 +1,68 @@
+"""Agreement with other libraries, where they are installed; nothing is installed for it."""
+
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from experiments.benchmarks import metric_peers
+
+# Which metric of ours each task is, and how near they have to be.
+TASKS = {
+    "ece": (metrics.ece, 1e-6),
+    "adaptive_ece": (metrics.adaptive_ece, 1e-5),
+    "classwise_ece": (metrics.classwise_ece, 1e-7),
+    "nll": (metrics.nll, 1e-5),
+    "brier": (metrics.brier, 1e-5),
+    "smooth_ece": (metrics.smooth_ece, 1e-3),
+}
+# torchmetrics computes in float32 throughout, and its mean over classes rounds.
+WIDER = {"torchmetrics, class by class": 1e-6}
+PEERS = [
+    ("ece", "torchmetrics"),
+    ("ece", "netcal"),
+    ("ece", "uncertainty-calibration"),
+    ("ece", "relplot"),
+    ("ece", "scikit-learn"),
+    ("adaptive_ece", "netcal"),
+    ("adaptive_ece", "uncertainty-calibration"),
+    ("classwise_ece", "torchmetrics, class by class"),
+    ("classwise_ece", "netcal, class by class"),
+    ("classwise_ece", "uncertainty-calibration"),
+    ("smooth_ece", "relplot"),
+    ("nll", "scikit-learn"),
+    ("brier", "scikit-learn"),
+]
+
+
+def sample(num_rows, num_classes):
+    """Return logits and labels; the number of rows is a multiple of the bins."""
+    random = np.random.default_rng(0)
+    logits = (2 * random.standard_normal((num_rows, num_classes))).astype(np.float32)
+    p = metric_peers.softmax(logits / 1.5).astype(np.float64)
+    labels = (p.cumsum(axis=1) < random.random((num_rows, 1))).sum(axis=1)
+    return logits, np.minimum(labels, num_classes - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "peer"), PEERS)
+def test_agreement(task, peer):
+    function = metric_peers.installed().get(task, {}).get(peer)
+    if function is None:
+        pytest.skip(f"{peer} is not installed")
+    metric, tolerance = TASKS[task]
+    for num_rows, num_classes in ((3000, 10), (3000, 100)):
+        logits, labels = sample(num_rows, num_classes)
+        theirs = function(metric_peers.softmax(logits), labels)
+        assert abs(float(metric(logits, labels)) - theirs) < WIDER.get(peer, tolerance)
+
+
+def test_numpy_forms_that_the_benchmark_measures_against():
+    logits, labels = sample(3000, 10)
+    p = metric_peers.softmax(logits)
+    for name, function in (
+        ("ece", metric_peers.numpy_ece),
+        ("adaptive_ece", metric_peers.numpy_adaptive_ece),
+        ("classwise_ece", metric_peers.numpy_classwise_ece),
+    ):
+        metric, tolerance = TASKS[name]
+        assert abs(float(metric(logits, labels)) - function(p, labels)) < max(tolerance, 1e-6)
