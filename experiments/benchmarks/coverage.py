@@ -33,16 +33,9 @@ _RESAMPLES = flags.DEFINE_integer("resamples", 500, "Of each data set.", lower_b
 _LEVEL = flags.DEFINE_float("level", 0.9, "Nominal coverage.", lower_bound=0, upper_bound=1)
 _OUT = flags.DEFINE_string("out", None, "Write all numbers, with their provenance, to this JSON.")
 
-METRICS = {
-    name: metrics.named(name)
-    for name in (
-        "accuracy",
-        "nll",
-        "brier",
-        "ece",
-        "adaptive_ece",
-        "debiased_rms_calibration_error",
-    )
+MEANS = {name: metrics.named(name) for name in ("accuracy", "nll", "brier")}
+ERRORS = {
+    name: metrics.named(name) for name in ("ece", "adaptive_ece", "debiased_rms_calibration_error")
 }
 
 
