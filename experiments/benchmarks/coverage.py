@@ -31,6 +31,7 @@ _CLASSES = flags.DEFINE_integer("classes", 5, "How many.", lower_bound=2)
 _DRAWS = flags.DEFINE_integer("draws", 1000, "How many data sets.", lower_bound=2)
 _RESAMPLES = flags.DEFINE_integer("resamples", 500, "Of each data set.", lower_bound=2)
 _LEVEL = flags.DEFINE_float("level", 0.9, "Nominal coverage.", lower_bound=0, upper_bound=1)
+_SEED = flags.DEFINE_integer("seed", 0, "Of the draws.")
 _OUT = flags.DEFINE_string("out", None, "Write all numbers, with their provenance, to this JSON.")
 
 MEANS = {name: metrics.named(name) for name in ("accuracy", "nll", "brier")}
@@ -83,6 +84,7 @@ def coverage(
     draws: int,
     resamples: int,
     level: float,
+    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Draw data sets, and count how often the intervals of each metric contain the truth."""
     true = truth(classes, temperature)
@@ -90,7 +92,7 @@ def coverage(
     values: dict[str, list[float]] = {name: [] for name in several}
     ends = jax.jit(functools.partial(_ends, level=level))
     for i in tqdm.trange(draws, desc=f"T = {temperature}", leave=False, disable=None):
-        key, boot = jax.random.split(jax.random.fold_in(jax.random.key(2), i))
+        key, boot = jax.random.split(jax.random.fold_in(jax.random.key(seed), i))
         data = draw(key, examples, classes, temperature)
         value = metrics.values_of(several, *data)
         samples = metrics.bootstrap(several, *data, key=boot, num_resamples=resamples)
@@ -109,6 +111,7 @@ def coverage(
             "classes": classes,
             "resamples": resamples,
             "level": level,
+            "seed": seed,
             "percentile": inside[name, "percentile"] / draws,
             "basic": inside[name, "basic"] / draws,
         }
@@ -145,6 +148,7 @@ def main(_: list[str]) -> None:
             draws=_DRAWS.value,
             resamples=_RESAMPLES.value,
             level=_LEVEL.value,
+            seed=_SEED.value,
         )
     error = np.sqrt(_LEVEL.value * (1 - _LEVEL.value) / _DRAWS.value)
     print(
