@@ -52,6 +52,7 @@ class MmceScript(NamedTuple):
     weight: Float[Array, " bins_and_one"]
 
 
+@checks.takes_logits()
 def mmce_script(
     probabilities: PerClass,
     labels: Labels,
@@ -77,7 +78,6 @@ def mmce_script(
       embeddings, ICML 2018; get_calibration.py of its repository.
     """
     checks.at_least("num_bins", num_bins, 1)
-    _, labels = checks.batch_of("mmce_script", probabilities, labels, soft_labels=False)
     view = Predictions(_tempered(probabilities, inverse_temperature), labels)
     cell = jnp.minimum(jnp.floor(num_bins * view.confidence).astype(jnp.int32), num_bins - 1)
     columns = {"confidence": view.confidence, "hit": view.hit}

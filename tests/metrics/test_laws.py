@@ -4,6 +4,8 @@ That values are those of the formulas is proven against references; here stands 
 whatever the formula. What needs a compilation is compiled once, for all metrics together.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,10 +80,15 @@ def assert_same_value(name, found, wanted, **tolerance):
     assert max(apart.min(axis=0).max(), apart.min(axis=1).max()) < 1e-5
 
 
+@functools.cache
+def usual_fields(name):
+    return dict(fields(value_of(CATALOGUE[name], *sample())))
+
+
 def assert_nan(name, value):
     """Check that no number is given that could be taken for the metric's."""
     # A class or a bin that is empty has no value anyway: more of them must have none.
-    usual = dict(fields(value_of(CATALOGUE[name], *sample())))
+    usual = usual_fields(name)
     single = all(leaf.ndim == 0 for leaf in usual.values())
     for field, leaf in fields(value):
         if single:
@@ -91,25 +98,16 @@ def assert_nan(name, value):
 
 
 @every_metric
-def test_order_does_not_matter(name):
-    logits, labels = sample()
-    order = np.random.default_rng(1).permutation(60)
-    found = value_of(CATALOGUE[name], logits[order], labels[order])
-    assert_same_value(name, found, value_of(CATALOGUE[name], logits, labels))
-
-
-@every_metric
 def test_merged_parts_are_the_whole(name):
-    """In any order and grouping, some without any weight."""
+    """Whatever the order of the rows, the order of the parts and their grouping."""
     logits, labels = sample()
     weights = np.where(np.arange(60) < 20, 0, 1.5).astype(np.float32)
-    nothing, *others = [
-        stat_of(name, logits[cut], labels[cut], weights[cut])
-        for cut in (slice(0, 20), slice(20, 40), slice(40, 60))
-    ]
     whole = value_of(CATALOGUE[name], logits, labels, weights)
-    merged = [nothing + (others[0] + others[1]), (others[1] + nothing) + others[0]]
-    for stat in merged:
+    order = np.concatenate([np.arange(20), 20 + np.random.default_rng(1).permutation(40)])
+    nothing, *others = [
+        stat_of(name, logits[rows], labels[rows], weights[rows]) for rows in np.split(order, 3)
+    ]
+    for stat in (nothing + (others[0] + others[1]), (others[1] + nothing) + others[0]):
         assert_same_value(name, CATALOGUE[name].value(stat), whole)
 
 
@@ -182,7 +180,6 @@ OPTIONS = [(name, option) for name, one in CATALOGUE.items() for option in one.d
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_options_are_honoured(name, option):
-    """However they are given, and by the function they are for."""
     metric = CATALOGUE[name]
     if "num_bins" in metric.defaults() and option != "num_bins":
         # 1/2 is an edge of either.
@@ -195,7 +192,6 @@ def test_options_are_honoured(name, option):
         if not_same(plain, other):
             break
     assert not_same(plain, other), chosen
-    assert_same(metric.value(metric.stat(*data, **chosen), **chosen), other)
 
 
 def not_same(a, b):
@@ -204,6 +200,14 @@ def not_same(a, b):
         one.shape != other.shape or not np.allclose(one, other, rtol=1e-6, atol=0, equal_nan=True)
         for one, other in pairs
     )
+
+
+def test_options_are_given_once_or_with_each_call():
+    metric, data = metrics.adaptive_ece, sample()
+    for options in ({"num_bins": 4}, {"excluded_class": 1}, {"num_bins": 3, "binning": "released"}):
+        configured = value_of(metric, *data, **options)
+        assert metric.value(metric.stat(*data, **options), **options) == configured
+        assert metrics.named("adaptive_ece", **options)(*data) == pytest.approx(configured)
 
 
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):

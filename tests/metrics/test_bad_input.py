@@ -1,0 +1,245 @@
+"""Bad input is answered in one sentence that names the value and the way out."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+
+from .laws import value_of
+
+LOGITS = np.asarray([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], "float32")
+LABELS = np.asarray([0, 1, 2, 1])
+
+
+def with_entry(array, index, value):
+    """Return a copy with one entry replaced."""
+    array = np.array(array)
+    array[index] = value
+    return array
+
+
+def refused(call, sentence, error=ValueError):
+    """Check that a call raises exactly one sentence."""
+    with pytest.raises(error) as found:
+        call()
+    message = str(found.value)
+    assert message == sentence
+    assert "\n" not in message
+    assert re.search(r"[.?]$", message)
+
+
+VALUES = {
+    "NaN logits": (
+        (with_entry(LOGITS, (1, 0), np.nan), LABELS),
+        "ece: 1 of 4 rows have NaN or infinite logits; give them weight 0, or find out where they"
+        " come from.",
+    ),
+    "infinite logits": (
+        (with_entry(with_entry(LOGITS, (1, 0), np.inf), (3, 2), -np.inf), LABELS),
+        "ece: 2 of 4 rows have NaN or infinite logits; give them weight 0, or find out where they"
+        " come from.",
+    ),
+    "label of an ignored pixel": (
+        (LOGITS, with_entry(with_entry(LABELS, 1, 255), 2, 255)),
+        "ece: 2 of 4 labels are not among the 3 classes, 255 is one; give ignored examples"
+        " weight 0.",
+    ),
+    "negative label": (
+        (LOGITS, with_entry(LABELS, 3, -1)),
+        "ece: 1 of 4 labels are not among the 3 classes, -1 is one; give ignored examples"
+        " weight 0.",
+    ),
+    "negative weight": (
+        (LOGITS, LABELS, np.asarray([1.0, -1.0, 1.0, np.nan])),
+        "ece: 2 of 4 weights are negative or NaN; use weight 0 for examples that do not count.",
+    ),
+    "no weight": (
+        (LOGITS, LABELS, np.zeros(4)),
+        "ece: all 4 weights are 0, so there is nothing to measure.",
+    ),
+    "no examples": (
+        (LOGITS[:0], LABELS[:0]),
+        "ece: there are no examples, the labels have shape (0,).",
+    ),
+    "other lengths": (
+        (LOGITS, LABELS[:3]),
+        "ece: logits (4, 3) need labels of shape (4,), got (3,).",
+    ),
+    "weights of another length": (
+        (LOGITS, LABELS, np.ones(3)),
+        "weights must have shape (4,), one for each example, got (3,).",
+    ),
+    "a row per class": (
+        (LOGITS.T, LABELS),
+        "ece: logits (3, 4) need labels of shape (3,), got (4,).",
+    ),
+    "one-hot labels": (
+        (LOGITS, np.eye(3, dtype=int)[LABELS]),
+        "ece: logits (4, 3) need labels of shape (4,), got (4, 3).",
+    ),
+    "no classes": (
+        (LOGITS[:, :0], LABELS),
+        "ece: logits must have shape [*batch, classes] with at least one class, got (4, 0).",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VALUES)
+def test_values_and_shapes(case):
+    data, sentence = VALUES[case]
+    refused(lambda: metrics.ece(*data), sentence)
+
+
+def test_types():
+    refused(
+        lambda: metrics.ece(LABELS, LOGITS),
+        f"ece: logits must be floating point, got {jnp.asarray(LABELS).dtype}: cast them, or check"
+        " that logits and labels are not swapped.",
+        TypeError,
+    )
+    refused(
+        lambda: metrics.ece(LOGITS, LABELS.astype("float32")),
+        "ece: labels (4,) must be integers, got float32.",
+        TypeError,
+    )
+
+
+def test_what_has_weight_zero_is_not_refused():
+    logits, labels = with_entry(LOGITS, (1, 0), np.nan), with_entry(LABELS, 2, 255)
+    found = metrics.ece(logits, labels, np.asarray([1.0, 0.0, 0.0, 1.0]))
+    assert found == pytest.approx(metrics.ece(LOGITS[[0, 3]], LABELS[[0, 3]]))
+
+
+def test_several_metrics_are_named():
+    both = {"first": metrics.ece, "second": metrics.nll}
+    refused(
+        lambda: metrics.values_of(both, LOGITS, with_entry(LABELS, 0, 3)),
+        "first, second: 1 of 4 labels are not among the 3 classes, 3 is one; give ignored examples"
+        " weight 0.",
+    )
+
+
+def test_within_jit_nothing_is_refused_and_nothing_is_wrong():
+    for data, _ in (VALUES["NaN logits"], VALUES["negative label"], VALUES["no weight"]):
+        assert np.isnan(jax.jit(metrics.accuracy)(*data))
+
+
+OPTIONS = {
+    "an option near one": (
+        lambda: metrics.ece(LOGITS, LABELS, bins=10),
+        "'ece' has no option 'bins' (it has edges, excluded_class, num_bins); did you mean"
+        " 'num_bins'?",
+        TypeError,
+    ),
+    "an option of another": (
+        lambda: metrics.nll.with_options(num_bins=10),
+        "'nll' has no option 'num_bins' (it has none).",
+        TypeError,
+    ),
+    "no bins": (
+        lambda: metrics.ece(LOGITS, LABELS, num_bins=0),
+        "num_bins must be at least 1, got 0.",
+        ValueError,
+    ),
+    "no bins of equal mass": (
+        lambda: metrics.adaptive_ece(LOGITS, LABELS, num_bins=0),
+        "num_bins must be at least 1, got 0.",
+        ValueError,
+    ),
+    "no bins of a class": (
+        lambda: metrics.classwise_ece(LOGITS, LABELS, num_bins=-3),
+        "num_bins must be at least 1, got -3.",
+        ValueError,
+    ),
+    "more bins than examples": (
+        lambda: metrics.adaptive_ece(LOGITS, LABELS),
+        "15 bins of equal mass need at least as many examples, got 4: lower num_bins.",
+        ValueError,
+    ),
+    "an option that cannot be hashed": (
+        lambda: metrics.ece(LOGITS, LABELS, num_bins=[10]),
+        "ece: the option num_bins must be a number, a string or a tuple, got [10].",
+        TypeError,
+    ),
+    "a word near one": (
+        lambda: metrics.ece(LOGITS, LABELS, edges="rigth"),
+        "edges must be one of 'right', 'left', 'ceil', got 'rigth'; did you mean 'right'?",
+        ValueError,
+    ),
+    "a kind of bins": (
+        lambda: metrics.adaptive_ece(LOGITS, LABELS, num_bins=2, binning="equal"),
+        "binning must be one of 'mass', 'released', got 'equal'.",
+        ValueError,
+    ),
+    "a choice of classes": (
+        lambda: metrics.classwise_ece(LOGITS, LABELS, classes="al"),
+        "classes must be one of 'all', 'released', got 'al'; did you mean 'all'?",
+        ValueError,
+    ),
+    "a class that is none": (
+        lambda: metrics.ece(LOGITS, LABELS, excluded_class=3),
+        "excluded_class must lie in [0, 2], got 3.",
+        ValueError,
+    ),
+    "none of the most probable": (
+        lambda: metrics.top_k(LOGITS, LABELS, k=0),
+        "k must be at least 1, got 0.",
+        ValueError,
+    ),
+    "a level of nothing": (
+        lambda: metrics.reliability(LOGITS, LABELS, level=0.0),
+        "level must be greater than 0, got 0.0.",
+        ValueError,
+    ),
+    "a level in percent": (
+        lambda: metrics.reliability(LOGITS, LABELS, level=90),
+        "level must be less than 1, got 90.",
+        ValueError,
+    ),
+    "a metric near one": (
+        lambda: metrics.named("eec"),
+        "no metric is called 'eec'; did you mean 'ece'?",
+        ValueError,
+    ),
+    "an attribute near one": (
+        lambda: metrics.adaptiv_ece,
+        "calib_jax.metrics has no 'adaptiv_ece'; did you mean 'adaptive_ece'?",
+        AttributeError,
+    ),
+    "bins of the script": (
+        lambda: metrics.mmce_script(jnp.ones((1, 2)) / 2, jnp.asarray([0]), num_bins=0),
+        "num_bins must be at least 1, got 0.",
+        ValueError,
+    ),
+    "labels of the script": (
+        lambda: metrics.mmce_script(jnp.ones((2, 2)) / 2, jnp.asarray([0])),
+        "mmce_script: logits (2, 2) need labels of shape (2,), got (1,).",
+        ValueError,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_options_and_names(case):
+    refused(*OPTIONS[case])
+
+
+@pytest.mark.parametrize("word", ["edges", "binning", "classes", "score", "positive", "kind"])
+def test_every_choice_is_checked_by_every_metric_that_has_it(word):
+    members = [one for one in metrics.catalogue().values() if word in one.defaults()]
+    assert members
+    for metric in members:
+        with pytest.raises(ValueError, match=f"{word} must be one of .*, got 'nonsense'"):
+            value_of(metric, LOGITS, LABELS % 2, **{word: "nonsense"})
+
+
+def test_no_bins_is_refused_by_every_metric_that_has_them():
+    members = [one for one in metrics.catalogue().values() if "num_bins" in one.defaults()]
+    assert members
+    for metric in members:
+        with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
+            value_of(metric, LOGITS, LABELS % 2, num_bins=0)

@@ -1,0 +1,181 @@
+"""Values where a careless metric would be off: on edges, at 0 and 1, at ties, of one example."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from calib_jax.core.binning import BINNING_RULES
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import ClassGaps, Columns
+
+from .laws import value_of
+
+CATALOGUE = dict(metrics.catalogue())
+
+
+def weight_per_bin(confidence, num_bins, edges="right"):
+    """Count confidences per bin, each of which a metric's terms would hold as it is."""
+    confidence = jnp.asarray(confidence, jnp.float32)
+    cell = BINNING_RULES[edges](confidence, num_bins)
+    sums = Columns({"confidence": confidence, "hit": 0 * confidence}, cell, num_bins).weigh(None)
+    return np.asarray(metrics.reliability.value(sums).weight)
+
+
+@pytest.mark.parametrize("num_bins", [1, 2, 10, 15, 20, 100])
+def test_every_edge_and_its_neighbours(num_bins):
+    """An edge belongs to the bin below it with (lo, hi], to the one above with [lo, hi)."""
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+    below, above = (np.nextafter(edges, np.float32(end)) for end in (0, 1))
+    one_each = np.ones(num_bins)
+    # Inner edges, their lower neighbours and 1 lie in the bin that ends there.
+    np.testing.assert_array_equal(weight_per_bin(edges[1:], num_bins), one_each)
+    np.testing.assert_array_equal(weight_per_bin(below[1:], num_bins), one_each)
+    np.testing.assert_array_equal(weight_per_bin(above[:-1], num_bins), one_each)
+    np.testing.assert_array_equal(weight_per_bin(edges[:-1], num_bins, "left"), one_each)
+    np.testing.assert_array_equal(weight_per_bin(below[1:], num_bins, "left"), one_each)
+    np.testing.assert_array_equal(weight_per_bin(above[:-1], num_bins, "left"), one_each)
+    for rule in BINNING_RULES:
+        ends = weight_per_bin([0.0, 1.0], num_bins, rule)
+        assert (ends[0], ends[-1]) == ((2, 2) if num_bins == 1 else (1, 1)), rule
+
+
+@pytest.mark.parametrize("num_bins", [3, 7, 10, 14, 15, 20, 49])
+def test_ceil_is_arithmetic_in_double_precision(num_bins):
+    """Of float32 values as of float64 ones: ceil(B c - 1), nothing below 0."""
+    random = np.random.default_rng(0)
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+    near = [np.nextafter(edges, np.float32(end)) for end in (-1, 2)]
+    values = np.concatenate([edges, *near, random.random(50, np.float32)]).clip(0, 1)
+    index = np.maximum(np.ceil(num_bins * values.astype(np.float64) - 1), 0).astype(int)
+    expected = np.bincount(index, minlength=num_bins)
+    np.testing.assert_array_equal(weight_per_bin(values, num_bins, "ceil"), expected)
+
+
+def test_edges_from_logits():
+    """Confidences that logits give exactly: 1/2 and 1/4, edges of 4 bins."""
+    logits = jnp.asarray([[0.0, 0.0, -200.0, -200.0], [0.0, 0.0, 0.0, 0.0]])
+    labels = jnp.asarray([0, 1])
+    confidence = Predictions(logits, labels).confidence
+    np.testing.assert_array_equal(confidence, [0.5, 0.25])
+    for edges, expected in (("right", [1, 1, 0, 0]), ("left", [0, 1, 1, 0])):
+        curve = value_of(metrics.reliability, logits, labels, num_bins=4, edges=edges)
+        np.testing.assert_array_equal(curve.weight, expected)
+    # |1/2 - 1| and |1/4 - 0|, alone in their bins or together in one.
+    assert value_of(metrics.ece, logits, labels, num_bins=4) == 0.375
+    assert value_of(metrics.ece, logits, labels, num_bins=2) == 0.125
+    assert value_of(metrics.mce, logits, labels, num_bins=4) == 0.5
+
+
+def test_probabilities_of_exactly_zero_and_one():
+    logits = jnp.asarray([[200.0, 0.0], [200.0, 0.0], [0.0, 200.0], [0.0, 200.0]])
+    labels = jnp.asarray([0, 1, 1, 1])
+    view = Predictions(logits, labels)
+    np.testing.assert_array_equal(view.p, [[1, 0], [1, 0], [0, 1], [0, 1]])
+    for metric in (metrics.ece, metrics.adaptive_ece, metrics.mce, metrics.classwise_ece):
+        options = {"num_bins": 4} if metric.name.startswith("adaptive") else {}
+        assert value_of(metric, logits, labels, **options) == pytest.approx(0.25)
+    # The one of class 1 with p_1 = 0 counts in the first bin, or nowhere.
+    np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), [0.25, 0.25])
+    nowhere = value_of(metrics.per_class_ece, logits, labels, zero_counts=False)
+    np.testing.assert_allclose(nowhere, [0.25, 0.0])
+    assert value_of(metrics.nll, logits, labels) == 50.0
+    assert value_of(metrics.mean_entropy, logits, labels) == 0
+    assert value_of(metrics.sharpness, logits, labels) == 0
+    assert value_of(metrics.brier, logits, labels) == 0.5
+
+
+@pytest.mark.parametrize("num_classes", [3, 100])
+def test_class_probabilities_on_edges(num_classes):
+    """By either way of adding them up, for few classes and for many."""
+    edges = np.linspace(0, 1, 16, dtype=np.float32)
+    columns = [edges, np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(1))]
+    p = np.zeros((48, num_classes), np.float32)
+    p[:, 1] = np.concatenate(columns)
+    p[:, 2] = p[::-1, 1]
+    labels = np.resize([0, 1, 2], 48)
+    terms = ClassGaps(jnp.asarray(p), jnp.asarray(labels), 15)
+    gap = np.zeros((num_classes, 15))
+    for row, label in zip(p, labels, strict=True):
+        for k in range(num_classes):
+            above = [b for b in range(15) if row[k] > edges[b]]
+            gap[k, max(above, default=0)] += np.float64(row[k]) - (k == label)
+    np.testing.assert_allclose(terms.weigh(None)["gap"], gap, rtol=1e-6, atol=1e-6)
+
+
+def test_a_tie_is_predicted_as_its_first_class():
+    logits = jnp.zeros((3, 3))
+    labels = jnp.asarray([0, 1, 2])
+    assert value_of(metrics.accuracy, logits, labels) == pytest.approx(1 / 3)
+    for k in (1, 2, 3):
+        assert value_of(metrics.top_k, logits, labels, k=k) == pytest.approx(k / 3)
+    assert value_of(metrics.ece, logits, labels) == pytest.approx(0, abs=1e-7)
+    np.testing.assert_array_equal(
+        value_of(metrics.confusion_counts, logits, labels), [[1, 0, 0]] * 3
+    )
+
+
+def test_equal_confidences_share_the_bins_they_straddle():
+    """Of 8 equals, 6 are right: each of 3 bins has the same accuracy, in whatever order."""
+    logits = jnp.tile(jnp.log(jnp.asarray([[0.75, 0.25]])), (8, 1))
+    for labels in ([0, 0, 0, 0, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0, 0, 0]):
+        found = value_of(metrics.adaptive_reliability, logits, jnp.asarray(labels), num_bins=3)
+        np.testing.assert_allclose(found.accuracy, 0.75, rtol=1e-6)
+        np.testing.assert_allclose(found.weight, 8 / 3, rtol=1e-6)
+        error = value_of(metrics.adaptive_ece, logits, jnp.asarray(labels), num_bins=3)
+        assert error == pytest.approx(0, abs=1e-6)
+    # As released, the lowest confidence falls into no bin: there is none left.
+    released = value_of(metrics.adaptive_ece, logits, jnp.asarray(labels), binning="released")
+    assert released == 0
+
+
+WITH_ONE_BIN = {name: {"num_bins": 1} for name in CATALOGUE if "adaptive" in name}
+# What compares two kinds of examples, or pairs of them, has no value for one.
+NEEDS_TWO = {"auroc", "aupr", "fpr95", "roc_curve", "kde_calibration_error"}
+SCORES = {
+    *("accuracy", "top_k", "selective_accuracy", "mean_confidence", "frequency_weighted_iou"),
+    *("mean_recall", "mean_precision", "mean_iou"),
+    *("per_class_recall", "per_class_precision", "per_class_iou", "confusion_counts"),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOGUE if name not in NEEDS_TWO])
+def test_one_example_of_one_class(name):
+    """Sure and right: no error is left, and nothing is divided by nothing."""
+    logits, label = jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32)
+    found = value_of(CATALOGUE[name], logits, label, **WITH_ONE_BIN.get(name, {}))
+    if isinstance(found, jax.Array):  # the others have empty bins or groups
+        assert found.item() == (1 if name in SCORES else 0)
+
+
+def test_one_example():
+    logits, labels = jnp.log(jnp.asarray([[0.7, 0.3]])), jnp.asarray([1])
+    for name in ("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "signed_gap"):
+        assert value_of(CATALOGUE[name], logits, labels) == pytest.approx(0.7)
+    assert value_of(metrics.underconfidence, logits, labels) == 0
+    assert value_of(metrics.adaptive_ece, logits, labels, num_bins=1) == pytest.approx(0.7)
+    np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), 0.7, rtol=1e-6)
+    parts = value_of(metrics.brier_decomposition, logits, labels)
+    np.testing.assert_allclose(parts, (0.49, 0, 0), rtol=1e-6)
+    found = value_of(metrics.by_correctness, logits, labels)
+    assert (found.correct.share, found.wrong.share) == (0, 1)
+    assert np.isnan(found.correct.nll)
+    assert found.wrong.nll == pytest.approx(-np.log(0.3))
+
+
+def test_no_weight_is_an_error_outside_jit_and_nan_inside():
+    logits, labels, weights = jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32), jnp.zeros(4)
+    with pytest.raises(ValueError, match="all 4 weights are 0, so there is nothing to measure"):
+        metrics.ece(logits, labels, weights)
+    assert np.isnan(jax.jit(metrics.ece)(logits, labels, weights))
+
+
+def test_small_variances_keep_their_digits():
+    """Confidences that crowd near 1: the variance of 1 - c, and not a difference of near ones."""
+    doubt = np.float32([1e-4, 2e-4, 3e-4])
+    logits = jnp.stack([jnp.zeros(3), jnp.log(jnp.asarray(doubt))], axis=1)
+    view = Predictions(logits, jnp.zeros(3, jnp.int32))
+    expected = np.var(np.asarray(view.confidence, np.float64))
+    found = value_of(metrics.sharpness, logits, jnp.zeros(3, jnp.int32))
+    assert found == pytest.approx(expected, rel=1e-3)
