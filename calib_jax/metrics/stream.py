@@ -39,6 +39,7 @@ class Stream:
     """Several metrics of data that come in parts.
 
     >>> from calib_jax import metrics
+    >>> import jax.numpy as jnp
     >>> stream = Stream({"accuracy": metrics.accuracy})
     >>> stream.add(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
     >>> stream.add(jnp.array([[2.0, 1.0]]), jnp.array([0]))
