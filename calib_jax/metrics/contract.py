@@ -19,19 +19,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.rows import present
-from calib_jax.core.statistics import Rows, Stat
+from calib_jax.core.statistics import Stat
 from calib_jax.core.types import PyTree
 from calib_jax.metrics import whole
 from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.ranked import ranked_if_scored
 from calib_jax.metrics.terms import Terms
 
 _CATALOGUE: Catalogue[Metric]
@@ -85,11 +84,7 @@ class Metric:
 
     def value(self, stat: Stat, **options: Any) -> Any:
         """Compute the metric of a statistic; NaN if it has no weight."""
-        chosen = self.with_options(**options)
-        if isinstance(stat, Rows):  # which may lie on the host
-            ranks = "score" in stat.columns
-            stat = cast(Any, Ranked.of(stat) if ranks else jax.tree.map(jnp.asarray, stat))
-        return chosen.finished(stat)
+        return self.with_options(**options).finished(ranked_if_scored(stat))
 
     def finished(self, stat: Any) -> Any:
         """Compute the value with the chosen options; rows with a score come `Ranked`."""

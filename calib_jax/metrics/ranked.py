@@ -66,3 +66,10 @@ class Ranked:
     def up_to(self, values: Any = 1) -> Vector:
         """Sum weight x values over all rows up to each one; read it where groups end."""
         return jnp.cumsum(jnp.where(self.weight > 0, self.weight * values, 0))
+
+
+def ranked_if_scored(stat: Any) -> Any:
+    """Sort a statistic of scored rows; leave any other as it is, on the device."""
+    if not isinstance(stat, Rows):
+        return stat
+    return Ranked.of(stat) if "score" in stat.columns else jax.tree.map(jnp.asarray, stat)

@@ -19,7 +19,7 @@ from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, PyTree, Vector
-from calib_jax.metrics.ranked import Ranked
+from calib_jax.metrics.ranked import Ranked, ranked_if_scored
 from calib_jax.metrics.terms import STATIC, ClassGaps, Columns, Kept, Ranking, Terms
 
 Finish = Callable[[Any], PyTree]
@@ -53,11 +53,9 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
         return _ranking(terms, weights)
     if isinstance(terms, Kept):
         return _Kept(terms.weigh(weights))
-    if isinstance(terms, Columns):
-        if len(terms.with_weight) * terms.num_cells <= 256:
-            return _narrow(terms, weights)
-        return _wide(terms, weights)
-    raise TypeError(f"terms must be of a kind the bootstrap knows, got {type(terms).__name__}.")
+    if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:
+        return _narrow(terms, weights)
+    return _Anew(terms, weights)
 
 
 def _over_sums(finish: Finish, stats: Any) -> PyTree:
@@ -69,11 +67,7 @@ def _no_design(num_rows: int) -> Float[Array, "rows 0"]:
 
 
 # --------------------------------------------------------------------------------------------
-# Columns: in few cells, a product with the columns spread over the cells; in many, a scatter.
-
-
-def _weighed(terms: Columns, weights: Vector) -> dict[str, Vector]:
-    return {name: weights * column for name, column in terms.with_weight.items()}
+# Columns in few cells: a product with the columns spread over the cells.
 
 
 @jax.tree_util.register_dataclass
@@ -93,7 +87,7 @@ class _Narrow:
 
 
 def _narrow(terms: Columns, weights: Vector) -> _Narrow:
-    weighed = _weighed(terms, weights)
+    weighed = {name: weights * column for name, column in terms.with_weight.items()}
     columns = jnp.stack(list(weighed.values()), axis=1)
     if terms.cell is None:
         return _Narrow(columns, tuple(weighed), None)
@@ -102,29 +96,25 @@ def _narrow(terms: Columns, weights: Vector) -> _Narrow:
     return _Narrow(spread.reshape(len(columns), -1), tuple(weighed), terms.num_cells)
 
 
+# --------------------------------------------------------------------------------------------
+# Any terms: weighed anew for each resample.
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Wide:
-    weighed: dict[str, Vector]
-    cell: Integer[Array, " rows"]
-    num_cells: int = dataclasses.field(metadata=STATIC)
+class _Anew:
+    terms: Any
+    weights: Vector
 
     @property
     def design(self) -> Float[Array, "rows columns"]:
-        return _no_design(len(self.cell))
+        return _no_design(len(self.weights))
 
-    def stats(self, counts: Counts, sums: Products) -> Sums:
-        def in_cells(column: Vector) -> Float[Array, "resamples cells"]:
-            return jax.vmap(lambda c: class_sums(self.cell, c * column, self.num_cells))(counts)
+    def stats(self, counts: Counts, sums: Products) -> Any:
+        return jax.vmap(self.terms.weigh)(counts * self.weights[None])
 
-        return Sums({name: in_cells(column) for name, column in self.weighed.items()})
-
-    values = staticmethod(_over_sums)
-
-
-def _wide(terms: Columns, weights: Vector) -> _Wide:
-    assert terms.cell is not None
-    return _Wide(_weighed(terms, weights), terms.cell, terms.num_cells)
+    def values(self, finish: Finish, stats: Any) -> PyTree:
+        return jax.vmap(lambda stat: finish(ranked_if_scored(stat)))(stats)
 
 
 # --------------------------------------------------------------------------------------------

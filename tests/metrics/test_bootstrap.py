@@ -9,11 +9,13 @@ from scipy import stats
 from calib_jax import metrics
 from calib_jax.metrics import resampling
 
+from .laws import assert_same
+
 SEVERAL = {
     name: metrics.named(name)
     for name in (
         *("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece"),
-        *("per_class_ece", "top_k"),
+        *("per_class_ece", "top_k", "aurc", "classwise_reliability", "confusion_counts"),
     )
 }
 
@@ -93,9 +95,8 @@ def test_samples_are_the_metrics_of_the_resampled_data(weighted):
         weight = multiplicity * (own[kept] if weighted else 1)
         for name, metric in SEVERAL.items():
             expected = metric.value(metric.stat(logits[kept], labels[kept], weight))
-            np.testing.assert_allclose(
-                samples[name][i], expected, rtol=2e-5, atol=2e-6, err_msg=name
-            )
+            found = jax.tree.map(lambda leaf, i=i: leaf[i], samples[name])
+            assert_same(found, expected)
 
 
 def test_many_classes_take_the_sparse_way_to_the_same_values():
