@@ -90,16 +90,23 @@ class CheckedBins(NamedTuple):
         filled = self.filled
         return float(np.average(values[filled], weights=self.weight[filled]))
 
-    def said(self) -> str:
-        """Say n, the number of bins and how they were cut."""
+    @property
+    def n(self) -> str:
+        """Say how many examples there are."""
+        return f"n = {count(self.weight.sum())}"
+
+    @property
+    def cut(self) -> str:
+        """Say how many bins there are and how they were cut."""
         width = self.upper - self.lower
+        if len(width) == 1:
+            return "1 bin"
         kind = ""
         if np.allclose(width, width[0], atol=1e-6):
             kind = " of equal width"
         elif np.ptp(self.weight) <= 1 or np.allclose(self.weight, self.weight[0], rtol=1e-4):
             kind = " of equal mass"
-        bins = "1 bin" if len(width) == 1 else f"{len(width)} bins{kind}"
-        return f"n = {count(self.weight.sum())}, {bins}"
+        return f"{len(width)} bins{kind}"
 
 
 _FIELDS = ("lower", "upper", "weight", "confidence", "accuracy")

@@ -84,7 +84,7 @@ def _figure(
         caption = (
             f"ECE {style.number(bins.ece if ece is None else ece)}\n"
             f"accuracy {bins.mean(bins.accuracy):.3f},"
-            f" mean confidence {bins.mean(bins.confidence):.3f}\n{bins.said()}"
+            f" mean confidence {bins.mean(bins.confidence):.3f}\n{bins.n}, {bins.cut}"
         )
         caption = f"{title}\n{caption}" if title else caption
         axes[0, column].set_title(style.wrapped(caption, room))

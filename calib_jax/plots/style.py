@@ -30,8 +30,8 @@ VERMILLION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#777777"
 
-CURVE_COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
-CURVE_DASHES = ("-", "--", "-.", ":")
+_CURVE_COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
+_CURVE_DASHES = ("-", "--", "-.", ":")
 
 # Wrong, or too sure: hatched. Right: plain.
 PLAIN: dict[str, Any] = {"facecolor": SKY, "edgecolor": BLUE, "linewidth": 0.6}
@@ -119,17 +119,29 @@ def _png(figure: "matplotlib.figure.Figure") -> bytes:
     return buffer.getvalue()
 
 
+def curve_look(place: int) -> dict[str, Any]:
+    """Choose colour and dash of a curve; seven colours and four dashes make 28 looks."""
+    return {
+        "color": _CURVE_COLOURS[place % len(_CURVE_COLOURS)],
+        "linestyle": _CURVE_DASHES[place % len(_CURVE_DASHES)],
+    }
+
+
 def legend_below(figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float) -> None:
     """Write the legend below everything, where it covers nothing, in as many columns as fit."""
     unique: dict[str, Any] = {}
     for handle in handles:
         unique.setdefault(handle.get_label(), handle)
     longest = max(len(line) for label in unique for line in label.splitlines())
-    columns = int(characters(width) / (longest + 7))
-    columns = min(max(columns, 1), len(unique))
-    # Even rows: five entries in two rows are three and two, not four and one.
-    columns = -(-len(unique) // -(-len(unique) // columns))
+    _, columns = grid_of(len(unique), max(int(characters(width) / (longest + 7)), 1))
     figure.legend(handles=list(unique.values()), loc="outside lower center", ncols=columns)
+
+
+def grid_of(panels: int, columns: int) -> tuple[int, int]:
+    """Tell rows and columns: as many rows as needed, and then as even as they can be."""
+    checks.at_least("columns", columns, 1)
+    rows = -(-panels // columns)
+    return rows, -(-panels // rows)
 
 
 def characters(width: float) -> float:
