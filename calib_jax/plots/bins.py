@@ -1,0 +1,158 @@
+"""Tables of bins: what reliability diagrams and bin-strength plots are drawn from."""
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from calib_jax.plots.style import count, of_same_length, vector
+
+__all__ = ["Bins", "Table"]
+
+
+@runtime_checkable
+class Table(Protocol):
+    """What a picture of bins looks at: arrays `[bins]`, what `metrics.reliability` returns.
+
+    `low` and `high`, the ends of an interval around the accuracy, may be None or missing.
+    """
+
+    @property
+    def lower(self) -> Any:
+        """Lower edges."""
+
+    @property
+    def upper(self) -> Any:
+        """Upper edges."""
+
+    @property
+    def weight(self) -> Any:
+        """How many examples are in the bin, by weight."""
+
+    @property
+    def confidence(self) -> Any:
+        """Their mean confidence; whatever it is in an empty bin."""
+
+    @property
+    def accuracy(self) -> Any:
+        """The share of hits among them; whatever it is in an empty bin."""
+
+
+class Bins(NamedTuple):
+    """A table made by hand, from arrays of whatever origin.
+
+    Attributes:
+      lower: lower edges.
+      upper: upper edges.
+      weight: how many examples.
+      confidence: mean confidence.
+      accuracy: share of hits.
+      low: lower end of the accuracy's interval.
+      high: upper end.
+    """
+
+    lower: Any
+    upper: Any
+    weight: Any
+    confidence: Any
+    accuracy: Any
+    low: Any = None
+    high: Any = None
+
+
+class CheckedBins(NamedTuple):
+    """A table in float64, with what pictures say of it."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    weight: np.ndarray
+    confidence: np.ndarray
+    accuracy: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+    @property
+    def filled(self) -> np.ndarray:
+        """Tell which bins hold an example."""
+        return self.weight > 0
+
+    @property
+    def share(self) -> np.ndarray:
+        """Give the per cent of all examples that each bin holds."""
+        return 100 * self.weight / self.weight.sum()
+
+    @property
+    def ece(self) -> float:
+        """Average the gap between confidence and accuracy over the examples."""
+        return self.mean(np.abs(self.confidence - self.accuracy))
+
+    def mean(self, values: np.ndarray) -> float:
+        """Average values per bin over the examples."""
+        filled = self.filled
+        return float(np.average(values[filled], weights=self.weight[filled]))
+
+    @property
+    def n(self) -> str:
+        """Say how many examples there are."""
+        return f"n = {count(self.weight.sum())}"
+
+    @property
+    def cut(self) -> str:
+        """Say how many bins there are and how they were cut."""
+        width = self.upper - self.lower
+        if len(width) == 1:
+            return "1 bin"
+        kind = ""
+        if np.allclose(width, width[0], atol=1e-6):
+            kind = " of equal width"
+        elif np.ptp(self.weight) <= 1 or np.allclose(self.weight, self.weight[0], rtol=1e-4):
+            kind = " of equal mass"
+        return f"{len(width)} bins{kind}"
+
+
+_FIELDS = ("lower", "upper", "weight", "confidence", "accuracy")
+
+
+def checked(picture: str, table: Any) -> CheckedBins:
+    """Take a table's arrays, or say in `picture`'s name what is wrong with them."""
+    if not isinstance(table, Table):
+        missing = ", ".join(name for name in _FIELDS if not hasattr(table, name))
+        raise TypeError(
+            f"{picture}: a {type(table).__name__} has no {missing}: give what"
+            " metrics.reliability returns, or plots.Bins."
+        )
+    arrays = {name: _column(picture, name, getattr(table, name)) for name in _FIELDS}
+    ends = {name: getattr(table, name, None) for name in ("low", "high")}
+    if all(end is not None for end in ends.values()):
+        arrays |= {name: _column(picture, name, end) for name, end in ends.items()}
+    of_same_length(**arrays)
+    bins = CheckedBins(**arrays)
+    _check_contents(picture, bins)
+    return bins
+
+
+def _column(picture: str, name: str, values: Any) -> np.ndarray:
+    return vector(f"{picture}: {name}", values, "one value a bin; draw one class at a time")
+
+
+def _check_contents(picture: str, bins: CheckedBins) -> None:
+    if not np.all(np.isfinite(bins.weight)) or np.any(bins.weight < 0):
+        worst = bins.weight[~(bins.weight >= 0) | np.isinf(bins.weight)][0]
+        raise ValueError(f"{picture}: weight must be finite and not negative, got {worst:g}.")
+    if not np.any(bins.filled):
+        raise ValueError(f"{picture}: every bin is empty: there is nothing to draw.")
+    if not np.all((bins.lower >= 0) & (bins.lower <= bins.upper) & (bins.upper <= 1)):
+        raise ValueError(
+            f"{picture}: edges must satisfy 0 <= lower <= upper <= 1, got lower {bins.lower} and"
+            f" upper {bins.upper}."
+        )
+    for name in (*_FIELDS[3:], "low", "high"):
+        values = getattr(bins, name)
+        if values is None:
+            continue
+        wrong = bins.filled & ~((values >= -1e-6) & (values <= 1 + 1e-6))
+        if np.any(wrong):
+            bin_ = int(np.argmax(wrong))
+            raise ValueError(
+                f"{picture}: {name} of bin {bin_} must lie in [0, 1], got {values[bin_]:g}: NaN"
+                " comes of labels out of range or NaN logits."
+            )

@@ -1,0 +1,87 @@
+"""Curves of a classifier that says yes or no at every threshold."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calib_jax.plots import style
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["roc"]
+
+
+@style.drawn
+def roc(
+    false_positive_rate: Any,
+    true_positive_rate: Any,
+    *,
+    auroc: Any = None,
+    title: str | None = None,
+    width: float = 4.0,
+) -> "matplotlib.figure.Figure":
+    """Draw one ROC curve, or several by name.
+
+    Args:
+      false_positive_rate: `[points]`, ascending, as in `metrics.roc_curve`; or several by name.
+      true_positive_rate: `[points]`, ascending; or several under the same names.
+      auroc: what the legend reports, a number or (value, low, high), or several by name; the
+        area under the drawn curve when None.
+      title: a line above the picture.
+      width: of the picture, in inches.
+    """
+    curves = _curves(false_positive_rate, true_positive_rate)
+    areas = auroc if isinstance(auroc, Mapping) else dict.fromkeys(curves, auroc)
+    if set(areas) != set(curves):
+        raise ValueError(f"auroc has the names {list(areas)} and the curves {list(curves)}.")
+    if auroc is not None and len(curves) > 1 and not isinstance(auroc, Mapping):
+        raise ValueError(f"auroc must be given by name for several curves, got {auroc!r}.")
+
+    labels = []
+    for name, (false, true) in curves.items():
+        area = np.trapezoid(true, false) if areas[name] is None else areas[name]
+        labels.append(style.wrapped(f"{name}: AUROC {style.number(area)}".lstrip(": "), width - 1))
+    lines = sum(label.count("\n") + 1 for label in labels)
+    figure = style.canvas(width, width + 0.17 * lines + (0.3 if title else 0.1))
+    axes = figure.subplots()
+    handles: list[Any] = []
+    for place, ((false, true), label) in enumerate(zip(curves.values(), labels, strict=True)):
+        look = {**style.curve_look(place), "label": label, "linewidth": 1.5}
+        handles += axes.plot(false, true, clip_on=False, **look)
+    axes.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, dashes=(1, 2))
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlabel="false positive rate", ylabel="true positive rate")
+    if title:
+        axes.set_title(style.wrapped(title, width - 0.6))
+    style.legend_below(figure, handles, width)
+    return figure
+
+
+def _curves(false: Any, true: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    if isinstance(false, Mapping) != isinstance(true, Mapping):
+        raise TypeError("roc: give both rates as arrays, or both by name.")
+    if not isinstance(false, Mapping):
+        false, true = {"": false}, {"": true}
+    if set(false) != set(true) or not false:
+        raise ValueError(
+            f"roc: the rates must have the same names, got {list(false)} and {list(true)}."
+        )
+    curves = {}
+    for name in false:
+        rates = {
+            "false_positive_rate": style.vector("false_positive_rate", false[name]),
+            "true_positive_rate": style.vector("true_positive_rate", true[name]),
+        }
+        style.of_same_length(**rates)
+        for rate, values in rates.items():
+            of = f" of {name!r}" if name else ""
+            if not np.all((values >= 0) & (values <= 1 + 1e-6)):
+                raise ValueError(
+                    f"{rate}{of} must lie in [0, 1]: NaN says that one kind has no example."
+                )
+            if np.any(np.diff(values) < 0):
+                raise ValueError(f"{rate}{of} must ascend: sort the points by threshold.")
+        curves[str(name)] = (rates["false_positive_rate"], rates["true_positive_rate"])
+    return curves

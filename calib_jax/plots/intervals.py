@@ -1,0 +1,88 @@
+"""Values with their intervals, method beside method."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from calib_jax.plots import style
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["intervals"]
+
+
+@style.drawn
+def intervals(
+    estimates: Mapping[str, Any],
+    *,
+    columns: int = 3,
+    title: str | None = None,
+    width: float | None = None,
+) -> "matplotlib.figure.Figure":
+    """Draw each value with its interval: methods below each other, a panel for each metric.
+
+    The value is the point. It may lie outside a percentile interval: calibration errors are
+    biased upwards under resampling.
+
+    Args:
+      estimates: the methods by name, each with its metrics by name, each (value, low, high) or
+        a number: `{"focal": metrics.estimates(...), ...}`. Or values by name, in one panel.
+      columns: how many panels stand in a row.
+      title: a line above the picture, such as the level of the intervals.
+      width: of the picture, in inches; 4.5 for one panel and 7.5 for more when None.
+
+    References:
+      Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020, figure 4.
+    """
+    panels = _by_metric(estimates)
+    methods = [str(name) for name in estimates]
+    rows, columns = style.grid_of(len(panels), columns)
+    if width is None:
+        width = 4.5 if columns == 1 else 7.5
+    # Names take at most two fifths of the picture.
+    names = [style.wrapped(method, 0.4 * width) for method in methods]
+    lines = sum(name.count("\n") + 1.5 for name in names)
+    figure = style.canvas(width, rows * (0.17 * lines + 0.6) + 0.2)
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for place, axes in enumerate(grid.flat):
+        if place >= len(panels):
+            axes.remove()
+            continue
+        metric, found = list(panels.items())[place]
+        for row, method in enumerate(methods):
+            if method not in found:
+                continue
+            value, low, high = found[method]
+            if low is not None and high is not None:
+                axes.hlines(row, low, high, color=style.SKY, linewidth=6)
+                ends = {"color": style.BLUE, "linewidth": 1}
+                axes.vlines([low, high], row - 0.22, row + 0.22, **ends)
+            axes.plot(value, row, "o", color=style.BLACK, markersize=4)
+        axes.set_title(metric)
+        axes.set(yticks=range(len(methods)), yticklabels=names)
+        axes.set(ylim=(len(methods) - 0.4, -0.6))
+        axes.margins(x=0.08)
+        axes.locator_params(axis="x", nbins=max(int(1.3 * width / columns), 3))
+        axes.tick_params(axis="y", length=0)
+    if title:
+        figure.suptitle(style.wrapped(title, width), fontsize=9)
+    return figure
+
+
+def _by_metric(
+    estimates: Mapping[str, Any],
+) -> dict[str, dict[str, tuple[float, float | None, float | None]]]:
+    """Turn methods of metrics into metrics of methods, in the order they are met."""
+    nested = [isinstance(found, Mapping) for found in estimates.values()]
+    if any(nested) and not all(nested):
+        raise TypeError("intervals: give every method metrics by name, or none of them.")
+    panels: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
+    for method, found in estimates.items():
+        members = found if isinstance(found, Mapping) else {"": found}
+        for metric, estimate in members.items():
+            said = f"intervals: {metric} of {method!r}" if metric else f"intervals: {method!r}"
+            panel = panels.setdefault(str(metric), {})
+            panel[str(method)] = style.triple(said, estimate)
+    if not panels:
+        raise ValueError("intervals: there is no value to draw.")
+    return panels

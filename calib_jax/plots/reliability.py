@@ -1,0 +1,158 @@
+"""Reliability diagrams: how often the model is right, where it says how often it will be."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calib_jax.plots import style
+from calib_jax.plots.bins import CheckedBins, checked
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+__all__ = ["reliability_before_after", "reliability_diagram"]
+
+
+@style.drawn
+def reliability_diagram(
+    table: Any, *, ece: Any = None, title: str | None = None, width: float = 4.5
+) -> "matplotlib.figure.Figure":
+    """Draw accuracy against confidence, bin by bin, above a histogram of the confidences.
+
+    A bar is the accuracy of a bin, at the bin's own edges. A hatched box is the gap between it
+    and the bin's mean confidence, where the point stands; a bin without an example has neither.
+    The line on the point is the accuracy's interval.
+
+    Args:
+      table: what has the fields of `Table`: the return of `metrics.reliability` or of
+        `metrics.adaptive_reliability`, or a `Bins`.
+      ece: what the caption reports, a number or (value, low, high); the table's own when None.
+      title: a line above the caption.
+      width: of the picture, in inches.
+
+    References:
+      Guo et al., On calibration of modern neural networks, ICML 2017.
+
+    >>> from calib_jax import plots
+    >>> table = plots.Bins([0, 0.5], [0.5, 1], [2, 8], [0.4, 0.9], [0.5, 0.75])
+    >>> figure = plots.reliability_diagram(table)
+    >>> print(figure.axes[0].get_title(loc="left"))
+    ECE 0.140
+    accuracy 0.700, mean confidence 0.800
+    n = 10, 2 bins of equal width
+    """
+    return _figure([(checked("reliability_diagram", table), ece, title)], width)
+
+
+@style.drawn
+def reliability_before_after(
+    before: Any,
+    after: Any,
+    *,
+    ece: tuple[Any, Any] = (None, None),
+    titles: tuple[str, str] = ("before", "after"),
+    width: float = 7.5,
+) -> "matplotlib.figure.Figure":
+    """Draw two reliability diagrams side by side, on the same axes.
+
+    Args:
+      before: what has the fields of `Table`, such as a model's as it was trained.
+      after: another, such as the calibrated model's.
+      ece: what the captions report, as in `reliability_diagram`.
+      titles: of the two diagrams.
+      width: of the picture, in inches.
+    """
+    if len(ece) != 2 or len(titles) != 2:
+        raise ValueError(f"ece and titles must be pairs, got {ece!r} and {titles!r}.")
+    tables = [checked("reliability_before_after", table) for table in (before, after)]
+    return _figure(list(zip(tables, ece, titles, strict=True)), width)
+
+
+def _figure(
+    panels: list[tuple[CheckedBins, Any, str | None]], width: float
+) -> "matplotlib.figure.Figure":
+    room = (width - 0.6) / len(panels)
+    # The diagram about square, a histogram of a third, and the words above and below.
+    figure = style.canvas(width, room * 4 / 3 + 1.9)
+    axes = figure.subplots(
+        2, len(panels), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1)
+    )
+    handles: list[Any] = []
+    for column, (bins, ece, title) in enumerate(panels):
+        handles += _diagram(axes[0, column], bins) + _histogram(axes[1, column], bins)
+        caption = (
+            f"ECE {style.number(bins.ece if ece is None else ece)}\n"
+            f"accuracy {bins.mean(bins.accuracy):.3f},"
+            f" mean confidence {bins.mean(bins.confidence):.3f}\n{bins.n}, {bins.cut}"
+        )
+        caption = f"{title}\n{caption}" if title else caption
+        axes[0, column].set_title(style.wrapped(caption, room))
+    axes[0, 0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
+    axes[1, 0].set_ylabel("examples, %")
+    figure.align_ylabels()
+    style.legend_below(figure, handles, width)
+    return figure
+
+
+def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
+    """Draw bars, gaps, intervals and the diagonal; return what the legend shows."""
+    filled = bins.filled
+    left, width = bins.lower[filled], (bins.upper - bins.lower)[filled]
+    confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
+    handles: list[Any] = [
+        axes.bar(left, accuracy, width, align="edge", label="accuracy per bin", **style.PLAIN)
+    ]
+    gap = confidence - accuracy
+    for side, label, look in (
+        (gap > 0, "gap: over-confident", style.HATCHED),
+        (gap < 0, "gap: under-confident", style.HATCHED_BACK),
+    ):
+        if np.any(side):
+            where = (left[side], gap[side], width[side], accuracy[side])
+            handles.append(axes.bar(*where, align="edge", label=label, **look))
+    (diagonal,) = axes.plot([0, 1], [0, 1], color=style.GREY, dashes=(4, 2), linewidth=1)
+    diagonal.set_label("calibrated")
+    handles.append(diagonal)
+    ends = None
+    if bins.low is not None and bins.high is not None:
+        # The accuracy lies within its interval but for the last bit.
+        ends = np.maximum([accuracy - bins.low[filled], bins.high[filled] - accuracy], 0)
+    handles.append(
+        axes.errorbar(
+            confidence,
+            accuracy,
+            yerr=ends,
+            fmt="o",
+            color=style.BLACK,
+            markersize=2.5,
+            linewidth=0.9,
+            capsize=2,
+            clip_on=False,
+            zorder=3,
+            label="bin mean" if ends is None else "bin mean, interval",
+        )
+    )
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    return handles
+
+
+def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
+    filled = bins.filled
+    axes.bar(
+        bins.lower[filled],
+        bins.share[filled],
+        (bins.upper - bins.lower)[filled],
+        align="edge",
+        facecolor="#D9D9D9",
+        edgecolor=style.GREY,
+        linewidth=0.6,
+    )
+    axes.set_xlabel("confidence")
+    return [
+        axes.axvline(bins.mean(values), label=label, color=colour, linestyle=dash, linewidth=1.3)
+        for values, label, colour, dash in (
+            (bins.accuracy, "overall accuracy", style.BLUE, "-"),
+            (bins.confidence, "overall confidence", style.VERMILLION, "--"),
+        )
+    ]

@@ -1,0 +1,141 @@
+"""How strong each bin is: the examples in it, right and wrong."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.binning import bin_index, uniform_edges
+from calib_jax.plots import style
+from calib_jax.plots.bins import checked
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["bin_strength", "confidence_histogram"]
+
+_UNITS = {"percent": "examples, %", "count": "examples"}
+
+
+@style.drawn
+def bin_strength(
+    tables: Any, *, unit: str = "percent", columns: int = 3, width: float | None = None
+) -> "matplotlib.figure.Figure":
+    """Draw how many examples each bin holds, the right ones below, the wrong ones on top.
+
+    Args:
+      tables: what has the fields of `Table`; or several by name, such as one an epoch, which
+        are drawn side by side on the same axes.
+      unit: "percent" of all examples, or "count".
+      columns: how many tables stand in a row.
+      width: of the picture, in inches; 4.5 for one table and 7.5 for more when None.
+
+    References:
+      Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
+    """
+    checks.one_of("unit", unit, _UNITS)
+    named = tables if isinstance(tables, Mapping) else {"": tables}
+    if not named:
+        raise ValueError("bin_strength: there is no table to draw.")
+    panels = {str(name): checked("bin_strength", table) for name, table in named.items()}
+    rows, columns = style.grid_of(len(panels), columns)
+    if width is None:
+        width = 4.5 if columns == 1 else 7.5
+    room = (width - 0.6) / columns
+    figure = style.canvas(width, rows * (0.62 * room + 0.75) + 0.8)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    handles: list[Any] = []
+    for place, axes in enumerate(grid.flat):
+        if place >= len(panels):
+            axes.remove()
+            continue
+        name, bins = list(panels.items())[place]
+        filled = bins.filled
+        left, wide = bins.lower[filled], (bins.upper - bins.lower)[filled]
+        total = (bins.weight if unit == "count" else bins.share)[filled]
+        right = total * bins.accuracy[filled]
+        wrong = total - right
+        handles += [
+            axes.bar(left, right, wide, align="edge", label="right", **style.PLAIN),
+            axes.bar(left, wrong, wide, right, align="edge", label="wrong", **style.HATCHED),
+        ]
+        caption = f"accuracy {bins.mean(bins.accuracy):.3f}, {bins.n}\n{bins.cut}"
+        axes.set_title(style.wrapped(f"{name}\n{caption}" if name else caption, room))
+        axes.set(xlim=(0, 1), xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
+        if place % columns == 0:
+            axes.set_ylabel(_UNITS[unit])
+        if place + columns >= len(panels):
+            # The last of its column, also where the last row is not full.
+            axes.set_xlabel("confidence")
+            axes.tick_params(labelbottom=True)
+    style.legend_below(figure, handles, width)
+    return figure
+
+
+@style.drawn
+def confidence_histogram(
+    confidence: Any,
+    hit: Any,
+    weights: Any = None,
+    *,
+    num_bins: int = 20,
+    unit: str = "group",
+    title: str | None = None,
+    width: float = 4.5,
+) -> "matplotlib.figure.Figure":
+    """Draw the confidences of the right predictions and of the wrong ones.
+
+    Bins are (lo, hi], the first closed on the left, as for every metric.
+
+    Args:
+      confidence: `[examples]`, the probability of the predicted class.
+      hit: `[examples]`, 1 where the prediction is right and else 0.
+      weights: `[examples]`.
+      num_bins: how many bins of equal width.
+      unit: "group" for the per cent of the right ones, and of the wrong ones: two shapes to
+        compare; "percent" of all examples; "count".
+      title: a line above the picture.
+      width: of the picture, in inches.
+    """
+    checks.at_least("num_bins", num_bins, 1)
+    labels = {"group": "of right, of wrong, %", **_UNITS}
+    checks.one_of("unit", unit, labels)
+    confidence = style.vector("confidence", confidence)
+    hit = style.vector("hit", hit)
+    weight = np.ones_like(confidence) if weights is None else style.vector("weights", weights)
+    style.of_same_length(confidence=confidence, hit=hit, weights=weight)
+    counts = weight != 0
+    confidence, hit, weight = confidence[counts], hit[counts], weight[counts]
+    if not np.all((weight > 0) & np.isfinite(weight)) or not weight.size:
+        raise ValueError("weights must be finite, not negative, and not all 0.")
+    inside = (confidence >= 0) & (confidence <= 1 + 1e-6)
+    if not np.all(inside):
+        raise ValueError(
+            f"confidence must lie in [0, 1], got {confidence[~inside][0]:g}: give the probability"
+            " of the prediction, not its logit."
+        )
+    known = (hit == 0) | (hit == 1)
+    if not np.all(known):
+        raise ValueError(f"hit must be 0 or 1, got {hit[~known][0]:g}.")
+
+    edges = uniform_edges(num_bins).astype(np.float64)
+    cell = np.asarray(bin_index(jnp.asarray(confidence, jnp.float32), uniform_edges(num_bins)))
+    figure = style.canvas(width, 0.6 * width + 0.6)
+    axes = figure.subplots()
+    for value, name, look in ((1, "right", style.PLAIN), (0, "wrong", style.HATCHED)):
+        chosen = hit == value
+        n = weight[chosen].sum()
+        total = {"group": n, "percent": weight.sum(), "count": 100}[unit]
+        sums = np.bincount(cell[chosen], weight[chosen], num_bins)
+        mean = f", mean {np.average(confidence[chosen], weights=weight[chosen]):.3f}" if n else ""
+        label = f"{name}: n = {style.count(n)}{mean}"
+        # Both stand on the axis: hatching without a ground lets the one behind be seen.
+        clear = look if value else {**look, "facecolor": "none", "linewidth": 1.2}
+        axes.stairs(100 * sums / (total or 1), edges, fill=True, label=label, **clear)
+    axes.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=labels[unit])
+    if title:
+        axes.set_title(style.wrapped(title, width - 0.6))
+    style.legend_below(figure, axes.patches, width)
+    return figure

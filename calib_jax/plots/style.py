@@ -1,0 +1,223 @@
+"""What all pictures share: colours, sizes, words, and figures that need no pyplot.
+
+Colours are Okabe and Ito's, which the colour-blind can tell apart. What two colours say is said
+by hatching, line style or marker as well, so that it survives a grey printer.
+"""
+
+import functools
+import io
+import textwrap
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
+
+from calib_jax.core import checks
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+_Options = ParamSpec("_Options")
+
+# Okabe and Ito, Color universal design, 2008. Their yellow cannot be read on white.
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#777777"
+
+_CURVE_COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
+_CURVE_DASHES = ("-", "--", "-.", ":")
+
+# Wrong, or too sure: hatched. Right: plain.
+PLAIN: dict[str, Any] = {"facecolor": SKY, "edgecolor": BLUE, "linewidth": 0.6}
+HATCHED: dict[str, Any] = {
+    "facecolor": "#FBE3D3",
+    "edgecolor": VERMILLION,
+    "hatch": "////",
+    "linewidth": 0.6,
+}
+HATCHED_BACK: dict[str, Any] = {
+    "facecolor": "#D6F0E7",
+    "edgecolor": GREEN,
+    "hatch": "\\\\\\\\",
+    "linewidth": 0.6,
+}
+
+_SETTINGS: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GREY,
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "axes.xmargin": 0.02,
+    "figure.dpi": 120,
+    "figure.facecolor": "white",
+    "font.size": 9,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "savefig.bbox": None,
+    "savefig.facecolor": "auto",
+    "text.usetex": False,  # it would read a percent sign as the start of a comment
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+
+def settings(**more: Any) -> AbstractContextManager[None]:
+    """Put matplotlib's defaults and the settings of this room in place of the caller's."""
+    import matplotlib
+
+    chosen: Any = {**dict(matplotlib.rcParamsDefault), **_SETTINGS, **more}
+    # Not a matter of looks: setting it would choose a backend for the caller.
+    del chosen["backend"]
+    return matplotlib.rc_context(chosen)
+
+
+def drawn(
+    function: Callable[_Options, "matplotlib.figure.Figure"],
+) -> Callable[_Options, "matplotlib.figure.Figure"]:
+    """Make a function draw with the settings of this room; the caller's stay as they are."""
+
+    @functools.wraps(function)
+    def draw(*args: _Options.args, **options: _Options.kwargs) -> "matplotlib.figure.Figure":
+        with settings():
+            figure = function(*args, **options)
+            # Ticks are made when they are first drawn: now, not later with other settings.
+            figure.draw_without_rendering()
+        return figure
+
+    return draw
+
+
+def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
+    """Open a figure of a size in inches that notebooks can show without pyplot."""
+    from matplotlib.figure import Figure
+
+    checks.above("width", width, 0)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    # What a notebook asks for; it knows by itself only figures of a loaded pyplot.
+    vars(figure)["_repr_png_"] = functools.partial(_png, figure)
+    return figure
+
+
+def _png(figure: "matplotlib.figure.Figure") -> bytes:
+    buffer = io.BytesIO()
+    with settings():
+        figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def curve_look(place: int) -> dict[str, Any]:
+    """Choose colour and dash of a curve; seven colours and four dashes make 28 looks."""
+    return {
+        "color": _CURVE_COLOURS[place % len(_CURVE_COLOURS)],
+        "linestyle": _CURVE_DASHES[place % len(_CURVE_DASHES)],
+    }
+
+
+def legend_below(figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float) -> None:
+    """Write the legend below everything, where it covers nothing, in as many columns as fit."""
+    unique: dict[str, Any] = {}
+    for handle in handles:
+        unique.setdefault(handle.get_label(), handle)
+    longest = max(len(line) for label in unique for line in label.splitlines())
+    _, columns = grid_of(len(unique), max(int(characters(width) / (longest + 7)), 1))
+    figure.legend(handles=list(unique.values()), loc="outside lower center", ncols=columns)
+
+
+def grid_of(panels: int, columns: int) -> tuple[int, int]:
+    """Tell rows and columns: as many rows as needed, and then as even as they can be."""
+    checks.at_least("columns", columns, 1)
+    rows = -(-panels // columns)
+    return rows, -(-panels // rows)
+
+
+def characters(width: float) -> float:
+    """Tell about how many letters of a legend fit into a width in inches."""
+    return 14 * width
+
+
+def wrapped(text: str, width: float) -> str:
+    """Break a text into lines that fit into a width in inches."""
+    lines = text.splitlines() or [""]
+    letters = max(int(characters(width)), 8)
+    return "\n".join("\n".join(textwrap.wrap(line, letters)) for line in lines)
+
+
+def number(value: Any) -> str:
+    """Write a value, and its interval if it has one: a number, or value, low and high.
+
+    >>> number(0.0834)
+    '0.083'
+    >>> number((0.0834, 0.079, 0.0881))
+    '0.083 [0.079, 0.088]'
+    """
+    return _written(*triple("value", value))
+
+
+def _written(value: float, low: float | None, high: float | None) -> str:
+    text = f"{value:.3f}"
+    return text if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
+
+
+def triple(name: str, value: Any) -> tuple[float, float | None, float | None]:
+    """Take a number, or value, low and high of an estimate, as floats; refuse what is neither."""
+    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if len(parts) not in (1, 3) or any(np.ndim(part) for part in parts):
+        raise ValueError(
+            f"{name} must be a number or (value, low, high), got {value!r}: give one entry at a"
+            " time."
+        )
+    numbers = [float(part) for part in parts]
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError(f"{name} must be finite, got {tuple(numbers)}: leave it out.")
+    if len(numbers) == 1:
+        return numbers[0], None, None
+    middle, low, high = numbers
+    if low > high:
+        raise ValueError(
+            f"{name} has the interval [{low:g}, {high:g}], whose low is above its high: the order"
+            " is (value, low, high)."
+        )
+    return middle, low, high
+
+
+def count(total: float) -> str:
+    """Write a number of examples; a total of weights need not be whole.
+
+    >>> count(10000.0), count(2.5)
+    ('10,000', '2.5')
+    """
+    return f"{total:,.0f}" if float(total).is_integer() else f"{total:,.4g}"
+
+
+def vector(name: str, values: Any, what: str = "one value a row") -> np.ndarray:
+    """Take a plain array of one axis, in float64, or say why not."""
+    try:
+        array = np.asarray(values)
+        array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must hold numbers, got {type(values).__name__}.") from None
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have one axis, {what}, got shape {array.shape}.")
+    return array
+
+
+def of_same_length(**arrays: np.ndarray) -> None:
+    """Refuse arrays of different lengths, and empty ones."""
+    checks.same_length(**arrays)
+    name, array = next(iter(arrays.items()))
+    if not array.size:
+        raise ValueError(f"{name} is empty: there is nothing to draw.")

@@ -1,0 +1,140 @@
+"""Reliability diagrams show the table: nothing more, nothing less, nothing elsewhere."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import plots
+
+from .tables import boxes, table, words
+
+FILLED = [(0.0, 0.2), (0.5, 0.6), (0.6, 1.0)]
+
+
+def test_bars_stand_on_the_bins_and_empty_ones_have_none():
+    diagram, histogram = plots.reliability_diagram(table()).axes
+    np.testing.assert_allclose(
+        boxes(diagram, "accuracy per bin"),
+        [(*edges, 0, top) for edges, top in zip(FILLED, [0.3, 0.5, 0.7], strict=True)],
+    )
+    np.testing.assert_allclose(
+        boxes(histogram),
+        [(*edges, 0, top) for edges, top in zip(FILLED, [10, 30, 60], strict=True)],
+    )
+    assert diagram.get_shared_x_axes().joined(diagram, histogram)
+
+
+def test_gaps_reach_from_accuracy_to_confidence():
+    diagram, _ = plots.reliability_diagram(table()).axes
+    over = [(0.5, 0.6, 0.5, 0.55), (0.6, 1.0, 0.7, 0.9)]
+    np.testing.assert_allclose(boxes(diagram, "gap: over-confident"), over)
+    np.testing.assert_allclose(boxes(diagram, "gap: under-confident"), [(0.0, 0.2, 0.3, 0.1)])
+    hatches = {
+        bars.patches[0].get_hatch() for bars in diagram.containers if "gap" in str(bars.get_label())
+    }
+    assert len(hatches) == 2
+    assert None not in hatches
+
+
+def test_intervals_and_means():
+    diagram, histogram = plots.reliability_diagram(table()).axes
+    (bars,) = diagram.containers[-1].lines[2]
+    np.testing.assert_allclose(
+        bars.get_segments(),
+        [[(0.1, 0.1), (0.1, 0.6)], [(0.55, 0.4), (0.55, 0.65)], [(0.9, 0.65), (0.9, 0.8)]],
+    )
+    drawn = {line.get_label(): line.get_xdata()[0] for line in histogram.lines}
+    np.testing.assert_allclose(drawn["overall accuracy"], 0.1 * 0.3 + 0.3 * 0.5 + 0.6 * 0.7)
+    np.testing.assert_allclose(drawn["overall confidence"], 0.1 * 0.1 + 0.3 * 0.55 + 0.6 * 0.9)
+
+
+def test_the_caption_says_what_the_number_is():
+    said = words(plots.reliability_diagram(table(), title="ResNet-50"))
+    ece = 0.1 * 0.2 + 0.3 * 0.05 + 0.6 * 0.2
+    for part in ("ResNet-50", f"ECE {ece:.3f}\n", "n = 100, 4 bins\n", "accuracy 0.600"):
+        assert part in said
+    said = words(plots.reliability_diagram(table(), ece=(0.0834, 0.079, 0.0881)))
+    assert "ECE 0.083 [0.079, 0.088]" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"lower": [0, 0.25, 0.5, 0.75], "upper": [0.25, 0.5, 0.75, 1]}, "4 bins of equal width"),
+        (
+            {"weight": [5, 5, 5, 5], "confidence": [0.3] * 4, "accuracy": [0.2] * 4, "low": None},
+            "n = 20, 4 bins of equal mass",
+        ),
+        ({"weight": [1e6, 0, 2.5e5, 0]}, "n = 1,250,000, 4 bins"),
+        ({"weight": [0.5, 0, 0.25, 0]}, "n = 0.75, 4 bins"),
+    ],
+)
+def test_the_caption_says_how_many_and_how_they_were_cut(changes, said):
+    assert said in words(plots.reliability_diagram(table(**changes)))
+
+
+def test_arrays_of_both_kinds_draw_the_same():
+    on_device = plots.Bins(*(jnp.asarray(column) for column in table()))
+    found = [boxes(axes) for axes in plots.reliability_diagram(on_device).axes]
+    wanted = [boxes(axes) for axes in plots.reliability_diagram(table()).axes]
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_before_and_after_stand_on_the_same_axes():
+    after = table(confidence=[0.3, np.nan, 0.5, 0.7], weight=[10.0, 0, 30, 20])
+    figure = plots.reliability_before_after(table(), after, ece=(None, (0.02, 0.01, 0.03)))
+    first, second, low, last = figure.axes
+    assert first.get_shared_y_axes().joined(first, second)
+    assert low.get_shared_y_axes().joined(low, last)
+    titles = [axes.get_title(loc="left") for axes in (first, second)]
+    assert titles[0].startswith("before\nECE 0.155\n")
+    assert titles[1].startswith("after\nECE 0.020 [0.010, 0.030]\n")
+    assert "n = 60" in titles[1]
+    # What both have stands in the legend once, what one has as well.
+    entries = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(entries) == len(set(entries))
+    assert {"gap: over-confident", "gap: under-confident"} <= set(entries)
+
+
+def test_only_what_is_there_is_in_the_legend():
+    sure = table(accuracy=[0.05, np.nan, 0.5, 0.7], low=None)
+    said = words(plots.reliability_diagram(sure))
+    assert "gap: over-confident" in said
+    assert "under-confident" not in said
+    assert "interval" not in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"weight": [1, 2]}, ValueError, "lower has 4, .*weight has 2"),
+        ({"weight": [0, 0, 0, 0]}, ValueError, "every bin is empty"),
+        ({"weight": [1, 0, -3, 1]}, ValueError, "weight must be .* not negative, got -3"),
+        ({"weight": [1, 0, np.inf, 1]}, ValueError, "weight must be finite .* got inf"),
+        ({"accuracy": [0.3, np.nan, np.nan, 0.7]}, ValueError, "accuracy of bin 2 .* got nan"),
+        ({"accuracy": [30.0, np.nan, 50, 70]}, ValueError, "accuracy of bin 0 .* got 30"),
+        ({"accuracy": "high"}, TypeError, "accuracy must hold numbers, got str"),
+        ({"upper": [0.1, 0.1, 0.6, 1.0]}, ValueError, "lower <= upper"),
+        ({"confidence": np.ones((3, 4))}, ValueError, r"one class at a time, got shape \(3, 4\)"),
+    ],
+)
+def test_a_wrong_table_is_refused(changes, error, sentence):
+    with pytest.raises(error, match=rf"reliability_diagram: .*{sentence}|{sentence}"):
+        plots.reliability_diagram(table(**changes))
+
+
+def test_what_is_no_table_is_refused():
+    with pytest.raises(TypeError, match=r"a list has no lower, upper.*metrics\.reliability"):
+        plots.reliability_diagram([0.5, 0.5])
+    with pytest.raises(ValueError, match="is empty"):
+        plots.reliability_diagram(plots.Bins([], [], [], [], []))
+
+
+@pytest.mark.parametrize(
+    ("ece", "sentence"),
+    [(np.nan, "must be finite"), ((0.1, 0.3, 0.2), "the order is"), ((0.1, 0.2), "must be a num")],
+)
+def test_a_wrong_number_is_refused(ece, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        plots.reliability_diagram(table(), ece=ece)
