@@ -38,6 +38,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "bootstrap",
+    "difference",
     "estimates",
     "interval",
     "paired_bootstrap",
@@ -242,28 +243,47 @@ def paired_bootstrap(
       method: "percentile" or "basic", see `interval`; the p-value belongs to it.
       **options: those of `bootstrap`.
     """
-    _check_interval(level, method)
     members = dict(_members(metrics))
-    before, after = (
-        whole.values_of(members, logits, labels, weights) for logits in (logits_a, logits_b)
-    )
     # The same key draws the same resamples.
-    samples_a, samples_b = (
-        bootstrap(members, logits, labels, weights, key=key, **options)
-        for logits in (logits_a, logits_b)
+    values, samples = (
+        [of(logits) for logits in (logits_a, logits_b)]
+        for of in (
+            lambda logits: whole.values_of(members, logits, labels, weights),
+            lambda logits: bootstrap(members, logits, labels, weights, key=key, **options),
+        )
     )
-    value, samples = (
-        jax.tree.map(jnp.subtract, b, a) for b, a in ((after, before), (samples_b, samples_a))
-    )
-    ends = interval(samples, level, method=method, estimate=value)
-    p_values = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
     found = {
-        name: Difference(
-            value[name], ends[name].low, ends[name].high, p_values[name], samples[name]
+        name: difference(
+            *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
+            level=level,
+            method=method,
         )
         for name in members
     }
     return found[metrics.name] if isinstance(metrics, Metric) else found
+
+
+def difference(
+    a: tuple[PyTree, PyTree],
+    b: tuple[PyTree, PyTree],
+    *,
+    level: float = 0.9,
+    method: str = "percentile",
+) -> Difference:
+    """Compare a metric's (value, samples) of two models, resampled with the same key.
+
+    Args:
+      a: the value and the samples of the first one.
+      b: those of the second one.
+      level: the nominal coverage of the interval, a fraction.
+      method: "percentile" or "basic", see `interval`; the p-value belongs to it.
+    """
+    value, samples = (
+        jax.tree.map(jnp.subtract, second, first) for first, second in zip(a, b, strict=True)
+    )
+    low, high = interval(samples, level, method=method, estimate=value)
+    p_value = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
+    return Difference(value, low, high, p_value, samples)
 
 
 def _check_interval(level: float, method: str) -> None:

@@ -1,0 +1,14 @@
+"""Report: all that can be said of a set of predictions, in one call.
+
+    found = report.score(logits, labels, calibrate="temperature", fit_on=(logits_val, labels_val))
+    print(found)                 # tables; in a notebook, the cell shows them
+    found.save("somewhere")      # report.json, .csv, .md and pictures
+
+The one room that looks into others: metrics, calibrators and plots.
+"""
+
+from calib_jax.report.pictures import pictures
+from calib_jax.report.predictions import as_logits, average
+from calib_jax.report.scoring import DEFAULT_METRICS, Change, Part, Report, Row, score
+
+__all__ = ["DEFAULT_METRICS", "Change", "Part", "Report", "Row", "as_logits", "average", "pictures", "score"]

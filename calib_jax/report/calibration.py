@@ -1,0 +1,79 @@
+"""Calibrating what is to be scored, on other examples or on the rest of them, never on itself."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import calib_jax.metrics as metric_room
+from calib_jax import calibrators
+from calib_jax.core import checks
+from calib_jax.core.types import Labels, Logits, Weights
+
+
+def calibrated(
+    name: str,
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+    fit_on: tuple[Logits, Labels] | None,
+    cross_fit: int | None,
+    objective: str,
+    seed: int,
+) -> tuple[Logits, dict[str, Any]]:
+    """Fit a calibrator and apply it; also say what it is and on what it was fitted."""
+    checks.one_of("calibrate", name, calibrators.catalogue())
+    fit = _fit(name, objective)
+    apply = calibrators.catalogue()[name].apply
+    described: dict[str, Any] = {"name": name, "objective": objective}
+    if fit_on is not None:
+        params = fit(*fit_on, None)
+        described["fitted_on"] = f"{len(fit_on[1])} other examples"
+        described["params"] = _plain(params)
+        return apply(params, logits), described
+    if cross_fit is None:
+        raise ValueError(
+            "a calibrator is never fitted on the examples that are scored: give fit_on (other"
+            " examples), or cross_fit=5 to fit on the rest of them, fold by fold."
+        )
+    num_rows = len(labels)
+    if not 2 <= cross_fit <= num_rows:
+        raise ValueError(f"cross_fit must lie in [2, {num_rows}], got {cross_fit}.")
+    fold = np.random.default_rng(seed).permutation(num_rows) % cross_fit
+    result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
+    all_params = []
+    for i in range(cross_fit):
+        # Other folds by weight, not by selection: one shape, one compilation.
+        own = jnp.asarray(fold != i, jnp.float32)
+        params = fit(logits, labels, own if weights is None else own * weights)
+        all_params.append(_plain(params))
+        result = jnp.where((own == 0)[:, None], apply(params, logits), result)
+    described["fitted_on"] = f"the rest of the examples, in {cross_fit} folds"
+    described["params"] = all_params
+    return result, described
+
+
+def _fit(name: str, objective: str) -> Any:
+    module = calibrators.catalogue()[name]
+    if objective == "nll":
+        return jax.jit(module.fit)
+    if name != "temperature":
+        raise ValueError(
+            f"objective={objective!r} chooses a temperature; {name!r} is fitted by its NLL."
+        )
+    metric = metric_room.named(objective)
+
+    def criterion(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
+        return metric.value(metric.stat(logits, labels, weights))
+
+    return jax.jit(functools.partial(module.fit_grid, objective=criterion))
+
+
+def _plain(params: Any) -> dict[str, Any]:
+    """Turn parameters into lists, for JSON."""
+    fields = params._asdict() if hasattr(params, "_asdict") else dict(params)
+    return {name: np.asarray(value).tolist() for name, value in fields.items()}

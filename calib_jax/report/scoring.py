@@ -1,0 +1,323 @@
+"""One call that scores a set of predictions: metrics, intervals, calibration, comparison."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import calib_jax.metrics as metric_room
+from calib_jax.core import checks
+from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.metrics import Metric
+from calib_jax.report import calibration
+from calib_jax.report.predictions import as_logits
+
+DEFAULT_METRICS = (
+    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "mce"),
+    *("signed_gap", "aurc"),
+)
+PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
+GIVEN, OTHER = "as given", "other"
+
+Metrics: TypeAlias = Mapping[str, Metric]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A metric of one set of predictions, and its interval.
+
+    Attributes:
+      metric: its name.
+      predictions: whose: "as given", after a calibrator (by its name), "other".
+      value: of the data itself.
+      low: lower end of the interval.
+      high: upper end.
+      convention: bins and binning, in words; empty if it has none.
+    """
+
+    metric: str
+    predictions: str
+    value: float
+    low: float
+    high: float
+    convention: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What a metric changes between two sets of predictions of the same examples."""
+
+    metric: str
+    before: str
+    after: str
+    value: float
+    low: float
+    high: float
+    p_value: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A metric of a part of the examples: one class, or one group."""
+
+    part: str
+    examples: int
+    metric: str
+    predictions: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Everything `score` found; `calib_jax.report.tables` and `pictures` show it.
+
+    Attributes:
+      settings: what was done: numbers of examples and classes, level, resamples, seed, versions.
+      rows: the metrics.
+      changes: paired differences, after a calibrator or to other predictions.
+      classes: metrics per class, if asked for.
+      groups: metrics per group, if there are groups.
+      reliability: the reliability table of each set of predictions.
+      calibrator: its name and parameters and what it was fitted on; empty without one.
+    """
+
+    settings: dict[str, Any]
+    rows: list[Row]
+    changes: list[Change]
+    classes: list[Part]
+    groups: list[Part]
+    reliability: dict[str, Any]
+    calibrator: dict[str, Any]
+
+    def value(self, metric: str, predictions: str = GIVEN) -> float:
+        """Look a value up."""
+        for row in self.rows:
+            if row.metric == metric and row.predictions == predictions:
+                return row.value
+        raise KeyError(f"the report has no {metric!r} of predictions {predictions!r}")
+
+    def __str__(self) -> str:
+        from calib_jax.report.tables import as_text
+
+        return as_text(self)
+
+    def _repr_markdown_(self) -> str:
+        from calib_jax.report.tables import as_markdown
+
+        return as_markdown(self)
+
+    def save(self, folder: Any) -> list[str]:
+        """Write report.json, .csv, .md and the pictures; give the names of the files."""
+        from calib_jax.report.files import save
+
+        return save(self, folder)
+
+
+def score(
+    logits: Any,
+    labels: Any,
+    *,
+    weights: Any = None,
+    groups: Any = None,
+    calibrate: str | None = None,
+    fit_on: tuple[Any, Any] | None = None,
+    cross_fit: int | None = None,
+    objective: str = "nll",
+    compare: Any = None,
+    metrics: Sequence[str] | Metrics = DEFAULT_METRICS,
+    num_bins: int = 15,
+    per_class: bool = False,
+    level: float = 0.9,
+    method: str = "percentile",
+    num_resamples: int = 1000,
+    seed: int = 0,
+    probabilities: bool = False,
+) -> Report:
+    """Score predictions of any model: with intervals, calibrated or not, against others or alone.
+
+    Args:
+      logits: `[n, classes]`, or `[n]` for a binary model.
+      labels: `[n]`.
+      weights: `[n]`; weight 0 leaves an example out.
+      groups: `[n]`, anything that names a group: a table for each is added.
+      calibrate: a calibrator's name: everything is shown before and after it.
+      fit_on: other logits and labels, to fit the calibrator on. It is never fitted on the
+        examples that are scored.
+      cross_fit: without `fit_on`: in how many folds to fit on the rest of the examples.
+      objective: what a temperature is chosen by: "nll", or on the papers' grid a metric's name.
+      compare: other predictions of the same examples, for a paired comparison.
+      metrics: names of metrics, or metrics by name.
+      num_bins: of every metric that has bins.
+      per_class: whether to add a table per class.
+      level: nominal coverage of the intervals, a fraction.
+      method: "percentile" or "basic" intervals.
+      num_resamples: of the bootstrap.
+      seed: of the bootstrap and of the folds.
+      probabilities: whether all predictions given are probabilities.
+
+    >>> from calib_jax import report
+    >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
+    >>> labels = jax.random.categorical(jax.random.key(1), logits / 3)
+    >>> found = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=200)
+    >>> found.value("ece") > 0.1
+    True
+    """
+    logits = as_logits(logits, probabilities=probabilities)
+    labels = jnp.asarray(labels)
+    several = _chosen(metrics, num_bins)
+    bootstrap = {
+        "key": jax.random.key(seed),
+        "num_resamples": num_resamples,
+    }
+    models = {GIVEN: logits}
+    fitted: dict[str, Any] = {}
+    if calibrate is not None:
+        held_out = None
+        if fit_on is not None:
+            held_out = (as_logits(fit_on[0], probabilities=probabilities), jnp.asarray(fit_on[1]))
+        models[calibrate], fitted = calibration.calibrated(
+            calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
+        )
+    if compare is not None:
+        models[OTHER] = as_logits(compare, probabilities=probabilities)
+
+    values = {k: metric_room.values_of(several, z, labels, weights) for k, z in models.items()}
+    samples = {
+        k: metric_room.bootstrap(several, z, labels, weights, **bootstrap)
+        for k, z in models.items()
+    }
+    rows, changes = [], []
+    for name, metric in several.items():
+        for model in models:
+            value = values[model][name]
+            ends = metric_room.interval(samples[model][name], level, method=method, estimate=value)
+            rows.append(Row(name, model, *map(float, (value, *ends)), convention_of(metric)))
+        for model in list(models)[1:]:
+            one, two = ((values[m][name], samples[m][name]) for m in (GIVEN, model))
+            change = metric_room.difference(one, two, level=level, method=method)
+            changes.append(Change(name, GIVEN, model, *map(float, change[:4])))
+
+    interval = {"level": level, "method": method, **bootstrap}
+    return Report(
+        settings={
+            "examples": int(labels.size),
+            "classes": int(logits.shape[-1]),
+            "weighted": weights is not None,
+            "level": level,
+            "interval": method,
+            "resamples": num_resamples,
+            "seed": seed,
+            "bins": num_bins,
+            "versions": _versions(),
+        },
+        rows=rows,
+        changes=changes,
+        classes=_per_class(models, labels, weights, num_bins, interval) if per_class else [],
+        groups=_per_group(several, models, labels, weights, groups, interval),
+        reliability={
+            name: metric_room.reliability(z, labels, weights, num_bins=num_bins, level=level)
+            for name, z in models.items()
+        },
+        calibrator=fitted,
+    )
+
+
+def convention_of(metric: Metric) -> str:
+    """Say in words how a metric bins, so that its numbers can be compared with others."""
+    options = metric.defaults() | dict(metric.options)
+    if "num_bins" not in options:
+        return ""
+    said = f"{options['num_bins']} bins of equal {'mass' if 'binning' in options else 'width'}"
+    if "edges" in options or "zero_counts" in options:
+        said += ", (lo, hi]" if options.get("edges", "right") == "right" else f", {options['edges']}"
+    return said
+
+
+def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
+    if isinstance(metrics, Mapping):
+        return dict(metrics)
+    if isinstance(metrics, str):
+        raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
+    found = {name: metric_room.named(name) for name in metrics}
+    return {
+        name: one.with_options(num_bins=num_bins) if "num_bins" in one.defaults() else one
+        for name, one in found.items()
+    }
+
+
+def _per_class(
+    models: Mapping[str, Logits],
+    labels: Labels,
+    weights: Weights | None,
+    num_bins: int,
+    interval: Mapping[str, Any],
+) -> list[Part]:
+    several = _chosen(PER_CLASS, num_bins)
+    present = np.asarray(labels) if weights is None else np.asarray(labels)[np.asarray(weights) > 0]
+    support = np.bincount(present.reshape(-1), minlength=1)
+    parts = []
+    for model, logits in models.items():
+        found = metric_room.estimates(several, logits, labels, weights, **interval)
+        for k in range(logits.shape[-1]):
+            count = int(support[k]) if k < len(support) else 0
+            for name, estimate in found.items():
+                numbers = (float(each[k]) for each in estimate)
+                parts.append(Part(str(k), count, name, model, *numbers))
+    return parts
+
+
+def _per_group(
+    several: Metrics,
+    models: Mapping[str, Logits],
+    labels: Labels,
+    weights: Any,
+    groups: Any,
+    interval: Mapping[str, Any],
+) -> list[Part]:
+    if groups is None:
+        return []
+    groups = np.asarray(groups)
+    checks.same_length(groups=groups, labels=labels)
+    parts = []
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        own = None if weights is None else np.asarray(weights)[rows]
+        if own is not None and not np.any(own > 0):
+            continue
+        for model, logits in models.items():
+            found = _of_part(several, logits[rows], labels[rows], own, interval)
+            for name, numbers in found.items():
+                parts.append(Part(str(group), len(rows), name, model, *numbers))
+    return parts
+
+
+def _of_part(
+    several: Metrics, logits: Logits, labels: Labels, weights: Any, interval: Mapping[str, Any]
+) -> dict[str, tuple[float, ...]]:
+    """Compute estimates of few examples, where bins of equal mass may be more than those."""
+    fitting: dict[str, Metric] = {}
+    for name, metric in several.items():
+        options = metric.defaults() | dict(metric.options)
+        too_many = "binning" in options and options["num_bins"] > len(labels)
+        fitting[name] = metric.with_options(num_bins=len(labels)) if too_many else metric
+    found = metric_room.estimates(fitting, logits, labels, weights, **interval)
+    return {name: tuple(map(float, estimate)) for name, estimate in found.items()}
+
+
+def _versions() -> dict[str, str]:
+    import importlib.metadata
+
+    from calib_jax import __version__
+
+    names = ("jax", "jaxlib", "numpy")
+    return {"calib_jax": __version__} | {n: importlib.metadata.version(n) for n in names}
+
+
+Objective: TypeAlias = Callable[..., Any]
