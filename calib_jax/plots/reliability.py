@@ -39,7 +39,7 @@ def reliability_diagram(
     >>> figure = plots.reliability_diagram(table)
     >>> print(figure.axes[0].get_title(loc="left"))
     ECE 0.140
-    accuracy 0.700, mean confidence 0.800
+    accuracy 0.700, confidence 0.800
     n = 10, 2 bins of equal width
     """
     return _figure([(checked("reliability_diagram", table), ece, title)], width)
@@ -81,11 +81,12 @@ def _figure(
     handles: list[Any] = []
     for column, (bins, ece, title) in enumerate(panels):
         handles += _diagram(axes[0, column], bins) + _histogram(axes[1, column], bins)
-        caption = (
-            f"ECE {style.number(bins.ece if ece is None else ece)}\n"
-            f"accuracy {bins.mean(bins.accuracy):.3f},"
-            f" mean confidence {bins.mean(bins.confidence):.3f}\n{bins.n}, {bins.cut}"
-        )
+        # A narrow diagram gets one fact a line.
+        between = ", " if style.characters(room) > 36 else "\n"
+        means = f"accuracy {bins.mean(bins.accuracy):.3f}"
+        means += f"{between}confidence {bins.mean(bins.confidence):.3f}"
+        number = style.number(bins.ece if ece is None else ece)
+        caption = f"ECE {number}\n{means}\n{bins.n}{between}{bins.cut}"
         caption = f"{title}\n{caption}" if title else caption
         axes[0, column].set_title(style.wrapped(caption, room))
     axes[0, 0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))

@@ -31,7 +31,7 @@ PURPLE = "#CC79A7"
 GREY = "#777777"
 
 _CURVE_COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
-_CURVE_DASHES = ("-", "--", "-.", ":")
+_CURVE_DASHES = ("-", "--", "-.", ":", (0, (9, 2)), (0, (7, 1.5, 1, 1.5, 1, 1.5)))
 
 # Wrong, or too sure: hatched. Right: plain.
 PLAIN: dict[str, Any] = {"facecolor": SKY, "edgecolor": BLUE, "linewidth": 0.6}
@@ -120,7 +120,7 @@ def _png(figure: "matplotlib.figure.Figure") -> bytes:
 
 
 def curve_look(place: int) -> dict[str, Any]:
-    """Choose colour and dash of a curve; seven colours and four dashes make 28 looks."""
+    """Choose colour and dash of a curve; seven colours and six dashes make 42 looks."""
     return {
         "color": _CURVE_COLOURS[place % len(_CURVE_COLOURS)],
         "linestyle": _CURVE_DASHES[place % len(_CURVE_DASHES)],

@@ -34,6 +34,6 @@ def boxes(axes, label=None):
 
 def words(figure):
     """Join the text of the figure's titles, labels and legend."""
-    axes = [text for a in figure.axes for text in (a.title, a._left_title, a.xaxis.label)]
+    said = [text for a in figure.axes for text in (a.get_title(loc="left"), a.get_xlabel())]
     legends = [text for legend in figure.legends for text in legend.get_texts()]
-    return "\n".join(text.get_text() for text in [*axes, *legends])
+    return "\n".join([*said, *(text.get_text() for text in legends)])

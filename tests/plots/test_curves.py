@@ -21,16 +21,16 @@ def test_a_curve_and_its_area(array):
 
 
 def test_curves_by_name_differ_without_colour():
-    names = [f"method {k}" for k in range(4)]
+    names = [f"method {k}" for k in range(6)]
     figure = plots.roc(
         dict.fromkeys(names, FALSE),
         dict.fromkeys(names, TRUE),
         auroc={name: k / 10 for k, name in enumerate(names)},
     )
     entries = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert entries == [f"method {k}: AUROC 0.{k}00" for k in range(4)]
-    dashes = {line.get_linestyle() for line in figure.axes[0].lines[:4]}
-    assert len(dashes) == 4
+    assert entries == [f"method {k}: AUROC 0.{k}00" for k in range(6)]
+    dashes = {str(line._unscaled_dash_pattern) for line in figure.axes[0].lines[:6]}
+    assert len(dashes) == 6
 
 
 @pytest.mark.parametrize(
