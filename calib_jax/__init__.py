@@ -4,9 +4,9 @@ The rooms are loaded eagerly: several functions bear the name of their file, and
 would hand out the module instead of the function.
 """
 
-from calib_jax import core, losses, metrics
+from calib_jax import calibrators, core, losses, metrics, plots, report
 from calib_jax.core.binary import binary
 from calib_jax.core.checks import label_checked
 
-__all__ = ["binary", "core", "label_checked", "losses", "metrics"]
+__all__ = ["binary", "calibrators", "core", "label_checked", "losses", "metrics", "plots", "report"]
 __version__ = "0.1.0"

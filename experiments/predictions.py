@@ -1,8 +1,8 @@
 """Files of predictions: read without running anything that is in them.
 
-    run.npz                       arrays logits, labels and, if there, groups and weights
-    logits.npy with labels.npy    memory-mapped; the labels stand beside: LOGITS.npy,LABELS.npy
-    run.csv                       columns label, logit_0, logit_1, ... and, if there, group, weight
+run.npz                       arrays logits, labels and, if there, groups and weights
+logits.npy with labels.npy    memory-mapped; the labels stand beside: LOGITS.npy,LABELS.npy
+run.csv                       columns label, logit_0, logit_1, ... and, if there, group, weight
 """
 
 import csv

@@ -22,7 +22,7 @@ from absl import app, flags
 from calib_jax import report
 from experiments import predictions
 
-_PREDICTIONS = flags.DEFINE_multi_string("predictions", None, "File of predictions to score.")
+_PREDICTIONS = flags.DEFINE_multi_string("predictions", [], "File of predictions to score.")
 _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of several files.")
 _CALIBRATE = flags.DEFINE_string("calibrate", None, "Calibrator to apply, such as temperature.")
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
@@ -46,6 +46,8 @@ _OUT = flags.DEFINE_string("out", None, "Folder for report.json, .csv, .md and p
 def read_all(names: list[str], *, averaged: bool, probabilities: bool) -> predictions.Predictions:
     """Read one file, or several of the same examples as an ensemble."""
     found = [predictions.read(name) for name in names]
+    if not found:
+        raise ValueError("there is nothing to score: give --predictions=FILE.")
     if len(found) == 1:
         return found[0]
     if not averaged:
@@ -112,5 +114,4 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("predictions")
     app.run(main)

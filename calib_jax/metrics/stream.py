@@ -26,7 +26,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from calib_jax.core import checks
+from calib_jax.core import checks, refusal
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import whole
@@ -65,7 +65,7 @@ class Stream:
         name = ", ".join(self.metrics)
         logits, labels, weights = whole.flat_rows(name, logits, labels, weights)
         stats, trouble = _checked_stats(self._members, logits, labels, weights)
-        whole.refuse(name, trouble, logits.shape, weightless=True)
+        refusal.refuse(name, trouble, logits.shape, weightless=True)
         self.add_stats(stats, num_rows=labels.shape[0])
 
     def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
@@ -132,7 +132,7 @@ def _checked_stats(
     logits: Logits,
     labels: Labels,
     weights: Weights | None,
-) -> tuple[Joint, whole.Trouble]:
+) -> tuple[Joint, refusal.Trouble]:
     return whole.checked_stats(members, logits, labels, weights)
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Real
 
 from calib_jax.core import checks
-from calib_jax.core.rows import present, valid
+from calib_jax.core.refusal import Trouble, known, refuse, trouble_in
+from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Rows
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics.predictions import Predictions
@@ -43,7 +43,7 @@ def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -
     """
     logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
     members = tuple(metrics.items())
-    if not _known(logits, labels, weights):
+    if not known(logits, labels, weights):
         return _values(members, logits, labels, weights)
     values, trouble = _checked_values(members, logits, labels, weights)
     refuse(_names(metrics), trouble, logits.shape)
@@ -195,69 +195,3 @@ def checked_stats(
     """Compute the statistics of rows, and what in them cannot be measured, in one pass."""
     stats, unmeasurable = _pass(members, logits, labels, weights)
     return stats, trouble_in(logits, labels, weights)._replace(not_finite=unmeasurable)
-
-
-# --------------------------------------------------------------------------------------------
-# Values that would make a metric NaN: found in the same pass, refused outside `jit`.
-
-
-class Trouble(NamedTuple):
-    """How many rows cannot be measured, and why."""
-
-    not_finite: Real[Array, ""]
-    wrong_label: Real[Array, ""]
-    a_wrong_label: Real[Array, ""]
-    wrong_weight: Real[Array, ""]
-    weight: Real[Array, ""]
-
-
-def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
-    """Count what cannot be measured; rows of weight 0 may hold anything."""
-
-    def wrong_rows(wrong: Array) -> Array:
-        return wrong if weights is None else wrong & (weights != 0)
-
-    wrong = wrong_rows(~valid(labels, logits.shape[-1]))
-    return Trouble(
-        not_finite=jnp.sum(wrong_rows(~Predictions(logits, labels).finite)),
-        wrong_label=jnp.sum(wrong),
-        a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
-        wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),
-        weight=jnp.array(1.0) if weights is None else jnp.sum(weights),
-    )
-
-
-def refuse(
-    name: str, trouble: Trouble, shape: tuple[int, ...], *, weightless: bool = False
-) -> None:
-    """Say in one sentence what is wrong with the values, if anything is.
-
-    Args:
-      name: who says so.
-      trouble: what was found.
-      shape: rows and classes.
-      weightless: whether it is all right that no row has weight.
-    """
-    found = jax.tree.map(np.asarray, jax.device_get(trouble))
-    num_rows, num_classes = shape
-    if found.wrong_weight:
-        raise ValueError(
-            f"{name}: {found.wrong_weight} of {num_rows} weights are negative or NaN; use weight 0"
-            " for examples that do not count."
-        )
-    if not (found.weight > 0 or weightless):
-        raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
-    if found.not_finite:
-        raise ValueError(
-            f"{name}: {found.not_finite} of {num_rows} rows have NaN or infinite logits; give them"
-            " weight 0, or find out where they come from."
-        )
-    if found.wrong_label:
-        raise ValueError(
-            f"{name}: {found.wrong_label} of {num_rows} labels are not among the {num_classes}"
-            f" classes, {found.a_wrong_label} is one; give ignored examples weight 0."
-        )
-
-
-def _known(*arrays: Any) -> bool:
-    return not any(isinstance(array, jax.core.Tracer) for array in arrays)

@@ -11,4 +11,14 @@ from calib_jax.report.pictures import pictures
 from calib_jax.report.predictions import as_logits, average
 from calib_jax.report.scoring import DEFAULT_METRICS, Change, Part, Report, Row, score
 
-__all__ = ["DEFAULT_METRICS", "Change", "Part", "Report", "Row", "as_logits", "average", "pictures", "score"]
+__all__ = [
+    "DEFAULT_METRICS",
+    "Change",
+    "Part",
+    "Report",
+    "Row",
+    "as_logits",
+    "average",
+    "pictures",
+    "score",
+]

@@ -11,7 +11,6 @@ import numpy as np
 
 import calib_jax.metrics as metric_room
 from calib_jax import calibrators
-from calib_jax.core import checks
 from calib_jax.core.types import Labels, Logits, Weights
 
 
@@ -26,9 +25,9 @@ def calibrated(
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; also say what it is and on what it was fitted."""
-    checks.one_of("calibrate", name, calibrators.catalogue())
+    module = calibrators.named(name)
     fit = _fit(name, objective)
-    apply = calibrators.catalogue()[name].apply
+    apply = module.apply
     described: dict[str, Any] = {"name": name, "objective": objective}
     if fit_on is not None:
         params = fit(*fit_on, None)

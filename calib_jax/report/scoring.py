@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -198,7 +198,8 @@ def score(
         for model in models:
             value = values[model][name]
             ends = metric_room.interval(samples[model][name], level, method=method, estimate=value)
-            rows.append(Row(name, model, *map(float, (value, *ends)), convention_of(metric)))
+            numbers = (float(value), float(ends.low), float(ends.high))
+            rows.append(Row(name, model, *numbers, convention_of(metric)))
         for model in list(models)[1:]:
             one, two = ((values[m][name], samples[m][name]) for m in (GIVEN, model))
             change = metric_room.difference(one, two, level=level, method=method)
@@ -236,7 +237,8 @@ def convention_of(metric: Metric) -> str:
         return ""
     said = f"{options['num_bins']} bins of equal {'mass' if 'binning' in options else 'width'}"
     if "edges" in options or "zero_counts" in options:
-        said += ", (lo, hi]" if options.get("edges", "right") == "right" else f", {options['edges']}"
+        edges = options.get("edges", "right")
+        said += ", (lo, hi]" if edges == "right" else f", edges {edges}"
     return said
 
 
@@ -318,6 +320,3 @@ def _versions() -> dict[str, str]:
 
     names = ("jax", "jaxlib", "numpy")
     return {"calib_jax": __version__} | {n: importlib.metadata.version(n) for n in names}
-
-
-Objective: TypeAlias = Callable[..., Any]
