@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Real
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import present, valid, weigh
+from calib_jax.core.rows import present, weigh
 from calib_jax.core.statistics import Joint, Rows
+from calib_jax.core.trouble import Trouble, known, not_finite, refuse, trouble_in
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import Terms
@@ -42,30 +41,18 @@ def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -
     >>> {name: round(float(value), 3) for name, value in found.items()}
     {'accuracy': 0.667, 'ece': 0.433}
     """
-    logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
     members = tuple(metrics.items())
-    if not _known(logits, labels, weights):
+    if not known(logits, labels, weights):
         return _values(members, logits, labels, weights)
     values, trouble = _checked_values(members, logits, labels, weights)
     refuse(_names(metrics), trouble, logits.shape)
     return values
 
 
-def flat_rows(
-    name: str, logits: Any, labels: Any, weights: Any
-) -> tuple[Logits, Labels, Weights | None]:
-    """Make arrays with one batch axis, or say why not."""
-    logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
-    weights = checks.weights_for(logits, weights)
-    if labels.size == 0:
-        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
-    flat_weights = None if weights is None else weights.reshape(-1)
-    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
-
-
 def stats_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> Joint:
     """Compute the statistic of every metric, each once; values are in `values_of_stats`."""
-    logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
     return _pass(tuple(metrics.items()), logits, labels, weights)[0]
 
 
@@ -115,7 +102,7 @@ def _pass(
     size = _block_rows(num_rows, num_classes)
 
     def block(logits: Logits, labels: Labels, weights: Weights | None, own: Any) -> Any:
-        unmeasurable = jnp.sum(weigh(_not_finite(logits), own) > 0)
+        unmeasurable = jnp.sum(weigh(not_finite(logits), own) > 0)
         logits, labels = present(logits, labels, weights)
         stats = {k: t.weigh(own) for k, t in terms_of(members, logits, labels).items()}
         rows = {name: stat for name, stat in stats.items() if isinstance(stat, Rows)}
@@ -168,12 +155,6 @@ def terms_in_blocks(
     return jax.tree.map(joined, lax.map(block, jnp.arange(num_blocks)))
 
 
-def _not_finite(logits: Logits) -> Array:
-    """Mark rows with NaN or infinities by one sum, which is faster than `all` on a CPU."""
-    logits = at_least_float32(logits)
-    return (~jnp.isfinite(jnp.sum(0 * logits, axis=-1))).astype(logits.dtype)
-
-
 def _values(
     members: tuple[tuple[str, Metric], ...],
     logits: Logits,
@@ -203,66 +184,3 @@ def checked_stats(
     """Compute the statistics of rows, and what in them cannot be measured, in one pass."""
     stats, unmeasurable = _pass(members, logits, labels, weights)
     return stats, trouble_in(logits, labels, weights)._replace(not_finite=unmeasurable)
-
-
-# --------------------------------------------------------------------------------------------
-# Values that would make a metric NaN: found in the same pass, refused outside `jit`.
-
-
-class Trouble(NamedTuple):
-    """How many rows cannot be measured, and why."""
-
-    not_finite: Real[Array, ""]
-    wrong_label: Real[Array, ""]
-    a_wrong_label: Real[Array, ""]
-    wrong_weight: Real[Array, ""]
-    weight: Real[Array, ""]
-
-
-def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
-    """Count what cannot be measured; rows of weight 0 may hold anything."""
-    wrong = ~valid(labels, logits.shape[-1])
-    wrong = wrong if weights is None else wrong & (weights != 0)
-    return Trouble(
-        not_finite=jnp.sum(weigh(_not_finite(logits), weights) > 0),
-        wrong_label=jnp.sum(wrong),
-        a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
-        wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),
-        weight=jnp.array(1.0) if weights is None else jnp.sum(weights),
-    )
-
-
-def refuse(
-    name: str, trouble: Trouble, shape: tuple[int, ...], *, weightless: bool = False
-) -> None:
-    """Say in one sentence what is wrong with the values, if anything is.
-
-    Args:
-      name: who says so.
-      trouble: what was found.
-      shape: rows and classes.
-      weightless: whether it is all right that no row has weight.
-    """
-    found = jax.tree.map(np.asarray, jax.device_get(trouble))
-    num_rows, num_classes = shape
-    if found.wrong_weight:
-        raise ValueError(
-            f"{name}: {found.wrong_weight} of {num_rows} weights are negative or NaN; use weight 0"
-            " for examples that do not count."
-        )
-    if not (found.weight > 0 or weightless):
-        raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
-    if found.not_finite:
-        raise ValueError(
-            f"{name}: {found.not_finite} of {num_rows} rows have NaN or infinite logits; give them"
-            " weight 0, or find out where they come from."
-        )
-    if found.wrong_label:
-        raise ValueError(
-            f"{name}: {found.wrong_label} of {num_rows} labels are not among the {num_classes}"
-            f" classes, {found.a_wrong_label} is one; give ignored examples weight 0."
-        )
-
-
-def _known(*arrays: Any) -> bool:
-    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
