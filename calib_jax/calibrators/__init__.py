@@ -1,35 +1,56 @@
-"""Calibrators: learn on held-out examples how far a model's confidence can be believed.
+"""Calibrators: pairs of `fit(logits, labels, weights=None)` and `apply(params, logits)`.
 
-params = calibrators.temperature.fit(logits, labels)      arrays, by name
-calibrators.temperature.apply(params, new_logits)         logits, or log-probabilities
-calibrators.catalogue()                                   every calibrator by name
-calibrators.save("t.npz", "temperature", params)          plain arrays, no pickle
+    params = calibrators.temperature.fit(logits, labels)
+    calibrated = calibrators.temperature.apply(params, other_logits)
+    params.state.name, params.state.nll_before, params.state.nll_after
+    calibrators.catalogue()                              every calibrator by name
+    calibrators.named("isotonic").fit(logits, labels)
+    calibrators.save("t.npz", "temperature", params);  name, params = calibrators.load("t.npz")
+
+Every file of this folder that has `Params`, `fit` and `apply` is a calibrator: a new one is one
+new file (see `contract.py`).
 """
 
-from calib_jax.calibrators import (
-    beta,
-    dirichlet,
-    histogram,
-    isotonic,
-    matrix,
-    platt,
-    temperature,
-    vector,
-)
-from calib_jax.calibrators.catalogue import catalogue, named
-from calib_jax.calibrators.saving import load, save
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
-__all__ = [
-    "beta",
-    "catalogue",
-    "dirichlet",
-    "histogram",
-    "isotonic",
-    "load",
-    "matrix",
-    "named",
-    "platt",
-    "save",
-    "temperature",
-    "vector",
-]
+from calib_jax.calibrators.contract import Code as Code
+from calib_jax.calibrators.contract import State as State
+from calib_jax.core import checks
+
+_FILES = {
+    found.name: importlib.import_module(f"{__name__}.{found.name}")
+    for found in pkgutil.iter_modules(__path__)
+}
+_CALIBRATORS = {
+    name: file
+    for name, file in sorted(_FILES.items())
+    if all(hasattr(file, part) for part in ("Params", "fit", "apply"))
+}
+
+
+def catalogue() -> Mapping[str, Any]:
+    """List every calibrator by name: modules with `Params`, `fit` and `apply`."""
+    return MappingProxyType(_CALIBRATORS)
+
+
+def named(name: str) -> Any:
+    """Find a calibrator by its name.
+
+    >>> named("temprature")
+    Traceback (most recent call last):
+    ValueError: ... got 'temprature'; did you mean 'temperature'?
+    """
+    checks.one_of("calibrator", name, _CALIBRATORS)
+    return _CALIBRATORS[name]
+
+
+__all__ = sorted(["Code", "State", "catalogue", "named", *_CALIBRATORS])
+
+
+def __getattr__(name: str) -> Any:
+    # Also tells a type checker that there are more names than it can see.
+    raise AttributeError(f"calib_jax.calibrators has no {name!r}{checks.nearest(name, __all__)}")

@@ -1,105 +1,152 @@
-"""What calibrators share: rows made ready, probabilities given back as logits, the catalogue.
+"""What a calibrator is: `fit(logits, labels, weights) -> Params`, `apply(params, logits)`.
 
-A calibrator is a module with two pure functions,
+Every file of this room that has a `Params`, a `fit` and an `apply` is a calibrator. `Params` is
+a NamedTuple of plain arrays, so that fitted calibrators can be stacked, vmapped, saved and
+handed through `jit`; its field `state` says how the fit ended and what it was good for.
 
-    params = fit(logits, labels, weights=None, *, options)        params: arrays, by name
-    apply(params, logits) -> logits
-
-Both work under `jit` and, for many models at once, under `vmap`. Outside `jit`, `fit` refuses
-values it cannot learn from. `params.converged` says whether the fit can be believed: it is False
-where there is no finite optimum (one class only, classes perfectly separated), and the
-parameters are finite there as well.
+Outside `jit`, examples that nothing can be learnt from (NaN logits, wrong labels, no weight) are
+refused in one sentence. Inside, the parameters are NaN and the state says `unusable`.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple, Protocol
+import enum
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Bool, Float, Integer
 
-from calib_jax.core import checks, refusal
-from calib_jax.core.numerics import at_least_float32, is_true_class
-from calib_jax.core.rows import present, valid
-from calib_jax.core.types import Array, Labels, Logits, PerClass, Vector, Weights
+from calib_jax.core import checks, numerics
+from calib_jax.core.rows import present, valid, weigh, widened
+from calib_jax.core.trouble import known, not_finite, refuse, trouble_in
+from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
-# What calibrators that answer probabilities give at least to every class, so that the NLL of
-# fresh data stays finite; the rest is scaled down to make room.
-FLOOR = 1e-6
-
-
-class Calibrator(Protocol):
-    """A module with `fit` and `apply`."""
-
-    def fit(self, logits: Any, labels: Any, weights: Any = None) -> Any:
-        """Learn parameters from examples the model was not trained on."""
-        ...
-
-    def apply(self, params: Any, logits: Any) -> Logits:
-        """Calibrate logits."""
-        ...
+_Params = TypeVar("_Params", bound=PyTree)
 
 
-class Data(NamedTuple):
-    """Examples in rows, ready to be learned from.
+class Code(enum.IntEnum):
+    """How a fit ended, from good to bad."""
+
+    CONVERGED = 0
+    """The parameters are the optimum."""
+    INDISTINCT = 1
+    """All confidences are equal: base rates could be fitted, a slope could not."""
+    NO_OPTIMUM = 2
+    """The NLL falls towards a limit that no finite parameters reach; these are the best met."""
+    STOPPED = 3
+    """The number of iterations, or of digits, ran out before the optimum."""
+    UNUSABLE = 4
+    """NaN logits, a label out of range or no weight, inside `jit`: the parameters are NaN."""
+
+
+class State(NamedTuple):
+    """How a fit ended, and the mean NLL of the examples it was fitted on.
 
     Attributes:
-      logits: `[rows, classes]`, float32 or better; 0 in absent rows.
-      labels: `[rows]`; 0 in absent rows.
-      weights: `[rows]`, with sum 1; NaN where a label is out of range.
+      code: one of `Code`, as a number.
+      nll_before: of the logits as they came.
+      nll_after: of the calibrated logits.
     """
+
+    code: Integer[Array, ""]
+    nll_before: Scalar
+    nll_after: Scalar
+
+    @property
+    def converged(self) -> Any:
+        """Whether the parameters are the optimum."""
+        return self.code == Code.CONVERGED
+
+    @property
+    def name(self) -> Any:
+        """The code in a word, outside `jit`; an array of words for an array of fits."""
+        code = np.asarray(self.code)
+        names = np.array([one.name.lower() for one in Code])[code]
+        return names if code.ndim else str(names)
+
+
+class Rows(NamedTuple):
+    """Examples ready to be summed over: harmless where absent, NaN where they cannot be used."""
 
     logits: Float[Array, "rows classes"]
-    labels: Labels
-    weights: Vector
+    labels: Integer[Array, " rows"]
+    weight: Vector
+    usable: Bool[Array, ""]
+
+    @property
+    def share(self) -> Vector:
+        """The weights, with sum 1."""
+        return self.weight / jnp.sum(self.weight)
 
 
-def data_of(name: str, logits: Any, labels: Any, weights: Weights | None) -> Data:
-    """Make examples ready, or say what is wrong with them."""
-    logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
-    weights = checks.weights_for(logits, weights)
-    if labels.size == 0:
-        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
-    logits, labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-    weights = None if weights is None else weights.reshape(-1)
-    if refusal.known(logits, labels, weights):
-        refusal.refuse(name, refusal.trouble_in(logits, labels, weights), logits.shape)
-    logits, labels = present(logits, labels, weights)
-    rows = at_least_float32(logits)
-    weight = jnp.ones(labels.shape, rows.dtype) if weights is None else weights.astype(rows.dtype)
-    weight = jnp.where(valid(labels, rows.shape[-1]), weight, jnp.nan)
-    return Data(rows, labels, weight / jnp.sum(weight))
+class Examples(NamedTuple):
+    """What `fit` was given, of the right shapes and dtypes."""
+
+    logits: Float[Array, "rows classes"]
+    labels: Integer[Array, " rows"]
+    weights: Vector | None
+
+    def rows(self) -> Rows:
+        """Prepare them; for the inside of a compiled function."""
+        logits, labels = present(self.logits, self.labels, self.weights)
+        logits = numerics.at_least_float32(logits)
+        weight = weigh(jnp.ones(labels.shape, logits.dtype), self.weights).astype(logits.dtype)
+        wrong = ~valid(labels, logits.shape[1]) | (not_finite(logits) > 0)
+        usable = ~jnp.any(wrong) & (jnp.sum(weight) > 0)
+        return Rows(logits, widened(labels), weight, usable)
 
 
-def one_versus_rest(data: Data) -> Float[Array, "rows classes"]:
-    """Give 1 in the column of each row's class, else 0."""
-    return is_true_class(data.labels, data.logits.shape[-1]).astype(data.logits.dtype)
+def examples(name: str, logits: Any, labels: Any, weights: Any) -> Examples:
+    """Flatten leading axes; say in one sentence what cannot be used, in `name`'s name."""
+    logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+    if known(logits, labels, weights):
+        refuse(name, _trouble_in(logits, labels, weights), logits.shape)
+    return Examples(logits, labels, weights)
 
 
-def as_log_probabilities(p: PerClass, floor: float = FLOOR) -> Logits:
-    """Renormalise, lift every class to the floor, and take the logarithm.
-
-    Where all of a row is 0 the row becomes uniform.
-    """
-    num_classes = p.shape[-1]
-    total = jnp.sum(p, axis=-1, keepdims=True)
-    p = jnp.where(total > 0, p / jnp.where(total > 0, total, 1), 1 / num_classes)
-    return jnp.log(floor + (1 - num_classes * floor) * p)
+_trouble_in = jax.jit(trouble_in)
 
 
-def checked_logits(logits: Any) -> Logits:
-    """Make logits a floating-point array `[*batch, classes]`."""
+def mean_nll(logits: Logits, rows: Rows) -> Scalar:
+    """Average the NLL of calibrated logits over the examples."""
+    losses = jax.nn.logsumexp(logits, axis=-1) - numerics.true_class(logits, rows.labels)
+    return jnp.sum(weigh(losses, rows.weight)) / jnp.sum(rows.weight)
+
+
+def unknown_state(rows: Rows) -> State:
+    """Stand in for the state until `finished` knows it."""
+    nothing = jnp.zeros((), rows.logits.dtype)
+    return State(jnp.zeros((), jnp.int32), nothing, nothing)
+
+
+def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
+    """Enter the state into fitted parameters; they become NaN where the rows were unusable."""
+    state = State(
+        code=jnp.where(rows.usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),
+        nll_before=mean_nll(rows.logits, rows),
+        nll_after=mean_nll(calibrated, rows),
+    )
+
+    def judged(leaf: Array) -> Array:
+        floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.where(rows.usable, leaf, jnp.nan) if floating else leaf
+
+    return jax.tree.map(judged, params._replace(state=state))
+
+
+def logits_for(name: str, logits: Any, num_classes: int | None = None) -> Logits:
+    """Make logits an array that the parameters fit, or say why not."""
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
-        raise TypeError(f"logits must be floating point, got {logits.dtype}.")
-    return at_least_float32(logits)
-
-
-def same_classes(num_classes: int, logits: jax.Array) -> None:
-    """Refuse parameters that were fitted for another number of classes."""
-    if num_classes != logits.shape[-1]:
+        raise TypeError(f"{name}: logits must be floating point, got {logits.dtype}.")
+    if logits.ndim == 0 or logits.shape[-1] == 0:
         raise ValueError(
-            f"the calibrator was fitted for {num_classes} classes, the logits have"
+            f"{name}: logits must have shape [*batch, classes] with at least one class, got"
+            f" {logits.shape}."
+        )
+    if num_classes is not None and logits.shape[-1] != num_classes:
+        raise ValueError(
+            f"{name}: it was fitted on {num_classes} classes and the logits {logits.shape} have"
             f" {logits.shape[-1]}."
         )
+    return numerics.at_least_float32(logits)

@@ -9,6 +9,7 @@ from calib_jax.core import (
     rows,
     statistics,
     temperature,
+    trouble,
     types,
 )
 from calib_jax.core.probabilities import Probabilities
@@ -28,5 +29,6 @@ __all__ = [
     "rows",
     "statistics",
     "temperature",
+    "trouble",
     "types",
 ]

@@ -150,6 +150,18 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
     return logits, labels
 
 
+def flat_rows(
+    name: str, logits: Any, labels: Any, weights: Any
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Make arrays with one batch axis, or say why not."""
+    logits, labels = batch_of(name, logits, labels, soft_labels=False)
+    weights = weights_for(logits, weights)
+    if labels.size == 0:
+        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
+    flat_weights = None if weights is None else weights.reshape(-1)
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
+
+
 def concrete(value: Any) -> bool:
     """Tell whether a number is known while tracing, so that its value can be checked."""
     return not isinstance(value, jax.core.Tracer)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float
 
 from calib_jax.core import numerics
 from calib_jax.core.rows import present, valid, weigh
-from calib_jax.core.types import Array, Labels, Logits, Scalar, Weights
+from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Weights
 
 LIMIT = 1e6  # temperatures are sought between 1 / LIMIT and LIMIT
 
@@ -31,7 +31,7 @@ class TemperatureFit(NamedTuple):
 
     Attributes:
       temperature: the fitted T; 1 where no finite optimum exists or it would not help.
-      converged: whether the derivative of the NLL vanishes at T.
+      converged: whether the derivative of the NLL vanishes at T, and iterations sufficed.
       nll_before: the mean NLL at T = 1.
       nll_after: the mean NLL at `temperature`; never more than before.
     """
@@ -43,7 +43,7 @@ class TemperatureFit(NamedTuple):
 
 
 def fit_nll(
-    logits: Logits, labels: Labels, weights: Weights | None = None, *, max_iterations: int = 100
+    logits: Logits, labels: Labels, weights: Weights | None = None, *, max_iterations: Number = 100
 ) -> TemperatureFit:
     """Minimise the mean NLL over the temperature by safeguarded Newton steps in log T.
 
@@ -96,11 +96,13 @@ def fit_nll(
 
     zero = jnp.zeros((), rows.dtype)
     start = (zero, -bound, bound, jnp.ones((), rows.dtype), jnp.zeros((), jnp.int32))
-    log_b, *_ = lax.while_loop(going, iterate, start)
+    log_b, low, high, step, _ = lax.while_loop(going, iterate, start)
 
     before, after = nll(zero), nll(log_b)
     # Where the derivative only vanishes because it underflows, the curvature does as well.
     settled = slope_and_curvature(log_b)[1] > 0
+    # Rounding may keep the last digits moving; iterations that ran out leave more than that.
+    settled &= jnp.minimum(jnp.abs(step), high - low) <= 64 * smallest_step
     interior = jnp.abs(log_b) < bound - 0.1
     better = after <= before
     return TemperatureFit(
@@ -111,9 +113,19 @@ def fit_nll(
     )
 
 
-def accumulated_grid(step: float, count: int) -> Float[np.ndarray, " count"]:
-    """List step, 2 step, ..., by repeated addition, as the released loops count (T += 0.1)."""
-    return np.cumsum(np.full(count, step))
+def accumulated_grid(
+    step: float, count: int, *, start: float | None = None
+) -> Float[np.ndarray, " count"]:
+    """List step, 2 step, ..., by repeated addition, as the released loops count (T += 0.1).
+
+    Args:
+      step: what is added.
+      count: how many numbers there are.
+      start: the first one, if it is not `step`.
+    """
+    added = np.full(count, step, float)
+    added[0] = step if start is None else start
+    return np.cumsum(added)
 
 
 def fit_grid(

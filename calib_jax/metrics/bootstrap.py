@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Integer
 
-from calib_jax.core import checks, refusal
+from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.metrics import ready, resampling, whole
 from calib_jax.metrics.contract import Metric
@@ -317,10 +317,10 @@ def _measurable(
 ) -> tuple[Array, Array, Array]:
     """Check the values, and keep the examples that have weight."""
     name = "bootstrap"
-    logits, labels, weights = whole.flat_rows(name, logits, labels, weights)
+    logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
         raise TypeError("bootstrap compiles for the data it is given: call it outside jit.")
-    refusal.refuse(name, jax.jit(refusal.trouble_in)(logits, labels, weights), logits.shape)
+    trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
         return logits, labels, jnp.ones(labels.shape, jnp.float32)
     kept = np.flatnonzero(np.asarray(weights) > 0)

@@ -26,8 +26,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from calib_jax.core import checks, refusal
+from calib_jax.core import checks
 from calib_jax.core.statistics import Joint, Rows, Sums
+from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import whole
 from calib_jax.metrics.contract import Metric
@@ -63,9 +64,9 @@ class Stream:
     def add(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; values that would make a metric NaN are refused, and leave no trace."""
         name = ", ".join(self.metrics)
-        logits, labels, weights = whole.flat_rows(name, logits, labels, weights)
+        logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
         stats, trouble = _checked_stats(self._members, logits, labels, weights)
-        refusal.refuse(name, trouble, logits.shape, weightless=True)
+        refuse(name, trouble, logits.shape, weightless=True)
         self.add_stats(stats, num_rows=labels.shape[0])
 
     def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
@@ -132,7 +133,7 @@ def _checked_stats(
     logits: Logits,
     labels: Labels,
     weights: Weights | None,
-) -> tuple[Joint, refusal.Trouble]:
+) -> tuple[Joint, Trouble]:
     return whole.checked_stats(members, logits, labels, weights)
 
 

@@ -17,9 +17,9 @@ from jax import lax
 from jaxtyping import Real
 
 from calib_jax.core import checks
-from calib_jax.core.refusal import Trouble, known, refuse, trouble_in
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Rows
+from calib_jax.core.trouble import Trouble, known, refuse, trouble_in
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import Terms
@@ -41,7 +41,7 @@ def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -
     >>> {name: round(float(value), 3) for name, value in found.items()}
     {'accuracy': 0.667, 'ece': 0.433}
     """
-    logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
     members = tuple(metrics.items())
     if not known(logits, labels, weights):
         return _values(members, logits, labels, weights)
@@ -50,21 +50,9 @@ def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -
     return values
 
 
-def flat_rows(
-    name: str, logits: Any, labels: Any, weights: Any
-) -> tuple[Logits, Labels, Weights | None]:
-    """Make arrays with one batch axis, or say why not."""
-    logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
-    weights = checks.weights_for(logits, weights)
-    if labels.size == 0:
-        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
-    flat_weights = None if weights is None else weights.reshape(-1)
-    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
-
-
 def stats_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> Joint:
     """Compute the statistic of every metric, each once; values are in `values_of_stats`."""
-    logits, labels, weights = flat_rows(_names(metrics), logits, labels, weights)
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
     return _pass(tuple(metrics.items()), logits, labels, weights)[0]
 
 

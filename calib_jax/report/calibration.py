@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -57,9 +56,9 @@ def calibrated(
 
 
 def _fit(name: str, objective: str) -> Any:
-    module = calibrators.catalogue()[name]
+    module = calibrators.named(name)
     if objective == "nll":
-        return jax.jit(module.fit)
+        return module.fit
     if name != "temperature":
         raise ValueError(
             f"objective={objective!r} chooses a temperature; {name!r} is fitted by its NLL."
@@ -69,10 +68,14 @@ def _fit(name: str, objective: str) -> Any:
     def criterion(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
         return metric.value(metric.stat(logits, labels, weights))
 
-    return jax.jit(functools.partial(module.fit_grid, objective=criterion))
+    return functools.partial(module.fit_grid, objective=criterion)
 
 
-def _plain(params: Any) -> dict[str, Any]:
-    """Turn parameters into lists, for JSON."""
-    fields = params._asdict() if hasattr(params, "_asdict") else dict(params)
-    return {name: np.asarray(value).tolist() for name, value in fields.items()}
+def _plain(params: Any) -> Any:
+    """Turn parameters into lists, for JSON; the state by its name."""
+    if isinstance(params, calibrators.State):
+        ends = {"nll_before": params.nll_before, "nll_after": params.nll_after}
+        return {"name": params.name} | {k: float(v) for k, v in ends.items()}
+    if hasattr(params, "_asdict"):
+        return {name: _plain(value) for name, value in params._asdict().items()}
+    return np.asarray(params).tolist()

@@ -120,6 +120,16 @@ def test_absent_rows_and_copies():
     np.testing.assert_allclose(large.temperature, expected.temperature, rtol=1e-4)
 
 
+def test_a_fit_that_was_cut_short_did_not_converge():
+    logits, labels, _ = problem(3)
+    fits = [fit_nll(jnp.asarray(logits), jnp.asarray(labels), max_iterations=n) for n in range(30)]
+    best = float(fits[-1].temperature)
+    assert fits[-1].converged
+    for found in fits:
+        assert not found.converged or abs(float(found.temperature) / best - 1) < 1e-4
+    assert sum(not found.converged for found in fits) > 3
+
+
 def finite(found):
     return all(np.isfinite(value) for value in found)
 

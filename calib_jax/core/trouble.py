@@ -1,8 +1,7 @@
-"""Values that no number can be computed from: counted while tracing, refused outside `jit`.
+"""Values that nothing can be computed from: counted in one pass, refused outside `jit`.
 
-Shapes and dtypes are checked while a function is traced (`checks`); values are only known when
-it has run. So a function that is called from outside counts what is wrong in the same pass, and
-then says so in one sentence.
+Inside `jit` they make NaN, never a wrong finite number (see `calib_jax.core.rows`). Outside,
+where values can be looked at, they are an error in one sentence that counts them.
 """
 
 from typing import Any, NamedTuple
@@ -10,11 +9,22 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Real
+from jaxtyping import Real
 
 from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import valid
+from calib_jax.core.rows import valid, weigh
 from calib_jax.core.types import Array, Labels, Logits, Weights
+
+
+def known(*arrays: Any) -> bool:
+    """Tell whether the values can be looked at: no argument is traced."""
+    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
+
+
+def not_finite(logits: Logits) -> Array:
+    """Mark rows with NaN or infinities by one sum, which is faster than `all` on a CPU."""
+    logits = at_least_float32(logits)
+    return (~jnp.isfinite(jnp.sum(0 * logits, axis=-1))).astype(logits.dtype)
 
 
 class Trouble(NamedTuple):
@@ -27,20 +37,12 @@ class Trouble(NamedTuple):
     weight: Real[Array, ""]
 
 
-def finite_rows(logits: Logits) -> Bool[Array, "*batch"]:
-    """Mark rows whose logits all are finite; by a sum, which is faster than `all` on a CPU."""
-    return jnp.isfinite(jnp.sum(0 * at_least_float32(logits), axis=-1))
-
-
 def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
     """Count what cannot be measured; rows of weight 0 may hold anything."""
-
-    def counting(wrong: Bool[Array, " rows"]) -> Bool[Array, " rows"]:
-        return wrong if weights is None else wrong & (weights != 0)
-
-    wrong = counting(~valid(labels, logits.shape[-1]))
+    wrong = ~valid(labels, logits.shape[-1])
+    wrong = wrong if weights is None else wrong & (weights != 0)
     return Trouble(
-        not_finite=jnp.sum(counting(~finite_rows(logits))),
+        not_finite=jnp.sum(weigh(not_finite(logits), weights) > 0),
         wrong_label=jnp.sum(wrong),
         a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
         wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),
@@ -78,8 +80,3 @@ def refuse(
             f"{name}: {found.wrong_label} of {num_rows} labels are not among the {num_classes}"
             f" classes, {found.a_wrong_label} is one; give ignored examples weight 0."
         )
-
-
-def known(*arrays: Any) -> bool:
-    """Tell whether all arrays have values, which is not so while tracing."""
-    return not any(isinstance(array, jax.core.Tracer) for array in arrays)

@@ -1,0 +1,232 @@
+"""What every calibrator promises, whichever it is; a new one is found by the catalogue."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import calibrators
+from tests.calibrators.members import MEMBERS, applied, calibrated, floats, mean_nll, problem
+
+# They change confidences alone, or contain doing nothing and start from it.
+NEVER_WORSE = {"temperature", "ensemble_temperature", "vector", "matrix", "dirichlet"}
+# The number of parameters for 3 classes; what counts bins or knots has no such number.
+SIZE = {
+    "temperature": 1,
+    "ensemble_temperature": 3,
+    "platt": 6,
+    "beta": 9,
+    "vector": 6,
+    "matrix": 12,
+    "dirichlet": 12,
+}
+NEW = problem(seed=1)[0]
+members = pytest.mark.parametrize("name", MEMBERS)
+
+
+@members
+def test_weights_are_copies_and_weight_0_is_absence(name):
+    logits, labels = problem()
+    copies = np.bincount(np.random.default_rng(0).integers(0, 80, 160), minlength=80)
+    assert {0, 1, 2, 3} <= set(copies)
+    ones = np.ones(160, np.float32)
+    of_copies = calibrated(name, np.repeat(logits, copies, 0), np.repeat(labels, copies), ones, NEW)
+    order = np.random.default_rng(1).permutation(160)
+    weights = np.concatenate([copies, np.zeros(80)]).astype(np.float32)
+    absent = weights == 0
+    logits, labels = np.tile(logits, (2, 1)), np.tile(labels, 2)
+    logits[absent], labels[absent] = np.nan, 255
+    of_weights = calibrated(name, logits[order], labels[order], weights[order], NEW)
+    np.testing.assert_allclose(of_weights[1], of_copies[1], rtol=2e-3, atol=2e-4)
+    assert of_weights[0].state.name == of_copies[0].state.name
+    for one in ("nll_before", "nll_after"):
+        same = [getattr(fit[0].state, one) for fit in (of_weights, of_copies)]
+        np.testing.assert_allclose(*same, rtol=1e-4)
+
+
+@members
+def test_the_state_tells_the_nll_before_and_after(name):
+    logits, labels = problem()
+    params = calibrators.named(name).fit(logits, labels)
+    assert params.state.converged
+    assert params.state.name == "converged"
+    answer = applied(name)(params, logits)
+    assert answer.dtype == jnp.float32
+    np.testing.assert_allclose(params.state.nll_before, mean_nll(logits, labels), rtol=1e-5)
+    np.testing.assert_allclose(params.state.nll_after, mean_nll(answer, labels), rtol=1e-4)
+    assert params.state.nll_after < params.state.nll_before  # 2.5 times too confident
+
+
+@members
+def test_many_models_at_once_are_a_loop(name):
+    calibrator = calibrators.named(name)
+    models = [problem(seed=seed) for seed in range(3)]
+    logits, labels = (jnp.stack([jnp.asarray(model[part]) for model in models]) for part in (0, 1))
+    params = jax.jit(jax.vmap(calibrator.fit))(logits, labels)
+    answers = jax.vmap(calibrator.apply)(params, logits)
+    assert list(params.state.name) == ["converged"] * 3
+    for index, (z, y) in enumerate(models):
+        _, alone = calibrated(name, z, y)
+        np.testing.assert_allclose(jax.nn.softmax(answers[index]), alone, rtol=5e-3, atol=2e-4)
+
+
+@members
+def test_leading_axes_are_rows(name):
+    logits, labels = problem()
+    params, expected = calibrated(name, logits, labels)
+    folded = calibrators.named(name).fit(logits.reshape(8, 10, 3), labels.reshape(8, 10))
+    jax.tree.map(np.testing.assert_array_equal, params, folded)
+    answer = calibrators.named(name).apply(params, logits.reshape(8, 10, 3))
+    assert answer.shape == (8, 10, 3)
+    np.testing.assert_allclose(jax.nn.softmax(answer).reshape(80, 3), expected, rtol=1e-5)
+    one = calibrators.named(name).apply(params, logits[7])
+    np.testing.assert_allclose(jax.nn.softmax(one), expected[7], rtol=1e-5, atol=1e-7)
+
+
+def _separated():
+    logits, _ = problem()
+    return logits, logits.argmax(-1)
+
+
+def _one_class():
+    return problem()[0], np.zeros(80, int)
+
+
+def _one_class_missing():
+    logits, labels = problem()
+    return logits, np.minimum(labels, 1)
+
+
+def _always_wrong():
+    logits, _ = problem()
+    return logits, logits.argmin(-1)
+
+
+def _equal_confidences():
+    logits, labels = problem()
+    return np.full_like(logits, 3.0), labels
+
+
+def _large():
+    logits, labels = problem()
+    return 1e4 * logits, labels
+
+
+def _two_confidences():
+    logits, labels = problem()
+    return np.where(logits == logits.max(-1, keepdims=True), 1, 0).astype(np.float32), labels
+
+
+DEGENERATE = [
+    _separated,
+    _one_class,
+    _one_class_missing,
+    _always_wrong,
+    _equal_confidences,
+    _large,
+    _two_confidences,
+]
+
+
+@members
+@pytest.mark.parametrize("case", DEGENERATE)
+def test_a_degenerate_fit_ends_in_a_named_state(name, case):
+    logits, labels = case()
+    params, p = calibrated(name, logits, labels)
+    assert params.state.name in {"converged", "indistinct", "no_optimum", "stopped"}
+    assert all(np.isfinite(values).all() for values in floats(params))
+    assert np.isfinite(applied(name)(params, jnp.asarray(logits))).all()
+    np.testing.assert_allclose(p.sum(-1), 1, rtol=1e-5)
+    if name in NEVER_WORSE:
+        assert params.state.nll_after <= params.state.nll_before
+    if name in SIZE and case in (_separated, _one_class):
+        assert params.state.name == "no_optimum"
+    if case is _equal_confidences:
+        assert params.state.name != "stopped"
+        if name not in {"temperature", "ensemble_temperature"}:
+            np.testing.assert_allclose(p[0], np.bincount(labels) / 80, atol=2e-3)
+
+
+@members
+def test_what_cannot_be_fitted_is_refused(name):
+    fit = calibrators.named(name).fit
+    logits, labels = problem()
+    odd = np.where(np.arange(80)[:, None] < 2, np.float32(np.nan), logits)
+    with pytest.raises(ValueError, match=f"{name}: 2 of 80 rows have NaN or infinite logits"):
+        fit(odd, labels)
+    with pytest.raises(ValueError, match=r"1 of 80 labels are not among the 3 classes, 255 is one"):
+        fit(logits, np.where(np.arange(80) == 5, 255, labels))
+    with pytest.raises(ValueError, match="all 80 weights are 0"):
+        fit(logits, labels, np.zeros(80))
+    with pytest.raises(ValueError, match=r"need labels of shape \(80,\), got \(79,\)"):
+        fit(logits, labels[1:])
+    with pytest.raises(TypeError, match="must be floating point, got int"):
+        fit(labels, logits)
+    with pytest.raises(ValueError, match="there are no examples"):
+        fit(logits[:0], labels[:0])
+
+
+@members
+def test_inside_jit_what_cannot_be_fitted_is_nan(name):
+    logits, labels = problem()
+    odd_logits = np.where(np.arange(80)[:, None] < 2, np.float32(np.nan), logits)
+    odd_labels = np.where(np.arange(80) == 5, 255, labels)
+    fit = jax.jit(jax.vmap(calibrators.named(name).fit))
+    cases = [
+        (odd_logits, labels, np.ones(80)),
+        (logits, odd_labels, np.ones(80)),
+        (logits, labels, np.zeros(80)),
+        (odd_logits, odd_labels, np.where((np.arange(80) < 2) | (np.arange(80) == 5), 0, 1)),
+    ]
+    params = fit(*(jnp.stack([jnp.asarray(case[part]) for case in cases]) for part in range(3)))
+    assert list(params.state.name) == ["unusable"] * 3 + ["converged"]
+    for values in floats(params):
+        assert np.isnan(values[:3]).all()
+        assert np.isfinite(values[3]).all()
+
+
+@members
+def test_apply_refuses_what_does_not_fit(name):
+    params, _ = calibrated(name, *problem())
+    apply = calibrators.named(name).apply
+    with pytest.raises(TypeError, match=f"{name}: logits must be floating point, got int32"):
+        apply(params, np.zeros((2, 3), np.int32))
+    if not name.endswith("temperature"):
+        with pytest.raises(ValueError, match="was fitted on 3 classes and the logits"):
+            apply(params, np.zeros((2, 4), np.float32))
+
+
+@members
+def test_half_precision_is_fitted_in_float32(name):
+    logits, labels = problem()
+    logits = jnp.asarray(logits, jnp.float16)
+    params, p = calibrated(name, logits, labels.astype(np.uint8))
+    assert {values.dtype for values in floats(params)} == {np.dtype(np.float32)}
+    _, expected = calibrated(name, logits.astype(jnp.float32), labels)
+    np.testing.assert_allclose(p, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(SIZE) & set(MEMBERS)))
+def test_calibrated_logits_lose_little(name):
+    """Fitted on n calibrated rows, k parameters cost about k / 2n on fresh ones, not twice it."""
+    models = [problem(400, seed=seed, temperature=1) for seed in range(20)]
+    fresh, fresh_labels = problem(20_000, seed=99, temperature=1)
+    calibrator = calibrators.named(name)
+    stacked = (jnp.stack([jnp.asarray(model[part]) for model in models]) for part in (0, 1))
+    params = jax.jit(jax.vmap(calibrator.fit))(*stacked)
+    answers = jax.jit(jax.vmap(calibrator.apply, (0, None)))(params, jnp.asarray(fresh))
+    before = mean_nll(fresh, fresh_labels)
+    losses = [mean_nll(answer, fresh_labels) - before for answer in answers]
+    assert -0.1 * SIZE[name] / 400 < np.mean(losses) < SIZE[name] / 400
+
+
+def test_the_catalogue_finds_by_name():
+    assert set(SIZE) & set(MEMBERS) >= {"temperature"}
+    for name, calibrator in calibrators.catalogue().items():
+        assert getattr(calibrators, name) is calibrator is calibrators.named(name)
+    with pytest.raises(ValueError, match=r"calibrator .*got 'temprature'; did you mean 'temper"):
+        calibrators.named("temprature")
+    with pytest.raises(AttributeError, match="did you mean 'temperature'"):
+        calibrators.temperatur  # noqa: B018
+    with pytest.raises(TypeError):
+        calibrators.catalogue()["mine"] = None

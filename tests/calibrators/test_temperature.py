@@ -1,0 +1,144 @@
+"""Temperature scaling: SciPy's optimum, the grid, and what T may not change."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.special
+
+from calib_jax.calibrators import temperature
+from tests.calibrators.members import mean_nll, problem
+
+SHAPES = ((300, 2), (300, 10), (60, 1000))
+
+
+def hard_problem(seed):
+    """Return logits, labels and weights; every fifth has its optimum near 0.03 or near 150."""
+    random = np.random.default_rng(seed)
+    num_rows, num_classes = SHAPES[seed % 3]
+    scale = np.exp(random.uniform(np.log(0.1), np.log(50)))
+    if seed % 5 == 0:
+        scale = (0.03, 150.0)[seed // 5 % 2]
+    calibrated = random.uniform(1, 4) * random.standard_normal((num_rows, num_classes))
+    labels = np.argmax(calibrated + random.gumbel(size=calibrated.shape), axis=-1)
+    logits = scale * calibrated
+    if seed % 4 == 0:
+        logits = logits.astype(np.float16).astype(np.float64)  # as read from a half-size file
+    return logits, labels, random.choice([0.5, 1.0, 1.0, 2.0], size=num_rows)
+
+
+def best_temperature(logits, labels, weights):
+    """Return the root of the NLL's derivative by 1/T, in float64."""
+    true = logits[np.arange(len(labels)), labels]
+
+    def slope(log_t):
+        p = scipy.special.softmax(logits * np.exp(-log_t), axis=-1)
+        return np.average(true - np.sum(p * logits, axis=-1), weights=weights)
+
+    return np.exp(scipy.optimize.brentq(slope, np.log(1e-4), np.log(1e5), xtol=1e-14))
+
+
+def test_200_random_problems_have_scipys_optimum(x64):
+    found = {np.float32: [], np.float64: []}
+    expected = []
+    for seed in range(200):
+        logits, labels, weights = hard_problem(seed)
+        for dtype, fits in found.items():
+            narrow = np.float16 if dtype == np.float32 and seed % 4 == 0 else dtype
+            params = temperature.fit(logits.astype(narrow), labels, weights.astype(dtype))
+            assert params.temperature.dtype == dtype
+            assert params.state.name == "converged"
+            assert params.state.nll_after <= params.state.nll_before
+            fits.append(float(params.temperature))
+        expected.append(best_temperature(logits, labels, weights))
+    assert min(expected) < 0.1 < 50 < max(expected)
+    np.testing.assert_allclose(found[np.float64], expected, rtol=1e-6)
+    np.testing.assert_allclose(found[np.float32], expected, rtol=1e-4)
+
+
+def test_no_prediction_changes_and_entropy_rises():
+    logits, labels = problem()
+    params = temperature.fit(logits, labels)
+    answer = temperature.apply(params, logits)
+    np.testing.assert_array_equal(answer.argmax(-1), logits.argmax(-1))
+    apply = lambda t: temperature.apply(params._replace(temperature=jnp.float32(t)), logits)  # noqa: E731
+    p = [scipy.special.softmax(np.asarray(apply(t), np.float64), -1) for t in (0.5, 1, 2, 4)]
+    entropies = [scipy.special.entr(one).sum(-1) for one in p]
+    assert all((np.diff(entropies, axis=0) > 0).all(0))
+    np.testing.assert_allclose(jax.nn.softmax(apply(1e7)), 1 / 3, rtol=1e-5)
+
+
+def test_at_the_optimum_the_mean_true_logit_is_the_expected_one(x64):
+    logits, labels = problem(dtype=np.float64)
+    params = temperature.fit(logits, labels)
+    p = jax.nn.softmax(temperature.apply(params, logits))
+    true = logits[np.arange(80), labels].mean()
+    np.testing.assert_allclose(np.mean(np.sum(p * logits, -1)), true, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "state"),
+    [
+        (lambda z: z.argmax(-1), "no_optimum"),
+        (lambda z: z.argmin(-1), "no_optimum"),
+        (lambda z: np.where(np.arange(80) < 70, z.argmax(-1), z.argmin(-1)), "converged"),
+    ],
+)
+def test_the_state_says_whether_there_is_an_optimum(make, state):
+    logits, _ = problem()
+    params = temperature.fit(logits, make(logits))
+    assert params.state.name == state
+    assert params.state.nll_after <= params.state.nll_before
+
+
+def test_iterations_that_run_out_are_said():
+    logits, labels = hard_problem(0)[:2]
+    assert temperature.fit(logits, labels).state.name == "converged"
+    assert temperature.fit(logits, labels, max_iterations=3).state.name == "stopped"
+
+
+def test_the_grid_is_the_papers():
+    logits, labels = problem(400)
+    grid, t = [], 0.1
+    for _ in range(100):
+        grid.append(t)
+        t += 0.1
+    nll = [mean_nll(logits / np.float32(t), labels) for t in grid]
+    params = temperature.fit_grid(logits, labels)
+    assert float(params.temperature) == np.float32(grid[int(np.argmin(nll))])
+    assert params.state.name == "converged"
+    np.testing.assert_allclose(params.state.nll_after, min(nll), rtol=1e-5)
+
+
+@functools.cache
+def first_logit(optimum):
+    return lambda logits, labels, weights: jnp.abs(logits[0, 0] - optimum)
+
+
+def test_the_grid_minimises_what_it_is_given():
+    logits, labels = np.full((4, 2), 6, np.float32), np.zeros(4, int)
+    fit = functools.partial(temperature.fit_grid, logits, labels, objective=first_logit(4.0))
+    assert fit(start=0.5, stop=3.0, step=0.5).temperature == 1.5
+    assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
+    assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
+    weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
+    found = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, objective=weighted)
+    np.testing.assert_allclose(found.temperature, 3.0, rtol=1e-6)
+    never = temperature.fit_grid(logits, labels, objective=lambda z, y, w: jnp.full((), jnp.nan))
+    assert (float(never.temperature), never.state.name) == (1.0, "no_optimum")
+
+
+def test_a_grid_that_is_none_is_refused():
+    logits, labels = problem()
+    for options, message in (
+        ({"step": 0}, "step must be greater than 0, got 0"),
+        ({"start": 0}, "start must be greater than 0, got 0"),
+        ({"start": 2, "stop": 1}, "stop must be at least 2, as is start, got 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            temperature.fit_grid(logits, labels, **options)
+    with pytest.raises(ValueError, match="max_iterations must be at least 1, got 0"):
+        temperature.fit(logits, labels, max_iterations=0)
