@@ -48,7 +48,7 @@ def read(name: str) -> Predictions:
 
 def _npz(path: pathlib.Path) -> Predictions:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             missing = [key for key in ("logits", "labels") if key not in arrays]
             if missing:
                 has = ", ".join(arrays.files) or "none"

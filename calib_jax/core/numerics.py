@@ -90,28 +90,26 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
 
     A row with a NaN gives the number of classes, which equals no label: it is counted as a wrong
     prediction.
+
+    `jnp.argmax` reduces pairs, which is slow on a CPU, and a sum is fast: where one entry is the
+    largest, the sum of index + K over the entries that equal the maximum is below 2 K. Where it
+    is not (ties, a NaN), pairs are reduced after all. Entries are compared, never subtracted:
+    fused with a product, `z - max` is not 0 even at the maximum.
     """
-    return first_marked(logits == jnp.max(logits, axis=-1, keepdims=True))
+    num_classes = logits.shape[-1]
+    top = jnp.max(logits, axis=-1)
 
+    def by_pairs() -> Array:
+        index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+        return jnp.where(jnp.isnan(top), num_classes, index)
 
-def first_marked(marks: Bool[Array, "*batch classes"]) -> Integer[Array, "*batch"]:
-    """Find each row's first mark; the number of classes where there is none.
-
-    `jnp.argmax` reduces pairs and is slow on a CPU; a minimum over the marked indices is less so,
-    and a sum is fast. Where a row has one mark, the sum of index + K over the marks is below 2 K.
-    """
-    num_classes = marks.shape[-1]
-    index = lax.broadcasted_iota(jnp.int32, marks.shape, marks.ndim - 1)
-
-    def first() -> Array:
-        return jnp.min(jnp.where(marks, index, num_classes), axis=-1)
-
-    if jax.default_backend() != "cpu" or num_classes < 64:
-        return first()
-    coded = (index + num_classes).astype(jnp.float32)
-    code = jnp.sum(jnp.where(marks, coded, 0), axis=-1).astype(jnp.int32)
+    if jax.default_backend() != "cpu":
+        return by_pairs()
+    index = lax.broadcasted_iota(jnp.float32, logits.shape, logits.ndim - 1)
+    coded = jnp.where(logits == top[..., None], index + num_classes, 0)
+    code = jnp.sum(coded, axis=-1).astype(jnp.int32)
     one_each = jnp.all((code >= num_classes) & (code < 2 * num_classes))
-    return lax.cond(one_each, lambda: code - num_classes, first)
+    return lax.cond(one_each, lambda: code - num_classes, by_pairs)
 
 
 @jax.custom_vjp

@@ -14,7 +14,6 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import (
     at_least_float32,
     first_argmax,
-    first_marked,
     is_true_class,
     true_class,
 )
@@ -104,12 +103,7 @@ class Predictions:
     @functools.cached_property
     def predicted(self) -> Labels:
         """The class of the largest probability, the first of equals."""
-        # The same pass over the classes finds the exponentials and the largest logit.
-        return (
-            first_marked(self._shifted == 0)
-            if self.excluded_class is None
-            else first_argmax(self.p)
-        )
+        return first_argmax(self.logits if self.excluded_class is None else self.p)
 
     @functools.cached_property
     def confidence(self) -> PerExample:

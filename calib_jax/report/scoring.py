@@ -170,7 +170,7 @@ def score(
     True
     """
     logits = as_logits(logits, probabilities=probabilities)
-    labels = jnp.asarray(labels)
+    logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     several = _chosen(metrics, num_bins)
     bootstrap = {
         "key": jax.random.key(seed),

@@ -202,3 +202,20 @@ def test_log_probabilities_at_the_extremes():
 def test_at_least_float32(dtype, x64):
     wide = numerics.at_least_float32(jnp.ones(2, dtype))
     assert wide.dtype == (jnp.float64 if dtype == "float64" else jnp.float32)
+
+
+@pytest.mark.parametrize("num_classes", [3, 100])
+def test_first_argmax_of_logits_that_are_computed_on_the_way(num_classes):
+    """Check it under `jit`, where a compiler may compute logits anew for each use of them."""
+    logits = np.random.default_rng(0).standard_normal((200, num_classes)).astype(np.float32)
+    factor, offset = np.float32(1.9), np.float32(0.3)
+    ways = {
+        "quotient": lambda z: z / factor,
+        "product": lambda z: z * factor,
+        "sum of products": lambda z: z * factor + offset * jnp.roll(z, 1, axis=-1),
+        "logarithm": lambda z: jax.nn.log_softmax(z * factor),
+    }
+    for name, way in ways.items():
+        expected = np.asarray(way(logits)).argmax(-1)
+        found = jax.jit(lambda z, way=way: numerics.first_argmax(way(z)))(logits)
+        np.testing.assert_array_equal(found, expected, err_msg=name)

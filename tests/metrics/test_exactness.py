@@ -179,3 +179,16 @@ def test_small_variances_keep_their_digits():
     expected = np.var(np.asarray(view.confidence, np.float64))
     found = value_of(metrics.sharpness, logits, jnp.zeros(3, jnp.int32))
     assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_logits_that_are_computed_on_the_way():
+    """Check metrics inside a compiled function whose logits are a quotient: T is being tried."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((200, 5)).astype(np.float32)
+    labels = jnp.asarray(random.integers(5, size=200))
+    several = {"accuracy": metrics.accuracy, "ece": metrics.ece, "ada": metrics.adaptive_ece}
+    temperature = np.float32(1.9)
+    found = jax.jit(lambda z, t: metrics.values_of(several, z / t, labels))(logits, temperature)
+    for name, metric in several.items():
+        expected = metric.value(metric.stat(logits / temperature, labels))
+        np.testing.assert_allclose(found[name], expected, rtol=1e-5, err_msg=name)
