@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -314,9 +315,10 @@ def _of_part(
 
 
 def _versions() -> dict[str, str]:
-    import importlib.metadata
-
-    from calib_jax import __version__
-
-    names = ("jax", "jaxlib", "numpy")
-    return {"calib_jax": __version__} | {n: importlib.metadata.version(n) for n in names}
+    found = {}
+    for name in ("calib_jax", "jax", "jaxlib", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:  # a checkout on the path
+            found[name] = "not installed"
+    return found
