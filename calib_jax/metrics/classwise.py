@@ -12,7 +12,7 @@ from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import ClassGaps
 
-__all__ = ["classwise_ece", "per_class_ece"]
+__all__ = ["classwise_ece", "per_class_ece", "sce"]
 
 
 def class_gaps(
@@ -72,3 +72,6 @@ def classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
     count = jnp.max(jnp.where(sums["weight"] > 0, index, -1)) + 1
     total = jnp.sum(jnp.where(index < count, errors, 0))
     return ratio(total, count * jnp.sum(sums["weight"]))
+
+
+sce = classwise_ece  # the name in Nixon et al. and in the text experiments' released code
