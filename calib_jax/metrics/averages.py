@@ -3,11 +3,8 @@ r"""Means over examples: accuracy, top-k accuracy, NLL, Brier score."""
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import lax
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import true_class
-from calib_jax.core.rows import widened
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract import metric, ratio
@@ -38,13 +35,8 @@ def accuracy(sums: Sums) -> Scalar:
 
 def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
     checks.at_least("k", k, 1)
-    logits = predictions.logits
-    labels = widened(predictions.labels)
-    own = true_class(logits, labels)[..., None]
-    # Of equal logits the class of smaller index comes first, as in the prediction.
-    before = lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1) < labels[..., None]
-    ahead = jnp.sum((logits > own) | ((logits == own) & before), axis=-1)
-    return Columns({"hit": predictions.if_valid((ahead < k).astype(logits.dtype))})
+    hit = (predictions.rank < k).astype(predictions.logits.dtype)
+    return Columns({"hit": predictions.if_valid(hit)})
 
 
 @metric(_top_hits)
@@ -80,10 +72,9 @@ def nll(sums: Sums) -> Scalar:
 
 
 def _squared_distances(predictions: Predictions) -> Columns:
-    p = predictions.p
-    of_true = true_class(p, predictions.labels)
-    distance = jnp.sum(jnp.square(p), axis=-1) - jnp.square(of_true) + jnp.square(1 - of_true)
-    return Columns({"distance": predictions.if_valid(distance)})
+    distance = predictions.square_sum + 1 - 2 * jnp.exp(predictions.log_true)
+    # The terms cancel where the model is sure and right: no less than 0.
+    return Columns({"distance": predictions.if_valid(jnp.maximum(distance, 0))})
 
 
 @metric(_squared_distances)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 
 import jax.numpy as jnp
-from jaxtyping import Bool, Float
+from jax import lax
+from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import (
@@ -17,7 +18,7 @@ from calib_jax.core.numerics import (
     is_true_class,
     true_class,
 )
-from calib_jax.core.rows import valid
+from calib_jax.core.rows import valid, widened
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
 
@@ -73,6 +74,11 @@ class Predictions:
         return p if self.excluded_class is None else p.at[..., self.excluded_class].set(0)
 
     @functools.cached_property
+    def square_sum(self) -> PerExample:
+        r"""$\sum_k p_k^2$, of the softmax."""
+        return jnp.sum(jnp.square(self._spread), axis=-1) / jnp.square(self._total)
+
+    @functools.cached_property
     def log_total(self) -> PerExample:
         r"""$\log \sum_k e^{z_k}$."""
         return self._top_logit + jnp.log(self._total)
@@ -106,6 +112,21 @@ class Predictions:
         return first_argmax(self.logits if self.excluded_class is None else self.p)
 
     @functools.cached_property
+    def rank(self) -> Integer[Array, "*batch"]:
+        """How many classes come before the true one: 0 where it is the predicted one.
+
+        Of equal probabilities the class of smaller index comes first. One pass over the classes,
+        and no entry is compared with itself, which a compiler may have computed twice.
+        """
+        rows = self.logits if self.excluded_class is None else self.p
+        labels = widened(self.labels)
+        own = true_class(rows, labels)[..., None]
+        index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
+        before = jnp.where(index < labels[..., None], rows >= own, rows > own)
+        before &= index != labels[..., None]
+        return jnp.sum(jnp.where(before, 1.0, 0.0), axis=-1).astype(jnp.int32)
+
+    @functools.cached_property
     def confidence(self) -> PerExample:
         """The largest probability."""
         if self.excluded_class is None:
@@ -115,7 +136,7 @@ class Predictions:
     @functools.cached_property
     def hit(self) -> PerExample:
         """1 where the predicted class is the true one, else 0."""
-        return self.if_valid((self.predicted == self.labels).astype(self.logits.dtype))
+        return self.if_valid((self.rank == 0).astype(self.logits.dtype))
 
     @functools.cached_property
     def entropy(self) -> PerExample:
