@@ -139,7 +139,7 @@ def test_a_degenerate_fit_ends_in_a_named_state(name, case):
     np.testing.assert_allclose(p.sum(-1), 1, rtol=1e-5)
     if name in NEVER_WORSE:
         assert params.state.nll_after <= params.state.nll_before
-    if name in SIZE and case in (_separated, _one_class):
+    if (name in SIZE and case is _one_class) or (name in NEVER_WORSE and case is _separated):
         assert params.state.name == "no_optimum"
     if case is _equal_confidences:
         assert params.state.name != "stopped"
@@ -162,6 +162,8 @@ def test_what_cannot_be_fitted_is_refused(name):
         fit(logits, labels[1:])
     with pytest.raises(TypeError, match="must be floating point, got int"):
         fit(labels, logits)
+    with pytest.raises(ValueError, match=r"one class leaves .* calib_jax.binary\(logits"):
+        fit(logits[:, :1], np.zeros(80, int))
     with pytest.raises(ValueError, match="there are no examples"):
         fit(logits[:0], labels[:0])
 
