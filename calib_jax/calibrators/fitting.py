@@ -1,8 +1,6 @@
 """How parameters are found: damped Newton steps for a few, L-BFGS for many.
 
-Both minimise convex functions, never go up, and know when they have
-arrived: a Newton step that stays long although the slope vanishes means that the minimum lies
-at infinity.
+Both minimise convex functions, never go up, and know whether they have arrived.
 """
 
 from collections.abc import Callable
@@ -10,10 +8,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.core.types import Array, Scalar, Vector
+from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
 
 EXACT = lax.Precision.HIGHEST  # accelerators round the factors of a product otherwise
 
@@ -142,3 +141,72 @@ def logistic(
 
 def _total(columns: Float[Array, "d rows"], weights: Vector) -> Float[Array, " d"]:
     return jnp.sum(columns * weights[None], axis=1)
+
+
+class _Descent(NamedTuple):
+    """Where an L-BFGS iteration stands."""
+
+    point: PyTree
+    value: Scalar
+    gradient: PyTree
+    memory: PyTree
+    iteration: Integer[Array, ""]
+    idle: Integer[Array, ""]  # how many steps in a row have gained nothing
+
+
+def lbfgs(
+    function: Callable[[PyTree], Scalar], start: PyTree, *, max_iterations: Number = 1000
+) -> tuple[PyTree, Bool[Array, ""]]:
+    """Minimise a convex function of many parameters, mean losses of features of scale 1.
+
+    Args:
+      function: of a tree of arrays, never negative.
+      start: the first point.
+      max_iterations: steps at most.
+
+    Returns:
+      The best point, and whether the slope vanishes there.
+    """
+    dtype = jax.tree.leaves(start)[0].dtype
+    eps = float(jnp.finfo(dtype).eps)
+    fine, coarse = (1e-8, 1e-6) if eps < 1e-10 else (1e-5, 1e-3)
+    solver = optax.lbfgs(memory_size=20)
+    value_and_gradient = optax.value_and_grad_from_state(function)
+
+    def slope(walk: _Descent) -> Scalar:
+        # Relative to the loss: where the loss itself vanishes, so does every slope.
+        return optax.tree.norm(walk.gradient) / walk.value
+
+    def going(walk: _Descent) -> Array:
+        decided = walk.value <= 10 * eps
+        moving = (slope(walk) > fine) & (walk.idle < 5) & ~decided
+        return moving & (walk.iteration < max_iterations)
+
+    def iterate(walk: _Descent) -> _Descent:
+        update, memory = solver.update(
+            walk.gradient,
+            walk.memory,
+            walk.point,
+            value=walk.value,
+            grad=walk.gradient,
+            value_fn=function,
+        )
+        point = optax.apply_updates(walk.point, update)
+        value, gradient = value_and_gradient(point, state=memory)
+        better = value <= walk.value
+        gains = value < walk.value - 2 * eps * jnp.abs(walk.value)
+        point, value, gradient = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old),
+            (point, value, gradient),
+            (walk.point, walk.value, walk.gradient),
+        )
+        idle = jnp.where(gains, 0, walk.idle + 1)
+        return _Descent(point, value, gradient, memory, walk.iteration + 1, idle)
+
+    memory = solver.init(start)
+    value, gradient = value_and_gradient(start, state=memory)
+    nothing = jnp.zeros((), jnp.int32)
+    end = lax.while_loop(going, iterate, _Descent(start, value, gradient, memory, nothing, nothing))
+    # Digits also run out: then searches along the slope find nothing lower.
+    tolerance = jnp.where(end.idle < 5, coarse, 100 * coarse)
+    return end.point, slope(end) <= tolerance
