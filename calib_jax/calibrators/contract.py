@@ -9,6 +9,7 @@ refused in one sentence. Inside, the parameters are NaN and the state says `unus
 """
 
 import enum
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -99,6 +100,11 @@ class Examples(NamedTuple):
 def examples(name: str, logits: Any, labels: Any, weights: Any) -> Examples:
     """Flatten leading axes; say in one sentence what cannot be used, in `name`'s name."""
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+    if logits.shape[1] == 1:
+        raise ValueError(
+            f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
+            " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
+        )
     if known(logits, labels, weights):
         refuse(name, _trouble_in(logits, labels, weights), logits.shape)
     return Examples(logits, labels, weights)
@@ -150,3 +156,15 @@ def logits_for(name: str, logits: Any, num_classes: int | None = None) -> Logits
             f" {logits.shape[-1]}."
         )
     return numerics.at_least_float32(logits)
+
+
+def on_rows(
+    name: str,
+    function: Callable[[Any, Array], Array],
+    params: Any,
+    logits: Any,
+    num_classes: int,
+) -> Logits:
+    """Apply a calibrator of rows to logits with any leading axes; check that they fit."""
+    logits = logits_for(name, logits, num_classes)
+    return function(params, logits.reshape(-1, num_classes)).reshape(logits.shape)

@@ -1,0 +1,95 @@
+r"""Beta calibration: a curve that can also bend the other way than a logistic one, or not at all.
+
+$p' = \sigma(a \log p - b \log(1 - p) + c)$ with a, b at least 0, so that it never falls; a = b =
+1, c = 0 does nothing. More than two classes: each against the rest, divided by their sum.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, fitting, one_versus_rest
+from calib_jax.calibrators.contract import Examples, State
+from calib_jax.core.types import Array, Logits, Vector
+
+
+class Params(NamedTuple):
+    """The a, b and c of each question; two classes are one question, that of class 1."""
+
+    a: Float[Array, " questions"]
+    b: Float[Array, " questions"]
+    c: Float[Array, " questions"]
+    state: State
+
+
+def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+    """Fit a, b and c by Newton steps on the binary NLL.
+
+    The optimum has both a and b above 0, or one of them at it, or both: each of the four is
+    fitted, and the best one without a negative number is the answer, exactly.
+
+    Where a threshold tells the answers of a class apart, or one of them does not occur, there is
+    no finite optimum: the state is `no_optimum` and the curve steep.
+
+    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+
+    Args:
+      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      labels: the true classes.
+      weights: weight 0 means absent, weight k means k copies.
+
+    References:
+      Kull, Silva Filho and Flach 2017, Beta calibration.
+
+    >>> p = jnp.array([0.2, 0.2, 0.2, 0.5, 0.5, 0.9, 0.9, 0.9, 0.9])
+    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, jnp.array([0, 1, 0, 1, 0, 1, 1, 0, 1]))
+    >>> jnp.exp(apply(params, logits[jnp.array([0, 3, 5])])[:, 1]).round(3)
+    Array([0.333, 0.5  , 0.75 ], dtype=float32)
+    """
+    return _fit(contract.examples("beta", logits, labels, weights))
+
+
+@jax.jit
+def _fit(examples: Examples) -> Params:
+    rows = examples.rows()
+
+    def one(log_yes: Vector, log_no: Vector, target: Vector) -> tuple[Array, Array, Array]:
+        columns = jnp.stack([log_yes, -log_no])
+
+        def face(free: Array) -> fitting.Logistic:
+            return fitting.logistic(columns, target, rows.share, free)
+
+        faces = jnp.array([[True, True], [True, False], [False, True], [False, False]])
+        fits = jax.vmap(face)(faces)
+        allowed = jnp.all(fits.slopes >= 0, axis=1)
+        best = jnp.argmin(jnp.where(allowed, fits.nll, jnp.inf))
+        found = jax.tree.map(lambda leaf: leaf[best], fits)
+        score = log_yes - log_no
+        code = one_versus_rest.code(score, target, rows.share, found.settled, rising=True)
+        return found.slopes, found.intercept, code
+
+    log_yes, log_no = one_versus_rest.log_yes_and_no(rows.logits)
+    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
+    slopes, c, codes = one_versus_rest.each(one, log_yes.T, log_no.T, target)
+    params = Params(slopes[:, 0], slopes[:, 1], c, contract.unknown_state(rows))
+    return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
+
+
+def apply(params: Params, logits: Any) -> Logits:
+    """Compute the logarithms of the calibrated probabilities."""
+    num_classes = one_versus_rest.num_classes_of(params.c)
+    return contract.on_rows("beta", _apply, params, logits, num_classes)
+
+
+@jax.jit
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    log_yes, log_no = one_versus_rest.log_yes_and_no(logits)
+    odds = params.a[None] * log_yes - params.b[None] * log_no + params.c[None]
+    log_yes, log_no = jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
+    return one_versus_rest.joined(log_yes, log_no, logits.shape[1])
+
+
+__all__ = ["Params", "apply", "fit"]

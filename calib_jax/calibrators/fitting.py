@@ -1,0 +1,212 @@
+"""How parameters are found: damped Newton steps for a few, L-BFGS for many.
+
+Both minimise convex functions, never go up, and know whether they have arrived.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jaxtyping import Bool, Float, Integer
+
+from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
+
+EXACT = lax.Precision.HIGHEST  # accelerators round the factors of a product otherwise
+
+
+class Local(NamedTuple):
+    """A function near a point: its value and two derivatives."""
+
+    value: Scalar
+    gradient: Float[Array, " d"]
+    hessian: Float[Array, "d d"]
+
+
+class _Walk(NamedTuple):
+    """Where a Newton iteration stands."""
+
+    point: Float[Array, " d"]
+    here: Local
+    damping: Scalar
+    step: Scalar  # the length of the last step proposed
+    iteration: Integer[Array, ""]
+
+
+def newton(
+    local: Callable[[Array], Local],
+    start: Float[Array, " d"],
+    free: Bool[Array, " d"],
+    *,
+    max_iterations: int = 100,
+) -> tuple[Float[Array, " d"], Scalar, Bool[Array, ""]]:
+    """Minimise a convex function of a few parameters whose natural scale is 1.
+
+    Args:
+      local: the function with its derivatives; infinite or NaN where it is not defined.
+      start: the first point; parameters that are not free stay there.
+      free: which parameters are sought.
+      max_iterations: evaluations at most.
+
+    Returns:
+      The best point, the value there, and whether the last Newton step was short.
+    """
+    eps = float(jnp.finfo(start.dtype).eps)
+    short = eps**0.5 if eps < 1e-10 else 1e-4
+    both_free = free[:, None] & free[None, :]
+    one = jnp.eye(start.shape[0], dtype=start.dtype)
+
+    def proposal(walk: _Walk) -> Array:
+        gradient = jnp.where(free, walk.here.gradient, 0)
+        hessian = jnp.where(both_free, walk.here.hessian, 0)
+        size = jnp.trace(hessian) / jnp.maximum(jnp.sum(free), 1)
+        # Directions in which nothing changes have slope 0, and so no step.
+        ridge = (walk.damping + 8 * eps) * size
+        pinned = jnp.where(free, ridge, 1)
+        return -jnp.linalg.solve(hessian + pinned[:, None] * one, gradient)
+
+    def going(walk: _Walk) -> Array:
+        return (walk.step > short) & (walk.iteration < max_iterations) & (walk.damping < 1e6)
+
+    def iterate(walk: _Walk) -> _Walk:
+        step = proposal(walk)
+        there = local(walk.point + step)
+        slack = 4 * eps * jnp.abs(walk.here.value)
+        better = there.value <= walk.here.value + slack
+        point, here = jax.tree.map(
+            lambda a, b: jnp.where(better, a, b),
+            (walk.point + step, there),
+            (walk.point, walk.here),
+        )
+        damping = jnp.where(better, 0.1 * walk.damping, 10 * walk.damping + 1e-3)
+        damping = jnp.where(better & (damping < 1e-3), 0, damping)
+        return _Walk(point, here, damping, jnp.max(jnp.abs(step)), walk.iteration + 1)
+
+    zero = jnp.zeros((), start.dtype)
+    first = _Walk(start, local(start), zero, jnp.ones_like(zero), jnp.zeros((), jnp.int32))
+    end = lax.while_loop(going, iterate, first)
+    # A short step is an arrival only if it was not damping that made it short.
+    undamped = jnp.max(jnp.abs(proposal(end._replace(damping=zero))))
+    return end.point, end.here.value, undamped <= 100 * short
+
+
+class Logistic(NamedTuple):
+    """A logistic regression: slopes, intercept, mean NLL, whether the last step was short."""
+
+    slopes: Float[Array, " d"]
+    intercept: Scalar
+    nll: Scalar
+    settled: Bool[Array, ""]
+
+
+def logistic(
+    columns: Float[Array, "d rows"], target: Vector, share: Vector, free: Bool[Array, " d"]
+) -> Logistic:
+    r"""Fit $\sigma(\sum_j s_j x_j + c)$ to targets in [0, 1].
+
+    Args:
+      columns: the x; one that is constant keeps the slope it has at the start.
+      target: how much each row belongs to the class.
+      share: the weights, with sum 1.
+      free: slopes that are sought, from 1; the others are 0.
+    """
+    # Columns of mean 0 and deviation 1: all parameters of one scale, and few iterations.
+    mean = _total(columns, share)
+    centred = columns - mean[:, None]
+    deviation = jnp.sqrt(_total(jnp.square(centred), share))
+    blank = deviation <= 8 * jnp.finfo(columns.dtype).eps * jnp.abs(mean)
+    deviation = jnp.where(blank, 1, deviation)
+    scaled = jnp.where(blank[:, None], 0, centred / deviation[:, None])
+    features = jnp.concatenate([scaled, jnp.ones_like(target)[None]])
+
+    def local(point: Array) -> Local:
+        score = jnp.sum(point[:, None] * features, axis=0)
+        p = jax.nn.sigmoid(score)
+        losses = jax.nn.softplus(score) - target * score
+        curved = features * (share * p * (1 - p))[None]
+        return Local(
+            jnp.sum(share * losses),
+            _total(features, share * (p - target)),
+            jnp.matmul(curved, features.T, precision=EXACT),
+        )
+
+    # From the slopes 1, but not so steep or so far off that all rows look decided.
+    start = jnp.append(jnp.where(free, jnp.minimum(deviation, 2), 0), 0.0)
+    point, nll, settled = newton(local, start, jnp.append(free, True))
+    slopes = point[:-1] / deviation
+    return Logistic(slopes, point[-1] - jnp.sum(slopes * mean), nll, settled)
+
+
+def _total(columns: Float[Array, "d rows"], weights: Vector) -> Float[Array, " d"]:
+    return jnp.sum(columns * weights[None], axis=1)
+
+
+class _Descent(NamedTuple):
+    """Where an L-BFGS iteration stands."""
+
+    point: PyTree
+    value: Scalar
+    gradient: PyTree
+    memory: PyTree
+    iteration: Integer[Array, ""]
+    idle: Integer[Array, ""]  # how many steps in a row have gained nothing
+
+
+def lbfgs(
+    function: Callable[[PyTree], Scalar], start: PyTree, *, max_iterations: Number = 1000
+) -> tuple[PyTree, Bool[Array, ""]]:
+    """Minimise a convex function of many parameters, mean losses of features of scale 1.
+
+    Args:
+      function: of a tree of arrays, never negative.
+      start: the first point.
+      max_iterations: steps at most.
+
+    Returns:
+      The best point, and whether the slope vanishes there.
+    """
+    dtype = jax.tree.leaves(start)[0].dtype
+    eps = float(jnp.finfo(dtype).eps)
+    fine, coarse = (1e-8, 1e-6) if eps < 1e-10 else (1e-5, 1e-3)
+    solver = optax.lbfgs(memory_size=20)
+    value_and_gradient = optax.value_and_grad_from_state(function)
+
+    def slope(walk: _Descent) -> Scalar:
+        # Relative to the loss: where the loss itself vanishes, so does every slope.
+        return optax.tree.norm(walk.gradient) / walk.value
+
+    def going(walk: _Descent) -> Array:
+        decided = walk.value <= 10 * eps
+        moving = (slope(walk) > fine) & (walk.idle < 5) & ~decided
+        return moving & (walk.iteration < max_iterations)
+
+    def iterate(walk: _Descent) -> _Descent:
+        update, memory = solver.update(
+            walk.gradient,
+            walk.memory,
+            walk.point,
+            value=walk.value,
+            grad=walk.gradient,
+            value_fn=function,
+        )
+        point = optax.apply_updates(walk.point, update)
+        value, gradient = value_and_gradient(point, state=memory)
+        better = value <= walk.value
+        gains = value < walk.value - 2 * eps * jnp.abs(walk.value)
+        point, value, gradient = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old),
+            (point, value, gradient),
+            (walk.point, walk.value, walk.gradient),
+        )
+        idle = jnp.where(gains, 0, walk.idle + 1)
+        return _Descent(point, value, gradient, memory, walk.iteration + 1, idle)
+
+    memory = solver.init(start)
+    value, gradient = value_and_gradient(start, state=memory)
+    nothing = jnp.zeros((), jnp.int32)
+    end = lax.while_loop(going, iterate, _Descent(start, value, gradient, memory, nothing, nothing))
+    # Digits also run out: then searches along the slope find nothing lower.
+    tolerance = jnp.where(end.idle < 5, coarse, 100 * coarse)
+    return end.point, slope(end) <= tolerance

@@ -1,0 +1,132 @@
+r"""What vector, matrix and Dirichlet scaling share: $z' = W x + b$, fitted by L-BFGS on the NLL.
+
+They differ in the features x (logits, or log-probabilities) and in whether W is diagonal. All
+contain W = I, b = 0, which does nothing; the fit starts there and never goes up.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from calib_jax.calibrators import fitting
+from calib_jax.calibrators.contract import Code, Rows
+from calib_jax.core import numerics
+from calib_jax.core.types import Array, Number, Scalar
+
+Features: TypeAlias = Float[Array, "rows classes"]
+
+
+class Found(NamedTuple):
+    """Fitted weights, `[classes]` if diagonal or `[classes, classes]`, intercepts, and how."""
+
+    weights: Array
+    intercept: Float[Array, " classes"]
+    code: Array
+
+
+def scores(weights: Array, intercept: Float[Array, " classes"], features: Features) -> Features:
+    """Compute W x + b of every row."""
+    if weights.ndim == 1:
+        return weights[None] * features + intercept[None]
+    return jnp.matmul(features, weights.T, precision=fitting.EXACT) + intercept[None]
+
+
+def fit(
+    features: Features,
+    rows: Rows,
+    *,
+    diagonal: bool,
+    weight_penalty: Number,
+    intercept_penalty: Number,
+    max_iterations: Number,
+) -> Found:
+    """Minimise the mean NLL and the penalties.
+
+    Args:
+      features: the x.
+      rows: labels and weights.
+      diagonal: whether W is.
+      weight_penalty: times the mean square of what differs from I: of the diagonal minus 1 if W
+        is diagonal, else of the entries off the diagonal (the diagonal is then free).
+      intercept_penalty: times the mean square of the intercepts.
+      max_iterations: steps at most.
+    """
+    num_classes = features.shape[1]
+    share = rows.share
+    # Columns of mean 0 and deviation 1 make all parameters of one scale: W x + b = V u + c. Not
+    # of mean 0 where b has a penalty, which rounding of b = c - W mean would drown.
+    mean = jnp.sum(share[:, None] * features, axis=0)
+    blank = jnp.sum(share[:, None] * jnp.abs(features - mean[None]), axis=0)
+    blank = blank <= 8 * jnp.finfo(features.dtype).eps * jnp.abs(mean)
+    mean = jnp.where(jnp.asarray(intercept_penalty) == 0, mean, 0)
+    deviation = jnp.sqrt(jnp.sum(share[:, None] * jnp.square(features - mean[None]), axis=0))
+    deviation = jnp.where(blank, 1, deviation)
+    scaled = (features - mean[None]) / deviation[None]
+    off_diagonal = ~jnp.eye(num_classes, dtype=bool)
+
+    def unscaled(point: tuple[Array, Array]) -> tuple[Array, Array]:
+        v, c = point
+        if diagonal:
+            w = v / deviation
+            return w, c - w * mean
+        w = v / deviation[None]
+        return w, c - jnp.matmul(w, mean, precision=fitting.EXACT)
+
+    def penalty(point: tuple[Array, Array]) -> Scalar:
+        w, b = unscaled(point)
+        if diagonal:
+            unlike = jnp.mean(jnp.square(w - 1))
+        else:
+            unlike = jnp.sum(jnp.square(jnp.where(off_diagonal, w, 0)))
+            unlike /= num_classes * (num_classes - 1)
+        return weight_penalty * unlike + intercept_penalty * jnp.mean(jnp.square(b))
+
+    def objective(point: tuple[Array, Array]) -> Scalar:
+        v, c = point
+        z = scores(v, c, scaled)
+        losses = jax.nn.logsumexp(z, axis=-1) - numerics.true_class(z, rows.labels)
+        return jnp.sum(share * losses) + penalty(point)
+
+    start = (deviation if diagonal else jnp.diag(deviation), mean)
+    (v, c), settled = fitting.lbfgs(objective, start, max_iterations=max_iterations)
+    weights, intercept = unscaled((v, c))
+
+    ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
+    penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
+    limitless = _has_no_optimum(scores(v, c, scaled), features, rows)
+    ended = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, ended)
+    all_occur = jnp.all(jnp.any(_is_true(rows, num_classes), axis=0))
+    ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
+    return Found(weights, intercept, ended)
+
+
+def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, ""]:
+    """Tell whether the NLL falls for ever along a direction that is easy to see.
+
+    Either all rows are right, and twice W and b make them more so; or some class can be told from
+    the rest by a threshold on its feature or on its score above the others' mean, or it never
+    occurs, and W and b of that class can grow for ever.
+    """
+    num_classes = z.shape[1]
+    is_true = _is_true(rows, num_classes)
+    is_other = (rows.weight > 0)[:, None] & ~is_true
+    others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, num_classes))
+    all_right = jnp.all((rows.weight == 0) | (numerics.true_class(z, rows.labels) > others))
+
+    def told_apart(score: Features) -> Bool[Array, ""]:
+        lowest = jnp.min(jnp.where(is_true, score, jnp.inf), axis=0)
+        highest = jnp.max(jnp.where(is_other, score, -jnp.inf), axis=0)
+        largest = jnp.max(jnp.where(is_true, score, -jnp.inf), axis=0)
+        smallest = jnp.min(jnp.where(is_other, score, jnp.inf), axis=0)
+        constant = (lowest == largest) & (smallest == highest) & (lowest == highest)
+        return jnp.any((highest <= lowest) & ~constant)
+
+    apart = told_apart(features) | told_apart(-features)
+    return all_right | apart | told_apart(z - jnp.mean(z, axis=-1, keepdims=True))
+
+
+def _is_true(rows: Rows, num_classes: int) -> Bool[Array, "rows classes"]:
+    """Mark the true class of each row that counts."""
+    return (rows.weight > 0)[:, None] & numerics.is_true_class(rows.labels, num_classes)

@@ -1,0 +1,102 @@
+r"""Matrix scaling: any linear map of the logits, $z' = W z + b$.
+
+$K^2 + K$ parameters: with many classes or few examples it fits noise unless it is regularised.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, linear
+from calib_jax.calibrators.contract import Examples, State
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Logits, Number
+
+
+class Params(NamedTuple):
+    """A matrix W and an intercept b for each class."""
+
+    matrix: Float[Array, "classes classes"]
+    intercept: Float[Array, " classes"]
+    state: State
+
+
+def fit(
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    off_diagonal: Number = 0.0,
+    intercept: Number = 0.0,
+    max_iterations: Number = 1000,
+) -> Params:
+    r"""Minimise the mean NLL of $\mathrm{softmax}(W z + b)$, by L-BFGS from W = I, b = 0.
+
+    $$\mathrm{NLL} + \lambda \tfrac{1}{K (K-1)} \sum_{i \ne j} W_{ij}^2
+      + \mu \tfrac1K \sum_k b_k^2$$
+
+    It is convex. Without penalties there is no finite optimum where all predictions can be made
+    right or a class never occurs: the state is then `no_optimum`. Adding one row to all rows of W
+    changes no probability; the W that is found is the nearest to I among those.
+
+    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+
+    Args:
+      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      labels: the true classes.
+      weights: weight 0 means absent, weight k means k copies.
+      off_diagonal: $\lambda$, how strongly entries off the diagonal are drawn to 0.
+      intercept: $\mu$, how strongly intercepts are drawn to 0.
+      max_iterations: after which the state is `stopped`.
+
+    References:
+      Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the
+      penalties, ODIR).
+    """
+    checks.at_least("off_diagonal", off_diagonal, 0)
+    checks.at_least("intercept", intercept, 0)
+    checks.at_least("max_iterations", max_iterations, 1)
+    examples = contract.examples("matrix", logits, labels, weights)
+    return _fit(examples, off_diagonal, intercept, max_iterations)
+
+
+def fit_features(
+    features: Callable[[Array], Array],
+    examples: Examples,
+    off_diagonal: Number,
+    intercept: Number,
+    max_iterations: Number,
+) -> Params:
+    """Fit W and b to features of the logits; for the inside of a compiled function."""
+    rows = examples.rows()
+    found = linear.fit(
+        features(rows.logits),
+        rows,
+        diagonal=False,
+        weight_penalty=off_diagonal,
+        intercept_penalty=intercept,
+        max_iterations=max_iterations,
+    )
+    params = Params(found.weights, found.intercept, contract.unknown_state(rows))
+    return contract.finished(params, found.code, rows, transformed(params, features(rows.logits)))
+
+
+_fit = jax.jit(functools.partial(fit_features, lambda logits: logits))
+
+
+def apply(params: Params, logits: Any) -> Logits:
+    """Compute the logits W z + b."""
+    return contract.on_rows("matrix", transformed, params, logits, len(params.intercept))
+
+
+def transformed(
+    params: Params, features: Float[Array, "rows classes"]
+) -> Float[Array, "rows classes"]:
+    """Compute W x + b of every row."""
+    return linear.scores(params.matrix, params.intercept, features)
+
+
+__all__ = ["Params", "apply", "fit"]

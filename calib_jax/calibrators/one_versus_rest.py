@@ -1,0 +1,83 @@
+"""K classes as K questions "this class or another?", answered one by one and joined again.
+
+Two classes are one question: that of class 1. The answers of more are made to sum to 1.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Bool, Float
+
+from calib_jax.calibrators.contract import Code
+from calib_jax.core import numerics
+from calib_jax.core.types import Array, Labels, Vector
+
+
+def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:
+    """Count the classes of parameters that have an entry a question."""
+    return 2 if len(parameters) == 1 else len(parameters)
+
+
+def log_yes_and_no(
+    logits: Float[Array, "rows classes"],
+) -> tuple[Float[Array, "rows questions"], Float[Array, "rows questions"]]:
+    """Compute the logarithms of p and of 1 - p for each question, precise at both ends."""
+    if logits.shape[1] == 2:
+        odds = logits[:, 1:] - logits[:, :1]
+        return jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
+    return numerics.log_probabilities(logits)
+
+
+def log_odds(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
+    """Compute log p - log(1 - p) for each question: for two classes, the logits' difference."""
+    if logits.shape[1] == 2:
+        return logits[:, 1:] - logits[:, :1]
+    yes, no = numerics.log_probabilities(logits)
+    return yes - no
+
+
+def targets(labels: Labels, num_classes: int, dtype: Any) -> Float[Array, "questions rows"]:
+    """Give 1 where the answer is yes, else 0."""
+    yes = numerics.is_true_class(labels, num_classes).T
+    return (yes[1:] if num_classes == 2 else yes).astype(dtype)
+
+
+def each(function: Callable[..., Any], *columns: Float[Array, "questions rows"]) -> Any:
+    """Call a function on every question: one after the other, or some at once off the CPU."""
+    at_once = None if jax.default_backend() == "cpu" else 32
+    return lax.map(lambda parts: function(*parts), columns, batch_size=at_once)
+
+
+def joined(
+    log_yes: Float[Array, "rows questions"],
+    log_no: Float[Array, "rows questions"],
+    num_classes: int,
+) -> Float[Array, "rows classes"]:
+    """Make the answers log-probabilities of the classes that sum to 1."""
+    if num_classes == 2:
+        log_yes = jnp.concatenate([log_no, log_yes], axis=1)
+    return jax.nn.log_softmax(log_yes)
+
+
+def code(
+    score: Vector, target: Vector, share: Vector, settled: Bool[Array, ""], *, rising: bool
+) -> Array:
+    """Say how fitting a curve of one score ended.
+
+    It has an optimum if both answers occur and no threshold tells them apart, whichever way; or,
+    if the curve can only rise, none that has the positive answers above it.
+    """
+    counts = share > 0
+    yes, no = counts & (target == 1), counts & (target == 0)
+    lowest = lambda mark: jnp.min(jnp.where(mark, score, jnp.inf))  # noqa: E731
+    highest = lambda mark: jnp.max(jnp.where(mark, score, -jnp.inf))  # noqa: E731
+    told_apart = highest(no) <= lowest(yes)
+    if not rising:
+        told_apart |= highest(yes) <= lowest(no)
+    both = jnp.any(yes) & jnp.any(no)
+    ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
+    ended = jnp.where(both & ~told_apart, ended, Code.NO_OPTIMUM)
+    return jnp.where(both & (lowest(counts) == highest(counts)), Code.INDISTINCT, ended)

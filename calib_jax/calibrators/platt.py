@@ -1,0 +1,101 @@
+r"""Platt scaling: a logistic curve over the log-odds.
+
+Two classes: $p_1 = \sigma(a (z_1 - z_0) + b)$. More: the same for every class k against the
+rest, over $\log p_k - \log(1 - p_k)$, and the K answers divided by their sum.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, fitting, one_versus_rest
+from calib_jax.calibrators.contract import Code, Examples, State
+from calib_jax.core.types import Array, Logits, Vector
+
+
+class Params(NamedTuple):
+    """A slope a and an intercept b for each question; two classes are one question."""
+
+    slope: Float[Array, " questions"]
+    intercept: Float[Array, " questions"]
+    state: State
+
+
+def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False) -> Params:
+    r"""Fit slopes and intercepts by Newton steps on the binary NLL.
+
+    Where a threshold tells the answers of a class apart, or one of them does not occur, there is
+    no finite optimum: the state is `no_optimum` and the curve steep. `smoothed` always has one.
+
+    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+
+    Args:
+      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      labels: the true classes.
+      weights: weight 0 means absent, weight k means k copies.
+      smoothed: whether the targets are Platt's, $(N_+ + 1) / (N_+ + 2)$ and $1 / (N_- + 2)$,
+        instead of 1 and 0.
+
+    References:
+      Platt 1999, Probabilistic Outputs for Support Vector Machines.
+
+    >>> logits = jnp.array([[0.0, 2.0], [0.0, 2.0], [0.0, 2.0], [0.0, 0.0], [0.0, 0.0]])
+    >>> params = fit(logits, jnp.array([1, 1, 0, 1, 0]))
+    >>> params.slope.round(4), params.intercept.round(4) + 0, params.state.name
+    (Array([0.3466], dtype=float32), Array([0.], dtype=float32), 'converged')
+    """
+    examples = contract.examples("platt", logits, labels, weights)
+    return _fit_smoothed(examples) if smoothed else _fit_plain(examples)
+
+
+@jax.jit
+def _fit_plain(examples: Examples) -> Params:
+    return _fit(examples, smoothed=False)
+
+
+@jax.jit
+def _fit_smoothed(examples: Examples) -> Params:
+    return _fit(examples, smoothed=True)
+
+
+def _fit(examples: Examples, smoothed: bool) -> Params:
+    rows = examples.rows()
+
+    def one(score: Vector, target: Vector) -> tuple[Array, Array, Array]:
+        aim = target
+        if smoothed:
+            yes = jnp.sum(rows.weight * target)
+            no = jnp.sum(rows.weight) - yes
+            aim = jnp.where(target == 1, (yes + 1) / (yes + 2), 1 / (no + 2))
+        found = fitting.logistic(score[None], aim, rows.share, jnp.array([True]))
+        code = one_versus_rest.code(score, target, rows.share, found.settled, rising=False)
+        if smoothed:  # there is an optimum whatever the answers
+            ended = jnp.where(found.settled, Code.CONVERGED, Code.STOPPED)
+            code = jnp.where(code == Code.INDISTINCT, code, ended)
+        return found.slopes[0], found.intercept, code
+
+    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
+    score = one_versus_rest.log_odds(rows.logits).T
+    slope, intercept, codes = one_versus_rest.each(one, score, target)
+    params = Params(slope, intercept, contract.unknown_state(rows))
+    return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
+
+
+def apply(params: Params, logits: Any) -> Logits:
+    """Compute the logarithms of the calibrated probabilities."""
+    return contract.on_rows(
+        "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)
+    )
+
+
+@jax.jit
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    odds = one_versus_rest.log_odds(logits)
+    odds = params.slope[None] * odds + params.intercept[None]
+    log_yes, log_no = jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
+    return one_versus_rest.joined(log_yes, log_no, logits.shape[1])
+
+
+__all__ = ["Params", "apply", "fit"]
