@@ -12,11 +12,13 @@ new file (see `contract.py`).
 """
 
 import importlib
+import os
 import pkgutil
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from calib_jax.calibrators import storage
 from calib_jax.calibrators.contract import Code as Code
 from calib_jax.calibrators.contract import State as State
 from calib_jax.core import checks
@@ -48,7 +50,28 @@ def named(name: str) -> Any:
     return _CALIBRATORS[name]
 
 
-__all__ = sorted(["Code", "State", "catalogue", "named", *_CALIBRATORS])
+def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
+    """Write a fitted calibrator into a file of plain arrays and JSON.
+
+    Args:
+      path: of the file, conventionally `.npz`; one that is there is replaced.
+      name: of the calibrator.
+      params: what its `fit` gave.
+    """
+    kind = named(name).Params
+    if not isinstance(params, kind):
+        raise TypeError(
+            f"save: {name} has other parameters than these, of {type(params).__module__}."
+        )
+    storage.write(path, name, params)
+
+
+def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
+    """Read what `save` wrote: the calibrator's name and its parameters."""
+    return storage.read(path, {name: file.Params for name, file in _CALIBRATORS.items()})
+
+
+__all__ = sorted(["Code", "State", "catalogue", "load", "named", "save", *_CALIBRATORS])
 
 
 def __getattr__(name: str) -> Any:

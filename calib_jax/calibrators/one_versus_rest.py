@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float
 
-from calib_jax.calibrators.contract import Code
+from calib_jax.calibrators.contract import Code, Rows
 from calib_jax.core import numerics
-from calib_jax.core.types import Array, Labels, Vector
+from calib_jax.core.types import Array, Labels, Number, Vector
 
 
 def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:
@@ -45,7 +45,7 @@ def targets(labels: Labels, num_classes: int, dtype: Any) -> Float[Array, "quest
     return (yes[1:] if num_classes == 2 else yes).astype(dtype)
 
 
-def each(function: Callable[..., Any], *columns: Float[Array, "questions rows"]) -> Any:
+def each(function: Callable[..., Any], *columns: Float[Array, "questions ..."]) -> Any:
     """Call a function on every question: one after the other, or some at once off the CPU."""
     at_once = None if jax.default_backend() == "cpu" else 32
     return lax.map(lambda parts: function(*parts), columns, batch_size=at_once)
@@ -81,3 +81,31 @@ def code(
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
     ended = jnp.where(both & ~told_apart, ended, Code.NO_OPTIMUM)
     return jnp.where(both & (lowest(counts) == highest(counts)), Code.INDISTINCT, ended)
+
+
+def yes(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
+    """Compute the probability of yes for each question."""
+    return jax.nn.softmax(logits)[:, 1:] if logits.shape[1] == 2 else jax.nn.softmax(logits)
+
+
+def floored(
+    answers: Float[Array, "rows questions"], num_classes: int, floor: Number
+) -> Float[Array, "rows classes"]:
+    """Make probabilities of yes log-probabilities of the classes, none below about the floor.
+
+    Answers are first lifted to the floor (with two classes those of no as well), then divided by
+    their sum.
+    """
+    if num_classes == 2:
+        answers = jnp.concatenate([1 - answers, answers], axis=1)
+    # A maximum would pass by a NaN on some machines.
+    answers = jnp.where(answers < floor, floor, answers)
+    return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
+
+
+def binned_code(answers: Float[Array, "rows questions"], rows: Rows) -> Array:
+    """Say how fitting what always has an optimum ended: `indistinct` if all rows look the same."""
+    counts = (rows.weight > 0)[:, None]
+    lowest = jnp.min(jnp.where(counts, answers, jnp.inf), axis=0)
+    highest = jnp.max(jnp.where(counts, answers, -jnp.inf), axis=0)
+    return jnp.where(jnp.all(lowest == highest), Code.INDISTINCT, Code.CONVERGED)

@@ -62,7 +62,11 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
 
 @jax.jit
 def _fit(examples: Examples, max_iterations: Number) -> Params:
-    rows = examples.rows()
+    return fit_rows(examples.rows(), max_iterations)
+
+
+def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
+    """Fit to prepared rows; for the inside of a compiled function."""
     found = temperature.fit_nll(
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
     )

@@ -125,7 +125,7 @@ def test_a_degenerate_fit_ends_in_a_named_state(name, case):
     assert np.isfinite(applied(name)(params, jnp.asarray(logits))).all()
     np.testing.assert_allclose(p.sum(-1), 1, rtol=1e-5)
     if name in NEVER_WORSE:
-        assert params.state.nll_after <= params.state.nll_before
+        assert params.state.nll_after <= params.state.nll_before * (1 + 1e-6)
     if (name in SIZE and case is _one_class) or (name in NEVER_WORSE and case is _separated):
         assert params.state.name == "no_optimum"
     if case is _equal_confidences:

@@ -1,0 +1,112 @@
+r"""Ensemble temperature scaling: a mixture of the scaled, the unscaled and the uniform answer.
+
+$p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with w at least 0 and sum 1.
+No prediction changes, and few confidences can be wrong altogether.
+"""
+
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, fitting, temperature
+from calib_jax.calibrators.contract import Code, Examples, State
+from calib_jax.core import numerics
+from calib_jax.core.types import Array, Logits, Scalar
+
+# Which of the three parts take part: every choice of at least one.
+_FACES = np.array([face for face in itertools.product([True, False], repeat=3) if any(face)])
+
+
+class Params(NamedTuple):
+    """A temperature and the weights of the scaled, the unscaled and the uniform answer."""
+
+    temperature: Scalar
+    mixture: Float[Array, "3"]
+    state: State
+
+
+def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+    r"""Fit T by the NLL, then the mixture by the NLL with that T.
+
+    The NLL is convex in the mixture. Its minimum over $w \ge 0$, $\sum w = 1$ is that of
+    $\mathrm{NLL}(w) + \sum w$ over $w \ge 0$ alone: each choice of parts that take part is fitted
+    by Newton steps, and the best without a negative weight is the answer, exactly.
+
+    The state is that of the temperature, unless the mixture did not converge; never is the NLL
+    worse than that of the logits as they came.
+
+    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+
+    Args:
+      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      labels: the true classes.
+      weights: weight 0 means absent, weight k means k copies.
+
+    References:
+      Zhang, Kailkhura and Han 2020, Mix-n-Match: ensemble and compositional methods for
+      uncertainty calibration.
+
+    >>> logits = jnp.array([[9.0, 0.0, 0.0]]).repeat(10, axis=0)
+    >>> params = fit(logits, jnp.array([0] * 8 + [1, 2]))
+    >>> jnp.exp(apply(params, logits[0])).round(3)
+    Array([0.8, 0.1, 0.1], dtype=float32)
+    """
+    return _fit(contract.examples("ensemble_temperature", logits, labels, weights))
+
+
+@jax.jit
+def _fit(examples: Examples) -> Params:
+    rows = examples.rows()
+    alone = temperature.fit_rows(rows)
+
+    def true(scaled: Logits) -> Array:
+        return numerics.true_class(jax.nn.softmax(scaled), rows.labels)
+
+    chance = jnp.full_like(rows.weight, 1 / rows.logits.shape[1])
+    parts = jnp.stack([true(rows.logits / alone.temperature), true(rows.logits), chance])
+    parts = jnp.maximum(parts, jnp.finfo(parts.dtype).tiny)
+
+    def local(mixture: Array) -> fitting.Local:
+        # Where the mixture leaves a row nothing the logarithm is NaN, and the step is refused.
+        mixed = jnp.sum(mixture[:, None] * parts, axis=0)
+        ratio = parts / mixed[None]
+        return fitting.Local(
+            jnp.sum(mixture) - jnp.sum(rows.share * jnp.log(mixed)),
+            1 - jnp.sum(rows.share[None] * ratio, axis=1),
+            jnp.matmul(rows.share[None] * ratio, ratio.T, precision=fitting.EXACT),
+        )
+
+    def face(free: Array) -> tuple[Array, Array, Array]:
+        start = free / jnp.sum(free).astype(parts.dtype)
+        return fitting.newton(local, start, free)
+
+    mixtures, values, settled = jax.vmap(face)(jnp.asarray(_FACES))
+    allowed = jnp.all(mixtures >= 0, axis=1) & jnp.isfinite(values)
+    best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
+    mixture = mixtures[best] / jnp.sum(mixtures[best])
+    # Scaled and unscaled are the same where T = 1, and each face is as good: take the temperature.
+    scaled_alone = jnp.array([1.0, 0.0, 0.0], parts.dtype)
+    only = local(scaled_alone).value
+    gain = only - local(mixture).value
+    mixture = jnp.where(gain > 0, mixture, scaled_alone)
+    state = alone.state
+    code = jnp.where(settled[best] | (gain <= 0), state.code, jnp.maximum(state.code, Code.STOPPED))
+    params = Params(alone.temperature, mixture, state)
+    return contract.finished(params, code, rows, apply(params, rows.logits))
+
+
+def apply(params: Params, logits: Any) -> Logits:
+    """Compute the logarithms of the mixture."""
+    logits = contract.logits_for("ensemble_temperature", logits)
+    log_mixture = jnp.log(params.mixture)
+    scaled = jax.nn.log_softmax(logits / params.temperature) + log_mixture[0]
+    unscaled = jax.nn.log_softmax(logits) + log_mixture[1]
+    uniform = log_mixture[2] - jnp.log(logits.shape[-1])
+    return jnp.logaddexp(jnp.logaddexp(scaled, unscaled), uniform)
+
+
+__all__ = ["Params", "apply", "fit"]

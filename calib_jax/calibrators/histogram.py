@@ -1,0 +1,130 @@
+r"""Histogram binning: a confidence is replaced by how often such a confidence was right.
+
+For each class, the frequency of that class among the examples whose probability for it fell into
+the same bin. Two classes are one question, that of class 1; the answers of more are divided by
+their sum. Accuracy can change, as answers of one bin are equal.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, one_versus_rest
+from calib_jax.calibrators.contract import Examples, State
+from calib_jax.core import binning, checks
+from calib_jax.core.types import Array, Logits, Number, Vector
+
+FLOOR = 1e-6  # no probability falls below about this, so that every NLL is finite
+BINS = ("width", "mass")
+
+
+class Params(NamedTuple):
+    """For each question the edges of its bins, (lo, hi], and the frequency in each."""
+
+    edges: Float[Array, "questions edges"]
+    frequency: Float[Array, "questions bins"]
+    state: State
+
+
+def fit(
+    logits: Any, labels: Any, weights: Any = None, *, num_bins: int = 15, bins: str = "width"
+) -> Params:
+    """Count how often each class occurs in each bin of its probability.
+
+    A bin without examples answers its middle, so that it moves no confidence out of itself.
+
+    Args:
+      logits: `[*batch, classes]`, or log-probabilities, of examples that the model was not
+        trained on.
+      labels: the true classes.
+      weights: weight 0 means absent, weight k means k copies.
+      num_bins: how many bins each class has.
+      bins: "width": equal parts of [0, 1]; "mass": about equal numbers of examples, whole ones,
+        with edges halfway between two neighbours; equal confidences share a bin.
+
+    References:
+      Zadrozny and Elkan 2001, Obtaining calibrated probability estimates from decision trees and
+      naive Bayesian classifiers.
+
+    >>> p = jnp.array([0.1, 0.15, 0.9, 0.95])
+    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, jnp.array([0, 0, 1, 0]), num_bins=2)
+    >>> params.frequency
+    Array([[0. , 0.5]], dtype=float32)
+    >>> jnp.exp(apply(params, logits[2])).round(3)
+    Array([0.5, 0.5], dtype=float32)
+    """
+    checks.at_least("num_bins", num_bins, 1)
+    checks.one_of("bins", bins, BINS)
+    return _fit(contract.examples("histogram", logits, labels, weights), num_bins, bins)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def _fit(examples: Examples, num_bins: int, bins: str) -> Params:
+    rows = examples.rows()
+    num_classes = rows.logits.shape[1]
+
+    def one(p: Vector, target: Vector) -> tuple[Array, Array]:
+        edges = jnp.asarray(binning.uniform_edges(num_bins), p.dtype)
+        if bins == "mass":
+            edges = _halfway(p, rows.weight, num_bins)
+        index = binning.bin_index(p, edges)
+        weight = jax.ops.segment_sum(rows.weight, index, num_bins)
+        hits = jax.ops.segment_sum(rows.weight * target, index, num_bins)
+        middle = (edges[:-1] + edges[1:]) / 2
+        filled = weight > 0
+        return edges, jnp.where(filled, hits / jnp.where(filled, weight, 1), middle)
+
+    p = one_versus_rest.yes(rows.logits)
+    target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
+    edges, frequency = one_versus_rest.each(one, p.T, target)
+    params = Params(edges, frequency, contract.unknown_state(rows))
+    code = one_versus_rest.binned_code(p, rows)
+    return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
+
+
+def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]:
+    """Cut examples into bins of about equal weight, halfway between neighbours.
+
+    An edge on an example would let rounding decide on which side it falls.
+    """
+    edges = binning.equal_mass_bins(p, jnp.zeros_like(p), weight, num_bins)[1]
+    values = jnp.sort(jnp.where(weight > 0, p, jnp.inf))
+    above = values[jnp.minimum(jnp.searchsorted(values, edges, side="right"), values.shape[0] - 1)]
+    inner = jnp.where(jnp.isfinite(above), (edges + above) / 2, edges)[1:-1]
+    return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])
+
+
+def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+    """Compute the logarithms of the calibrated probabilities, none below about the floor.
+
+    Args:
+      params: what `fit` gave.
+      logits: `[*batch, classes]`.
+      floor: what an answer of 0 becomes before the answers are divided by their sum.
+    """
+    checks.between("floor", floor, 0, 0.5)
+    function = functools.partial(_apply, floor=floor)
+    num_classes = one_versus_rest.num_classes_of(params.frequency)
+    return contract.on_rows("histogram", function, params, logits, num_classes)
+
+
+@jax.jit
+def _apply(
+    params: Params, logits: Float[Array, "rows classes"], floor: Number
+) -> Float[Array, "rows classes"]:
+    return one_versus_rest.floored(answers(params, logits), logits.shape[1], floor)
+
+
+def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
+    """Look up the frequency for each question, before the floor and before they sum to 1."""
+    lookup = lambda edges, frequency, p: frequency[binning.bin_index(p, edges)]  # noqa: E731
+    return jax.vmap(lookup, (0, 0, 1), 1)(
+        params.edges, params.frequency, one_versus_rest.yes(logits)
+    )
+
+
+__all__ = ["FLOOR", "Params", "answers", "apply", "fit"]

@@ -1,0 +1,171 @@
+r"""Isotonic regression: the rising steps that fit best.
+
+For each class, $\min_{f \text{ rising}} \sum_n w_n (f(p_n) - [y_n = k])^2$ over the probability of
+that class, by pooling adjacent violators. Two classes are one question, that of class 1; the
+answers of more are divided by their sum.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Bool, Float, Integer
+
+from calib_jax.calibrators import contract, one_versus_rest
+from calib_jax.calibrators.contract import Examples, State
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Logits, Number, Vector
+
+FLOOR = 1e-6  # no probability falls below about this, so that every NLL is finite
+
+
+class Params(NamedTuple):
+    """For each question, probabilities in rising order, one an example, and what f is there."""
+
+    knots: Float[Array, "questions knots"]
+    values: Float[Array, "questions knots"]
+    state: State
+
+
+def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+    """Fit the steps of every class, exactly.
+
+    Between two examples f is a straight line, below the lowest and above the highest it is
+    constant; examples of equal probability are pooled first. All this is as in scikit-learn.
+
+    Args:
+      logits: `[*batch, classes]`, or log-probabilities, of examples that the model was not
+        trained on.
+      labels: the true classes.
+      weights: weight 0 means absent, weight k means k copies.
+
+    References:
+      Zadrozny and Elkan 2002, Transforming classifier scores into accurate multiclass
+      probability estimates.
+
+    >>> p = jnp.array([0.1, 0.3, 0.5, 0.7])
+    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, jnp.array([0, 1, 0, 1]))
+    >>> params.values
+    Array([[0. , 0.5, 0.5, 1. ]], dtype=float32)
+    >>> jnp.exp(apply(params, jnp.log(jnp.array([0.4, 0.6]))))[1].round(3)
+    Array(0.75, dtype=float32)
+    """
+    return _fit(contract.examples("isotonic", logits, labels, weights))
+
+
+@jax.jit
+def _fit(examples: Examples) -> Params:
+    rows = examples.rows()
+    num_classes = rows.logits.shape[1]
+
+    def one(p: Vector, target: Vector) -> tuple[Array, Array]:
+        # Absent rows go to the end and repeat the last knot.
+        counts = rows.weight > 0
+        p = jnp.where(counts, p, jnp.inf)
+        p, target, weight = lax.sort((p, target, rows.weight), num_keys=1)
+        value = pooled(p, target, weight)
+        last = jnp.maximum(jnp.sum(counts) - 1, 0)
+        present = jnp.isfinite(p)
+        return jnp.where(present, p, p[last]), jnp.where(present, value, value[last])
+
+    p = one_versus_rest.yes(rows.logits)
+    target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
+    knots, values = one_versus_rest.each(one, p.T, target)
+    params = Params(knots, values, contract.unknown_state(rows))
+    code = one_versus_rest.binned_code(p, rows)
+    return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
+
+
+class _Blocks(NamedTuple):
+    """Neighbouring rows pooled into blocks, numbered from 0; unused numbers have weight 0."""
+
+    of_row: Integer[Array, " rows"]
+    weight: Vector
+    total: Vector
+    falling: Bool[Array, ""]  # whether some block is not below the next
+
+
+def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
+    """Fit a rising function to targets sorted by score, pooling what violates the order.
+
+    In each round every run of blocks whose means do not rise becomes one block. Pooling
+    violators in any order gives the same answer; whole runs at once, it takes about log n
+    rounds of n operations where the scores say something of the targets.
+    """
+    num_rows = score.shape[0]
+
+    def merged(of_block: Array, blocks: _Blocks) -> _Blocks:
+        """Give blocks new numbers, and see whether they rise."""
+        summed = functools.partial(
+            jax.ops.segment_sum,
+            segment_ids=of_block,
+            num_segments=num_rows,
+            indices_are_sorted=True,
+        )
+        weight, total = summed(blocks.weight), summed(blocks.total)
+        merged = _Blocks(of_block[blocks.of_row], weight, total, blocks.falling)
+        return merged._replace(falling=jnp.any(_violates(merged)))
+
+    def merge(blocks: _Blocks) -> _Blocks:
+        new = jnp.concatenate([jnp.ones(1, bool), ~_violates(blocks)])
+        return merged(jnp.cumsum(new) - 1, blocks)
+
+    new = jnp.concatenate([jnp.ones(1, bool), score[1:] > score[:-1]])
+    rows = _Blocks(jnp.arange(num_rows), weight, weight * target, jnp.array(True))
+    blocks = lax.while_loop(lambda b: b.falling, merge, merged(jnp.cumsum(new) - 1, rows))
+    return _means(blocks)[blocks.of_row]
+
+
+def _means(blocks: _Blocks) -> Vector:
+    """Average each block; those without weight stand at the end, above all others."""
+    filled = blocks.weight > 0
+    return jnp.where(filled, blocks.total / jnp.where(filled, blocks.weight, 1), jnp.inf)
+
+
+def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
+    means = _means(blocks)
+    return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
+
+
+def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+    """Compute the logarithms of the calibrated probabilities, none below about the floor.
+
+    Args:
+      params: what `fit` gave.
+      logits: `[*batch, classes]`.
+      floor: what an answer of 0 becomes before the answers are divided by their sum.
+    """
+    checks.between("floor", floor, 0, 0.5)
+    function = functools.partial(_apply, floor=floor)
+    num_classes = one_versus_rest.num_classes_of(params.knots)
+    return contract.on_rows("isotonic", function, params, logits, num_classes)
+
+
+@jax.jit
+def _apply(
+    params: Params, logits: Float[Array, "rows classes"], floor: Number
+) -> Float[Array, "rows classes"]:
+    return one_versus_rest.floored(answers(params, logits), logits.shape[1], floor)
+
+
+def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
+    """Compute f for each question, before the floor and before the answers sum to 1."""
+    p = one_versus_rest.yes(logits).T
+    return one_versus_rest.each(_interpolated, p, params.knots, params.values).T
+
+
+def _interpolated(
+    p: Vector, knots: Float[Array, " knots"], values: Float[Array, " knots"]
+) -> Vector:
+    right = jnp.clip(jnp.searchsorted(knots, p, side="left"), 1, knots.shape[0] - 1)
+    left = right - 1
+    width = knots[right] - knots[left]
+    part = jnp.clip((p - knots[left]) / jnp.where(width > 0, width, 1), 0, 1)
+    between = values[left] + part * (values[right] - values[left])
+    return jnp.where(p >= knots[right], values[right], between)
+
+
+__all__ = ["FLOOR", "Params", "answers", "apply", "fit", "pooled"]

@@ -1,0 +1,177 @@
+"""Histogram binning and isotonic regression against slow loops; the floor; peers if installed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from calib_jax.calibrators import histogram, isotonic
+from tests.calibrators.members import problem
+
+BOTH = pytest.mark.parametrize("calibrator", [histogram, isotonic])
+
+
+def pav(score, target, weight):
+    """Pool adjacent violators, one block at a time; return knots and what the function is there."""
+    blocks = []
+    for x in np.unique(score):
+        here = score == x
+        blocks.append([[x], weight[here].sum(), (weight * target)[here].sum()])
+        while len(blocks) > 1 and blocks[-2][2] / blocks[-2][1] >= blocks[-1][2] / blocks[-1][1]:
+            knots, mass, total = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + knots, blocks[-1][1] + mass, blocks[-1][2] + total]
+    knots = np.concatenate([block[0] for block in blocks])
+    return knots, np.repeat([b[2] / b[1] for b in blocks], [len(b[0]) for b in blocks])
+
+
+def questions(logits, labels):
+    """Yield probability and answer of each question: class 1 of two, or every class."""
+    p = scipy.special.softmax(logits, axis=-1)
+    for k in [1] if logits.shape[1] == 2 else range(logits.shape[1]):
+        yield p[:, k], (labels == k).astype(float)
+
+
+def rounded_problem(num_classes):
+    """Return logits with many ties, and weights."""
+    logits, labels = problem(300, num_classes, seed=7, dtype=np.float64)
+    if num_classes == 2:  # every tenth probability, some often
+        logits[:, 0], logits[:, 1] = 0, np.round(2 * logits[:, 1]) / 2
+    return logits, labels, np.random.default_rng(0).choice([0.5, 1.0, 3.0], 300)
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_isotonic_is_a_slow_loop(num_classes, x64):
+    logits, labels, weights = rounded_problem(num_classes)
+    params = isotonic.fit(logits, labels, weights)
+    assert params.state.name == "converged"
+    new = 1.3 * problem(200, num_classes, seed=8, dtype=np.float64)[0]
+    found = isotonic.answers(params, jnp.asarray(new)).T
+    new_p = scipy.special.softmax(new, axis=-1)
+    new_p = new_p[:, 1:] if num_classes == 2 else new_p
+    for k, (p, answer) in enumerate(questions(logits, labels)):
+        knots, values = pav(np.round(p, 14), answer, weights)
+        np.testing.assert_allclose(found[k], np.interp(new_p[:, k], knots, values), atol=1e-9)
+        assert (np.diff(params.values[k]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        np.arange(64) % 2,
+        np.arange(64)[::-1],
+        np.append(np.arange(63.0), -1000.0),  # the last one pulls all others down, one a round
+        np.append(1000.0, np.arange(63.0)),
+        np.random.default_rng(0).standard_normal(64).cumsum(),
+        np.ones(64),
+    ],
+)
+def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
+    score, weight = np.arange(64.0), 1.0 + np.arange(64) % 3
+    _, expected = pav(score, target, weight)
+    arguments = (jnp.asarray(one, jnp.float32) for one in (score, target, weight))
+    np.testing.assert_allclose(jax.jit(isotonic.pooled)(*arguments), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+@pytest.mark.parametrize("bins", ["width", "mass"])
+def test_histogram_is_a_slow_loop(bins, num_classes, x64):
+    logits, labels, weights = rounded_problem(num_classes)
+    params = histogram.fit(logits, labels, weights, num_bins=10, bins=bins)
+    found = np.asarray(histogram.answers(params, jnp.asarray(logits))).T
+    frequency = np.asarray(params.frequency)
+    for k, (p, answer) in enumerate(questions(logits, labels)):
+        edges = np.asarray(params.edges[k])
+        assert (edges[0], edges[-1]) == (0, 1)
+        index = np.searchsorted(edges[1:-1], p)
+        for b in range(10):
+            here = index == b
+            middle = (edges[b] + edges[b + 1]) / 2
+            wanted = np.average(answer[here], weights=weights[here]) if here.any() else middle
+            np.testing.assert_allclose(frequency[k, b], wanted, rtol=1e-9)
+            np.testing.assert_allclose(found[k][here], wanted, rtol=1e-9)
+        if bins == "width":
+            np.testing.assert_allclose(edges, np.linspace(0, 1, 11), rtol=1e-7)
+        elif num_classes > 2:  # no ties: every bin has a tenth of the weight, to half an example
+            mass = np.bincount(index, weights)
+            np.testing.assert_allclose(mass, weights.sum() / 10, atol=3)
+
+
+def test_the_empty_bin_answers_its_middle():
+    p = np.array([0.05, 0.95], np.float32)
+    params = histogram.fit(np.log(np.stack([1 - p, p], axis=1)), np.array([0, 1]), num_bins=4)
+    np.testing.assert_allclose(params.frequency, [[0, 0.375, 0.625, 1]], atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_floor_keeps_the_nll_finite(calibrator, num_classes):
+    logits, labels = problem(60, num_classes)
+    labels = np.where(logits[:, 1] > 1, 1, np.where(labels == 1, 0, labels))
+    params = calibrator.fit(logits, labels)
+    raw = calibrator.answers(params, jnp.asarray(logits))
+    assert (np.asarray(raw) == 0).any()
+    for floor in (1e-6, 1e-3):
+        log_p = np.asarray(calibrator.apply(params, logits, floor=floor), np.float64)
+        np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, rtol=1e-5)
+        assert np.exp(log_p.min()) >= 0.3 * floor
+        both = np.concatenate([1 - raw, raw], axis=1) if num_classes == 2 else np.asarray(raw)
+        lifted = np.maximum(both, floor)
+        expected = lifted / lifted.sum(-1, keepdims=True)
+        np.testing.assert_allclose(np.exp(log_p), expected, rtol=1e-4)
+    assert np.isinf(calibrator.apply(params, logits, floor=0.0)).any()
+    with pytest.raises(ValueError, match=r"floor must lie in \[0, 0.5\], got 2"):
+        calibrator.apply(params, logits, floor=2)
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="did you mean 'mass'"):
+        histogram.fit(*problem(), bins="mas")
+    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
+        histogram.fit(*problem(), num_bins=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_isotonic_is_scikit_learns(num_classes, x64):
+    sklearn = pytest.importorskip("sklearn.isotonic")
+    for seed in range(20):
+        logits, labels = problem(300, num_classes, seed=seed, dtype=np.float64)
+        weights = np.random.default_rng(seed).choice([0.5, 1.0, 3.0], 300)
+        new = 1.3 * problem(200, num_classes, seed=100 + seed, dtype=np.float64)[0]
+        found = isotonic.answers(isotonic.fit(logits, labels, weights), jnp.asarray(new)).T
+        asked = [p for p, _ in questions(new, np.zeros(200))]
+        for k, (p, answer) in enumerate(questions(logits, labels)):
+            peer = sklearn.IsotonicRegression(out_of_bounds="clip").fit(p, answer, weights)
+            np.testing.assert_allclose(found[k], peer.predict(asked[k]), atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bins", ["width", "mass"])
+def test_histogram_counts_as_scikit_learn(bins, x64):
+    sklearn = pytest.importorskip("sklearn.calibration")
+    for seed in range(20):
+        logits, labels = problem(300, 2, seed=seed, dtype=np.float64)
+        params = histogram.fit(logits, labels, num_bins=10, bins=bins)
+        p, _ = next(questions(logits, labels))
+        strategy = {"width": "uniform", "mass": "quantile"}[bins]
+        expected, means = sklearn.calibration_curve(labels, p, n_bins=10, strategy=strategy)
+        index = np.searchsorted(params.edges[0, 1:-1], means)
+        np.testing.assert_allclose(params.frequency[0, index], expected, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_two_classes_are_netcals():
+    binning = pytest.importorskip("netcal.binning")
+    for seed in range(10):
+        logits, labels = problem(400, 2, seed=seed, dtype=np.float64)
+        p = scipy.special.softmax(logits, axis=-1)[:, 1]
+        with jax.enable_x64(True):
+            ours = histogram.answers(
+                histogram.fit(logits, labels, num_bins=10), jnp.asarray(logits)
+            )
+            rising = isotonic.answers(isotonic.fit(logits, labels), jnp.asarray(logits))
+        theirs = binning.HistogramBinning(bins=10).fit(p, labels).transform(p)
+        np.testing.assert_allclose(ours[:, 0], np.ravel(theirs), atol=1e-6)
+        theirs = binning.IsotonicRegression().fit(p, labels).transform(p)
+        np.testing.assert_allclose(rising[:, 0], np.ravel(theirs), atol=1e-6)
