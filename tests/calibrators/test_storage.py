@@ -92,9 +92,7 @@ def test_a_file_cut_short_is_refused(tmp_path):
 
 def test_a_name_must_fit_its_parameters(tmp_path):
     params = calibrators.temperature.fit(*problem())
-    with pytest.raises(
-        TypeError, match="vector has other parameters than these"
-    ):
+    with pytest.raises(TypeError, match="vector has other parameters than these"):
         calibrators.save(tmp_path / "t.npz", "vector", params)
     with pytest.raises(ValueError, match="did you mean 'vector'"):
         calibrators.save(tmp_path / "t.npz", "vectr", params)
