@@ -44,7 +44,7 @@ def named(name: str) -> Any:
 
     >>> named("temprature")
     Traceback (most recent call last):
-    ValueError: ... got 'temprature'; did you mean 'temperature'?
+    ValueError: calibrator must be one of ...; did you mean 'temperature'?
     """
     checks.one_of("calibrator", name, _CALIBRATORS)
     return _CALIBRATORS[name]
