@@ -42,8 +42,9 @@ def catalogue() -> Mapping[str, Any]:
 def named(name: str) -> Any:
     """Find a calibrator by its name.
 
-    >>> named("platt").__name__
-    'calib_jax.calibrators.platt'
+    >>> named("temprature")
+    Traceback (most recent call last):
+    ValueError: calibrator must be one of ...; did you mean 'temperature'?
     """
     checks.one_of("calibrator", name, _CALIBRATORS)
     return _CALIBRATORS[name]

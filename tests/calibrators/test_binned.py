@@ -73,6 +73,17 @@ def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
     np.testing.assert_allclose(jax.jit(isotonic.pooled)(*arguments), expected, rtol=1e-5)
 
 
+def test_no_weights_are_weights_of_one():
+    """Sorted in another way, and to the same: with ties, with 0 and with 1 among them."""
+    logits, labels = problem(300, 3, seed=7)
+    logits = np.round(logits)
+    logits[:5], logits[5:10] = [0, -200, -200], [0, 0, 200]
+    fits = [isotonic.fit(logits, labels, weights) for weights in (None, np.ones(300))]
+    assert {0.0, 1.0} <= set(np.ravel(fits[0].knots))
+    np.testing.assert_array_equal(fits[0].knots, fits[1].knots)
+    np.testing.assert_allclose(fits[0].values, fits[1].values, rtol=1e-6)
+
+
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("bins", ["width", "mass"])
 def test_histogram_is_a_slow_loop(bins, num_classes, x64):
