@@ -50,11 +50,11 @@ def test_it_is_scipys_minimum(num_classes, x64):
 def test_where_a_bound_is_met_it_is_still_scipys_minimum(seed, x64):
     """Labels that no rising curve explains well: a, b or both end at 0."""
     random = np.random.default_rng(seed)
-    p = random.uniform(0.02, 0.98, 100)
+    p = random.uniform(0.02, 0.98, 200)
     chance = [(1 - p), p**2 * 0.3, 1 - 0.7 * (1 - p) ** 3, 4 * (p - 0.5) ** 2, 0.5 + 0 * p, p][seed]
-    labels = (random.random(100) < chance).astype(int)
-    params = beta.fit(np.log(np.stack([1 - p, p], axis=1)), labels)
-    wanted = scipy_fit(p, labels, np.ones(100))
+    labels = (random.random(200) < chance).astype(int)
+    params = beta.fit(np.log(np.stack([1 - p, p], axis=1)), labels, np.ones(200))
+    wanted = scipy_fit(p, labels, np.ones(200))
     assert params.state.name == "converged"
     assert min(params.a[0], params.b[0]) >= 0
     if seed in (0, 3):

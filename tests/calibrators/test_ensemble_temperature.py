@@ -67,8 +67,8 @@ def test_no_prediction_changes(scale):
     np.testing.assert_array_equal(np.argmax(answer, axis=-1), logits.argmax(-1))
 
 
-def test_where_the_temperature_is_1_only_it_is_needed(x64):
-    logits, labels = problem(dtype=np.float64)
+def test_where_the_temperature_is_1_only_it_is_needed():
+    logits, labels = problem()
     logits = jnp.asarray(logits) / temperature.fit(logits, labels).temperature
     params = ensemble.fit(logits, labels)
     assert params.state.name == "converged"

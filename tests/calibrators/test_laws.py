@@ -155,7 +155,11 @@ def test_what_cannot_be_fitted_is_refused(name):
         fit(logits[:0], labels[:0])
 
 
-@members
+@pytest.mark.parametrize(
+    "name",
+    # As a program it is matrix scaling once more, and takes as long to compile.
+    [pytest.param(n, marks=pytest.mark.slow) if n == "dirichlet" else n for n in MEMBERS],
+)
 def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     logits, labels = problem()
     ones = np.ones(80)
@@ -190,7 +194,7 @@ def test_apply_refuses_what_does_not_fit(name):
             apply(params, np.zeros((2, 4), np.float32))
 
 
-@members
+@pytest.mark.parametrize("name", ["temperature", "platt", "histogram"])
 def test_half_precision_is_fitted_in_float32(name):
     logits, labels = problem()
     logits = jnp.asarray(logits, jnp.float16)
@@ -204,13 +208,14 @@ def test_half_precision_is_fitted_in_float32(name):
 def test_calibrated_logits_lose_little(name):
     """Fitted on n calibrated rows, k parameters cost about k / 2n on fresh ones, not twice it."""
     fresh, fresh_labels = problem(20_000, seed=99, temperature=1)
+    ones = np.ones(160, np.float32)
     calibrator, answers = calibrators.named(name), []
     for seed in range(20):
-        params = calibrator.fit(*problem(400, seed=seed, temperature=1))
+        params = calibrator.fit(*problem(160, seed=seed, temperature=1), ones)
         answers.append(applied(name)(params, fresh))
     before = mean_nll(fresh, fresh_labels)
     losses = [mean_nll(answer, fresh_labels) - before for answer in answers]
-    assert -0.1 * SIZE[name] / 400 < np.mean(losses) < SIZE[name] / 400
+    assert -0.1 * SIZE[name] / 160 < np.mean(losses) < SIZE[name] / 160
 
 
 def test_the_catalogue_finds_by_name():

@@ -69,6 +69,7 @@ def test_it_is_scipys_minimum(kind, penalties, x64):
     np.testing.assert_allclose(loss(theta)[0], lowest, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_two_vector_scalings_of_one_kind():
     """With two classes, vector scaling of [0, z] is Platt scaling of z."""
     logits, labels = problem(200, 2, seed=4)
@@ -133,6 +134,7 @@ def test_a_minimum_at_infinity_is_no_optimum(kind):
     assert np.isfinite(params[0]).all()
 
 
+@pytest.mark.slow
 def test_more_parameters_than_examples():
     """The digits of float32 run out on the way: the answer is still that of float64."""
     random = np.random.default_rng(0)
