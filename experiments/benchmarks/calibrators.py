@@ -15,6 +15,10 @@ import functools
 import importlib
 import itertools
 import json
+import pathlib
+import subprocess
+import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -217,6 +221,21 @@ def _models(logits: np.ndarray, labels: np.ndarray) -> Calls:
     }
 
 
+def _score(logits: np.ndarray, labels: np.ndarray) -> Calls:
+    """Start the scoring command on files, and wait for its table."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    half = len(labels) // 2
+    for name, part in {"test": slice(half), "val": slice(half, None)}.items():
+        np.savez(folder / f"{name}.npz", logits=logits[part], labels=labels[part])
+    command = [sys.executable, "-m", "experiments.score", f"--predictions={folder / 'test.npz'}"]
+    calibrate = ["--calibrate=temperature", f"--fit_on={folder / 'val.npz'}"]
+
+    def run(*more: str) -> int:
+        return subprocess.run([*command, *more], capture_output=True, check=True).returncode
+
+    return {"start to table": run, "and after a temperature": lambda: run(*calibrate)}
+
+
 TASKS: dict[str, Callable[[np.ndarray, np.ndarray], Calls]] = {
     "temperature": _temperature,
     "grid": _grid,
@@ -224,12 +243,15 @@ TASKS: dict[str, Callable[[np.ndarray, np.ndarray], Calls]] = {
     "histogram": _histogram,
     "models": _models,
     "all": _linear,
+    "score": _score,
 }
 _ONLY = flags.DEFINE_multi_enum("only", [], list(TASKS), "Tasks to run; all by default.")
 
 
 def measure(task: str, shape: str, rounds: int) -> list[dict[str, Any]]:
     """Time one task at one shape."""
+    if task == "score":  # of half the rows each; a process takes seconds, not milliseconds
+        shape, rounds = "20000x10", 3
     calls = TASKS[task](*_data(shape))
     answers = {name: call() for name, call in calls.items()}
     spent = timing.interleaved(calls, rounds=rounds, label=f"{task} {shape}")
@@ -272,8 +294,11 @@ def misses(row: dict[str, Any]) -> bool:
 def main(_: list[str]) -> None:
     """Run, print the tables, write the JSON."""
     results = []
+    asked = _ONLY.value or list(TASKS)
     for shape in _SHAPES.value:
-        for task in _ONLY.value or TASKS:
+        for task in asked:
+            if task == "score" and shape != _SHAPES.value[0]:
+                continue  # its shape is its own
             part = measure(task, shape, _ROUNDS.value)
             print(table(part), flush=True)
             results += part
