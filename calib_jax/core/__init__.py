@@ -4,6 +4,7 @@ from calib_jax.core import (
     binning,
     catalogue,
     checks,
+    examples,
     numerics,
     probabilities,
     rows,
@@ -12,18 +13,23 @@ from calib_jax.core import (
     trouble,
     types,
 )
+from calib_jax.core.examples import Examples, InMemory, Source
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.statistics import Joint, Rows, Stat, Sums
 
 __all__ = [
+    "Examples",
+    "InMemory",
     "Joint",
     "Probabilities",
     "Rows",
+    "Source",
     "Stat",
     "Sums",
     "binning",
     "catalogue",
     "checks",
+    "examples",
     "numerics",
     "probabilities",
     "rows",
