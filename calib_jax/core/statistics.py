@@ -11,7 +11,9 @@ Rows grow with the data, so they never ride in the carry of a scan.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -116,6 +118,54 @@ class Joint:
         """Reduce every part in its own way."""
         parts: Mapping[str, Stat] = self.parts
         return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})
+
+
+def _is_part(stat: Any) -> bool:
+    return isinstance(stat, Sums | Rows)
+
+
+def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
+    """Merge the statistics of all parts in one scan: totals ride in the carry, rows are stacked.
+
+    Args:
+      stat_of: from a part to its statistic.
+      parts: arrays whose leading axis counts the parts.
+    """
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
+    shapes, structure = jax.tree.flatten(jax.eval_shape(stat_of, one), is_leaf=_is_part)
+    summed = [isinstance(shape, Sums) for shape in shapes]
+
+    def add(sums: list[Sums], part: Any) -> tuple[list[Sums], list[Rows]]:
+        stats = jax.tree.leaves(stat_of(part), is_leaf=_is_part)
+        own = [stat for stat, adds in zip(stats, summed, strict=True) if adds]
+        rows = [stat for stat, adds in zip(stats, summed, strict=True) if not adds]
+        return jax.tree.map(jnp.add, sums, own), rows
+
+    zeros = [
+        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        for shape, adds in zip(shapes, summed, strict=True)
+        if adds
+    ]
+    sums, stacked = lax.scan(add, zeros, parts)
+    rows = jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), stacked)
+    left, right = iter(sums), iter(rows)
+    return jax.tree.unflatten(structure, [next(left if adds else right) for adds in summed])
+
+
+def merged(parts: Sequence[Any]) -> Any:
+    """Merge statistics on the host: totals in float64, rows as one NumPy array a column.
+
+    >>> hits = [Sums({"hit": np.float32(2)}), Sums({"hit": np.float32(1)})]
+    >>> merged(hits)["hit"]
+    array(3.)
+    """
+
+    def one(*stats: Any) -> Any:
+        if isinstance(stats[0], Sums):
+            return functools.reduce(operator.add, (stat.host() for stat in stats))
+        return jax.tree.map(lambda *columns: np.concatenate(columns), *stats)
+
+    return jax.tree.map(one, *parts, is_leaf=_is_part)
 
 
 NOTHING = Sums({})  # the evidence of what has no state

@@ -254,4 +254,20 @@ def _adafocal(
             binning=binning,
         )
 
-    return as_objective(value, init=init, evidence=evidence, update=update, clock="validation")
+    def table(state: AdaFocalState, rows: Rows) -> dict[str, Array]:
+        columns = rows["confidence"], rows["hit"], rows["weight"]
+        sums, _ = BINNINGS[binning](*columns, num_bins)
+        mass = jnp.where(sums.weight > 0, sums.weight, jnp.nan)
+        return {
+            "from": state.edges[:-1],
+            "to": state.edges[1:],
+            "examples": sums.weight,
+            "confidence": sums.confidence / mass,
+            "accuracy": sums.hit / mass,
+            "gap": sums.gap,
+            "gamma": state.gamma,
+        }
+
+    return as_objective(
+        value, init=init, evidence=evidence, update=update, clock="validation", table=table
+    )

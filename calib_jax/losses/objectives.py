@@ -23,6 +23,7 @@ from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.progress import Progress
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Number, PyTree
@@ -44,16 +45,8 @@ _CATALOGUE: Catalogue[Callable[..., "Objective"]] = Catalogue("objective")
 register = _CATALOGUE.register
 
 
-class Progress(NamedTuple):
-    """How far training has come: steps done, epochs finished, epochs planned."""
-
-    steps: Number
-    epochs: Number
-    num_epochs: Number
-
-
 class Objective(NamedTuple):
-    """A loss with its state, as five values.
+    """A loss with its state, as a few functions.
 
     Attributes:
       init: `(num_classes) -> state`; `()` when stateless.
@@ -66,6 +59,8 @@ class Objective(NamedTuple):
         called after an epoch's last step, and the new state serves the next epoch.
       clock: when the loop gathers evidence and updates: "never", "step" (before the step uses
         the state), "epoch" (evidence is empty), "validation" (evidence of a validation pass).
+      table: `(state, stat) -> {column: values}`, what a log should show of a state and of the
+        evidence that made it; empty for most.
     """
 
     init: Callable[[int], State]
@@ -73,6 +68,7 @@ class Objective(NamedTuple):
     evidence: Callable[..., Any]
     update: Callable[[State, Any, Progress], State]
     clock: Clock
+    table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {}
 
 
 def as_objective(
@@ -82,6 +78,7 @@ def as_objective(
     evidence: Callable[..., Stat] = lambda state, logits, labels, weights: NOTHING,
     update: Callable[[State, Any, Progress], State] = lambda state, stat, progress: state,
     clock: Clock = "never",
+    table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {},
 ) -> Objective:
     """Build an objective, keeping for it the promises that are the same for all.
 
@@ -89,7 +86,7 @@ def as_objective(
       value: a function of `(logits, labels)`, and of those among `state`, `weights` and
         `axis_name` that it names as parameters. Rows of weight 0 arrive with label 0 and
         logits 0, the state arrives without gradient.
-      init, evidence, update, clock: as in `Objective`; `evidence` gets clean rows as well.
+      init, evidence, update, clock, table: as in `Objective`; `evidence` gets clean rows as well.
     """
     wanted = inspect.signature(value).parameters.keys() & {"state", "weights", "axis_name"}
 
@@ -105,7 +102,7 @@ def as_objective(
         logits, labels, weights = _clean(lax.stop_gradient(logits), labels, weights)
         return evidence(state, logits, labels, weights)
 
-    return Objective(init, clean_value, clean_evidence, update, clock)
+    return Objective(init, clean_value, clean_evidence, update, clock, table)
 
 
 def _clean(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array | None]:

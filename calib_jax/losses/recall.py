@@ -163,6 +163,7 @@ def _recall(
         evidence=evidence,
         update=update,
         clock="step",
+        table=lambda state, stat: state._asdict(),
     )
 
 
@@ -229,4 +230,11 @@ def _recall_precision(
         ones = jnp.ones(num_classes, float)
         return RecallPrecisionState(ones, ones)
 
-    return as_objective(value, init=init, evidence=evidence, update=update, clock="step")
+    return as_objective(
+        value,
+        init=init,
+        evidence=evidence,
+        update=update,
+        clock="step",
+        table=lambda state, stat: state._asdict(),
+    )

@@ -1,4 +1,4 @@
-r"""Means over examples: accuracy, top-k accuracy, NLL, Brier score."""
+r"""Means over examples: accuracy, error, top-k accuracy, NLL, Brier score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import Columns
 
-__all__ = ["accuracy", "brier", "nll", "top_k"]
+__all__ = ["accuracy", "brier", "error", "nll", "top_k"]
 
 
 def _hits(predictions: Predictions) -> Columns:
@@ -31,6 +31,21 @@ def accuracy(sums: Sums) -> Scalar:
     Array(0.5, dtype=float32)
     """
     return ratio(sums["hit"], sums["weight"])
+
+
+@metric(_hits)
+def error(sums: Sums) -> Scalar:
+    r"""Compute the share of examples whose largest probability is another class's.
+
+    $$\frac1n \sum_i [\hat y_i \ne y_i]$$
+
+    The papers' tables print it in percent.
+
+    >>> from calib_jax import metrics
+    >>> metrics.error(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
+    Array(0.5, dtype=float32)
+    """
+    return ratio(sums["weight"] - sums["hit"], sums["weight"])
 
 
 def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:

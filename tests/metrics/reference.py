@@ -64,6 +64,10 @@ def accuracy(p, y, w):
     return mean(top(p, y)[1], w)
 
 
+def error(p, y, w):
+    return mean([1 - hit for hit in top(p, y)[1]], w)
+
+
 def top_k(p, y, w, k=5):
     return mean(
         [label in np.argsort(-row, kind="stable")[:k] for row, label in zip(p, y, strict=True)], w

@@ -1,0 +1,56 @@
+"""Train: one loop for every objective, on any number of devices.
+
+    fit(folder, state, task, plan)     train, log, checkpoint, resume
+    make_train_step, make_eval_step    the steps, for a loop of your own
+    data_parallel, replicate, ...      the same on several devices
+
+The network, the objective, the metrics and the optimiser are handed over as values.
+"""
+
+from calib_jax.train.checkpoint import Checkpoints, differences
+from calib_jax.train.feeding import Resident, Streamed, feed
+from calib_jax.train.forward import Forward, linen
+from calib_jax.train.loop import Outcome, Plan, Task, fit
+from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
+from calib_jax.train.parallel import (
+    AXIS,
+    data_parallel,
+    differing,
+    first,
+    local_devices,
+    replicate,
+    split,
+)
+from calib_jax.train.state import TrainState, create
+from calib_jax.train.step import Batch, Mixed, make_eval_step, make_train_step
+
+__all__ = [
+    "AXIS",
+    "Batch",
+    "Checkpoints",
+    "Forward",
+    "Mixed",
+    "Order",
+    "Outcome",
+    "Plan",
+    "Resident",
+    "Streamed",
+    "Task",
+    "TrainState",
+    "create",
+    "data_parallel",
+    "differences",
+    "differing",
+    "feed",
+    "first",
+    "fit",
+    "in_batches",
+    "linen",
+    "local_devices",
+    "make_eval_step",
+    "make_train_step",
+    "replicate",
+    "shuffled",
+    "split",
+    "steps_per_epoch",
+]

@@ -1,0 +1,232 @@
+"""Checkpoints: the whole train state and what the loop knows, written while training goes on.
+
+A checkpoint holds arrays by their path (`params/Dense_0/kernel`) and one JSON object, `about`,
+with a checksum of every array. It appears at once or not at all, so that a process may be killed
+at any moment. One that was damaged later is noticed, and the one before is taken.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from calib_jax.core.types import PyTree
+
+
+class Saved(NamedTuple):
+    """A checkpoint that was read."""
+
+    state: PyTree
+    about: dict[str, Any]
+
+
+class NoCheckpoint(LookupError):
+    """There is no checkpoint to read."""
+
+
+class CannotSave(OSError):
+    """A checkpoint could not be written; those before it are as they were."""
+
+
+class Checkpoints:
+    """The checkpoints of one folder, by optimiser step.
+
+    Args:
+      folder: where; it is made when something is saved.
+      keep: how many of the newest are kept.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+        import orbax.checkpoint as ocp
+
+        self._folder = folder
+        self._args = ocp.args
+        self._policy = _Keep(keep)
+        self._damaged: set[int] = set()
+        self._saving: int | None = None
+        self._manager = ocp.CheckpointManager(
+            folder.absolute(),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=self._policy, create=True, cleanup_tmp_directories=True
+            ),
+        )
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, ascending."""
+        return sorted(set(self._manager.all_steps()) - self._damaged)
+
+    def save(
+        self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
+    ) -> None:
+        """Begin to write; `wait` says when it is safe.
+
+        Args:
+          state: arrays on the host that nobody changes meanwhile.
+          about: JSON.
+          step: its name.
+          kept: steps that are kept beside the newest ones.
+        """
+        leaves = _by_path(state)
+        checksums = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
+        self._policy.also = set(kept)
+        try:
+            if step in self._damaged:
+                self._manager.delete(step)
+                self._damaged.discard(step)
+            self._saving = step
+            self._manager.save(
+                step,
+                args=self._args.Composite(
+                    state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
+                    about=self._args.JsonSave({**about, "checksums": checksums}),
+                ),
+            )
+        except Exception as error:
+            raise self._cannot_save(error) from error
+
+    def wait(self) -> None:
+        """Wait until what was begun is on the disk."""
+        try:
+            self._manager.wait_until_finished()
+        except Exception as error:
+            raise self._cannot_save(error) from error
+        self._saving = None
+
+    def latest(self, template: PyTree) -> Saved | None:
+        """Read the newest checkpoint that is whole; None if there never was one.
+
+        Args:
+          template: a tree of the structure, shapes and dtypes that are wanted.
+        """
+        steps = self.steps
+        for step in reversed(steps):
+            try:
+                leaves, about = self._read(step)
+            except Exception as error:
+                warnings.warn(
+                    f"checkpoint {step} in {self._folder} is damaged and left aside:"
+                    f" {_first_line(error)}",
+                    stacklevel=2,
+                )
+                self._damaged.add(step)
+                continue
+            return Saved(_as_template(template, leaves, self._folder / str(step)), about)
+        if steps:
+            raise NoCheckpoint(
+                f"none of the {len(steps)} checkpoints in {self._folder} can be read: move the"
+                " folder away to begin anew."
+            )
+        return None
+
+    def read(self, template: PyTree, step: int) -> Saved:
+        """Read the checkpoint of one step."""
+        if step not in self.steps:
+            known = ", ".join(map(str, self.steps)) or "none"
+            raise NoCheckpoint(f"there is no checkpoint {step} in {self._folder}; it has {known}.")
+        try:
+            leaves, about = self._read(step)
+        except Exception as error:
+            raise NoCheckpoint(
+                f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
+            ) from error
+        return Saved(_as_template(template, leaves, self._folder / str(step)), about)
+
+    def close(self) -> None:
+        """End the threads that write."""
+        self._manager.close()
+
+    def _read(self, step: int) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]]:
+        found = self._manager.restore(
+            step,
+            args=self._args.Composite(
+                state=self._args.StandardRestore(), about=self._args.JsonRestore()
+            ),
+        )
+        about = dict(found["about"])
+        leaves = {
+            path: np.asarray(leaf)
+            for path, leaf in traverse_util.flatten_dict(found["state"]).items()
+        }
+        checksums = about.pop("checksums")
+        actual = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
+        if actual != checksums:
+            wrong = sorted(set(actual.items()) ^ set(checksums.items()))
+            raise ValueError(f"{wrong[0][0]} is not what was saved.")
+        return leaves, about
+
+    def _cannot_save(self, error: Exception) -> CannotSave:
+        good = [step for step in self.steps if step != self._saving]
+        rest = f"checkpoint {good[-1]} there is good." if good else "there is none yet."
+        return CannotSave(
+            f"checkpoint {self._saving} could not be written to {self._folder}"
+            f" ({_first_line(error)}); {rest}"
+        )
+
+
+class _Keep:
+    """What is not deleted: the newest few, and some that the loop names."""
+
+    def __init__(self, newest: int) -> None:
+        self._newest = newest
+        self.also: set[int] = set()
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = [one.step for one in checkpoints]
+        newest = set(sorted(steps)[-self._newest :])
+        return [step in newest or step in self.also for step in steps]
+
+
+def _by_path(tree: PyTree) -> dict[tuple[str, ...], np.ndarray]:
+    return {tuple(_words(path)): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(tree)}
+
+
+def _words(path: Any) -> list[str]:
+    return [jax.tree_util.keystr((key,), simple=True) for key in path]
+
+
+def _as_template(
+    template: PyTree, leaves: Mapping[tuple[str, ...], np.ndarray], where: Path
+) -> PyTree:
+    wanted, structure = jax.tree.flatten_with_path(template)
+    names = [tuple(_words(path)) for path, _ in wanted]
+    if set(names) != set(leaves):
+        odd = "/".join(sorted(set(names) ^ set(leaves))[0])
+        raise ValueError(f"{where} holds another network, optimiser or loss: {odd} differs.")
+    for name, (_, leaf) in zip(names, wanted, strict=True):
+        found = leaves[name]
+        if found.shape != leaf.shape or found.dtype != leaf.dtype:
+            raise ValueError(
+                f"{where} holds another network, optimiser or loss: {'/'.join(name)} is"
+                f" {found.dtype}{list(found.shape)} there and {leaf.dtype}{list(leaf.shape)} here."
+            )
+    return jax.tree.unflatten(structure, [leaves[name] for name in names])
+
+
+def _checksum(leaf: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(leaf).tobytes())
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Name the keys in which two nested configs differ, with both values.
+
+    >>> differences({"lr": 0.1, "loss": {"gamma": 3}}, {"lr": 0.1, "loss": {"gamma": 5}})
+    ['loss.gamma: 3 before, 5 now']
+    """
+    one, other = (traverse_util.flatten_dict(dict(part), sep=".") for part in (before, now))
+    return [
+        f"{key}: {one.get(key, 'nothing')} before, {other.get(key, 'nothing')} now"
+        for key in sorted(set(one) | set(other))
+        if one.get(key, ...) != other.get(key, ...)
+    ]

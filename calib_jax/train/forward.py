@@ -1,0 +1,57 @@
+"""What a step calls to go from inputs to logits, so that it need not know the network."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from calib_jax.core.types import Array, PyTree, Weights
+
+
+class Forward(Protocol):
+    """`(params, model_state, inputs, *, train, rng, weights) -> (logits, model_state, aux)`."""
+
+    def __call__(
+        self,
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None,
+        weights: Weights | None,
+    ) -> tuple[Array, PyTree, Any]:
+        """Apply the network.
+
+        Args:
+          params: its parameters.
+          model_state: its running statistics.
+          inputs: of the examples.
+          train: whether statistics are those of the batch, and dropout drops.
+          rng: one key for each example.
+          weights: one for each example; batch norm leaves out those of weight 0.
+        """
+        ...
+
+
+def linen(module: Any) -> Forward:
+    """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass."""
+
+    def forward(
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None = None,
+        weights: Weights | None = None,
+    ) -> tuple[Array, PyTree, Any]:
+        variables = {"params": params, **model_state}
+        mask = None if weights is None else weights > 0
+        if not (train and model_state):
+            return module.apply(variables, inputs, train=train, mask=mask), model_state, None
+        logits, changed = module.apply(
+            variables, inputs, train=True, mask=mask, mutable=list(model_state)
+        )
+        return logits, {**model_state, **changed}, None
+
+    return forward

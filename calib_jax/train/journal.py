@@ -1,0 +1,216 @@
+"""What a run writes down: a line for people, and rows for programs.
+
+    metrics.jsonl, metrics.csv   one row an evaluation
+    loss_state.jsonl             what the objective learned, where it shows a table
+    tensorboard/                 by option
+
+Rows are complete lines, written at once. When a run goes on from a checkpoint, rows that came
+after it are taken away, since they will come again.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calib_jax.core.types import PyTree
+
+ROWS = "metrics.jsonl"
+TABLE = "metrics.csv"
+LOSS_STATE = "loss_state.jsonl"
+
+Row = dict[str, Any]
+
+SAID = 3  # metrics of each data set in the line for people; the files have all
+
+
+class Journal:
+    """The log of a run.
+
+    Args:
+      folder: where.
+      total_steps: of the whole run, for the progress bar.
+      progress: a bar on a terminal; without it, or elsewhere, plain lines.
+      tensorboard: also write events, which needs tensorboardX.
+      quiet: say nothing; the files are written all the same.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        total_steps: int,
+        progress: bool = True,
+        tensorboard: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._quiet = quiet
+        self._bar: Any = None
+        self._events = _events(folder) if tensorboard else None
+        if progress and not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
+
+    def say(self, text: str) -> None:
+        """Print a line, at once."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.write(text)
+        else:
+            print(text, flush=True)
+
+    def advance(self, step: int, loss: float) -> None:
+        """Move the progress bar."""
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            self._bar.update(step - self._bar.n)
+
+    def rewind(self, step: int, last: Row | None) -> None:
+        """Forget rows after a step; `last` is the row of that step, should it be missing."""
+        rows = [row for row in read_rows(self._folder / ROWS) if row["step"] <= step]
+        if last is not None and (not rows or rows[-1]["step"] < last["step"]):
+            rows.append(last)
+        _write_lines(self._folder / ROWS, rows)
+        _write_csv(self._folder / TABLE, rows)
+        states = [row for row in read_rows(self._folder / LOSS_STATE) if row["step"] <= step]
+        if states:
+            _write_lines(self._folder / LOSS_STATE, states)
+        if self._bar is not None:
+            self._bar.update(step - self._bar.n)
+
+    def write(self, row: Row) -> None:
+        """Add the row of an evaluation, and say it."""
+        path = self._folder / TABLE
+        head = not path.exists() or path.stat().st_size == 0
+        _append(self._folder / ROWS, json.dumps(_strict(row)) + "\n")
+        _append(path, _csv_lines([row], head=head))
+        if self._events is not None:
+            for name, value in row.items():
+                self._events.add_scalar(name, value, row["step"])
+            self._events.flush()
+        self.say(line_of(row))
+
+    def write_loss_state(self, step: int, table: Mapping[str, Any]) -> None:
+        """Add what the objective shows of its state."""
+        _append(self._folder / LOSS_STATE, json.dumps(_strict({"step": step, **table})) + "\n")
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._bar is not None:
+            self._bar.close()
+        if self._events is not None:
+            self._events.close()
+
+
+def line_of(row: Row) -> str:
+    """Put a row into one line that people can read: of each data set the first few metrics."""
+
+    def part(prefix: str) -> str:
+        found = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+        said = [f"{name} {_short(value)}" for name, value in found.items()][:SAID]
+        return f" | {prefix.strip('_')} {'  '.join(said)}" if said else ""
+
+    start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
+    rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
+    return start + part("train_") + part("validation_") + part("test_") + rate
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}".removeprefix("0") if abs(value) < 1 else f"{value:.4g}"
+
+
+def table_text(table: Mapping[str, Any]) -> str:
+    """Set a table in columns: what AdaFocal's bins look like.
+
+    >>> print(table_text({"gamma": [1.0, -0.25], "examples": [12.0, 7.0]}))
+      #   gamma  examples
+      0  1.0000        12
+      1  -.2500         7
+    """
+    columns = {name: list(values) for name, values in table.items()}
+    longest = max(map(len, columns.values()))
+    cells = [["#", *map(str, range(longest))]]
+    for name, values in columns.items():
+        cells.append([name, *("" if math.isnan(v) else _cell(v) for v in values)])
+    widths = [max(3 if name == 0 else 0, *map(len, cell)) for name, cell in enumerate(cells)]
+    rows = zip(*cells, strict=True)
+    return "\n".join(
+        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def _cell(value: float) -> str:
+    if value == int(value) and abs(value) >= 2:
+        return f"{value:.0f}"
+    return f"{value:.4f}" if abs(value) >= 1 or value == 0 else f"{value:.4f}".replace("0.", ".", 1)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read a file of JSON lines; a last line that was cut off is left out."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            rows.append(json.loads(line))
+    return rows
+
+
+def _strict(value: Any) -> Any:
+    """Make numbers JSON: NaN and infinities are null."""
+    if isinstance(value, Mapping):
+        return {name: _strict(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def _write_lines(path: Path, rows: list[Row]) -> None:
+    _replace(path, "".join(json.dumps(_strict(row)) + "\n" for row in rows))
+
+
+def _write_csv(path: Path, rows: list[Row]) -> None:
+    _replace(path, _csv_lines(rows, head=True) if rows else "")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file anew, at once or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def _csv_lines(rows: list[Row], *, head: bool) -> str:
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    if head:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _events(folder: Path) -> PyTree:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "tensorboard=True needs tensorboardX: pip install 'calib_jax[tensorboard]'."
+        ) from error
+    return SummaryWriter(str(folder / "tensorboard"))

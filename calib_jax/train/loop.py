@@ -1,0 +1,565 @@
+"""The loop: one for every objective, and nothing that was finished is lost.
+
+    steps -> (epoch's end: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
+
+Training is cut into stretches between evaluations, and these into pieces of about a second, so
+that a signal is heard. A checkpoint is written, and its row logged, while the device does the
+next piece; a row appears only when its checkpoint is safe. What a run computes depends on its
+config alone: not on where it was cut, and bit for bit not on whether it was stopped in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from calib_jax.core import checks
+from calib_jax.core.examples import Source
+from calib_jax.core.progress import Progress
+from calib_jax.core.statistics import NOTHING
+from calib_jax.core.types import Array, PyTree
+from calib_jax.train import parallel
+from calib_jax.train.checkpoint import Checkpoints, differences
+from calib_jax.train.feeding import Feed, Runner, feed
+from calib_jax.train.forward import Forward
+from calib_jax.train.interruption import Interruption, noted
+from calib_jax.train.journal import LOSS_STATE, Journal, Row, read_rows, table_text
+from calib_jax.train.lock import only_one
+from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
+from calib_jax.train.parallel import Devices
+from calib_jax.train.state import TrainState
+from calib_jax.train.step import Mix, identity, make_eval_step, make_train_step
+
+# A piece of work after which signals are looked at, in seconds.
+PIECE = 1.0
+CHECKPOINTS = "checkpoints"
+
+
+class NonFinite(ArithmeticError):
+    """The loss or its gradient became NaN or infinite."""
+
+
+class AnotherConfig(ValueError):
+    """The folder holds a run of another config."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is trained, as values.
+
+    Attributes:
+      forward: of the network.
+      objective: the loss.
+      tx: the optimiser.
+      metrics: by name, for evaluation; each has `stat` and `value`.
+      train: what is trained on.
+      evaluated: by name, "validation" first: it feeds the objective and chooses checkpoints.
+      num_classes: for the objective.
+      reduction: "sum" or "mean" over a batch.
+      warm_up_objective: trained instead of `objective` in the first epochs, by `warm_up_epochs`.
+      augment, prepare, mix: as in `make_train_step`.
+      learning_rate: of a step, for the log.
+    """
+
+    forward: Forward
+    objective: Any
+    tx: optax.GradientTransformation
+    metrics: Mapping[str, Any]
+    train: Source
+    evaluated: Mapping[str, Source]
+    num_classes: int
+    reduction: str = "mean"
+    warm_up_objective: Any = None
+    augment: Callable[[Array, PyTree], PyTree] | None = None
+    prepare: Callable[[PyTree], PyTree] = identity
+    mix: Mix | None = None
+    learning_rate: Callable[[int], Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How long, and how often what.
+
+    Attributes:
+      num_epochs: planned.
+      batch_size: of a step, over all devices.
+      seed: of the order of examples.
+      drop_last: leave out an epoch's last, smaller batch.
+      accumulate: microbatches of a step.
+      warm_up_epochs: of the warm-up objective; the clocks of the objective begin to tick when
+        what they set is used.
+      eval_every_steps: evaluations apart; 0 is once at every epoch's end.
+      eval_batch_size: 0 is that of training.
+      resident_bytes: up to this size, examples in memory move to the devices.
+      keep: checkpoints that are kept, beside the best.
+      checkpoint_every_epochs: epochs apart; the best and the last are always saved. 0: only these.
+      checkpoint_every_minutes: also within an epoch, where it is long.
+      keep_every_epochs: keep these for good; 0 is none.
+      best: metrics of the validation set, "min" or "max": for each the best checkpoint is kept.
+      patience: stop when this many evaluations brought no better `patience_for`; 0 is never.
+      patience_for: one of `best`.
+    """
+
+    num_epochs: int
+    batch_size: int
+    seed: int = 0
+    drop_last: bool = False
+    accumulate: int = 1
+    warm_up_epochs: int = 0
+    eval_every_steps: int = 0
+    eval_batch_size: int = 0
+    resident_bytes: int = 2**30
+    keep: int = 2
+    checkpoint_every_epochs: int = 1
+    checkpoint_every_minutes: float = 10.0
+    keep_every_epochs: int = 0
+    best: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    patience: int = 0
+    patience_for: str = "nll"
+
+    def __post_init__(self) -> None:
+        for name in ("num_epochs", "batch_size", "accumulate", "keep"):
+            checks.at_least(name, getattr(self, name), 1)
+        for name in ("warm_up_epochs", "eval_every_steps", "checkpoint_every_epochs", "patience"):
+            checks.at_least(name, getattr(self, name), 0)
+        for name, direction in self.best.items():
+            checks.one_of(f"best[{name!r}]", direction, ("min", "max"))
+        if self.patience:
+            checks.one_of("patience_for", self.patience_for, self.best)
+
+
+class Outcome(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+      state: the train state, on the host.
+      step: steps done.
+      finished: whether all that was planned was done.
+      stopped_by: the signal, if one came.
+      already: whether it had been finished before.
+      best: by metric, the step, epoch and value of the best evaluation.
+    """
+
+    state: PyTree
+    step: int
+    finished: bool
+    stopped_by: int | None
+    already: bool
+    best: dict[str, dict[str, float]]
+
+
+def fit(
+    folder: Path | str,
+    state: TrainState,
+    task: Task,
+    plan: Plan,
+    *,
+    config: Mapping[str, Any] | None = None,
+    devices: Devices | None = None,
+    quiet: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+) -> Outcome:
+    """Train, or go on with what stands in the folder.
+
+    Args:
+      folder: for checkpoints and logs; made if it is not there.
+      state: before the first step, from `create`.
+      task: what is trained.
+      plan: how long, and how often what.
+      config: JSON that identifies the run: a folder with another one is refused.
+      devices: where; all of this process by default.
+      quiet: say nothing.
+      progress: a bar, on a terminal.
+      tensorboard: write events, too.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".lock").touch()
+    except OSError as error:
+        raise OSError(f"{folder} cannot be written to: {error.strerror}.") from error
+    devices = parallel.local_devices() if devices is None else devices
+    with only_one(folder), noted() as interruption:
+        loop = _Loop(folder, task, plan, dict(config or {}), devices, interruption)
+        loop.journal = Journal(
+            folder,
+            total_steps=loop.total_steps,
+            progress=progress,
+            tensorboard=tensorboard,
+            quiet=quiet,
+        )
+        try:
+            return loop.run(state)
+        finally:
+            loop.journal.close()
+            loop.checkpoints.close()
+
+
+@dataclasses.dataclass
+class _Ledger:
+    """What the loop knows beside the train state; it is saved with it, as JSON.
+
+    Attributes:
+      totals: of training since the last evaluation, added up step by step, so that they do not
+        depend on where training was cut.
+      steps: how many steps that was.
+      best: see `Outcome`.
+      waited: evaluations without a better `patience_for`.
+      row: of the last evaluation.
+      done: whether the run has ended.
+    """
+
+    totals: dict[str, float] = dataclasses.field(default_factory=dict)
+    steps: int = 0
+    best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    waited: int = 0
+    row: Row | None = None
+    done: bool = False
+
+
+class _Loop:
+    def __init__(
+        self,
+        folder: Path,
+        task: Task,
+        plan: Plan,
+        config: dict[str, Any],
+        devices: Devices,
+        interruption: Interruption,
+    ) -> None:
+        self.folder = folder
+        self.task = task
+        self.plan = plan
+        self.config = config
+        self.devices = devices
+        self.interruption = interruption
+        self.checkpoints = Checkpoints(folder / CHECKPOINTS, keep=plan.keep)
+        self.journal: Journal
+        self.ledger = _Ledger()
+        self.epoch_steps = steps_per_epoch(
+            len(task.train), plan.batch_size, drop_last=plan.drop_last
+        )
+        self.total_steps = plan.num_epochs * self.epoch_steps
+        self.clocks = _Clocks(task.objective, plan, self.epoch_steps)
+        self.pieces = _Pieces()
+        self.pending: Callable[[], None] | None = None
+        self.last_save = time.monotonic()
+        self.seconds = 0.0
+
+    # ------------------------------------------------------------------------------------------
+    # Beginning and going on.
+
+    def run(self, state: TrainState) -> Outcome:
+        step, host = self._resumed(jax.tree.map(np.asarray, state))
+        if self.ledger.done:
+            self.journal.say(
+                f"{self.folder} holds a finished run of {self.plan.num_epochs} epochs: nothing to"
+                " do."
+            )
+            return Outcome(host, step, True, None, True, self.ledger.best)
+        state = parallel.replicate(host, self.devices)
+        self._build()
+        while step < self.total_steps and not self.ledger.done and not self.interruption:
+            state, step = self._piece(state, step)
+        self._complete()
+        stopped = self.interruption.signal
+        if stopped is not None and not self.ledger.done:
+            self._save(step, parallel.first(state))
+            self.checkpoints.wait()
+            self.journal.say(
+                f"stopped by {self.interruption.name} after step {step} of {self.total_steps};"
+                " nothing is lost: the same command goes on from here."
+            )
+        host = parallel.first(state)
+        return Outcome(host, step, self.ledger.done, stopped, False, self.ledger.best)
+
+    def _resumed(self, template: PyTree) -> tuple[int, PyTree]:
+        saved = self.checkpoints.latest(template) if self.checkpoints.steps else None
+        if saved is None:
+            self.journal.rewind(0, None)
+            return 0, template
+        changed = differences(saved.about["config"], self.config)
+        if changed:
+            raise AnotherConfig(
+                f"{self.folder} holds a run of another config ({'; '.join(changed)}): choose"
+                " another folder, or the old values."
+            )
+        self.ledger = _Ledger(**saved.about["ledger"])
+        step = int(saved.state.step)
+        self.journal.rewind(step, self.ledger.row)
+        if not self.ledger.done:
+            self.journal.say(f"going on from step {step} of {self.total_steps} in {self.folder}.")
+        return step, saved.state
+
+    def _build(self) -> None:
+        task, plan = self.task, self.plan
+        common: dict[str, Any] = dict(
+            axis_name=parallel.AXIS,
+            reduction=task.reduction,
+            accumulate=plan.accumulate,
+            augment=task.augment,
+            prepare=task.prepare,
+            mix=task.mix,
+            progress_at=self.clocks.progress_at,
+        )
+        source = self._feed(task.train)
+
+        def runner(objective: Any) -> Runner:
+            step = make_train_step(task.forward, objective, task.tx, **common)
+            return source.training(step, accumulate=plan.accumulate)
+
+        self.runner = runner(task.objective)
+        self.warm_up_runner = self.runner
+        if plan.warm_up_epochs:
+            # The state stays that of the objective, which the warm-up must not touch.
+            self.warm_up_runner = runner(task.warm_up_objective)
+        self.evaluators = {}
+        for number, (name, examples) in enumerate(task.evaluated.items()):
+            step = make_eval_step(
+                task.forward,
+                task.metrics,
+                objective=task.objective if number == 0 else None,
+                axis_name=parallel.AXIS,
+                prepare=task.prepare,
+            )
+            size = plan.eval_batch_size or plan.batch_size
+            self.evaluators[name] = self._feed(examples).evaluation(step, size)
+        self.values_of = jax.jit(
+            lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
+        )
+        self.table_of = jax.jit(task.objective.table)
+        self.begun = -1
+
+    def _feed(self, source: Source) -> Feed:
+        return feed(source, self.devices, resident_bytes=self.plan.resident_bytes)
+
+    # ------------------------------------------------------------------------------------------
+    # Training.
+
+    def _piece(self, state: TrainState, step: int) -> tuple[TrainState, int]:
+        """Train up to a second, and do what is due at its end."""
+        epoch, offset = divmod(step, self.epoch_steps)
+        runner = self._begin(epoch, offset)
+        stop = min(step + self.pieces.size, self._next_stop(step))
+        began = time.monotonic()
+        end = offset + stop - step
+        state, measured = runner(state, offset, end)
+        self._complete()
+        found = runner.measured_in(measured, offset, end)
+        seconds = time.monotonic() - began
+        self.pieces.note(stop - step, seconds)
+        self.seconds += seconds
+        self._check(found, step, epoch, offset)
+        self._add(found)
+        self.journal.advance(stop, float(found["loss"][-1] / max(found["weight"][-1], 1)))
+        if stop == self._next_stop(step):
+            state = self._at_stop(state, stop)
+        elif time.monotonic() - self.last_save > 60 * self.plan.checkpoint_every_minutes:
+            self._save(stop, parallel.first(state))
+        return state, stop
+
+    def _begin(self, epoch: int, offset: int) -> Runner:
+        warming = epoch < self.plan.warm_up_epochs
+        runner = self.warm_up_runner if warming else self.runner
+        if self.begun != epoch:
+            examples = shuffled(len(self.task.train), self.plan.seed, epoch)
+            order = in_batches(
+                examples,
+                self.plan.batch_size,
+                multiple=len(self.devices) * self.plan.accumulate,
+                drop_last=self.plan.drop_last,
+            )
+            runner.begin(order, offset)
+            self.begun = epoch
+        return runner
+
+    def _next_stop(self, step: int) -> int:
+        epoch_end = (step // self.epoch_steps + 1) * self.epoch_steps
+        every = self.plan.eval_every_steps or self.epoch_steps
+        return min(epoch_end, (step // every + 1) * every)
+
+    def _add(self, found: Mapping[str, np.ndarray]) -> None:
+        totals = self.ledger.totals
+        for name, values in found.items():
+            # One after another: a sum in blocks would depend on where the blocks are cut.
+            added = totals.get(name, 0.0)
+            for value in values.tolist():
+                added += value
+            totals[name] = added
+        self.ledger.steps += len(found["loss"])
+
+    def _check(self, found: Mapping[str, np.ndarray], step: int, epoch: int, offset: int) -> None:
+        wrong = ~(np.isfinite(found["loss"]) & np.isfinite(found["gradient_norm"]))
+        if not wrong.any():
+            return
+        first = int(np.argmax(wrong))
+        what = "loss" if not math.isfinite(found["loss"][first]) else "gradient of the loss"
+        numbers = shuffled(len(self.task.train), self.plan.seed, epoch)
+        start = (offset + first) * self.plan.batch_size
+        batch = numbers[start : start + self.plan.batch_size].tolist()
+        shown = ", ".join(map(str, batch[:20])) + (", ..." if len(batch) > 20 else "")
+        good = self.checkpoints.steps
+        where = (
+            f"the last good checkpoint is {self.folder / CHECKPOINTS / str(good[-1])}"
+            if good
+            else "there is no checkpoint yet"
+        )
+        raise NonFinite(
+            f"the {what} is not finite at step {step + first} (epoch {epoch}), on the training"
+            f" examples {shown}; {where}: lower the learning rate, or look at these examples."
+        )
+
+    # ------------------------------------------------------------------------------------------
+    # Between stretches.
+
+    def _at_stop(self, state: TrainState, step: int) -> TrainState:
+        """Let the clocks tick, evaluate, and leave a checkpoint to be written."""
+        every = self.plan.eval_every_steps or self.epoch_steps
+        last = step == self.total_steps
+        if step % self.epoch_steps == 0:
+            self.begun = -1
+            state = self._tick("epoch", state, step, NOTHING)
+        row, better, table = None, False, None
+        if step % every == 0 or last:
+            row, evidence = self._evaluate(state, step)
+            better = self._note_best(row, step)
+            state = self._tick("validation", state, step, evidence)
+            table = self._table(state, evidence)
+            self.ledger.row = row
+            self.ledger.totals, self.ledger.steps = {}, 0
+            patient = not self.plan.patience or self.ledger.waited < self.plan.patience
+            self.ledger.done = last or not patient
+        epochs = self.plan.checkpoint_every_epochs
+        due = epochs and step % (epochs * self.epoch_steps) == 0
+        if not (due or better or self.ledger.done):
+            self._write(row, table, step)
+            return state
+        host, ledger = parallel.first(state), dataclasses.asdict(self.ledger)
+
+        def complete() -> None:
+            self._save(step, host, ledger)
+            self.checkpoints.wait()
+            self._write(row, table, step)
+
+        self.pending = complete
+        return state
+
+    def _complete(self) -> None:
+        """Do what was left from the last stop: the device is at work meanwhile."""
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            pending()
+
+    def _tick(self, clock: str, state: TrainState, step: int, evidence: Any) -> TrainState:
+        if self.task.objective.clock != clock or not self.clocks.serves(step):
+            return state
+        loss_state = parallel.first_on_device(state.loss_state)
+        changed = self.clocks.update(loss_state, evidence, self.clocks.progress_at(step))
+        return state._replace(loss_state=parallel.replicate(changed, self.devices))
+
+    def _evaluate(self, state: TrainState, step: int) -> tuple[Row, Any]:
+        began = time.monotonic()
+        totals, steps = self.ledger.totals, max(self.ledger.steps, 1)
+        mass = max(totals["weight"], 1e-30)
+        row: Row = {
+            "epoch": step / self.epoch_steps,
+            "num_epochs": self.plan.num_epochs,
+            "step": step,
+            "train_loss": totals["loss"] / mass,
+            "train_error": 1 - totals["hit"] / mass,
+            "train_gradient_norm": totals["gradient_norm"] / steps,
+        }
+        if self.task.learning_rate is not None:
+            row["learning_rate"] = float(self.task.learning_rate(step - 1))
+        evidence: Any = NOTHING
+        for number, (name, evaluate) in enumerate(self.evaluators.items()):
+            stats = evaluate(state)
+            evidence = stats["evidence"] if number == 0 else evidence
+            values = jax.device_get(self.values_of(stats["metrics"]))
+            scalars = [key for key in self.task.metrics if np.ndim(values[key]) == 0]
+            row |= {f"{name}_{key}": float(values[key]) for key in scalars}
+        row["seconds"] = self.seconds
+        row["evaluation_seconds"] = time.monotonic() - began
+        row["examples_per_second"] = totals["weight"] / max(self.seconds, 1e-9)
+        self.seconds = 0.0
+        return row, evidence
+
+    def _note_best(self, row: Row, step: int) -> bool:
+        first = next(iter(self.evaluators), None)
+        improved = set()
+        for name, direction in self.plan.best.items():
+            value = row[f"{first}_{name}"]
+            known = self.ledger.best.get(name)
+            sign = 1 if direction == "min" else -1
+            if not math.isnan(value) and (known is None or sign * value < sign * known["value"]):
+                self.ledger.best[name] = {"step": step, "epoch": row["epoch"], "value": value}
+                improved.add(name)
+        waited = 0 if self.plan.patience_for in improved else self.ledger.waited + 1
+        self.ledger.waited = waited
+        return bool(improved)
+
+    def _table(self, state: TrainState, evidence: Any) -> dict[str, Any]:
+        """Ask the objective what it has to show; most have nothing."""
+        table = jax.device_get(self.table_of(parallel.first_on_device(state.loss_state), evidence))
+        return {name: np.atleast_1d(values).tolist() for name, values in table.items()}
+
+    def _write(self, row: Row | None, table: Mapping[str, Any] | None, step: int) -> None:
+        if row is not None:
+            if table:
+                self.journal.write_loss_state(step, table)
+            self.journal.write(row)
+
+    def _save(self, step: int, host: PyTree, ledger: dict[str, Any] | None = None) -> None:
+        """Begin to save; `host` must not change any more."""
+        self.last_save = time.monotonic()
+        ledger = dataclasses.asdict(self.ledger) if ledger is None else ledger
+        kept = {int(best["step"]) for best in ledger["best"].values()}
+        every = self.plan.keep_every_epochs * self.epoch_steps
+        if every:
+            kept |= {one for one in {*self.checkpoints.steps, step} if one % every == 0}
+        if step not in self.checkpoints.steps:
+            self.checkpoints.save(host, {"config": self.config, "ledger": ledger}, step, kept=kept)
+
+
+class _Clocks:
+    """When an objective is told, and what of progress."""
+
+    def __init__(self, objective: Any, plan: Plan, epoch_steps: int) -> None:
+        self._plan = plan
+        self._epoch_steps = epoch_steps
+        self.update = jax.jit(objective.update)
+
+    def progress_at(self, step: Any) -> Progress:
+        """Say how far training has come after so many steps."""
+        return Progress(step, step // self._epoch_steps, self._plan.num_epochs)
+
+    def serves(self, step: int) -> bool:
+        """Tell whether what is set after this step is used: not as long as it is warming up."""
+        return step // self._epoch_steps >= self._plan.warm_up_epochs
+
+
+class _Pieces:
+    """How many steps make a piece, from how long the last one took."""
+
+    def __init__(self) -> None:
+        self.size = 1
+
+    def note(self, steps: int, seconds: float) -> None:
+        """Aim at `PIECE`; grow with care, since the first steps compile."""
+        wanted = steps * PIECE / max(seconds, 1e-6)
+        self.size = max(1, int(min(wanted, 64 * max(self.size, 1))))
+
+
+def last_table(folder: Path | str) -> str:
+    """Show the newest table of the objective's state in a folder; empty if there is none."""
+    rows = read_rows(Path(folder) / LOSS_STATE)
+    return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""

@@ -1,0 +1,55 @@
+"""The train state: everything that a step changes, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from calib_jax.core.types import Array, PyTree
+
+
+class TrainState(NamedTuple):
+    """Arrays only, so that it is donated, saved and compared whole.
+
+    Attributes:
+      step: optimiser steps done.
+      params: what is trained.
+      model_state: what a network keeps beside its parameters: running statistics.
+      opt_state: of the optimiser.
+      loss_state: of the objective: the gammas of AdaFocal, the miss rates of recall loss.
+      rng: raw key data. It never changes: the key of an example is folded from it, the step and
+        the example's number, so that neither resuming nor the number of devices matters.
+    """
+
+    step: Array
+    params: PyTree
+    model_state: PyTree
+    opt_state: PyTree
+    loss_state: PyTree
+    rng: Array
+
+
+def create(
+    variables: PyTree, objective: Any, tx: optax.GradientTransformation, num_classes: int, seed: int
+) -> TrainState:
+    """Make the state before the first step.
+
+    Args:
+      variables: of a linen network: `params`, and whatever other collections it has.
+      objective: its `init` makes the loss state.
+      tx: the optimiser.
+      num_classes: for the objective.
+      seed: of everything random in training.
+    """
+    others = {name: value for name, value in variables.items() if name != "params"}
+    return TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=variables["params"],
+        model_state=others,
+        opt_state=tx.init(variables["params"]),
+        loss_state=objective.init(num_classes),
+        rng=jax.random.key_data(jax.random.key(seed)),
+    )
