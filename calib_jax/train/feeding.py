@@ -14,7 +14,7 @@ import collections
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
 EvalStep = Callable[[TrainState, Batch], Joint]
 
 
+@runtime_checkable
 class Runner(Protocol):
     """Training steps over an order of examples."""
 
@@ -58,6 +59,7 @@ class Runner(Protocol):
         ...
 
 
+@runtime_checkable
 class Feed(Protocol):
     """A source on its way to the devices."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from calib_jax.core.types import Array, PyTree, Weights
 
 
+@runtime_checkable
 class Forward(Protocol):
     """`(params, model_state, inputs, *, train, rng, weights) -> (logits, model_state, aux)`."""
 

@@ -170,7 +170,7 @@ def make_train_step(
             mass = measured["weight"]
             scale = 1 / jnp.where(mass > 0, mass, 1)
             gradient = jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), gradient)
-        measured["gradient_norm"] = optax.global_norm(gradient)
+        measured["gradient_norm"] = optax.tree.norm(gradient)
         updates, opt_state = tx.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         state = TrainState(state.step + 1, params, model_state, opt_state, loss_state, state.rng)

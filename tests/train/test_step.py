@@ -1,0 +1,207 @@
+"""What one step computes: against NumPy, with padding, in parts, mixed, and by its keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import losses, train
+from tests.train import tasks
+
+CROSS_ENTROPY = losses.objective("cross_entropy")
+
+
+def batch_of(source, weights=None, index=None):
+    count = len(source)
+    return train.Batch(
+        jnp.asarray(source.inputs),
+        jnp.asarray(source.labels),
+        jnp.ones(count) if weights is None else jnp.asarray(weights),
+        jnp.arange(count) if index is None else jnp.asarray(index),
+    )
+
+
+def moved(objective, batch, *, tx=None, start=None, **options):
+    """One step of plain SGD with rate 1: the parameters fall by the gradient."""
+    tx = optax.sgd(1.0) if tx is None else tx
+    state = tasks.state_of(objective, tx) if start is None else start
+    step = jax.jit(train.make_train_step(tasks.forward, objective, tx, **options))
+    return step(state, batch)
+
+
+def reference_gradient(source, weights, *, mean):
+    """Backpropagation through the two layers by hand, for cross-entropy."""
+    p = {k: np.asarray(v, np.float64) for k, v in tasks.variables()["params"].items()}
+    x, y = np.asarray(source.inputs, np.float64), source.labels
+    hidden = np.tanh(x @ p["in"] + p["in_bias"])
+    z = hidden @ p["out"] + p["out_bias"]
+    q = np.exp(z - z.max(1, keepdims=True))
+    q /= q.sum(1, keepdims=True)
+    loss = -np.log(q[np.arange(len(y)), y])
+    d = q.copy()
+    d[np.arange(len(y)), y] -= 1
+    d *= weights[:, None] / (weights.sum() if mean else 1)
+    back = (d @ p["out"].T) * (1 - hidden**2)
+    gradient = {
+        "in": x.T @ back, "in_bias": back.sum(0), "out": hidden.T @ d, "out_bias": d.sum(0)
+    }  # fmt: skip
+    hit = z.argmax(1) == y
+    return gradient, (weights * loss).sum(), (weights * hit).sum()
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_step_falls_by_the_gradient(reduction, x64):
+    source = tasks.examples(12)
+    weights = np.array([1.0] * 9 + [0.0, 2.0, 0.5])
+    state, measured = moved(CROSS_ENTROPY, batch_of(source, weights), reduction=reduction)
+    gradient, loss, hits = reference_gradient(source, weights, mean=reduction == "mean")
+    for name, start in tasks.variables()["params"].items():
+        np.testing.assert_allclose(start - state.params[name], gradient[name], atol=1e-12)
+    assert float(measured["loss"]) == pytest.approx(loss, rel=1e-12)
+    assert float(measured["hit"]) == hits
+    assert float(measured["weight"]) == weights.sum()
+    norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
+    assert float(measured["gradient_norm"]) == pytest.approx(norm, rel=1e-12)
+    assert int(state.step) == 1
+
+
+def test_unknown_reduction():
+    with pytest.raises(ValueError, match="reduction must be one of 'sum', 'mean', got 'average'"):
+        train.make_train_step(tasks.forward, CROSS_ENTROPY, optax.sgd(1.0), reduction="average")
+
+
+@pytest.mark.parametrize("name", ["adafocal", "recall", "mmce", "brier"])
+def test_padding_changes_nothing(name, x64):
+    objective = losses.objective(name)
+    source = tasks.examples(7)
+    padded = tasks.InMemory(
+        np.concatenate([source.inputs, np.full((3, tasks.NUM_FEATURES), 1e30)]),
+        np.concatenate([source.labels, [255, -1, 0]]).astype(np.int32),
+    )
+    plain = moved(objective, batch_of(source))
+    filled = moved(objective, batch_of(padded, np.array([1.0] * 7 + [0.0] * 3)))
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(filled), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "flsd53", "brier"])
+def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
+    objective = losses.objective(name)
+    batch = batch_of(tasks.examples(12), np.array([1.0] * 10 + [0.0] * 2))
+    whole, measured_whole = moved(objective, batch)
+    parts, measured_parts = moved(objective, batch, accumulate=3)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+    for key, value in measured_whole.items():
+        np.testing.assert_allclose(value, measured_parts[key], rtol=1e-12)
+
+
+def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
+    """Recall loss looks at each part: were the parts others, the trajectories would be."""
+    objective = losses.objective("recall", alpha=0.5)
+    source = tasks.examples(32)
+    one, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=16, accumulate=2)
+    four, _ = tasks.trained(objective, source, num_devices=4, steps=4, batch_size=16, accumulate=2)
+    whole, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=16)
+    for a, b in zip(*map(jax.tree.leaves, map(train.first, (one, four))), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert not np.allclose(
+        train.first(one).loss_state.miss_rate, train.first(whole).loss_state.miss_rate
+    )
+
+
+def test_the_step_clock_ticks_before_the_state_is_used(x64):
+    """With alpha = 1 the miss rates are those of the very batch they weigh."""
+    objective = losses.objective("recall")
+    source = tasks.examples(20)
+    state, measured = moved(objective, batch_of(source))
+    logits, _, _ = tasks.forward(tasks.variables()["params"], {}, source.inputs, train=True)
+    labels, predicted = source.labels, np.argmax(np.asarray(logits), axis=1)
+    missed = np.array([np.mean(predicted[labels == k] != k) for k in range(tasks.NUM_CLASSES)])
+    np.testing.assert_allclose(state.loss_state.miss_rate, missed, atol=1e-12)
+    terms = CROSS_ENTROPY.value((), logits, labels)
+    assert float(measured["loss"]) == pytest.approx(float(np.sum(missed[labels] * terms)))
+
+
+def test_a_clock_that_is_not_the_steps_leaves_the_state_alone():
+    objective = losses.objective("adafocal")
+    state, _ = moved(objective, batch_of(tasks.examples(20)))
+    for a, b in zip(state.loss_state, objective.init(tasks.NUM_CLASSES), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# --------------------------------------------------------------------------------------------
+# Keys: of an example, its step, and nothing else.
+
+
+def noisy(key, inputs):
+    return inputs + jax.random.normal(key, inputs.shape)
+
+
+def test_augmentation_depends_on_the_example_and_not_on_its_place():
+    source = tasks.examples(12)
+    order = np.array([7, 3, 11, 0, 1, 2, 4, 5, 6, 8, 9, 10])
+    turned = batch_of(tasks.InMemory(*source[order]), index=order)
+    plain, _ = moved(CROSS_ENTROPY, batch_of(source), augment=noisy)
+    other, _ = moved(CROSS_ENTROPY, turned, augment=noisy)
+    without, _ = moved(CROSS_ENTROPY, batch_of(source))
+    for a, b in zip(jax.tree.leaves(plain.params), jax.tree.leaves(other.params), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(plain.params["in"], without.params["in"], atol=1e-3)
+
+
+def test_augmentation_differs_from_step_to_step_and_from_seed_to_seed():
+    batch, tx = batch_of(tasks.examples(12)), optax.sgd(0.0)
+    losses_seen = set()
+    for seed in (0, 1):
+        state = tasks.state_of(CROSS_ENTROPY, tx, seed=seed)
+        for _ in range(3):
+            state, measured = moved(CROSS_ENTROPY, batch, tx=tx, start=state, augment=noisy)
+            losses_seen.add(float(measured["loss"]))
+    assert len(losses_seen) == 6
+
+
+def halves(key, keys, real, inputs, labels, axis_name):
+    """Mix every example with the next one, 3 : 1."""
+    roll = lambda leaf: jnp.roll(leaf, 1, axis=0)  # noqa: E731
+    return train.Mixed(0.75 * inputs + 0.25 * roll(inputs), roll(labels), jnp.asarray(0.75))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "brier", "dual_focal"])
+def test_mixing_takes_soft_labels_or_both_losses(name, x64):
+    objective = losses.objective(name)
+    source = tasks.examples(12)
+    _, measured = moved(objective, batch_of(source), mix=halves)
+    inputs = 0.75 * source.inputs + 0.25 * np.roll(source.inputs, 1, axis=0)
+    logits, _, _ = tasks.forward(tasks.variables()["params"], {}, inputs, train=True)
+    one, other = source.labels, np.roll(source.labels, 1)
+    if name == "brier":  # a square of the difference to the mixed distribution
+        q = 0.75 * np.eye(tasks.NUM_CLASSES)[one] + 0.25 * np.eye(tasks.NUM_CLASSES)[other]
+        wanted = np.sum((np.asarray(jax.nn.softmax(logits)) - q) ** 2)
+    else:
+        wanted = sum(
+            share * np.sum(objective.value((), logits, labels))
+            for share, labels in ((0.75, one), (0.25, other))
+        )
+    assert float(measured["loss"]) == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_pixels_take_the_weight_of_their_example():
+    def per_pixel(params, model_state, inputs, *, train, rng=None, weights=None):
+        assert weights.shape == (4,)
+        return inputs * params["scale"][None, None, None], model_state, None
+
+    objective = CROSS_ENTROPY
+    random = np.random.default_rng(0)
+    inputs = jnp.asarray(random.normal(size=(4, 3, 2, 5)), jnp.float32)
+    labels = jnp.asarray(random.integers(5, size=(4, 3, 2)))
+    tx = optax.sgd(0.1)
+    state = train.create({"params": {"scale": jnp.ones(5)}}, objective, tx, 5, 0)
+    step = train.make_train_step(per_pixel, objective, tx)
+    weights = jnp.array([1.0, 1.0, 0.0, 1.0])
+    _, measured = step(state, train.Batch(inputs, labels, weights, jnp.arange(4)))
+    assert float(measured["weight"]) == 3 * 6
+    kept = np.array([0, 1, 3])
+    terms = objective.value((), inputs[kept], labels[kept])
+    assert float(measured["loss"]) == pytest.approx(float(jnp.sum(terms)), rel=1e-5)
