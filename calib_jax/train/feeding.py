@@ -220,6 +220,7 @@ def batches(source: Source, order: Order, devices: Devices, accumulate: int) -> 
     """
     ready: queue.Queue[Any] = queue.Queue(BATCHES_AHEAD)
     done = threading.Event()
+    double = jax.config.read("jax_enable_x64")  # a thread does not inherit it
 
     def put(item: Any) -> None:
         while not done.is_set():
@@ -242,7 +243,11 @@ def batches(source: Source, order: Order, devices: Devices, accumulate: int) -> 
         except BaseException as error:
             put(error)
 
-    thread = threading.Thread(target=read, name="batches", daemon=True)
+    def read_in_thread() -> None:
+        with jax.enable_x64(double):
+            read()
+
+    thread = threading.Thread(target=read_in_thread, name="batches", daemon=True)
     thread.start()
     try:
         while (item := ready.get()) is not None:

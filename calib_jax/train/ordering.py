@@ -62,7 +62,7 @@ def in_batches(
     num_steps = steps_per_epoch(len(examples), batch_size, drop_last=drop_last)
     rows = -(-batch_size // multiple) * multiple
     numbers = np.zeros((num_steps, rows), np.int32)
-    weights = np.zeros((num_steps, rows), np.float32)
+    weights = np.zeros((num_steps, rows))
     for step in range(num_steps):
         part = examples[step * batch_size : (step + 1) * batch_size]
         numbers[step, : len(part)] = part

@@ -168,8 +168,8 @@ def make_train_step(
         gradient, measured = total((gradient, measured), axis_name)
         if reduction == "mean":
             mass = measured["weight"]
-            scale = 1 / jnp.where(mass > 0, mass, 1)
-            gradient = jax.tree.map(lambda leaf: leaf * scale.astype(leaf.dtype), gradient)
+            mass = jnp.where(mass > 0, mass, 1)
+            gradient = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
         measured["gradient_norm"] = optax.tree.norm(gradient)
         updates, opt_state = tx.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)

@@ -1,0 +1,141 @@
+"""Checkpoints: what is read is what was saved, and what is damaged is noticed."""
+
+import resource
+import signal
+import warnings
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import losses, train
+from calib_jax.train.checkpoint import CannotSave, Checkpoints, NoCheckpoint
+from tests.train import tasks
+
+OBJECTIVE = losses.objective("adafocal")
+
+
+def host_state(seed=0, tx=None):
+    return jax.tree.map(np.asarray, tasks.state_of(OBJECTIVE, tx, seed=seed))
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    opened = Checkpoints(tmp_path / "checkpoints", keep=2)
+    yield opened
+    opened.close()
+
+
+def save(checkpoints, *steps, state=None, **options):
+    for step in steps:
+        checkpoints.save(host_state() if state is None else state, {"s": step}, step, **options)
+        checkpoints.wait()
+
+
+def damage(folder, step):
+    """Turn over a bit in the middle of every file that holds arrays."""
+    files = [f for f in (folder / "checkpoints" / str(step)).rglob("*") if f.parent.name == "d"]
+    assert files
+    for file in files:
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+
+def test_what_is_read_is_what_was_saved(checkpoints):
+    state = host_state(seed=5)
+    about = {"config": {"rate": 0.1, "name": "x"}, "third": 1 / 3}
+    checkpoints.save(state, about, 7)
+    checkpoints.wait()
+    saved = checkpoints.latest(host_state())
+    assert saved.about == about
+    assert jax.tree.structure(saved.state) == jax.tree.structure(state)
+    for a, b in zip(jax.tree.leaves(saved.state), jax.tree.leaves(state), strict=True):
+        assert a.dtype == b.dtype
+        assert a.tobytes() == b.tobytes()
+
+
+def test_nothing_saved_is_nothing(checkpoints):
+    assert checkpoints.latest(host_state()) is None
+    with pytest.raises(NoCheckpoint, match=r"no checkpoint 3 in .*; it has none"):
+        checkpoints.read(host_state(), 3)
+
+
+def test_the_newest_and_the_named_are_kept(checkpoints):
+    save(checkpoints, 1, 2, 3, 4, 5, kept={2})
+    assert checkpoints.steps == [2, 4, 5]
+    assert checkpoints.read(host_state(), 2).about == {"s": 2}
+
+
+# A reader that fails leaves futures behind, which complain when they are collected.
+ignore_the_rest = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@ignore_the_rest
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(checkpoints, tmp_path):
+    save(checkpoints, 1, 2)
+    damage(tmp_path, 2)
+    with pytest.warns(UserWarning, match="checkpoint 2 in .* is damaged and left aside"):
+        saved = checkpoints.latest(host_state())
+    assert saved.about == {"s": 1}
+    save(checkpoints, 2)  # the run comes to this step again
+    assert checkpoints.latest(host_state()).about == {"s": 2}
+
+
+@ignore_the_rest
+def test_no_checkpoint_that_can_be_read_is_an_error_and_not_a_fresh_start(checkpoints, tmp_path):
+    save(checkpoints, 1)
+    damage(tmp_path, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(NoCheckpoint, match=r"none of the 1 checkpoints in .* can be read"):
+            checkpoints.latest(host_state())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s._replace(params={**s.params, "more": np.ones(2)}), "params/more differs"),
+        (
+            lambda s: s._replace(params={**s.params, "out_bias": np.ones(9, np.float32)}),
+            r"params/out_bias is float32\[5\] there and float32\[9\] here",
+        ),
+    ],
+)
+def test_another_network_is_named(checkpoints, change, message):
+    save(checkpoints, 1)
+    with pytest.raises(ValueError, match=message):
+        checkpoints.latest(change(host_state()))
+
+
+def test_another_optimiser_is_named(checkpoints):
+    save(checkpoints, 1)
+    with pytest.raises(ValueError, match="another network, optimiser or loss: opt_state"):
+        checkpoints.latest(host_state(tx=optax.adam(0.1)))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_full_disk_leaves_the_checkpoint_before(checkpoints):
+    save(checkpoints, 1)
+    big = host_state()._replace(params={"w": np.random.default_rng(0).random(300_000)})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(CannotSave, match=r"checkpoint 2 could not be written .*checkpoint 1"):
+            save(checkpoints, 2, state=big)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert checkpoints.latest(host_state()).about == {"s": 1}
+
+
+def test_differences_name_both_values():
+    before = {"lr": 0.1, "loss": {"name": "focal", "options": {"gamma": 3.0}}}
+    now = {"lr": 0.1, "loss": {"name": "brier", "options": {}}}
+    assert train.differences(before, now) == [
+        "loss.name: focal before, brier now",
+        "loss.options.gamma: 3.0 before, nothing now",
+    ]
+    assert train.differences(now, now) == []
