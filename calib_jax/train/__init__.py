@@ -10,7 +10,7 @@ The network, the objective, the metrics and the optimiser are handed over as val
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.feeding import Resident, Streamed, feed
 from calib_jax.train.forward import Forward, linen
-from calib_jax.train.loop import Outcome, Plan, Task, fit
+from calib_jax.train.loop import Outcome, Plan, Task, fit, last_table
 from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import (
     AXIS,
@@ -21,6 +21,7 @@ from calib_jax.train.parallel import (
     replicate,
     split,
 )
+from calib_jax.train.prediction import predict
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, Mixed, make_eval_step, make_train_step
 
@@ -45,10 +46,12 @@ __all__ = [
     "first",
     "fit",
     "in_batches",
+    "last_table",
     "linen",
     "local_devices",
     "make_eval_step",
     "make_train_step",
+    "predict",
     "replicate",
     "shuffled",
     "split",

@@ -41,9 +41,10 @@ class Checkpoints:
     Args:
       folder: where; it is made when something is saved.
       keep: how many of the newest are kept.
+      read_only: change nothing there, so that a run that is going on is not disturbed.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
+    def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
         import orbax.checkpoint as ocp
 
         self._folder = folder
@@ -54,7 +55,10 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
-                preservation_policy=self._policy, create=True, cleanup_tmp_directories=True
+                preservation_policy=self._policy,
+                create=not read_only,
+                cleanup_tmp_directories=not read_only,
+                read_only=read_only,
             ),
         )
 

@@ -11,9 +11,10 @@ config alone: not on where it was cut, and bit for bit not on whether it was sto
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +65,9 @@ class Task:
       evaluated: by name, "validation" first: it feeds the objective and chooses checkpoints.
       num_classes: for the objective.
       reduction: "sum" or "mean" over a batch.
-      warm_up_objective: trained instead of `objective` in the first epochs, by `warm_up_epochs`.
+      warm_up_objective: trained instead of `objective` in the first epochs, by `warm_up_epochs`;
+        one without state.
+      warm_up_reduction: of it.
       augment, prepare, mix: as in `make_train_step`.
       learning_rate: of a step, for the log.
     """
@@ -78,6 +81,7 @@ class Task:
     num_classes: int
     reduction: str = "mean"
     warm_up_objective: Any = None
+    warm_up_reduction: str = "mean"
     augment: Callable[[Array, PyTree], PyTree] | None = None
     prepare: Callable[[PyTree], PyTree] = identity
     mix: Mix | None = None
@@ -163,6 +167,7 @@ def fit(
     plan: Plan,
     *,
     config: Mapping[str, Any] | None = None,
+    free: Collection[str] = (),
     devices: Devices | None = None,
     quiet: bool = False,
     progress: bool = True,
@@ -176,6 +181,7 @@ def fit(
       task: what is trained.
       plan: how long, and how often what.
       config: JSON that identifies the run: a folder with another one is refused.
+      free: its keys that may change in the middle of a run, since results do not depend on them.
       devices: where; all of this process by default.
       quiet: say nothing.
       progress: a bar, on a terminal.
@@ -189,7 +195,7 @@ def fit(
         raise OSError(f"{folder} cannot be written to: {error.strerror}.") from error
     devices = parallel.local_devices() if devices is None else devices
     with only_one(folder), noted() as interruption:
-        loop = _Loop(folder, task, plan, dict(config or {}), devices, interruption)
+        loop = _Loop(folder, task, plan, dict(config or {}), set(free), devices, interruption)
         loop.journal = Journal(
             folder,
             total_steps=loop.total_steps,
@@ -233,6 +239,7 @@ class _Loop:
         task: Task,
         plan: Plan,
         config: dict[str, Any],
+        free: set[str],
         devices: Devices,
         interruption: Interruption,
     ) -> None:
@@ -240,6 +247,7 @@ class _Loop:
         self.task = task
         self.plan = plan
         self.config = config
+        self.free = free
         self.devices = devices
         self.interruption = interruption
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, keep=plan.keep)
@@ -286,8 +294,13 @@ class _Loop:
         saved = self.checkpoints.latest(template) if self.checkpoints.steps else None
         if saved is None:
             self.journal.rewind(0, None)
+            self._describe()
             return 0, template
-        changed = differences(saved.about["config"], self.config)
+        fixed = (
+            {key: value for key, value in config.items() if key not in self.free}
+            for config in (saved.about["config"], self.config)
+        )
+        changed = differences(*fixed)
         if changed:
             raise AnotherConfig(
                 f"{self.folder} holds a run of another config ({'; '.join(changed)}): choose"
@@ -300,11 +313,15 @@ class _Loop:
             self.journal.say(f"going on from step {step} of {self.total_steps} in {self.folder}.")
         return step, saved.state
 
+    def _describe(self) -> None:
+        """Write the config down for people; the checkpoints have it too."""
+        text = json.dumps(self.config, indent=1) + "\n"
+        (self.folder / "config.json").write_text(text, encoding="utf-8")
+
     def _build(self) -> None:
         task, plan = self.task, self.plan
         common: dict[str, Any] = dict(
             axis_name=parallel.AXIS,
-            reduction=task.reduction,
             accumulate=plan.accumulate,
             augment=task.augment,
             prepare=task.prepare,
@@ -313,15 +330,13 @@ class _Loop:
         )
         source = self._feed(task.train)
 
-        def runner(objective: Any) -> Runner:
-            step = make_train_step(task.forward, objective, task.tx, **common)
+        def runner(objective: Any, reduction: str) -> Runner:
+            step = make_train_step(task.forward, objective, task.tx, reduction=reduction, **common)
             return source.training(step, accumulate=plan.accumulate)
 
-        self.runner = runner(task.objective)
-        self.warm_up_runner = self.runner
+        self.runner = self.warm_up_runner = runner(task.objective, task.reduction)
         if plan.warm_up_epochs:
-            # The state stays that of the objective, which the warm-up must not touch.
-            self.warm_up_runner = runner(task.warm_up_objective)
+            self.warm_up_runner = runner(task.warm_up_objective, task.warm_up_reduction)
         self.evaluators = {}
         for number, (name, examples) in enumerate(task.evaluated.items()):
             step = make_eval_step(

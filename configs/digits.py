@@ -1,0 +1,28 @@
+"""A small network on 500 handwritten digits, 15 % of them labelled at random.
+
+    python -m experiments.train --config=configs/digits.py:adafocal --workdir=/tmp/digits
+
+The network learns the wrong labels by heart, and is as sure of them as of the right ones. At the
+same error of about .23 cross-entropy has an ECE near .17, focal loss near .07.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.base import base
+
+
+def get_config(loss: str = "cross_entropy") -> ConfigDict:
+    """Return the config with one of the losses in configs/losses."""
+    config = base(loss)
+    config.data.name = "digits"
+    config.data.options = ConfigDict({"training_size": 500, "label_noise": 0.15, "seed": 0})
+    config.model.name = "mlp"
+    config.model.options = ConfigDict({"hidden": (256, 256)})
+    config.num_epochs = 60
+    config.batch_size = 50
+    config.loss.reduction = "mean"
+    config.warm_up_loss.reduction = "mean"
+    config.optimiser.weight_decay = 0.0
+    config.optimiser.clip_norm = 0.0
+    config.schedule.name = "constant"
+    return config

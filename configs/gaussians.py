@@ -1,0 +1,32 @@
+"""A network on a mixture of Gaussians, whose true probabilities are known.
+
+    python -m experiments.train --config=configs/gaussians.py:focal --workdir=/tmp/gaussians
+
+The setting of Lin et al.'s toy experiment: two classes in the plane, one hidden layer of 100
+units, SGD with learning rate 0.3 in batches of 1,000, ten epochs.
+"""
+
+from ml_collections import ConfigDict
+
+from configs.base import base
+
+
+def get_config(loss: str = "cross_entropy") -> ConfigDict:
+    """Return the config with one of the losses in configs/losses."""
+    config = base(loss)
+    config.data.name = "gaussians"
+    config.data.options = ConfigDict(
+        {"num_classes": 2, "dimensions": 2, "magnitude": 3.0, "seed": 0}
+    )
+    config.model.name = "mlp"
+    config.model.options = ConfigDict({"hidden": (100,)})
+    config.num_epochs = 10
+    config.batch_size = 1000
+    config.loss.reduction = "mean"
+    config.warm_up_loss.reduction = "mean"
+    config.optimiser.learning_rate = 0.3
+    config.optimiser.momentum = 0.0
+    config.optimiser.weight_decay = 0.0
+    config.optimiser.clip_norm = 0.0
+    config.schedule.name = "constant"
+    return config

@@ -1,0 +1,133 @@
+"""From a config to what it names: the one place where names become values."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from calib_jax import data, losses, metrics, models, train
+from calib_jax.core import InMemory
+
+
+class Experiment(NamedTuple):
+    """What a config describes."""
+
+    config: ConfigDict
+    dataset: data.Dataset
+    module: Any
+    task: train.Task
+    plan: train.Plan
+
+    def state(self) -> train.TrainState:
+        """Make the state before the first step."""
+        seed = self.config.seed
+        variables = jax.jit(self.module.init, static_argnames="train")(
+            jax.random.key(seed), self.inputs(1), train=False
+        )
+        return train.create(
+            variables, self.task.objective, self.task.tx, self.dataset.num_classes, seed
+        )
+
+    def template(self) -> train.TrainState:
+        """Say what the state looks like, without making it."""
+        return jax.eval_shape(self.state)
+
+    def inputs(self, count: int) -> Any:
+        """Take inputs of the first few examples, as the network gets them."""
+        examples = self.dataset.train[np.arange(count)]
+        return self.dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
+
+
+def build(config: ConfigDict) -> Experiment:
+    """Build all that a config names; whatever is unknown is refused before anything runs."""
+    dataset = data.named(config.data.name, **config.data.options)
+    module = models.named(
+        config.model.name, num_classes=dataset.num_classes, **_model_options(config)
+    )
+    objective = losses.objective(config.loss.name, **config.loss.options)
+    warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
+    if warm_up.clock != "never":
+        raise ValueError(
+            f"warm_up_loss must be without state, and {config.warm_up_loss.name!r} has one."
+        )
+    steps = train.steps_per_epoch(len(dataset.train), config.batch_size, drop_last=config.drop_last)
+    rate = learning_rate(config, steps)
+    evaluated = {"validation": dataset.validation}
+    if config.evaluate_test:
+        evaluated["test"] = dataset.test
+    task = train.Task(
+        forward=train.linen(module),
+        objective=objective,
+        tx=optimiser(config, rate),
+        metrics=chosen_metrics(config),
+        train=dataset.train,
+        evaluated=evaluated,
+        num_classes=dataset.num_classes,
+        reduction=config.loss.reduction,
+        warm_up_objective=warm_up,
+        warm_up_reduction=config.warm_up_loss.reduction,
+        augment=dataset.augment if config.augment else None,
+        prepare=dataset.prepare,
+        mix=data.mixup(config.mixup) if config.mixup else None,
+        learning_rate=rate,
+    )
+    plan = train.Plan(
+        num_epochs=config.num_epochs,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        drop_last=config.drop_last,
+        accumulate=config.accumulate,
+        warm_up_epochs=config.warm_up_epochs,
+        eval_every_steps=config.eval_every_steps,
+        resident_bytes=config.run.resident_bytes,
+        keep=config.run.keep,
+        checkpoint_every_epochs=config.run.checkpoint_every_epochs,
+        checkpoint_every_minutes=config.run.checkpoint_every_minutes,
+        keep_every_epochs=config.run.keep_every_epochs,
+        best=dict(config.best),
+        patience=config.patience,
+        patience_for=config.patience_for,
+    )
+    return Experiment(config, dataset, module, task, plan)
+
+
+def _model_options(config: ConfigDict) -> dict[str, Any]:
+    options = {**config.model.options}
+    if "axis_name" in models.options_of(config.model.name):
+        options["axis_name"] = train.AXIS  # batch statistics are those of all devices
+    return options
+
+
+def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
+    """Find the metrics by name; those that have bins get as many as the config says."""
+    found = {}
+    for name in config.metrics:
+        metric = metrics.named(name)
+        binned = "num_bins" in metric.defaults()
+        found[name] = metric.with_options(num_bins=config.num_bins) if binned else metric
+    for name in config.best:
+        if name not in found:
+            raise ValueError(f"best names {name!r}, which is not among metrics: {list(found)}.")
+    return found
+
+
+def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
+    """Make the learning rate of a step."""
+    raise NotImplementedError
+
+
+def optimiser(config: ConfigDict, rate: Any) -> Any:
+    """Make the optimiser."""
+    raise NotImplementedError
+
+
+def devices(config: ConfigDict) -> train.parallel.Devices:
+    """List the devices that a run uses."""
+    return train.local_devices(config.run.num_devices or None)
+
+
+def in_memory(source: Any) -> bool:
+    """Tell whether a source is arrays."""
+    return isinstance(source, InMemory)

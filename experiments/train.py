@@ -1,0 +1,79 @@
+r"""Train a network with any of the losses, or go on with what stands in the folder.
+
+    python -m experiments.train --config=configs/digits.py --workdir=/tmp/digits
+    python -m experiments.train --config=configs/digits.py:adafocal --workdir=/tmp/adafocal
+    python -m experiments.train --config=configs/digits.py:focal --workdir=/tmp/focal \
+        --config.num_epochs=10 --config.loss.options.gamma=5 --config.seed=2
+
+The word after the colon is one of the losses in configs/losses. Every key of the config can be
+given as --config.KEY=VALUE, and one that does not exist is refused. After Ctrl-C, SIGTERM, or a
+power cut the same command goes on where it was.
+
+The folder gets config.json, metrics.jsonl and metrics.csv (one row an evaluation),
+loss_state.jsonl (what AdaFocal and others learn) and checkpoints. Then:
+
+    python -m experiments.evaluate --workdir=/tmp/digits
+"""
+
+from typing import Any
+
+from absl import flags
+from ml_collections import config_flags
+
+from calib_jax import train
+from experiments import building, cli
+
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
+)
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
+_QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
+
+
+def start(
+    config: Any, workdir: str, *, quiet: bool = False, progress: bool = True
+) -> train.Outcome:
+    """Build what a config names, and train it in a folder."""
+    experiment = cli.refusing(building.build, config)
+    devices = cli.refusing(building.devices, config)
+    outcome: train.Outcome = cli.failing(
+        train.fit,
+        workdir,
+        experiment.state(),
+        experiment.task,
+        experiment.plan,
+        config=cli.plain(config),
+        free=["run"],
+        devices=devices,
+        quiet=quiet,
+        progress=progress,
+        tensorboard=config.run.tensorboard,
+    )
+    return outcome
+
+
+def main() -> int:
+    """Train."""
+    if not _CONFIG.value:
+        raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
+    if not _WORKDIR.value:
+        raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
+    outcome = start(_CONFIG.value, _WORKDIR.value, quiet=_QUIET.value)
+    if outcome.stopped_by is not None and not outcome.finished:
+        return 128 + outcome.stopped_by
+    if not _QUIET.value:
+        _say_more(outcome)
+    return 0
+
+
+def _say_more(outcome: train.Outcome) -> None:
+    table = train.last_table(_WORKDIR.value)
+    if table:
+        print(f"\nwhat the loss learned, after its last update:\n{table}")
+    for name, best in outcome.best.items():
+        print(f"best {name} {best['value']:.4f} at epoch {best['epoch']:g}: best_{name}")
+    print(f"next: python -m experiments.evaluate --workdir={_WORKDIR.value}")
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,301 @@
+"""The loop: its clocks, what it keeps, how it stops, and that stopping changes nothing."""
+
+import dataclasses
+import json
+import re
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import losses, metrics, train
+from calib_jax.train import journal
+from calib_jax.train.lock import InUse, only_one
+from calib_jax.train.loop import CHECKPOINTS, AnotherConfig, NonFinite
+from tests.train import tasks
+
+METRICS = {name: metrics.named(name) for name in ("error", "nll")}
+TIMES = {"seconds", "evaluation_seconds", "examples_per_second"}
+OBJECTIVE = losses.objective("adafocal", num_bins=4)
+
+
+def task_of(objective=OBJECTIVE, **changes):
+    task = train.Task(
+        forward=tasks.forward,
+        objective=objective,
+        tx=tasks.sgd(),
+        metrics=METRICS,
+        train=tasks.examples(38),
+        evaluated={"validation": tasks.examples(30, seed=2)},
+        num_classes=tasks.NUM_CLASSES,
+    )
+    return dataclasses.replace(task, **changes)
+
+
+PLAN = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})  # 4 steps an epoch
+
+
+def run(folder, objective=OBJECTIVE, plan=PLAN, *, task=None, devices=1, **options):
+    task = task_of(objective) if task is None else task
+    state = tasks.state_of(objective, task.tx)
+    return train.fit(
+        folder, state, task, plan, devices=train.local_devices(devices), quiet=True, **options
+    )
+
+
+def rows_in(folder):
+    rows = journal.read_rows(folder / journal.ROWS)
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+def same(one, other):
+    """Bit for bit."""
+    one, other = jax.tree.leaves(one), jax.tree.leaves(other)
+    return all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
+
+
+# --------------------------------------------------------------------------------------------
+# What a run leaves.
+
+
+def test_a_run_leaves_rows_and_checkpoints(tmp_path):
+    task = task_of()
+    task = task_of(evaluated={**task.evaluated, "test": tasks.examples(20, seed=3)})
+    outcome = run(tmp_path, task=task, devices=2, config={"rate": 0.1})
+    assert outcome.finished
+    assert not outcome.already
+    assert outcome.step == 12
+    rows = rows_in(tmp_path)
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert [row["step"] for row in rows] == [4, 8, 12]
+    assert {f"{part}_{name}" for part in ("validation", "test") for name in METRICS} <= set(rows[0])
+    assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+    table = (tmp_path / journal.TABLE).read_text().splitlines()
+    assert table[0].split(",") == list(journal.read_rows(tmp_path / journal.ROWS)[0])
+    assert len(table) == 4
+    assert json.loads((tmp_path / "config.json").read_text()) == {"rate": 0.1}
+    best = min(rows, key=lambda row: row["validation_nll"])
+    assert outcome.best["nll"] == {
+        "step": best["step"], "epoch": best["epoch"], "value": best["validation_nll"]
+    }  # fmt: skip
+    kept = {int(path.name) for path in (tmp_path / CHECKPOINTS).iterdir() if path.name.isdigit()}
+    assert kept == {8, 12, best["step"]}
+
+
+def test_rows_say_what_the_state_says(tmp_path):
+    """The last row is that of the final parameters, computed without the loop."""
+    outcome = run(tmp_path, devices=1)
+    row, task = rows_in(tmp_path)[-1], task_of()
+    for part, source in task.evaluated.items():
+        logits, _, _ = tasks.forward(outcome.state.params, {}, source.inputs, train=False)
+        for name, metric in METRICS.items():
+            value = float(metric(logits, source.labels))
+            assert row[f"{part}_{name}"] == pytest.approx(value, rel=1e-5, abs=1e-6)
+
+
+def test_the_training_loss_is_the_mean_over_examples(tmp_path):
+    """Without learning, that of the epoch is that of all examples, whatever the batches."""
+    objective = losses.objective("focal")
+    task = task_of(objective, tx=optax.sgd(0.0))
+    run(tmp_path, objective, task=task)
+    logits, _, _ = tasks.forward(tasks.variables()["params"], {}, task.train.inputs, train=True)
+    wanted = float(jnp.mean(objective.value((), logits, task.train.labels)))
+    hits = float(jnp.mean(jnp.argmax(logits, -1) == task.train.labels))
+    for row in rows_in(tmp_path):
+        assert row["train_loss"] == pytest.approx(wanted, rel=1e-5)
+        assert row["train_error"] == pytest.approx(1 - hits, rel=1e-5)
+
+
+def test_predictions_come_in_the_order_of_the_source(tmp_path):
+    outcome = run(tmp_path)
+    source = tasks.examples(21, seed=2)
+    logits, labels = train.predict(tasks.forward, outcome.state, source, batch_size=8)
+    wanted, _, _ = tasks.forward(outcome.state.params, {}, source.inputs, train=False)
+    np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(labels, source.labels)
+
+
+# --------------------------------------------------------------------------------------------
+# Clocks.
+
+
+def test_the_validation_clock_makes_the_next_epochs_state(tmp_path):
+    """After each epoch the gammas are the update of those before by the validation evidence."""
+    plan = dataclasses.replace(PLAN, keep=9)
+    run(tmp_path, plan=plan, devices=1)
+    task, state = task_of(), OBJECTIVE.init(tasks.NUM_CLASSES)
+    checkpoints = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
+    source = task.evaluated["validation"]
+    for step in (4, 8, 12):
+        saved = checkpoints.read(tasks.state_of(OBJECTIVE), step).state
+        logits, _, _ = tasks.forward(saved.params, {}, source.inputs, train=False)
+        evidence = OBJECTIVE.evidence(state, logits, source.labels, None)
+        progress = losses.Progress(step, step // 4, 3)
+        state = OBJECTIVE.update(state, evidence, progress)
+        np.testing.assert_allclose(saved.loss_state.gamma, state.gamma, rtol=1e-4)
+        np.testing.assert_allclose(saved.loss_state.edges, state.edges, rtol=1e-4)
+        table = journal.read_rows(tmp_path / journal.LOSS_STATE)[step // 4 - 1]
+        np.testing.assert_allclose(table["gamma"], state.gamma, rtol=1e-4)
+        assert sum(table["examples"]) == pytest.approx(30, rel=1e-5)
+    checkpoints.close()
+
+
+@pytest.mark.parametrize(
+    ("warm_up", "gammas"), [(0, [5.0, 3.0, 1.0, 1.0]), (2, [5.0, 3.0, 1.0, 1.0])]
+)
+def test_the_epoch_clock_serves_the_next_epoch(tmp_path, warm_up, gammas):
+    """FLSc-531 with milestones 1 and 2; a warm-up does not shift its epochs."""
+    objective = losses.objective("flsc531", milestones=(1, 2))
+    task = task_of(objective, warm_up_objective=losses.objective("cross_entropy"))
+    plan = dataclasses.replace(PLAN, keep=9, warm_up_epochs=warm_up)
+    run(tmp_path, objective, plan, task=task)
+    checkpoints = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
+    template = tasks.state_of(objective)
+    found = [checkpoints.read(template, step).state.loss_state.gamma for step in (4, 8, 12)]
+    checkpoints.close()
+    wanted = gammas[1:] if not warm_up else [5.0, 1.0, 1.0]
+    assert [float(gamma) for gamma in found] == wanted
+
+
+def test_a_warm_up_trains_with_another_loss(tmp_path):
+    objective = losses.objective("focal", gamma=5.0)
+    cross_entropy = losses.objective("cross_entropy")
+    task = task_of(objective, warm_up_objective=cross_entropy)
+    outcome = run(tmp_path / "a", objective, dataclasses.replace(PLAN, warm_up_epochs=1), task=task)
+    first = dataclasses.replace(PLAN, num_epochs=1)
+    plain = run(tmp_path / "b", cross_entropy, first, task=task_of(cross_entropy))
+    assert rows_in(tmp_path / "a")[0] | {"num_epochs": 1} == rows_in(tmp_path / "b")[0]
+    assert not same(outcome.state.params, plain.state.params)
+
+
+def test_evaluation_by_steps(tmp_path):
+    plan = dataclasses.replace(PLAN, eval_every_steps=5)
+    run(tmp_path, plan=plan)
+    assert [row["step"] for row in rows_in(tmp_path)] == [5, 10, 12]
+
+
+def test_patience_ends_a_run(tmp_path):
+    task = task_of(tx=optax.sgd(0.0))  # nothing ever gets better
+    plan = dataclasses.replace(PLAN, num_epochs=9, patience=2)
+    outcome = run(tmp_path, plan=plan, task=task)
+    assert outcome.finished
+    assert [row["epoch"] for row in rows_in(tmp_path)] == [1, 2, 3]
+    assert run(tmp_path, plan=plan, task=task).already
+
+
+# --------------------------------------------------------------------------------------------
+# Stopping and going on.
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "size"), [("adafocal", {}, 3), ("recall", {"alpha": 0.5}, 4)]
+)
+def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path, monkeypatch, name, options, size):
+    """A signal after every piece of a few steps, within epochs or at their ends."""
+    objective = losses.objective(name, **options)
+    whole = run(tmp_path / "whole", objective)
+    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, steps, seconds: None)
+    monkeypatch.setattr(train.loop._Pieces, "size", size, raising=False)
+    interrupted = train.loop._Loop._add
+
+    def add_and_stop(self, found):
+        interrupted(self, found)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(train.loop._Loop, "_add", add_and_stop)
+    starts = 0
+    while not (outcome := run(tmp_path / "parts", objective)).finished:
+        assert outcome.stopped_by == signal.SIGTERM
+        starts += 1
+    assert starts >= 2
+    assert same(whole.state, outcome.state)
+    assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "parts")
+    assert whole.best == outcome.best
+
+
+def test_a_finished_run_says_so(tmp_path, capsys):
+    first = run(tmp_path)
+    again = train.fit(
+        tmp_path, tasks.state_of(OBJECTIVE), task_of(), PLAN, devices=train.local_devices(2)
+    )
+    assert again.already
+    assert same(first.state, again.state)
+    assert "holds a finished run of 3 epochs: nothing to do" in capsys.readouterr().out
+
+
+def test_rows_after_the_checkpoint_come_once(tmp_path):
+    """Killed between the row and the next checkpoint, or between checkpoint and row."""
+    plan = dataclasses.replace(PLAN, checkpoint_every_epochs=3, best={})
+    run(tmp_path / "whole", plan=plan)
+    rows = rows_in(tmp_path / "whole")
+    folder = tmp_path / "killed"
+    log = journal.Journal(folder, total_steps=12, quiet=True)
+    folder.mkdir()
+    for row in journal.read_rows(tmp_path / "whole" / journal.ROWS)[:2]:
+        log.write(row)
+    with (folder / journal.ROWS).open("a") as file:
+        file.write('{"step": 9, "cut o')
+    run(folder, plan=plan)
+    assert rows_in(folder) == rows
+    log.rewind(8, {"step": 8, "epoch": 2.0})
+    assert [row["step"] for row in rows_in(folder)] == [4, 8]
+    log.rewind(8, {"step": 12, "epoch": 3.0})
+    assert [row["step"] for row in rows_in(folder)] == [4, 8, 12]
+
+
+def test_another_config_is_refused_by_its_keys(tmp_path):
+    config = {"rate": 0.1, "loss": {"name": "focal"}, "run": {"keep": 2}}
+    run(tmp_path, config=config, free=["run"])
+    changed = {**config, "rate": 0.2, "run": {"keep": 3}}
+    with pytest.raises(AnotherConfig, match=r"another config \(rate: 0.1 before, 0.2 now\)"):
+        run(tmp_path, config=changed, free=["run"])
+    assert run(tmp_path, config={**changed, "rate": 0.1}, free=["run"]).already
+
+
+def test_one_trainer_a_folder(tmp_path):
+    with only_one(tmp_path), pytest.raises(InUse, match=r"is in use by process \d+"):
+        run(tmp_path)
+    assert run(tmp_path).finished
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    """The batch with the bad example is named, and the checkpoint before it."""
+    inputs, labels = task_of().train.examples
+    inputs = np.array(inputs)
+    inputs[17] = np.nan
+    task = task_of(train=tasks.InMemory(inputs, labels))
+    order = train.in_batches(train.shuffled(38, 0, 0), 10)
+    step = int(np.argwhere((order.examples == 17) & (order.weights > 0))[0, 0])
+    with pytest.raises(NonFinite) as caught:
+        run(tmp_path, task=task)
+    assert f"not finite at step {step} (epoch 0)" in str(caught.value)
+    assert re.search(r"examples [\d, ]*\b17[,;]", str(caught.value))
+    assert "there is no checkpoint yet" in str(caught.value)
+
+
+def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
+    rate = lambda step: jnp.where(step < 5, 0.01, jnp.inf)  # noqa: E731
+    task = task_of(tx=optax.sgd(rate))
+    with pytest.raises(NonFinite, match=r"the last good checkpoint is .*checkpoints/4"):
+        run(tmp_path, task=task)
+    again = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
+    assert again.steps == [4]
+    again.close()
+
+
+def test_plans_are_checked():
+    with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
+        train.Plan(num_epochs=0, batch_size=1)
+    with pytest.raises(ValueError, match=r"best\['nll'\] must be one of 'min', 'max', got 'low'"):
+        train.Plan(num_epochs=1, batch_size=1, best={"nll": "low"})
+    with pytest.raises(ValueError, match="patience_for must be one of 'ece', got 'nll'"):
+        train.Plan(num_epochs=1, batch_size=1, best={"ece": "min"}, patience=1)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot be written to"):
+        run(tmp_path / "file" / "run")
