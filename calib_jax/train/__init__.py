@@ -7,6 +7,7 @@
 The network, the objective, the metrics and the optimiser are handed over as values.
 """
 
+from calib_jax.train import optimisers, schedules
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.feeding import Resident, Streamed, feed
 from calib_jax.train.forward import Forward, linen
@@ -51,8 +52,10 @@ __all__ = [
     "local_devices",
     "make_eval_step",
     "make_train_step",
+    "optimisers",
     "predict",
     "replicate",
+    "schedules",
     "shuffled",
     "split",
     "steps_per_epoch",

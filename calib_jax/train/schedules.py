@@ -1,0 +1,124 @@
+r"""Learning rates: functions of how many epochs training has come, $t \in [0, E]$.
+
+    rate = schedules.multi_step(0.1, milestones=(150, 250))
+    rate(149.9), rate(150.0)                              # 0.1, 0.01
+    tx = optax.sgd(schedules.of_steps(rate, steps_per_epoch=352))
+
+The papers change the rate between epochs alone; `of_steps(..., per_epoch=True)` does so for any
+schedule. Compositions of these functions are schedules again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+
+Schedule = Callable[[Any], Any]
+
+
+def constant(rate: float) -> Schedule:
+    """Keep one rate."""
+    checks.at_least("rate", rate, 0)
+    return lambda t: jnp.full(jnp.shape(t), rate, float)
+
+
+def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1) -> Schedule:
+    r"""Multiply the rate by a factor at each milestone: $\eta f^{\#\{m : m \le t\}}$.
+
+    The first epoch with the lower rate is the milestone itself, counted from 0. One of the
+    papers' programs steps its schedule before the epoch and so drops one epoch earlier: that is
+    milestones of (149, 249) instead of (150, 250).
+
+    References:
+      Mukhoti et al. 2020, section 5: 0.1, dropped at epochs 150 and 250 of 350.
+    """
+    checks.at_least("rate", rate, 0)
+    if len(milestones):
+        checks.ascending("milestones", milestones)
+
+    def schedule(t: Any) -> Any:
+        t = jnp.asarray(t)
+        passed = sum((t >= place).astype(float) for place in milestones)
+        return rate * jnp.power(factor, passed + jnp.zeros(t.shape))
+
+    return schedule
+
+
+def exponential(rate: float, *, factor: float) -> Schedule:
+    r"""Multiply the rate by a factor an epoch: $\eta f^t$."""
+    checks.at_least("rate", rate, 0)
+    return lambda t: rate * jnp.power(factor, jnp.asarray(t, float))
+
+
+def cosine(rate: float, *, num_epochs: float, final: float = 0.0) -> Schedule:
+    r"""Fall along half a cosine: $\eta_E + (\eta - \eta_E) (1 + \cos \pi t / E) / 2$."""
+    checks.at_least("rate", rate, 0)
+    checks.above("num_epochs", num_epochs, 0)
+    return lambda t: final + (rate - final) * (1 + jnp.cos(jnp.pi * _share(t, num_epochs))) / 2
+
+
+def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
+    r"""Fall as a power of what is left: $\eta (1 - t / E)^p$.
+
+    References:
+      Chen et al. 2018, DeepLab. (The released recall loss offers it too, but changes the rate
+      only at multiples of the last step.)
+    """
+    checks.at_least("rate", rate, 0)
+    checks.above("num_epochs", num_epochs, 0)
+    return lambda t: rate * jnp.power(1 - _share(t, num_epochs), power)
+
+
+def _share(t: Any, num_epochs: float) -> Any:
+    return jnp.clip(jnp.asarray(t, float) / num_epochs, 0, 1)
+
+
+def warmed_up(
+    schedule: Schedule, *, epochs: float, factor: float = 0.2, form: str = "linear"
+) -> Schedule:
+    r"""Begin with a share of the rate: $f + (1 - f) t / W$ of it ("linear"), or f ("constant").
+
+    Args:
+      schedule: what follows; its epochs are counted from the very beginning.
+      epochs: W; 0 is no warm-up.
+      factor: f.
+      form: "linear" or "constant".
+    """
+    checks.one_of("form", form, ("linear", "constant"))
+    checks.at_least("epochs", epochs, 0)
+    if epochs == 0:
+        return schedule
+
+    def warmed(t: Any) -> Any:
+        t = jnp.asarray(t, float)
+        rising = factor + (1 - factor) * t / epochs if form == "linear" else factor
+        return schedule(t) * jnp.where(t < epochs, rising, 1)
+
+    return warmed
+
+
+def of_steps(
+    schedule: Schedule, steps_per_epoch: int, *, per_epoch: bool = False
+) -> Callable[[Any], Any]:
+    """Make a schedule a function of the step, as optimisers want it.
+
+    Args:
+      schedule: of epochs.
+      steps_per_epoch: batches in an epoch.
+      per_epoch: change the rate between epochs only.
+    """
+    checks.at_least("steps_per_epoch", steps_per_epoch, 1)
+
+    def rate(step: Any) -> Any:
+        # Whole epochs are divided as integers: step 52,800 of 352 an epoch is exactly epoch 150.
+        step = jnp.asarray(step)
+        epoch = (step // steps_per_epoch).astype(float)
+        if per_epoch:
+            return schedule(epoch)
+        return schedule(epoch + (step % steps_per_epoch).astype(float) / steps_per_epoch)
+
+    return rate

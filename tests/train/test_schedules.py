@@ -1,0 +1,77 @@
+"""Learning rates: the recorded ones of the papers' programs, and closed forms."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax.train import schedules
+
+RECORDED = np.load(pathlib.Path(__file__).parents[1] / "golden" / "schedules.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "milestones"),
+    [("lr_cifar_fc", (149, 249)), ("lr_tiny_fc", (39, 59)), ("lr_cifar_ada", (150, 250))],
+)
+def test_the_recorded_schedules(name, milestones, x64):
+    wanted = RECORDED[name]
+    rate = schedules.multi_step(0.1, milestones=milestones)
+    np.testing.assert_allclose(rate(np.arange(len(wanted))), wanted, rtol=1e-12)
+    steps = schedules.of_steps(rate, 352, per_epoch=True)
+    for epoch in (*milestones, len(wanted) - 1):
+        for step in (352 * epoch - 1, 352 * epoch, 352 * epoch + 351):
+            assert float(steps(step)) == pytest.approx(wanted[step // 352], rel=1e-12)
+
+
+def test_an_epoch_begins_at_its_first_step_in_single_precision():
+    """Division of large counts in float32 would drop one step early or late."""
+    rate = schedules.of_steps(schedules.multi_step(1.0, milestones=(100_000,)), 37)
+    assert float(rate(3_700_000 - 1)) == 1.0
+    assert float(rate(3_700_000)) == pytest.approx(0.1)
+
+
+def test_closed_forms(x64):
+    t = np.array([0.0, 2.5, 5.0, 10.0])
+    np.testing.assert_allclose(schedules.constant(0.3)(t), 0.3)
+    np.testing.assert_allclose(schedules.exponential(2.0, factor=0.9)(t), 2 * 0.9**t)
+    cosine = schedules.cosine(0.4, num_epochs=10, final=0.1)
+    np.testing.assert_allclose(cosine(t), [0.4, 0.1 + 0.3 * (1 + np.sqrt(0.5)) / 2, 0.25, 0.1])
+    poly = schedules.poly(0.4, num_epochs=10, power=2)
+    np.testing.assert_allclose(poly(t), [0.4, 0.4 * 0.75**2, 0.1, 0.0], atol=1e-15)
+    assert float(cosine(12.0)) == pytest.approx(0.1)
+    assert float(poly(12.0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"), [("linear", [0.2, 0.6, 1.0, 1.0]), ("constant", [0.2, 0.2, 1.0, 1.0])]
+)
+def test_warm_up(form, wanted, x64):
+    rate = schedules.warmed_up(schedules.constant(1.0), epochs=4, factor=0.2, form=form)
+    np.testing.assert_allclose(rate(np.array([0.0, 2.0, 4.0, 5.0])), wanted)
+    drop = schedules.warmed_up(schedules.multi_step(1.0, milestones=(5,)), epochs=4)
+    np.testing.assert_allclose(drop(np.array([4.9, 5.0])), [1.0, 0.1])
+
+
+def test_between_epochs_only(x64):
+    rate = schedules.cosine(1.0, num_epochs=4)
+    by_epoch, by_step = (schedules.of_steps(rate, 10, per_epoch=whole) for whole in (True, False))
+    assert float(by_epoch(19)) == float(by_epoch(10)) == float(rate(1.0))
+    assert float(by_step(15)) == pytest.approx(float(rate(1.5)))
+
+
+def test_a_traced_step():
+    rate = schedules.of_steps(schedules.multi_step(0.1, milestones=(1, 2)), 4)
+    found = jax.jit(jax.vmap(rate))(jnp.arange(12))
+    np.testing.assert_allclose(found, np.repeat([0.1, 0.01, 0.001], 4), rtol=1e-6)
+
+
+def test_bad_values():
+    with pytest.raises(ValueError, match="milestones must ascend, got \\(5, 5\\)"):
+        schedules.multi_step(0.1, milestones=(5, 5))
+    with pytest.raises(ValueError, match="rate must be at least 0, got -1"):
+        schedules.cosine(-1.0, num_epochs=3)
+    with pytest.raises(ValueError, match="form must be one of 'linear', 'constant'"):
+        schedules.warmed_up(schedules.constant(1.0), epochs=1, form="slow")
