@@ -38,7 +38,7 @@ setup(
     python_requires=">=3.11",
     # The wheel holds the library alone: configs and experiments are run from a checkout.
     packages=find_packages(str(ROOT), include=["calib_jax", "calib_jax.*"]),
-    package_data={"calib_jax": ["py.typed", "**/*.csv", "**/*.json", "**/*.npz"]},
+    package_data={"calib_jax": ["py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt"]},
     zip_safe=False,
     install_requires=[
         "absl-py>=2.3.1",

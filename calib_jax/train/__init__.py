@@ -24,14 +24,13 @@ from calib_jax.train.parallel import (
 )
 from calib_jax.train.prediction import predict
 from calib_jax.train.state import TrainState, create
-from calib_jax.train.step import Batch, Mixed, make_eval_step, make_train_step
+from calib_jax.train.step import Batch, make_eval_step, make_train_step
 
 __all__ = [
     "AXIS",
     "Batch",
     "Checkpoints",
     "Forward",
-    "Mixed",
     "Order",
     "Outcome",
     "Plan",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,16 +51,9 @@ class Batch:
     index: Any
 
 
-class Mixed(NamedTuple):
-    """A batch whose inputs are mixtures of two examples: `share` of one, the rest of another."""
-
-    inputs: PyTree
-    other_labels: Array
-    share: Array
-
-
-# (key of the step, keys of the examples, which are real, inputs, labels, axis_name) -> Mixed
-Mix = Callable[..., Mixed]
+# (key of the step, keys of the examples, which are real, inputs, labels, axis_name) -> inputs
+# between two examples each, the labels of the others, the share of the ones.
+Mix = Callable[..., tuple[PyTree, Array, Array]]
 
 
 def identity(inputs: PyTree) -> PyTree:
@@ -93,7 +86,7 @@ def make_train_step(
         couples the examples of a batch (MMCE, batch norm, clock "step", mixup) sees one part.
       augment: `(key, inputs of one example) -> inputs`, before `prepare`.
       prepare: `(inputs) -> inputs` of a batch: such as bytes to normalised floats.
-      mix: mixup: from two examples one; see `Mixed`. An objective that takes no soft labels
+      mix: `data.mixup(alpha)`: from two examples one. An objective that takes no soft labels
         gets `share l(a) + (1 - share) l(b)`.
       progress_at: from the step to how far training has come, for objectives of clock "step".
 
@@ -113,12 +106,8 @@ def make_train_step(
         real = _per_row(weights)
         parts: tuple[_Labelled, ...] = ((batch.labels, weights),)
         if mix is not None:
-            mixed = mix(key, keys, real > 0, inputs, batch.labels, axis_name)
-            inputs = mixed.inputs
-            parts = (
-                (batch.labels, weights * mixed.share),
-                (mixed.other_labels, weights * (1 - mixed.share)),
-            )
+            inputs, others, share = mix(key, keys, real > 0, inputs, batch.labels, axis_name)
+            parts = ((batch.labels, weights * share), (others, weights * (1 - share)))
         logits, model_state, _ = forward(
             params, model_state, inputs, train=True, rng=keys, weights=real
         )
@@ -129,7 +118,7 @@ def make_train_step(
         if mix is not None and takes_soft_labels(objective, loss_state, logits, batch.labels):
             classes = logits.shape[-1]
             one, other = (jax.nn.one_hot(labels, classes) for labels, _ in parts)
-            parts = ((mixed.share * one + (1 - mixed.share) * other, weights),)
+            parts = ((share * one + (1 - share) * other, weights),)
         loss = sum(
             jnp.sum(
                 weigh(objective.value(loss_state, logits, labels, part, axis_name=axis_name), part)

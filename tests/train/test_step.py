@@ -165,7 +165,7 @@ def test_augmentation_differs_from_step_to_step_and_from_seed_to_seed():
 def halves(key, keys, real, inputs, labels, axis_name):
     """Mix every example with the next one, 3 : 1."""
     roll = lambda leaf: jnp.roll(leaf, 1, axis=0)  # noqa: E731
-    return train.Mixed(0.75 * inputs + 0.25 * roll(inputs), roll(labels), jnp.asarray(0.75))
+    return 0.75 * inputs + 0.25 * roll(inputs), roll(labels), jnp.asarray(0.75)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "brier", "dual_focal"])
