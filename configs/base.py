@@ -34,7 +34,7 @@ def base(loss: str) -> ConfigDict:
                 "clip_norm": 2.0,  # 0 is no clipping
             },
             "schedule": {
-                "name": "multi_step",  # constant, multi_step, cosine, poly
+                "name": "multi_step",  # constant, multi_step, exponential, cosine, poly
                 "milestones": (150, 250),
                 "factor": 0.1,
                 "power": 0.9,

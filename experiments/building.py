@@ -8,7 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
-from calib_jax.core import InMemory
+from calib_jax.core import checks
 
 
 class Experiment(NamedTuple):
@@ -43,9 +43,7 @@ class Experiment(NamedTuple):
 def build(config: ConfigDict) -> Experiment:
     """Build all that a config names; whatever is unknown is refused before anything runs."""
     dataset = data.named(config.data.name, **config.data.options)
-    module = models.named(
-        config.model.name, num_classes=dataset.num_classes, **_model_options(config)
-    )
+    module = network(config, dataset.num_classes)
     objective = losses.objective(config.loss.name, **config.loss.options)
     warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
     if warm_up.clock != "never":
@@ -93,11 +91,13 @@ def build(config: ConfigDict) -> Experiment:
     return Experiment(config, dataset, module, task, plan)
 
 
-def _model_options(config: ConfigDict) -> dict[str, Any]:
+def network(config: ConfigDict, num_classes: int) -> Any:
+    """Make the network; batch statistics are those of all devices."""
+    checks.one_of("network", config.model.name, models.catalogue())
     options = {**config.model.options}
-    if "axis_name" in models.options_of(config.model.name):
-        options["axis_name"] = train.AXIS  # batch statistics are those of all devices
-    return options
+    if "axis_name" in checks.options_of(models.catalogue()[config.model.name]):
+        options["axis_name"] = train.AXIS
+    return models.named(config.model.name, num_classes=num_classes, **options)
 
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
@@ -115,19 +115,35 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     """Make the learning rate of a step."""
-    raise NotImplementedError
+    name, peak = config.schedule.name, config.optimiser.learning_rate
+    options: dict[str, dict[str, Any]] = {
+        "constant": {},
+        "multi_step": {
+            "milestones": tuple(config.schedule.milestones),
+            "factor": config.schedule.factor,
+        },
+        "exponential": {"factor": config.schedule.factor},
+        "cosine": {"num_epochs": config.num_epochs},
+        "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
+    }
+    checks.one_of("schedule", name, options)
+    schedule = train.schedules.warmed_up(
+        getattr(train.schedules, name)(peak, **options[name]),
+        epochs=config.schedule.warm_up_epochs,
+        factor=config.schedule.warm_up_factor,
+    )
+    return train.schedules.of_steps(schedule, steps_per_epoch)
 
 
 def optimiser(config: ConfigDict, rate: Any) -> Any:
-    """Make the optimiser."""
-    raise NotImplementedError
+    """Make the optimiser, with those of its options that the config has."""
+    own = config.optimiser
+    checks.one_of("optimiser", own.name, train.optimisers.OPTIMISERS)
+    known = checks.options_of(train.optimisers.OPTIMISERS[own.name])
+    options = {key: value for key, value in own.items() if key in known}
+    return train.optimisers.named(own.name, rate, **options)
 
 
 def devices(config: ConfigDict) -> train.parallel.Devices:
     """List the devices that a run uses."""
     return train.local_devices(config.run.num_devices or None)
-
-
-def in_memory(source: Any) -> bool:
-    """Tell whether a source is arrays."""
-    return isinstance(source, InMemory)

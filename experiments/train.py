@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def _say_more(outcome: train.Outcome) -> None:
-    table = train.last_table(_WORKDIR.value)
+    table = train.last_table(_WORKDIR.value or "")
     if table:
         print(f"\nwhat the loss learned, after its last update:\n{table}")
     for name, best in outcome.best.items():

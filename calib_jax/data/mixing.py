@@ -39,9 +39,8 @@ def mixup(alpha: float) -> Callable[..., tuple[PyTree, Array, Array]]:
     ) -> tuple[PyTree, Array, Array]:
         share = jax.random.beta(jax.random.fold_in(key, 0x6D69), alpha, alpha)
         index = partners(keys, real, axis_name)
-        others, other_labels = jax.tree.map(
-            lambda leaf: leaf[index], _all((inputs, labels), axis_name)
-        )
+        everything = _all((inputs, labels), axis_name)
+        others, other_labels = jax.tree.map(lambda leaf: leaf[index], everything)
 
         def between(one: Array, other: Array) -> Array:
             weight = share.astype(one.dtype)

@@ -114,7 +114,7 @@ def _chain(
     )
 
 
-OPTIMISERS = {"sgd": sgd, "adam": adam, "adamw": adamw, "adagrad": adagrad}
+OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {"sgd": sgd, "adam": adam, "adamw": adamw, "adagrad": adagrad}
 
 
 def named(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
