@@ -4,9 +4,19 @@ The rooms are loaded eagerly: several functions bear the name of their file, and
 would hand out the module instead of the function.
 """
 
-from calib_jax import calibrators, core, losses, metrics, plots, report
+from calib_jax import calibrators, core, losses, metrics, models, plots, report
 from calib_jax.core.binary import binary
 from calib_jax.core.checks import label_checked
 
-__all__ = ["binary", "calibrators", "core", "label_checked", "losses", "metrics", "plots", "report"]
+__all__ = [
+    "binary",
+    "calibrators",
+    "core",
+    "label_checked",
+    "losses",
+    "metrics",
+    "models",
+    "plots",
+    "report",
+]
 __version__ = "0.1.0"
