@@ -72,7 +72,11 @@ class Network(nn.Module):
     def __post_init__(self) -> None:
         """Check what every network is given."""
         checks.at_least("num_classes", self.num_classes, 1)
-        if not jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating):
+        try:
+            floating = jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
+        except TypeError:  # no dtype at all
+            floating = False
+        if not floating:
             raise ValueError(f"dtype must be floating point, got {self.dtype!r}.")
         super().__post_init__()
 

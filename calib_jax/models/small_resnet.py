@@ -21,6 +21,7 @@ _SHORTCUTS = ("pad", "projection")
 _WIDTHS = (16, 32, 64)
 
 Images = Float[Array, "batch height width channels"]
+Features = Float[Array, "batch rows columns features"]
 
 
 class BasicBlock(nn.Module):
@@ -43,7 +44,7 @@ class BasicBlock(nn.Module):
     initializer: str = "he_normal"
 
     @nn.compact
-    def __call__(self, x: Images, *, train: bool, mask: Mask | None) -> Images:
+    def __call__(self, x: Images, *, train: bool, mask: Mask | None) -> Features:
         """Compute the block."""
         conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
         norm = partial(_norm, dtype=self.dtype, axis_name=self.axis_name, train=train, mask=mask)
@@ -157,5 +158,5 @@ def _of_depth(name: str, blocks: int, millions: str) -> Callable[..., nn.Module]
 
 
 resnet20 = _of_depth("resnet20", 3, "0.27")
-resnet56 = _of_depth("resnet56", 9, "0.86")
-resnet110_small = _of_depth("resnet110_small", 18, "1.73")
+resnet56 = _of_depth("resnet56", 9, "0.85")
+resnet110_small = _of_depth("resnet110_small", 18, "1.7")
