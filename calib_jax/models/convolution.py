@@ -8,7 +8,7 @@ transpositions spelt out, the gradients cost the same inside and outside.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.types import Array
+
+# Examples whose share of a kernel's gradient is computed at once. For the shapes of a small
+# ResNet at batch 128, parts of 8 to 32 take a third to a half of the time of the whole.
+_PART = 16
 
 _Pads = tuple[tuple[int, int], ...]
 
@@ -114,14 +118,37 @@ def _backward(
 
     # The gradient of the kernel correlates inputs with gradients over batch and positions: a
     # convolution whose batch are the channels and whose channels are the batch.
-    turned_x = jnp.transpose(x, (rank + 1, *(1 + i for i in positions), 0))
-    as_kernel = jnp.transpose(gradient, (*(1 + i for i in positions), 0, rank + 1))
     around = tuple(
         (low, window + covered - 1 - size - low)
         for window, low, size, covered in zip(reach, _lows(pads), sizes, spread, strict=True)
     )
-    to_kernel = _canonical(turned_x, as_kernel, dilation, around, ones, strides, precision)
-    return to_x, jnp.transpose(to_kernel, (*(1 + i for i in positions), 0, rank + 1))
+
+    def correlate(part: tuple[Array, Array]) -> Array:
+        turned = jnp.transpose(part[0], (rank + 1, *(1 + i for i in positions), 0))
+        as_kernel = jnp.transpose(part[1], (*(1 + i for i in positions), 0, rank + 1))
+        found = _canonical(turned, as_kernel, dilation, around, ones, strides, precision)
+        return jnp.transpose(found, (*(1 + i for i in positions), 0, rank + 1))
+
+    return to_x, _sum_over_parts(correlate, (x, gradient)).astype(kernel.dtype)
+
+
+def _sum_over_parts(function: Callable[[Any], Array], arrays: tuple[Array, Array]) -> Array:
+    """Sum a function over parts of the batch, each small enough for the cache."""
+    batch = arrays[0].shape[0]
+    parts, rest = divmod(batch, _PART)
+    if parts < 2:
+        return function(arrays)
+    whole = parts * _PART
+    first, *others = (
+        jax.tree.map(lambda a: a[:_PART], arrays),
+        *([jax.tree.map(lambda a: a[whole:], arrays)] if rest else []),
+    )
+    wide = jnp.promote_types(arrays[0].dtype, jnp.float32)
+    total = sum((function(part).astype(wide) for part in others), function(first).astype(wide))
+    between = jax.tree.map(
+        lambda a: a[_PART:whole].reshape(parts - 1, _PART, *a.shape[1:]), arrays
+    )
+    return lax.scan(lambda sofar, part: (sofar + function(part), None), total, between)[0]
 
 
 _convolve.defvjp(_forward, _backward)
