@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float
 from calib_jax.core.types import Array, AxisName
 from calib_jax.models.contract import DType, at_least_single
 
+__all__ = ["BatchNorm"]
+
 
 class BatchNorm(nn.Module):
     r"""Normalise every channel by the mean and variance of the real examples of the batch.
@@ -69,14 +71,16 @@ class BatchNorm(nn.Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,), precise)
         running_var = self.variable("batch_stats", "var", jnp.ones, (channels,), precise)
 
-        lead = (1,) * (x.ndim - 1)
+        def per_channel(values: Array) -> Array:
+            return values.reshape((1,) * (x.ndim - 1) + (-1,))
+
+        def scaled(deviation: Array, var: Array) -> Array:
+            factor = scale * lax.rsqrt(var + self.epsilon)
+            return (deviation * per_channel(factor) + per_channel(bias)).astype(self.dtype)
+
         wide = x.astype(precise)
         if not train:
-            factor = scale * lax.rsqrt(running_var.value + self.epsilon)
-            deviation = wide - running_mean.value.reshape(*lead, -1)
-            return (deviation * factor.reshape(*lead, -1) + bias.reshape(*lead, -1)).astype(
-                self.dtype
-            )
+            return scaled(wide - per_channel(running_mean.value), running_var.value)
 
         present = None if mask is None else mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
         axis_name = None if self.is_initializing() else self.axis_name
@@ -96,7 +100,7 @@ class BatchNorm(nn.Module):
         divisor = jnp.maximum(count, 1)
         mean = total / divisor
         # Padding has no deviation: it comes out as the bias, finite whatever stood there.
-        deviation = real(wide - mean.reshape(*lead, -1))
+        deviation = real(wide - per_channel(mean))
         var = over_devices(jnp.sum(jnp.square(deviation), axes)) / divisor
 
         if not self.is_initializing():
@@ -108,7 +112,4 @@ class BatchNorm(nn.Module):
             ):
                 moved = self.momentum * running.value + (1 - self.momentum) * latest
                 running.value = lax.stop_gradient(jnp.where(usable, moved, running.value))
-
-        factor = scale * lax.rsqrt(var + self.epsilon)
-        y = deviation * factor.reshape(*lead, -1) + bias.reshape(*lead, -1)
-        return y.astype(self.dtype)
+        return scaled(deviation, var)

@@ -25,7 +25,7 @@ from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.types import Array
 
-__all__ = ["catalogue", "named"]
+__all__ = ["Network", "catalogue", "named"]
 
 DType: TypeAlias = Any  # what jnp.dtype takes
 Mask: TypeAlias = Bool[Array, " batch"]

@@ -48,15 +48,20 @@ def abstract(network, shape=(2, 8, 8, 3)):
 
 
 def variables_of(network, x, seed=1):
-    """Initialise, and move every variable a little: zeros and ones hide mistakes."""
-    fresh = jax.jit(functools.partial(network.init, train=False))(jax.random.key(seed), x)
-    noise = np.random.default_rng(seed)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(
-            leaf + 0.1 * np.abs(noise.standard_normal(leaf.shape)), leaf.dtype
-        ),
-        fresh,
-    )
+    """Draw every variable: what begins as zeros or ones would hide mistakes."""
+    draw = np.random.default_rng(seed)
+
+    def fill(path, leaf):
+        noise = draw.standard_normal(leaf.shape)
+        if len(leaf.shape) > 1:
+            noise *= np.prod(leaf.shape[:-1]) ** -0.5  # inputs of an output
+        elif path[-1].key in ("scale", "var"):
+            noise = 1 + 0.1 * np.abs(noise)
+        else:
+            noise *= 0.1
+        return jnp.asarray(noise, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, abstract(network, x.shape))
 
 
 def size(tree):

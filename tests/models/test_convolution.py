@@ -30,9 +30,9 @@ CASES = {
 }
 
 
-def arrays(sizes, window, dtype=np.float64):
+def arrays(sizes, window, dtype=np.float64, batch=2):
     draw = np.random.default_rng(0)
-    x, kernel = draw.standard_normal((2, *sizes, 3)), draw.standard_normal((*window, 3, 4))
+    x, kernel = draw.standard_normal((batch, *sizes, 3)), draw.standard_normal((*window, 3, 4))
     return jnp.asarray(x, dtype), jnp.asarray(kernel, dtype)
 
 
@@ -52,6 +52,16 @@ def test_equals_jax(case, x64):
         "dimension_numbers": CHANNELS_LAST[len(sizes)],
     }
     x, kernel = arrays(sizes, window)
+    actual = with_gradients(functools.partial(convolve, **options), x, kernel)
+    expected = with_gradients(functools.partial(lax.conv_general_dilated, **options), x, kernel)
+    for a, e in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [32, 53])
+def test_parts_of_a_large_batch_make_the_whole(batch, x64):
+    x, kernel = arrays((3,), (2,), batch=batch)
+    options = {"window_strides": (1,), "padding": "SAME", "dimension_numbers": CHANNELS_LAST[1]}
     actual = with_gradients(functools.partial(convolve, **options), x, kernel)
     expected = with_gradients(functools.partial(lax.conv_general_dilated, **options), x, kernel)
     for a, e in zip(actual, expected, strict=True):

@@ -11,8 +11,9 @@ from .members import images
 
 
 def start(network, x):
-    # Compiled, so that nothing but the draws is computed.
-    variables = jax.jit(functools.partial(network.init, train=False))(jax.random.key(0), x)
+    # Compiled, so that nothing but the draws is computed, and with a generator that compiles fast.
+    init = jax.jit(functools.partial(network.init, train=False))
+    variables = init(jax.random.key(0, impl="rbg"), x)
     return jax.device_get(variables["params"])
 
 
