@@ -4,7 +4,7 @@ The rooms are loaded eagerly: several functions bear the name of their file, and
 would hand out the module instead of the function.
 """
 
-from calib_jax import calibrators, core, data, losses, metrics, plots, report, train
+from calib_jax import calibrators, core, data, losses, metrics, models, plots, report, train
 from calib_jax.core.binary import binary
 from calib_jax.core.checks import label_checked
 
@@ -16,6 +16,7 @@ __all__ = [
     "label_checked",
     "losses",
     "metrics",
+    "models",
     "plots",
     "report",
     "train",

@@ -114,7 +114,12 @@ def _chain(
     )
 
 
-OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {"sgd": sgd, "adam": adam, "adamw": adamw, "adagrad": adagrad}
+OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "sgd": sgd,
+    "adam": adam,
+    "adamw": adamw,
+    "adagrad": adagrad,
+}
 
 
 def named(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:

@@ -1,0 +1,115 @@
+"""Batch normalisation that knows padding and several devices."""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Bool, Float
+
+from calib_jax.core.types import Array, AxisName
+from calib_jax.models.contract import DType, at_least_single
+
+__all__ = ["BatchNorm"]
+
+
+class BatchNorm(nn.Module):
+    r"""Normalise every channel by the mean and variance of the real examples of the batch.
+
+    $$y = \gamma \, \frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} + \beta, \qquad
+      \mu = \frac{1}{n} \sum_i m_i x_i, \quad \sigma^2 = \frac{1}{n} \sum_i m_i (x_i - \mu)^2,
+      \quad n = \sum_i m_i$$
+
+    with mask m, summed over examples and positions. Sums and counts cross the devices, not
+    means: with `axis_name`, unequal numbers of real examples on the devices give what one device
+    would give for all of them. The variance is summed around the mean itself, since the
+    difference of two large sums would lose its digits. While training the collection
+    `batch_stats` follows `mean` and `var`; with `train=False` these take the place of the
+    batch's. A batch of padding alone leaves them as they are.
+
+    Attributes:
+      axis_name: the device axis whose batches are one; ignored while the module is initialised.
+      momentum: what the running statistics keep at each step (PyTorch: 1 - momentum).
+      epsilon: added to the variance.
+      unbiased: whether the running variance is divided by n - 1, as in PyTorch, or by n. The
+        batch itself is always normalised by n. Of fewer than two values no unbiased variance is
+        known, and the running one stays.
+      dtype: of the result. Parameters and statistics are float32, or float64 if `dtype` is.
+      scale_init: of $\gamma$.
+
+    References:
+      Ioffe and Szegedy 2015, Batch Normalization, algorithms 1 and 2.
+    """
+
+    axis_name: AxisName = None
+    momentum: float = 0.9
+    epsilon: float = 1e-5
+    unbiased: bool = True
+    dtype: DType = "float32"
+    scale_init: nn.initializers.Initializer = nn.initializers.ones_init()
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, "*batch channels"],
+        *,
+        train: bool,
+        mask: Bool[Array, "*examples"] | None = None,
+    ) -> Float[Array, "*batch channels"]:
+        """Normalise, and while training follow the statistics.
+
+        Args:
+          x: one number per channel, last, for each example and position.
+          train: whether the batch's own statistics are used, or the running ones.
+          mask: what is real; of the shape of the leading axes of `x`, one or more of them.
+        """
+        precise = at_least_single(self.dtype)
+        channels = x.shape[-1]
+        scale = self.param("scale", self.scale_init, (channels,), precise)
+        bias = self.param("bias", nn.initializers.zeros_init(), (channels,), precise)
+        running_mean = self.variable("batch_stats", "mean", jnp.zeros, (channels,), precise)
+        running_var = self.variable("batch_stats", "var", jnp.ones, (channels,), precise)
+
+        def per_channel(values: Array) -> Array:
+            return values.reshape((1,) * (x.ndim - 1) + (-1,))
+
+        def scaled(deviation: Array, var: Array) -> Array:
+            factor = scale * lax.rsqrt(var + self.epsilon)
+            return (deviation * per_channel(factor) + per_channel(bias)).astype(self.dtype)
+
+        wide = x.astype(precise)
+        if not train:
+            return scaled(wide - per_channel(running_mean.value), running_var.value)
+
+        present = None if mask is None else mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
+        axis_name = None if self.is_initializing() else self.axis_name
+        axes = tuple(range(x.ndim - 1))
+
+        def over_devices(sums: Any) -> Any:
+            return sums if axis_name is None else lax.psum(sums, axis_name)
+
+        def real(values: Array) -> Array:
+            return values if present is None else jnp.where(present, values, 0)
+
+        if mask is None:
+            count = jnp.asarray(math.prod(x.shape[:-1]), precise)
+        else:
+            count = jnp.sum(mask, dtype=precise) * math.prod(x.shape[mask.ndim : -1])
+        total, count = over_devices((jnp.sum(real(wide), axes), count))
+        divisor = jnp.maximum(count, 1)
+        mean = total / divisor
+        # Padding has no deviation: it comes out as the bias, finite whatever stood there.
+        deviation = real(wide - per_channel(mean))
+        var = over_devices(jnp.sum(jnp.square(deviation), axes)) / divisor
+
+        if not self.is_initializing():
+            known = var * (count / jnp.maximum(count - 1, 1)) if self.unbiased else var
+            enough = count > (1 if self.unbiased else 0)
+            for running, latest, usable in (
+                (running_mean, mean, count > 0),
+                (running_var, known, enough),
+            ):
+                moved = self.momentum * running.value + (1 - self.momentum) * latest
+                running.value = lax.stop_gradient(jnp.where(usable, moved, running.value))
+        return scaled(deviation, var)

@@ -1,0 +1,121 @@
+"""What a network is, and how one is found.
+
+    module = models.named("resnet20", num_classes=100)
+    variables = module.init(key, x, train=False)
+    logits = module.apply(variables, x, train=False)          # [*batch, classes]
+    logits, changed = module.apply(
+        variables, x, train=True, mask=mask, mutable=["batch_stats"]
+    )
+
+A network is a Flax module with the attributes `num_classes` and `dtype`, and one that
+normalises by the batch has `axis_name` besides. It is called
+`module(x, *, train, mask=None) -> logits`. The mask says which examples of the batch are real;
+what stands in the others changes neither the logits of these nor any gradient or statistic.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Bool, Float
+
+from calib_jax.core import checks
+from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.types import Array
+
+__all__ = ["Network", "catalogue", "named"]
+
+DType: TypeAlias = Any  # what jnp.dtype takes
+Mask: TypeAlias = Bool[Array, " batch"]
+
+_CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
+register = _CATALOGUE.register
+
+
+def named(name: str, /, **options: Any) -> nn.Module:
+    """Make the network of that name.
+
+    Args:
+      name: one of `models.catalogue()`.
+      **options: what the function of that name takes; its signature has the defaults.
+
+    >>> from calib_jax import models
+    >>> models.named("mlp", num_classes=3, hidden=(32,)).hidden
+    (32,)
+    >>> models.named("resnet21")
+    Traceback (most recent call last):
+    ValueError: network must be one of ...; did you mean 'resnet20'?
+    """
+    made: nn.Module = _CATALOGUE.make(name, **options)
+    return made
+
+
+def catalogue() -> Catalogue[Callable[..., nn.Module]]:
+    """List every network: a mapping from its name to the function that makes it."""
+    return _CATALOGUE
+
+
+class Network(nn.Module):
+    """What all networks have in common.
+
+    Attributes:
+      num_classes: how many logits an example gets.
+      dtype: what the layers compute in. Parameters, statistics, the last layer and the logits
+        are float32 all the same, or float64 if `dtype` is.
+    """
+
+    num_classes: int = 10
+    dtype: DType = "float32"
+
+    def __post_init__(self) -> None:
+        """Check what every network is given."""
+        checks.at_least("num_classes", self.num_classes, 1)
+        try:
+            floating = jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
+        except TypeError:  # no dtype at all
+            floating = False
+        if not floating:
+            raise ValueError(f"dtype must be floating point, got {self.dtype!r}.")
+        super().__post_init__()
+
+    @nn.nowrap
+    def inputs(
+        self, x: Any, mask: Any, *, rank: int | None = None
+    ) -> tuple[Float[Array, "batch ..."], Mask | None]:
+        """Check and cast the inputs, with 0 in the place of padding, or say what is wrong.
+
+        Args:
+          x: as the network is given it.
+          mask: of real examples, or None.
+          rank: how many axes `x` must have; two or more if None.
+        """
+        x, name = jnp.asarray(x), type(self).__name__
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise TypeError(
+                f"{name}: inputs must be floating point, got {x.dtype}: scale and cast them first."
+            )
+        if (x.ndim < 2 if rank is None else x.ndim != rank) or 0 in x.shape[1:]:
+            wanted = {4: "[batch, height, width, channels]"}.get(rank or 0, "[batch, ...]")
+            raise ValueError(f"{name}: inputs must have shape {wanted}, got {x.shape}.")
+        if jax.dtypes.canonicalize_dtype(self.dtype) != jnp.dtype(self.dtype):
+            raise ValueError(
+                f"{name}: dtype {self.dtype!r} needs jax.config.update('jax_enable_x64', True)."
+            )
+        x = x.astype(self.dtype)
+        if mask is None:
+            return x, None
+        mask = jnp.asarray(mask)
+        if mask.dtype != bool or mask.shape != x.shape[:1]:
+            raise ValueError(
+                f"{name}: mask must be boolean of shape {x.shape[:1]}, got {mask.dtype} of shape"
+                f" {mask.shape}."
+            )
+        # What stands in padding may be anything, and 0 times NaN would reach the gradients.
+        return jnp.where(mask.reshape(-1, *(1,) * (x.ndim - 1)), x, 0), mask
+
+
+def at_least_single(dtype: DType) -> DType:
+    """Return the dtype of parameters, statistics and logits: float32, or wider if `dtype` is."""
+    return jnp.promote_types(dtype, jnp.float32)

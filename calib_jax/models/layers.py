@@ -1,0 +1,100 @@
+"""Layers as functions, for use inside a compact method: they name, initialise and cast alike."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.core.types import Array, Logits
+from calib_jax.models.contract import DType, at_least_single
+from calib_jax.models.convolution import convolve
+from calib_jax.models.initializers import recipe
+
+
+def dense(
+    x: Float[Array, "*batch inputs"],
+    features: int,
+    *,
+    name: str,
+    dtype: DType,
+    init: str = "torch",
+) -> Float[Array, "*batch features"]:
+    """Multiply by a matrix and add a bias."""
+    start = recipe(init)
+    return nn.Dense(
+        features,
+        dtype=dtype,
+        param_dtype=at_least_single(dtype),
+        kernel_init=start.dense,
+        bias_init=start.bias(x.shape[-1]),
+        name=name,
+    )(x)
+
+
+def head(
+    x: Float[Array, "*batch inputs"],
+    num_classes: int,
+    *,
+    dtype: DType,
+    init: str = "torch",
+) -> Logits:
+    """Make logits: a dense layer in float32 or better, whatever the layers before computed in.
+
+    A logit in bfloat16 has three digits, and confidences with so few cannot be calibrated.
+    """
+    precise = at_least_single(dtype)
+    return dense(x.astype(precise), num_classes, name="head", dtype=precise, init=init)
+
+
+def conv(
+    x: Float[Array, "batch ..."],
+    features: int,
+    size: int | Sequence[int],
+    *,
+    name: str,
+    dtype: DType,
+    init: str = "torch",
+    strides: int | Sequence[int] = 1,
+    padding: str | int | Sequence[tuple[int, int]] = 0,
+    dilation: int = 1,
+    bias: bool = False,
+) -> Float[Array, "batch ..."]:
+    """Convolve inputs `[batch, *positions, channels]`, by default without padding and bias.
+
+    Args:
+      x: the inputs.
+      features: channels of the result.
+      size: of the window, for each axis of positions or for all.
+      name: of the parameters in the tree.
+      dtype: to compute in.
+      init: the recipe of the initial weights.
+      strides, padding, dilation: as `nn.Conv` takes them. A number pads both sides, as in
+        PyTorch; "SAME" with a stride of 2 would pad one side only.
+      bias: whether one is added.
+    """
+    rank = x.ndim - 2
+    window = (size,) * rank if isinstance(size, int) else tuple(size)
+    start = recipe(init)
+    fan_in = x.shape[-1]
+    for length in window:
+        fan_in *= length
+    return nn.Conv(
+        features,
+        window,
+        strides=strides,
+        padding=padding,
+        kernel_dilation=dilation,
+        use_bias=bias,
+        dtype=dtype,
+        param_dtype=at_least_single(dtype),
+        kernel_init=start.convolution,
+        bias_init=start.bias(fan_in),
+        conv_general_dilated=convolve,
+        name=name,
+    )(x)
+
+
+def global_average(x: Float[Array, "batch ..."], dtype: DType) -> Float[Array, "batch channels"]:
+    """Average over all positions, in float32 or better."""
+    return jnp.mean(x, axis=tuple(range(1, x.ndim - 1)), dtype=at_least_single(dtype))

@@ -1,0 +1,82 @@
+"""LeNet-5: two convolutions, three dense layers."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.types import Logits
+from calib_jax.models import layers
+from calib_jax.models.contract import DType, Network, register
+from calib_jax.models.initializers import recipe
+
+__all__ = ["lenet5"]
+
+_POOLS = {"average": nn.avg_pool, "max": nn.max_pool}
+_ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
+_SIDE = 32
+
+
+class LeNet5(Network):
+    """Convolve, pool, convolve, pool, and three dense layers; see `lenet5`."""
+
+    pool: str = "average"
+    activation: str = "tanh"
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
+        """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
+        x, _ = self.inputs(x, mask, rank=4)
+        common = {"dtype": self.dtype, "init": self.initializer}
+        pool, activation = _POOLS[self.pool], _ACTIVATIONS[self.activation]
+        missing = [max(_SIDE - side, 0) for side in x.shape[1:3]]
+        x = jnp.pad(x, [(0, 0), *((short // 2, short - short // 2) for short in missing), (0, 0)])
+        for number, features in enumerate((6, 16), start=1):
+            x = activation(layers.conv(x, features, 5, name=f"conv{number}", bias=True, **common))
+            x = pool(x, (2, 2), strides=(2, 2))
+        x = x.reshape(x.shape[0], -1)
+        for number, width in enumerate((120, 84), start=1):
+            x = activation(layers.dense(x, width, name=f"dense{number}", **common))
+        return layers.head(x, self.num_classes, **common)
+
+
+@register("lenet5")
+def lenet5(
+    *,
+    num_classes: int = 10,
+    pool: str = "average",
+    activation: str = "tanh",
+    dtype: DType = "float32",
+    init: str = "torch",
+) -> nn.Module:
+    """Make LeNet-5, in the form that is usual today: all channels connected, a linear last layer.
+
+    It has 61,706 parameters for images of 32 x 32 with one channel, 62,006 with three. Smaller
+    images get a margin of zeros up to 32 x 32, as the digits of the paper did.
+
+    Args:
+      num_classes: how many logits an example gets.
+      pool: over windows of 2 x 2, "average" as in the paper (without its trained scale), or
+        "max".
+      activation: "tanh" as in the paper, or "relu". Most of today's implementations are
+        `pool="max", activation="relu"`.
+      dtype: what all layers but the last compute in (see `Network`).
+      init: the recipe of the initial weights, "torch" or "he_normal".
+
+    References:
+      LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition, section II.B.
+
+    >>> import jax, jax.numpy as jnp
+    >>> digits = jnp.zeros((2, 28, 28, 1))
+    >>> logits, _ = lenet5().init_with_output(jax.random.key(0), digits, train=False)
+    >>> logits.shape
+    (2, 10)
+    """
+    checks.one_of("pool", pool, _POOLS)
+    checks.one_of("activation", activation, _ACTIVATIONS)
+    recipe(init)
+    return LeNet5(
+        num_classes=num_classes, dtype=dtype, pool=pool, activation=activation, initializer=init
+    )

@@ -1,0 +1,80 @@
+"""Networks without convolution: a linear map, and a perceptron with hidden layers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+
+from calib_jax.core import checks
+from calib_jax.core.types import Logits
+from calib_jax.models import layers
+from calib_jax.models.contract import DType, Network, register
+from calib_jax.models.initializers import recipe
+
+__all__ = ["linear", "mlp"]
+
+
+class Perceptron(Network):
+    """Dense layers with ReLU between them; `hidden` are the widths of all but the last.
+
+    See `mlp`; without hidden layers it is `linear`.
+    """
+
+    hidden: tuple[int, ...] = ()
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
+        """Map inputs `[batch, ...]`, of whatever shape, to logits `[batch, classes]`."""
+        x, _ = self.inputs(x, mask)
+        x = x.reshape(x.shape[0], -1)
+        for number, width in enumerate(self.hidden, start=1):
+            name = f"hidden{number}"
+            x = nn.relu(layers.dense(x, width, name=name, dtype=self.dtype, init=self.initializer))
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+
+@register("linear")
+def linear(*, num_classes: int = 10, dtype: DType = "float32", init: str = "torch") -> nn.Module:
+    """Make a linear classifier: multinomial logistic regression on the flattened inputs.
+
+    Args:
+      num_classes: how many logits an example gets.
+      dtype: as in `Network`; one matrix is all there is, so float64 alone makes a difference.
+      init: the recipe of the initial weights, "torch" or "he_normal".
+
+    >>> import jax, jax.numpy as jnp
+    >>> images = jnp.zeros((2, 8, 8, 1))
+    >>> variables = linear().init(jax.random.key(0), images, train=False)
+    >>> jax.tree.map(jnp.shape, variables["params"])
+    {'head': {'bias': (10,), 'kernel': (64, 10)}}
+    """
+    return mlp(num_classes=num_classes, hidden=(), dtype=dtype, init=init)
+
+
+@register("mlp")
+def mlp(
+    *,
+    num_classes: int = 10,
+    hidden: Sequence[int] = (256, 256),
+    dtype: DType = "float32",
+    init: str = "torch",
+) -> nn.Module:
+    """Make a perceptron: dense layers with ReLU on the flattened inputs.
+
+    Args:
+      num_classes: how many logits an example gets.
+      hidden: the widths of the hidden layers.
+      dtype: what the hidden layers compute in; the rest is float32 or better (see `Network`).
+      init: the recipe of the initial weights, "torch" or "he_normal".
+
+    >>> import jax, jax.numpy as jnp
+    >>> network = mlp(num_classes=3, hidden=(32,))
+    >>> logits, _ = network.init_with_output(jax.random.key(0), jnp.zeros((2, 5)), train=False)
+    >>> logits.shape
+    (2, 3)
+    """
+    for width in hidden:
+        checks.at_least("hidden", width, 1)
+    recipe(init)
+    return Perceptron(num_classes=num_classes, dtype=dtype, hidden=tuple(hidden), initializer=init)

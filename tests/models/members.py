@@ -1,0 +1,68 @@
+"""The networks that the laws are run on: all of the catalogue, made small."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import models
+
+CLASSES = 3
+# What makes a network deep or wide, and what the laws need of it. A network with other such
+# attributes is tested as large as it is.
+SMALLER = {"blocks": 1, "hidden": 5}
+
+
+def small(name):
+    """Make a network of the catalogue with few classes, few blocks and narrow layers."""
+    network = models.named(name, num_classes=CLASSES)
+    changes = {}
+    for field, size in SMALLER.items():
+        value = getattr(network, field, None)
+        if value:
+            changes[field] = (size,) * len(value) if isinstance(value, tuple) else size
+    return network.clone(**changes)
+
+
+def distinct():
+    """List the small networks, each once: those that differ in depth alone are the same."""
+    found = {}
+    for name in models.catalogue():
+        found.setdefault(small(name), name)
+    return {name: network for network, name in found.items()}
+
+
+SMALL = distinct()
+
+
+def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):
+    draw = np.random.default_rng(seed).standard_normal((batch, side, side, channels))
+    return jnp.asarray(draw, dtype)
+
+
+def abstract(network, shape=(2, 8, 8, 3)):
+    """Return the shapes of the variables, without computing any."""
+    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    return jax.eval_shape(functools.partial(network.init, train=False), jax.random.key(0), x)
+
+
+def variables_of(network, x, seed=1):
+    """Draw every variable: what begins as zeros or ones would hide mistakes."""
+    draw = np.random.default_rng(seed)
+
+    def fill(path, leaf):
+        noise = draw.standard_normal(leaf.shape)
+        if len(leaf.shape) > 1:
+            noise *= np.prod(leaf.shape[:-1]) ** -0.5  # inputs of an output
+        elif path[-1].key in ("scale", "var"):
+            noise = 1 + 0.1 * np.abs(noise)
+        else:
+            noise *= 0.1
+        return jnp.asarray(noise, leaf.dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, abstract(network, x.shape))
+
+
+def size(tree):
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,75 @@
+"""What a network is asked for, and the one sentence that answers a mistake."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+
+from .members import images
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: models.named("resnet2"), ValueError, "did you mean 'resnet20'"),
+        (lambda: models.named("mlp", hiden=(3,)), TypeError, "did you mean 'hidden'"),
+        (lambda: models.named("linear", axis_name="d"), TypeError, "no option 'axis_name'"),
+        (lambda: models.named("resnet56", blocks=3), TypeError, "no option 'blocks'"),
+        (lambda: models.linear(num_classes=0), ValueError, "num_classes must be at least 1"),
+        (lambda: models.linear(dtype="int32"), ValueError, "dtype must be floating.*int32"),
+        (lambda: models.linear(dtype="float23"), ValueError, "dtype must be floating.*float23"),
+        (lambda: models.mlp(hidden=(3, 0)), ValueError, "hidden must be at least 1.*got 0"),
+        (lambda: models.mlp(init="he"), ValueError, "init must be one of.*'he'"),
+        (lambda: models.lenet5(pool="mean"), ValueError, "pool must be one of.*'mean'"),
+        (lambda: models.lenet5(activation="elu"), ValueError, "activation.*did you mean 'relu'"),
+        (lambda: models.resnet20(shortcut="b"), ValueError, "shortcut must be one of.*'b'"),
+        (lambda: models.small_resnet(0), ValueError, "blocks must be at least 1.*got 0"),
+        (lambda: models.resnet, AttributeError, "no 'resnet'; did you mean"),
+    ],
+)
+def test_a_wrong_option_is_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("x", "mask", "error", "message"),
+    [
+        (np.zeros((2, 8, 8, 3), np.uint8), None, TypeError, "floating point, got uint8"),
+        (np.zeros((8, 8, 3), np.float32), None, ValueError, r"\[batch, height.*got \(8, 8, 3\)"),
+        (np.zeros((2, 0, 8, 3), np.float32), None, ValueError, r"got \(2, 0, 8, 3\)"),
+        (np.zeros((2, 8, 8, 3), np.float32), np.ones(2), ValueError, "mask must be boolean"),
+        (np.zeros((2, 8, 8, 3), np.float32), np.ones(3, bool), ValueError, r"\(2,\).*\(3,\)"),
+    ],
+)
+def test_a_wrong_input_is_named(x, mask, error, message):
+    with pytest.raises(error, match=message):
+        models.resnet20().init(jax.random.key(0), x, train=False, mask=mask)
+
+
+def test_double_precision_is_not_quietly_single():
+    network = models.linear(dtype="float64")
+    with pytest.raises(ValueError, match="jax_enable_x64"):
+        network.init(jax.random.key(0), images(1), train=False)
+
+
+def test_double_precision(x64):
+    network = models.mlp(dtype="float64", hidden=(2,))
+    logits, variables = network.init_with_output(jax.random.key(0), images(1), train=False)
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float64")}
+    assert logits.dtype == jnp.float64
+    # Single precision stays single, whatever JAX could do.
+    logits, variables = models.linear().init_with_output(
+        jax.random.key(0), images(1, dtype=np.float64), train=False
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    assert logits.dtype == jnp.float32
+
+
+def test_logits_of_short_numbers_are_not_short():
+    # Were the last layer in bfloat16, all logits would be numbers of 8 bits.
+    network = models.linear(dtype="bfloat16")
+    logits, _ = network.init_with_output(jax.random.key(0), images(4), train=False)
+    assert np.any(logits != logits.astype(jnp.bfloat16).astype(jnp.float32))

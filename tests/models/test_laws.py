@@ -1,0 +1,156 @@
+"""The laws: what is promised of every network, run over every one that the catalogue finds."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from calib_jax import models
+
+from .members import CLASSES, SMALL, abstract, images, variables_of
+
+every_network = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
+every_name = pytest.mark.parametrize("name", models.catalogue())
+
+# Real examples in each of eight devices' batches of two.
+REAL = [2, 1, 2, 0, 1, 2, 1, 2]
+MASK = np.array([[True] * n + [False] * (2 - n) for n in REAL])
+
+
+def loss_and_logits(network, variables, params, x, labels, mask):
+    """Sum the cross-entropy over real examples, in training."""
+    logits, changed = network.apply(
+        {**variables, "params": params}, x, train=True, mask=mask, mutable=["batch_stats"]
+    )
+    rows = cross_entropy(logits, labels)
+    total = jnp.sum(rows if mask is None else jnp.where(mask, rows, 0))
+    return total, (logits, changed.get("batch_stats", {}))
+
+
+def cross_entropy(logits, labels):
+    return -jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, CLASSES), axis=-1)
+
+
+def outcome(network, variables, x, labels, mask=None, axis_name=None):
+    """Compute the logits, the gradient of the sum loss, and the new statistics."""
+    if axis_name is not None and hasattr(network, "axis_name"):
+        network = network.clone(axis_name=axis_name)
+    of_params = functools.partial(loss_and_logits, network, variables)
+    gradient, (logits, statistics) = jax.grad(of_params, has_aux=True)(
+        variables["params"], x, labels, mask
+    )
+    if axis_name is not None:
+        gradient = lax.psum(gradient, axis_name)
+    return logits, gradient, statistics
+
+
+@functools.cache
+def case(network):
+    """Prepare real examples, the same among padding, and what the real ones alone give."""
+    x = images(sum(REAL), dtype=np.float64)
+    labels = jnp.arange(len(x)) % CLASSES
+    network = network.clone(dtype="float64")
+    variables = variables_of(network, x)
+    alone = jax.jit(functools.partial(outcome, network))(variables, x, labels)
+    padded = np.full((*MASK.shape, *x.shape[1:]), np.nan)
+    padded[MASK] = x
+    padded_labels = np.full(MASK.shape, -1)
+    padded_labels[MASK] = labels
+    return network, variables, alone, jnp.asarray(padded), jnp.asarray(padded_labels)
+
+
+@every_name
+def test_builds(name):
+    network = models.named(name, num_classes=7)
+    variables = abstract(network, (2, 32, 32, 3))
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    assert ("batch_stats" in variables) == hasattr(network, "axis_name")
+    apply = functools.partial(network.apply, train=False)
+    logits = jax.eval_shape(apply, variables, jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32))
+    chex.assert_shape(logits, (2, 7))
+    chex.assert_type(logits, jnp.float32)
+
+
+@every_network
+def test_evaluation_is_a_pure_function(network):
+    x = images(3)
+    variables = variables_of(network, x)
+    evaluate = jax.jit(functools.partial(network.apply, train=False, mutable=["batch_stats"]))
+    logits, changed = evaluate(variables, x, mask=jnp.ones(3, bool))
+    assert jnp.all(jnp.isfinite(logits))
+    assert float(jnp.std(logits, axis=0).min()) > 0  # the input arrives
+    if "batch_stats" in variables:
+        chex.assert_trees_all_equal(changed["batch_stats"], variables["batch_stats"])
+    # An example does not know of the others, and gets the same answer again.
+    alone, _ = evaluate(variables, x.at[1:].set(jnp.nan), mask=jnp.array([True, False, False]))
+    np.testing.assert_array_equal(alone[0], logits[0])
+
+
+@every_network
+def test_padding_is_absent(network, x64):
+    network, variables, alone, padded, labels = case(network)
+    flat = [a.reshape(-1, *a.shape[2:]) for a in (padded, labels, jnp.asarray(MASK))]
+    logits, gradient, statistics = jax.jit(functools.partial(outcome, network))(variables, *flat)
+    close = functools.partial(chex.assert_trees_all_close, rtol=1e-9, atol=1e-9)
+    close((logits[MASK.reshape(-1)], gradient, statistics), alone)
+    assert jnp.all(jnp.isfinite(logits))
+
+
+@every_network
+def test_eight_devices_are_one(network, x64):
+    network, variables, alone, padded, labels = case(network)
+    if jax.device_count() < len(REAL):
+        pytest.skip("needs eight devices")
+    step = functools.partial(outcome, network, axis_name="device")
+    spread = jax.pmap(step, axis_name="device", in_axes=(None, 0, 0, 0))
+    logits, gradient, statistics = jax.device_get(
+        spread(variables, padded, labels, jnp.asarray(MASK))
+    )
+    close = functools.partial(chex.assert_trees_all_close, rtol=1e-9, atol=1e-9)
+    close(logits[MASK], np.asarray(alone[0]))
+    for device in range(len(REAL)):
+        close(jax.tree.map(lambda leaf, i=device: leaf[i], (gradient, statistics)), alone[1:])
+
+
+@every_network
+def test_bfloat16_computes_and_float32_keeps(network):
+    x = images(3)
+    half = network.clone(dtype="bfloat16")
+    assert {leaf.dtype for leaf in jax.tree.leaves(abstract(half))} == {jnp.dtype("float32")}
+    variables = variables_of(network, x)
+
+    def train(network):
+        apply = functools.partial(network.apply, train=True, mutable=["batch_stats"])
+        return jax.jit(apply)(variables, x)
+
+    logits, changed = train(half)
+    chex.assert_type(logits, jnp.float32)
+    assert {leaf.dtype for leaf in jax.tree.leaves(changed)} <= {jnp.dtype("float32")}
+    exact, _ = train(network)
+    size = float(jnp.max(jnp.abs(exact)))
+    np.testing.assert_allclose(logits, exact, atol=0.05 * size)
+
+
+def convolutions(jaxpr):
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "conv_general_dilated":
+            yield equation.params["dimension_numbers"]
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from convolutions(inner)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of the CPU's compiler")
+@every_network
+def test_every_convolution_of_a_step_is_in_the_fast_layout(network):
+    variables = abstract(network)
+    x, labels = images(2), jnp.zeros(2, int)
+    step = jax.make_jaxpr(functools.partial(outcome, network))(variables, x, labels)
+    for numbers in convolutions(step.jaxpr):
+        assert numbers.lhs_spec == numbers.out_spec == (0, 3, 1, 2)
+        assert numbers.rhs_spec == (3, 2, 0, 1)

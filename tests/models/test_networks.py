@@ -1,0 +1,116 @@
+"""Each network is the one of its paper: parameters counted, layers computed by hand."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+
+from .members import abstract, images, size, variables_of
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "parameters"),
+    [
+        ("linear", {}, (28, 28, 1), 7_850),
+        ("mlp", {"hidden": (512, 256)}, (28, 28, 1), 535_818),
+        ("lenet5", {}, (32, 32, 1), 61_706),
+        ("lenet5", {}, (28, 28, 1), 61_706),
+        ("lenet5", {"pool": "max", "activation": "relu"}, (8, 8, 1), 61_706),
+        ("lenet5", {}, (32, 32, 3), 62_006),
+        # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
+        ("resnet20", {}, (32, 32, 3), 269_722),
+        ("resnet20", {}, (28, 28, 1), 269_434),
+        ("resnet56", {}, (8, 8, 3), 853_018),
+        ("resnet110_small", {}, (32, 32, 3), 1_727_962),
+        # Two convolutions of 16 to 32 and 32 to 64 channels, with scale and bias for each.
+        ("resnet20", {"shortcut": "projection"}, (32, 32, 3), 269_722 + 512 + 64 + 2048 + 128),
+    ],
+)
+def test_parameters(name, options, shape, parameters):
+    network = models.named(name, **options)
+    assert size(abstract(network, (1, *shape))["params"]) == parameters
+
+
+def test_depth():
+    # 6 n + 2 layers with weights: all matrices and kernels.
+    for network, layers in ((models.resnet20(), 20), (models.small_resnet(2), 14)):
+        leaves = jax.tree_util.tree_leaves_with_path(abstract(network)["params"])
+        assert sum(path[-1].key == "kernel" for path, _ in leaves) == layers
+
+
+@pytest.mark.parametrize("side", [5, 8, 33])
+def test_a_small_resnet_takes_any_size(side):
+    network = models.small_resnet(1)
+    apply = functools.partial(network.apply, train=False)
+    x = jax.ShapeDtypeStruct((2, side, side, 3), jnp.float32)
+    assert jax.eval_shape(apply, abstract(network), x).shape == (2, 10)
+
+
+def test_the_padded_shortcut_keeps_channels_in_the_middle():
+    # With all kernels 0 a block is its shortcut.
+    network = models.small_resnet(1)
+    x = images(2)
+    variables = variables_of(network, x)
+    params = jax.tree.map(jnp.zeros_like, variables["params"])
+    params["conv"] = variables["params"]["conv"]
+    params["norm"] = variables["params"]["norm"]
+    wide = network.clone(num_classes=64)
+    params["head"] = {"kernel": jnp.eye(64), "bias": jnp.zeros(64)}
+    evaluate = jax.jit(functools.partial(wide.apply, train=False))
+    features = evaluate({**variables, "params": params}, x)
+    assert not np.any(features[:, :24])
+    assert not np.any(features[:, 40:])
+    assert np.all(features[:, 24:40].max(axis=0) > 0)
+
+
+def lenet_by_hand(params, image, pool, activation):
+    """Compute LeNet-5's logits of one image in NumPy, loop by loop."""
+    maps = np.pad(np.asarray(image, float), [(2, 2), (2, 2), (0, 0)])
+    for layer in ("conv1", "conv2"):
+        kernel, bias = (np.asarray(params[layer][part], float) for part in ("kernel", "bias"))
+        side = len(maps) - 4
+        result = np.empty((side, side, len(bias)))
+        for i in range(side):
+            for j in range(side):
+                result[i, j] = np.tensordot(maps[i : i + 5, j : j + 5], kernel, 3) + bias
+        result = activation(result)
+        maps = pool(result.reshape(side // 2, 2, side // 2, 2, -1), axis=(1, 3))
+    x = maps.reshape(-1)
+    for layer in ("dense1", "dense2", "head"):
+        x = x @ np.asarray(params[layer]["kernel"], float) + np.asarray(params[layer]["bias"])
+        x = x if layer == "head" else activation(x)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("options", "pool", "activation"),
+    [
+        ({}, np.mean, np.tanh),
+        ({"pool": "max", "activation": "relu"}, np.max, lambda x: np.maximum(x, 0)),
+    ],
+    ids=["paper", "today"],
+)
+def test_lenet5_by_hand(options, pool, activation):
+    network = models.lenet5(**options)
+    x = images(1, side=28, channels=1)
+    variables = variables_of(network, x)
+    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    expected = lenet_by_hand(jax.device_get(variables["params"]), x[0], pool, activation)
+    np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_mlp_by_hand():
+    network = models.mlp(num_classes=2, hidden=[7, 5])
+    x = images(3, side=2)
+    variables = variables_of(network, x)
+    logits = network.apply(variables, x, train=True)
+    rows = np.asarray(x, float).reshape(3, -1)
+    for layer in ("hidden1", "hidden2", "head"):
+        kernel, bias = (np.asarray(variables["params"][layer][part]) for part in ("kernel", "bias"))
+        rows = rows @ kernel + bias
+        rows = rows if layer == "head" else np.maximum(rows, 0)
+    np.testing.assert_allclose(logits, rows, rtol=1e-4, atol=1e-5)
