@@ -4,12 +4,15 @@ Exit codes: 0 done, 1 the run failed (one sentence says why), 2 something that w
 cannot be, 128 + n stopped by signal n. Anything else is a bug, and shows its traceback.
 """
 
+import difflib
 import json
+import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import app, flags, logging
 
 FAILED, REFUSED = 1, 2
 
@@ -34,6 +37,8 @@ def run(main: Callable[[], int | None]) -> None:
         return main() or 0
 
     def checked(arguments: Sequence[str]) -> int:
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.ERROR)  # what the libraries below have to tell
         try:
             return guarded(arguments)
         except Failed as error:
@@ -63,24 +68,44 @@ def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _parsed(arguments: Sequence[str]) -> Sequence[str]:
-    """Parse flags; a config file that cannot be built is a mistake like any other."""
+    """Parse flags; a config that cannot be built is a mistake like any other."""
     try:
-        return app.parse_flags_with_usage(list(arguments))
-    except flags.Error as error:
-        sys.exit(_say(error, REFUSED))
-    except (*MISTAKES, SyntaxError) as error:
+        for argument in arguments:
+            if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
+                _config_file(match[1])
+        return flags.FLAGS(list(arguments))
+    except (flags.Error, SyntaxError, *MISTAKES) as error:
         sys.exit(_say(error, REFUSED))
 
 
-def _say(error: BaseException, code: int) -> int:
-    print(f"error: {sentence(error)}", file=sys.stderr)
+def _config_file(name: str) -> None:
+    path = pathlib.Path(name)
+    if not path.is_file():
+        others = [str(one) for one in pathlib.Path("configs").glob("[!_]*.py")]
+        near = difflib.get_close_matches(name, others, n=1)
+        hint = f"; did you mean {near[0]}?" if near else "; see the folder configs."
+        raise FileNotFoundError(f"there is no config file {name}{hint}")
+
+
+def _say(error: BaseException | str, code: int) -> int:
+    said = error if isinstance(error, str) else sentence(error)
+    print(f"error: {said}", file=sys.stderr)
     return code
 
 
+_UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
+
+
 def sentence(error: BaseException) -> str:
-    """Put an error into one line; a KeyError's message comes in quotes otherwise."""
-    text = error.args[0] if isinstance(error, KeyError) and error.args else str(error)
-    return " ".join(str(text).split()) or type(error).__name__
+    """Put an error into one line: of one that quotes a traceback, what stands at its end."""
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    if "Traceback (most recent call last)" in text:
+        raised = re.findall(r"^\s*[\w.]*(?:Error|Exception): (.*)$", text, re.MULTILINE)
+        text = raised[-1] if raised else text
+    if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections says no more than the key
+        near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
+        return f"the config has no key {unknown[1]!r}{near}"
+    return " ".join(text.split()) or type(error).__name__
 
 
 def plain(config: Any) -> dict[str, Any]:

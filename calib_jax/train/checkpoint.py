@@ -7,6 +7,7 @@ at any moment. One that was damaged later is noticed, and the one before is take
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -29,6 +30,10 @@ class Saved(NamedTuple):
 
 class NoCheckpoint(LookupError):
     """There is no checkpoint to read."""
+
+
+class AnotherRun(ValueError):
+    """A checkpoint does not fit what is trained."""
 
 
 class CannotSave(OSError):
@@ -104,8 +109,8 @@ class Checkpoints:
             raise self._cannot_save(error) from error
         self._saving = None
 
-    def latest(self, template: PyTree) -> Saved | None:
-        """Read the newest checkpoint that is whole; None if there never was one.
+    def latest(self, template: PyTree) -> Saved:
+        """Read the newest checkpoint that is whole.
 
         Args:
           template: a tree of the structure, shapes and dtypes that are wanted.
@@ -123,12 +128,12 @@ class Checkpoints:
                 self._damaged.add(step)
                 continue
             return Saved(_as_template(template, leaves, self._folder / str(step)), about)
-        if steps:
-            raise NoCheckpoint(
-                f"none of the {len(steps)} checkpoints in {self._folder} can be read: move the"
-                " folder away to begin anew."
-            )
-        return None
+        if not steps:
+            raise NoCheckpoint(f"there is no checkpoint in {self._folder}.")
+        raise NoCheckpoint(
+            f"none of the {len(steps)} checkpoints in {self._folder} can be read: move the folder"
+            " away to begin anew."
+        )
 
     def read(self, template: PyTree, step: int) -> Saved:
         """Read the checkpoint of one step."""
@@ -142,6 +147,17 @@ class Checkpoints:
                 f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
             ) from error
         return Saved(_as_template(template, leaves, self._folder / str(step)), about)
+
+    def about(self) -> dict[str, Any]:
+        """Read what the loop knew at the newest checkpoint of which that can be read."""
+        for step in reversed(self.steps):
+            with contextlib.suppress(Exception):
+                items = self._args.Composite(about=self._args.JsonRestore())
+                return dict(self._manager.restore(step, args=items)["about"])
+        raise NoCheckpoint(
+            f"none of the {len(self.steps)} checkpoints in {self._folder} can be read: move the"
+            " folder away to begin anew."
+        )
 
     def close(self) -> None:
         """End the threads that write."""
@@ -203,11 +219,11 @@ def _as_template(
     names = [tuple(_words(path)) for path, _ in wanted]
     if set(names) != set(leaves):
         odd = "/".join(sorted(set(names) ^ set(leaves))[0])
-        raise ValueError(f"{where} holds another network, optimiser or loss: {odd} differs.")
+        raise AnotherRun(f"{where} holds another network, optimiser or loss: {odd} differs.")
     for name, (_, leaf) in zip(names, wanted, strict=True):
         found = leaves[name]
         if found.shape != leaf.shape or found.dtype != leaf.dtype:
-            raise ValueError(
+            raise AnotherRun(
                 f"{where} holds another network, optimiser or loss: {'/'.join(name)} is"
                 f" {found.dtype}{list(found.shape)} there and {leaf.dtype}{list(leaf.shape)} here."
             )

@@ -48,6 +48,10 @@ class NonFinite(ArithmeticError):
     """The loss or its gradient became NaN or infinite."""
 
 
+class CannotWrite(OSError):
+    """The folder of a run cannot be written to."""
+
+
 class AnotherConfig(ValueError):
     """The folder holds a run of another config."""
 
@@ -192,7 +196,7 @@ def fit(
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".lock").touch()
     except OSError as error:
-        raise OSError(f"{folder} cannot be written to: {error.strerror}.") from error
+        raise CannotWrite(f"{folder} cannot be written to: {error.strerror}.") from error
     devices = parallel.local_devices() if devices is None else devices
     with only_one(folder), noted() as interruption:
         loop = _Loop(folder, task, plan, dict(config or {}), set(free), devices, interruption)
@@ -291,27 +295,33 @@ class _Loop:
         return Outcome(host, step, self.ledger.done, stopped, False, self.ledger.best)
 
     def _resumed(self, template: PyTree) -> tuple[int, PyTree]:
-        saved = self.checkpoints.latest(template) if self.checkpoints.steps else None
-        if saved is None:
+        if not self.checkpoints.steps:
             self.journal.rewind(0, None)
             self._describe()
             return 0, template
-        fixed = (
-            {key: value for key, value in config.items() if key not in self.free}
-            for config in (saved.about["config"], self.config)
-        )
-        changed = differences(*fixed)
-        if changed:
-            raise AnotherConfig(
-                f"{self.folder} holds a run of another config ({'; '.join(changed)}): choose"
-                " another folder, or the old values."
-            )
+        self._compare(self.checkpoints.about()["config"])
+        saved = self.checkpoints.latest(template)
         self.ledger = _Ledger(**saved.about["ledger"])
         step = int(saved.state.step)
         self.journal.rewind(step, self.ledger.row)
         if not self.ledger.done:
             self.journal.say(f"going on from step {step} of {self.total_steps} in {self.folder}.")
         return step, saved.state
+
+    def _compare(self, before: dict[str, Any]) -> None:
+        """Refuse to go on with a run of another config."""
+        fixed = (
+            {key: value for key, value in config.items() if key not in self.free}
+            for config in (before, self.config)
+        )
+        changed = differences(*fixed)
+        if changed:
+            said = "; ".join(changed[:5])
+            said += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
+            raise AnotherConfig(
+                f"{self.folder} holds a run of another config ({said}): choose another folder, or"
+                " the old values."
+            )
 
     def _describe(self) -> None:
         """Write the config down for people; the checkpoints have it too."""
@@ -351,7 +361,14 @@ class _Loop:
         self.values_of = jax.jit(
             lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
         )
-        self.table_of = jax.jit(task.objective.table)
+        self.table_names: list[str] = []
+
+        def table_of(loss_state: PyTree, evidence: Any) -> list[Array]:
+            table = task.objective.table(loss_state, evidence)
+            self.table_names = list(table)  # a dict would come back with its keys sorted
+            return list(table.values())
+
+        self.table_of = jax.jit(table_of)
         self.begun = -1
 
     def _feed(self, source: Source) -> Feed:
@@ -524,8 +541,9 @@ class _Loop:
 
     def _table(self, state: TrainState, evidence: Any) -> dict[str, Any]:
         """Ask the objective what it has to show; most have nothing."""
-        table = jax.device_get(self.table_of(parallel.first_on_device(state.loss_state), evidence))
-        return {name: np.atleast_1d(values).tolist() for name, values in table.items()}
+        columns = self.table_of(parallel.first_on_device(state.loss_state), evidence)
+        values = (np.atleast_1d(column).tolist() for column in jax.device_get(columns))
+        return dict(zip(self.table_names, values, strict=True))
 
     def _write(self, row: Row | None, table: Mapping[str, Any] | None, step: int) -> None:
         if row is not None:

@@ -57,7 +57,9 @@ def test_what_is_read_is_what_was_saved(checkpoints):
 
 
 def test_nothing_saved_is_nothing(checkpoints):
-    assert checkpoints.latest(host_state()) is None
+    assert checkpoints.steps == []
+    with pytest.raises(NoCheckpoint, match="there is no checkpoint in"):
+        checkpoints.latest(host_state())
     with pytest.raises(NoCheckpoint, match=r"no checkpoint 3 in .*; it has none"):
         checkpoints.read(host_state(), 3)
 

@@ -1,0 +1,43 @@
+"""Binaries as processes, in the environment of a user: one device, no test settings."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def start(binary, *arguments):
+    """Start `python -m experiments.BINARY`."""
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    return subprocess.Popen(
+        [sys.executable, "-m", f"experiments.{binary}", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=environment,
+    )
+
+
+def run(binary, *arguments):
+    """Run it to its end; its exit code and all that it said."""
+    with start(binary, *arguments) as process:
+        said, _ = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
+    """Send a signal some time after the log has so many rows, unless it has ended by then."""
+    log = folder / "metrics.jsonl"
+    while process.poll() is None:
+        if log.exists() and log.read_text().count("\n") >= rows:
+            time.sleep(seconds)
+            process.send_signal(number)
+            break
+        time.sleep(0.01)
+    said, _ = process.communicate(timeout=60)
+    return process.returncode, said

@@ -1,0 +1,83 @@
+"""Every config can be built, and what it says reaches what is trained."""
+
+import importlib
+import pathlib
+
+import jax
+import pytest
+
+import configs
+from calib_jax import train
+from experiments import building
+
+FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
+NAMES = sorted(
+    name for name in FILES if hasattr(importlib.import_module(f"configs.{name}"), "get_config")
+)
+
+
+def config_of(name, loss="cross_entropy"):
+    return importlib.import_module(f"configs.{name}").get_config(loss)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_builds(name):
+    """The network, the state and a training step, without any arithmetic."""
+    experiment = building.build(config_of(name, "adafocal"))
+    state = experiment.template()
+    assert state.step.shape == ()
+    size = 2
+    inputs = jax.eval_shape(lambda: experiment.inputs(size))
+    logits, _, _ = jax.eval_shape(
+        lambda s, x: train.linen(experiment.module)(s.params, s.model_state, x, train=False),
+        state,
+        inputs,
+    )
+    assert logits.shape == (size, experiment.dataset.num_classes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_says_its_command(name):
+    text = importlib.import_module(f"configs.{name}").__doc__
+    assert f"python -m experiments.train --config=configs/{name}.py" in text
+
+
+def test_the_papers_recipe():
+    """Rate 0.1 until epoch 150, a tenth until 250, a hundredth after; summed, clipped to 2."""
+    config = config_of("digits", "focal")
+    base = importlib.import_module("configs.base").base("focal")
+    config.schedule, config.optimiser = base.schedule, base.optimiser
+    rate = building.learning_rate(config, 352)
+    steps = [0, 352 * 150 - 1, 352 * 150, 352 * 250]
+    assert [float(rate(step)) for step in steps] == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    assert base.loss.reduction == "sum"
+    assert (base.optimiser.clip_norm, base.optimiser.weight_decay) == (2.0, 5e-4)
+    assert (base.num_epochs, base.batch_size) == (350, 128)
+
+
+def test_options_reach_the_loss_and_the_metrics():
+    config = config_of("digits", "adafocal")
+    config.loss.options.num_bins = 7
+    config.num_bins = 20
+    config.metrics = ("accuracy,ece",)
+    experiment = building.build(config)
+    assert experiment.task.objective.init(10).gamma.shape == (7,)
+    chosen = experiment.task.metrics
+    assert set(chosen) == {"accuracy", "ece", *config.best}
+    assert dict(chosen["ece"].options) == {"num_bins": 20}
+
+
+def test_an_optimiser_gets_the_options_that_it_has():
+    config = config_of("digits")
+    config.optimiser.name = "adam"  # which has no momentum
+    assert building.build(config).task.tx
+    config.optimiser.name = "adm"
+    with pytest.raises(ValueError, match=r"optimiser must be one of .*did you mean 'adam'"):
+        building.build(config)
+
+
+def test_a_warm_up_loss_must_have_no_state():
+    config = config_of("digits", "adafocal")
+    config.warm_up_loss = config.loss
+    with pytest.raises(ValueError, match="warm_up_loss must be without state"):
+        building.build(config)

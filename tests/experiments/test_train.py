@@ -1,0 +1,114 @@
+"""The binaries that train and evaluate, as processes: what they leave, and what they refuse."""
+
+import json
+import signal
+
+import numpy as np
+import pytest
+
+from tests.experiments.processes import run, start, stop_after
+
+CONFIG = "--config=configs/digits.py:adafocal"
+SHORT = ("--config.num_epochs=3", "--config.model.options.hidden=(16,)")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT)
+    assert code == 0, said
+    return folder, said
+
+
+def test_a_run_is_told_and_kept(trained):
+    folder, said = trained
+    lines = [line for line in said.splitlines() if line.startswith("epoch ")]
+    assert len(lines) == 3
+    assert "validation error" in lines[0]
+    assert "gamma" in said  # the table of AdaFocal's bins
+    assert f"next: python -m experiments.evaluate --workdir={folder}" in said
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert json.loads((folder / "config.json").read_text())["loss"]["name"] == "adafocal"
+    assert "Traceback" not in said
+
+
+def test_evaluation_writes_predictions_and_a_report(trained):
+    folder, _ = trained
+    code, said = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", "--resamples=20")
+    assert code == 0, said
+    assert "temperature - as given" in said
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    best = min(rows, key=lambda row: row["validation_nll"])
+    with np.load(folder / "predictions_validation.npz") as found:
+        error = np.mean(found["logits"].argmax(-1) != found["labels"])
+        assert error == pytest.approx(best["validation_error"], abs=1e-6)
+        assert found["logits"].shape == (397, 10)
+    with np.load(folder / "predictions_test.npz") as found:
+        assert found["logits"].shape == (900, 10)
+    assert (folder / "report" / "reliability_temperature.png").exists()
+    assert f"step {best['step']} of" in said
+
+
+def test_a_finished_run_says_so_and_another_config_is_refused(trained):
+    folder, _ = trained
+    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, "--config.run.keep=5")
+    assert code == 0
+    assert "holds a finished run of 3 epochs: nothing to do" in said
+    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, "--config.seed=2")
+    assert code == 1
+    assert said.strip().endswith(
+        f"error: {folder} holds a run of another config (seed: 1 before, 2 now): choose another"
+        " folder, or the old values."
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_loses_nothing(tmp_path, number, code):
+    long = ("--config.num_epochs=5000", "--config.model.options.hidden=(16,)")
+    process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
+    found, said = stop_after(process, tmp_path, rows=3, number=number)
+    assert found == code, said
+    assert "nothing is lost: the same command goes on from here" in said
+    rows = (tmp_path / "metrics.jsonl").read_text().count("\n")
+    process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
+    _, said = stop_after(process, tmp_path, rows=rows + 1, number=number)
+    assert "going on from step" in said
+    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()]
+    assert steps == list(range(10, 10 * len(steps) + 1, 10))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config=configs/digits.py:adafocl"], "no config for a loss 'adafocl'; did you mean"),
+        (["--config=configs/digit.py"], "no config file configs/digit.py; did you mean configs"),
+        (
+            ["--config=configs/digits.py", "--config.num_epoch=3"],
+            "the config has no key 'num_epoch'; did you mean 'num_epochs'?",
+        ),
+        (
+            ["--config=configs/digits.py", "--config.model.name=resnet"],
+            "network must be one of",
+        ),
+        (["--config=configs/digits.py:focal", "--config.loss.options.gamma=-1"], "gamma"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, arguments, message):
+    code, said = run("train", *arguments, f"--workdir={tmp_path / 'run'}")
+    assert code == 2
+    assert said.startswith("error: ")
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be(tmp_path):
+    (tmp_path / "file").write_text("")
+    code, said = run("train", "--config=configs/digits.py", f"--workdir={tmp_path / 'file' / 'x'}")
+    assert code == 1
+    assert said.startswith("error: ")
+    assert "cannot be written to" in said
+    code, said = run("evaluate", f"--workdir={tmp_path}")
+    assert code == 2
+    assert f"there is no run in {tmp_path}" in said
