@@ -68,11 +68,13 @@ def lenet5(
     References:
       LeCun et al. 1998, Gradient-Based Learning Applied to Document Recognition, section II.B.
 
+    >>> from functools import partial
     >>> import jax, jax.numpy as jnp
     >>> digits = jnp.zeros((2, 28, 28, 1))
-    >>> logits, _ = lenet5().init_with_output(jax.random.key(0), digits, train=False)
-    >>> logits.shape
-    (2, 10)
+    >>> init = partial(lenet5().init, train=False)
+    >>> variables = jax.eval_shape(init, jax.random.key(0), digits)
+    >>> sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+    61706
     """
     checks.one_of("pool", pool, _POOLS)
     checks.one_of("activation", activation, _ACTIVATIONS)

@@ -50,21 +50,58 @@ def test_a_small_resnet_takes_any_size(side):
     assert jax.eval_shape(apply, abstract(network), x).shape == (2, 10)
 
 
-def test_the_padded_shortcut_keeps_channels_in_the_middle():
-    # With all kernels 0 a block is its shortcut.
-    network = models.small_resnet(1)
-    x = images(2)
+def convolved(maps, kernel, stride=1):
+    """Convolve the maps of one image, padded to keep their size, window by window."""
+    kernel = np.asarray(kernel, float)
+    reach = len(kernel)
+    maps = np.pad(maps, [(reach // 2, reach // 2), (reach // 2, reach // 2), (0, 0)])
+    starts = range(0, len(maps) - reach + 1, stride)
+    return np.array(
+        [
+            [np.tensordot(maps[i : i + reach, j : j + reach], kernel, 3) for j in starts]
+            for i in starts
+        ]
+    )
+
+
+def small_resnet_by_hand(variables, image, shortcut):
+    """Compute the features of one image in NumPy, in evaluation, for one block a stage."""
+
+    def normed(maps, *path):
+        params, statistics = variables["params"], variables["batch_stats"]
+        for key in path:
+            params, statistics = params[key], statistics[key]
+        deviation = np.sqrt(np.asarray(statistics["var"], float) + 1e-5)
+        return (maps - statistics["mean"]) / deviation * params["scale"] + params["bias"]
+
+    maps = convolved(np.asarray(image, float), variables["params"]["conv"]["kernel"])
+    maps = np.maximum(normed(maps, "norm"), 0)
+    for stage, stride in ((1, 1), (2, 2), (3, 2)):
+        name = f"stage{stage}_block1"
+        block = variables["params"][name]
+        inside = convolved(maps, block["conv1"]["kernel"], stride)
+        inside = np.maximum(normed(inside, name, "norm1"), 0)
+        inside = normed(convolved(inside, block["conv2"]["kernel"]), name, "norm2")
+        if stage > 1 and shortcut == "projection":
+            maps = normed(
+                convolved(maps, block["conv_shortcut"]["kernel"], stride), name, "norm_shortcut"
+            )
+        elif stage > 1:
+            quarter = maps.shape[-1] // 2  # of the channels of the result
+            maps = np.pad(maps[::stride, ::stride], [(0, 0), (0, 0), (quarter, quarter)])
+        maps = np.maximum(maps + inside, 0)
+    head = variables["params"]["head"]
+    return maps.mean(axis=(0, 1)) @ np.asarray(head["kernel"], float) + head["bias"]
+
+
+@pytest.mark.parametrize("shortcut", ["pad", "projection"])
+def test_small_resnet_by_hand(shortcut):
+    network = models.small_resnet(1, shortcut=shortcut)
+    x = images(1, side=7)
     variables = variables_of(network, x)
-    params = jax.tree.map(jnp.zeros_like, variables["params"])
-    params["conv"] = variables["params"]["conv"]
-    params["norm"] = variables["params"]["norm"]
-    wide = network.clone(num_classes=64)
-    params["head"] = {"kernel": jnp.eye(64), "bias": jnp.zeros(64)}
-    evaluate = jax.jit(functools.partial(wide.apply, train=False))
-    features = evaluate({**variables, "params": params}, x)
-    assert not np.any(features[:, :24])
-    assert not np.any(features[:, 40:])
-    assert np.all(features[:, 24:40].max(axis=0) > 0)
+    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    expected = small_resnet_by_hand(jax.device_get(variables), x[0], shortcut)
+    np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
 
 
 def lenet_by_hand(params, image, pool, activation):
