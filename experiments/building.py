@@ -50,6 +50,8 @@ def build(config: ConfigDict) -> Experiment:
         raise ValueError(
             f"warm_up_loss must be without state, and {config.warm_up_loss.name!r} has one."
         )
+    for tried in (objective, warm_up):
+        _try(tried, dataset.num_classes)
     steps = train.steps_per_epoch(len(dataset.train), config.batch_size, drop_last=config.drop_last)
     rate = learning_rate(config, steps)
     evaluated = {"validation": dataset.validation}
@@ -89,6 +91,12 @@ def build(config: ConfigDict) -> Experiment:
         patience_for=config.patience_for,
     )
     return Experiment(config, dataset, module, task, plan)
+
+
+def _try(objective: losses.Objective, num_classes: int) -> None:
+    """Trace a loss, which looks at its options only then."""
+    shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
+    jax.eval_shape(lambda *batch: objective.value(objective.init(num_classes), *batch), *shape)
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:

@@ -11,6 +11,7 @@ after it are taken away, since they will come again.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import sys
@@ -73,34 +74,30 @@ class Journal:
             self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
             self._bar.update(step - self._bar.n)
 
-    def rewind(self, step: int, last: Row | None) -> None:
-        """Forget rows after a step; `last` is the row of that step, should it be missing."""
-        rows = [row for row in read_rows(self._folder / ROWS) if row["step"] <= step]
-        if last is not None and (not rows or rows[-1]["step"] < last["step"]):
-            rows.append(last)
-        _write_lines(self._folder / ROWS, rows)
-        _write_csv(self._folder / TABLE, rows)
-        states = [row for row in read_rows(self._folder / LOSS_STATE) if row["step"] <= step]
-        if states:
-            _write_lines(self._folder / LOSS_STATE, states)
+    def rewind(self, step: int, row: Row | None = None, table: Row | None = None) -> None:
+        """Forget rows after a step; the last ones before it are added, should they be missing."""
+        rows = _until(step, self._folder / ROWS, row)
+        _replace(self._folder / ROWS, _json_lines(rows))
+        _replace(self._folder / TABLE, _csv_lines(rows, head=True))
+        tables = _until(step, self._folder / LOSS_STATE, table)
+        if tables:
+            _replace(self._folder / LOSS_STATE, _json_lines(tables))
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
 
-    def write(self, row: Row) -> None:
-        """Add the row of an evaluation, and say it."""
+    def write(self, row: Row, table: Row | None = None) -> None:
+        """Add the row of an evaluation, and say it; `table` is what the objective shows."""
         path = self._folder / TABLE
         head = not path.exists() or path.stat().st_size == 0
-        _append(self._folder / ROWS, json.dumps(_strict(row)) + "\n")
+        if table:
+            _append(self._folder / LOSS_STATE, _json_lines([table]))
+        _append(self._folder / ROWS, _json_lines([row]))
         _append(path, _csv_lines([row], head=head))
         if self._events is not None:
             for name, value in row.items():
                 self._events.add_scalar(name, value, row["step"])
             self._events.flush()
         self.say(line_of(row))
-
-    def write_loss_state(self, step: int, table: Mapping[str, Any]) -> None:
-        """Add what the objective shows of its state."""
-        _append(self._folder / LOSS_STATE, json.dumps(_strict({"step": step, **table})) + "\n")
 
     def close(self) -> None:
         """Close what is open."""
@@ -180,12 +177,14 @@ def _append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _write_lines(path: Path, rows: list[Row]) -> None:
-    _replace(path, "".join(json.dumps(_strict(row)) + "\n" for row in rows))
+def _until(step: int, path: Path, last: Row | None) -> list[Row]:
+    rows = [row for row in read_rows(path) if row["step"] <= step]
+    missing = last and last["step"] <= step and (not rows or rows[-1]["step"] < last["step"])
+    return [*rows, last] if last and missing else rows
 
 
-def _write_csv(path: Path, rows: list[Row]) -> None:
-    _replace(path, _csv_lines(rows, head=True) if rows else "")
+def _json_lines(rows: list[Row]) -> str:
+    return "".join(json.dumps(_strict(row)) + "\n" for row in rows)
 
 
 def _replace(path: Path, text: str) -> None:
@@ -196,8 +195,8 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _csv_lines(rows: list[Row], *, head: bool) -> str:
-    import io
-
+    if not rows:
+        return ""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     if head:

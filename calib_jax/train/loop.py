@@ -224,7 +224,7 @@ class _Ledger:
       steps: how many steps that was.
       best: see `Outcome`.
       waited: evaluations without a better `patience_for`.
-      row: of the last evaluation.
+      row, table: what the last evaluation logged.
       done: whether the run has ended.
     """
 
@@ -233,6 +233,7 @@ class _Ledger:
     best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     waited: int = 0
     row: Row | None = None
+    table: Row = dataclasses.field(default_factory=dict)
     done: bool = False
 
 
@@ -296,14 +297,14 @@ class _Loop:
 
     def _resumed(self, template: PyTree) -> tuple[int, PyTree]:
         if not self.checkpoints.steps:
-            self.journal.rewind(0, None)
+            self.journal.rewind(0)
             self._describe()
             return 0, template
         self._compare(self.checkpoints.about()["config"])
         saved = self.checkpoints.latest(template)
         self.ledger = _Ledger(**saved.about["ledger"])
         step = int(saved.state.step)
-        self.journal.rewind(step, self.ledger.row)
+        self.journal.rewind(step, self.ledger.row, self.ledger.table)
         if not self.ledger.done:
             self.journal.say(f"going on from step {step} of {self.total_steps} in {self.folder}.")
         return step, saved.state
@@ -460,27 +461,29 @@ class _Loop:
         if step % self.epoch_steps == 0:
             self.begun = -1
             state = self._tick("epoch", state, step, NOTHING)
-        row, better, table = None, False, None
+        evaluated, better = False, False
         if step % every == 0 or last:
-            row, evidence = self._evaluate(state, step)
-            better = self._note_best(row, step)
+            evaluated = True
+            self.ledger.row, evidence = self._evaluate(state, step)
+            better = self._note_best(self.ledger.row, step)
             state = self._tick("validation", state, step, evidence)
-            table = self._table(state, evidence)
-            self.ledger.row = row
+            self.ledger.table = self._table(state, step, evidence)
             self.ledger.totals, self.ledger.steps = {}, 0
             patient = not self.plan.patience or self.ledger.waited < self.plan.patience
             self.ledger.done = last or not patient
         epochs = self.plan.checkpoint_every_epochs
         due = epochs and step % (epochs * self.epoch_steps) == 0
         if not (due or better or self.ledger.done):
-            self._write(row, table, step)
+            if evaluated:
+                self.journal.write(self.ledger.row or {}, self.ledger.table)
             return state
         host, ledger = parallel.first(state), dataclasses.asdict(self.ledger)
 
         def complete() -> None:
             self._save(step, host, ledger)
             self.checkpoints.wait()
-            self._write(row, table, step)
+            if evaluated:
+                self.journal.write(ledger["row"], ledger["table"])
 
         self.pending = complete
         return state
@@ -539,17 +542,12 @@ class _Loop:
         self.ledger.waited = waited
         return bool(improved)
 
-    def _table(self, state: TrainState, evidence: Any) -> dict[str, Any]:
+    def _table(self, state: TrainState, step: int, evidence: Any) -> Row:
         """Ask the objective what it has to show; most have nothing."""
         columns = self.table_of(parallel.first_on_device(state.loss_state), evidence)
         values = (np.atleast_1d(column).tolist() for column in jax.device_get(columns))
-        return dict(zip(self.table_names, values, strict=True))
-
-    def _write(self, row: Row | None, table: Mapping[str, Any] | None, step: int) -> None:
-        if row is not None:
-            if table:
-                self.journal.write_loss_state(step, table)
-            self.journal.write(row)
+        table = dict(zip(self.table_names, values, strict=True))
+        return {"step": step, **table} if table else {}
 
     def _save(self, step: int, host: PyTree, ledger: dict[str, Any] | None = None) -> None:
         """Begin to save; `host` must not change any more."""

@@ -46,7 +46,7 @@ def end_of(folder, loss):
     rows = []
     for name in ("metrics.jsonl", "loss_state.jsonl"):
         if (folder / name).exists():
-            lines = [json.loads(line) for line in (folder / name).open()]
+            lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
             rows += [{k: v for k, v in row.items() if k not in TIMES} for row in lines]
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state)], rows, logits.tobytes()
 

@@ -74,7 +74,8 @@ def test_a_signal_loses_nothing(tmp_path, number, code):
     process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
     _, said = stop_after(process, tmp_path, rows=rows + 1, number=number)
     assert "going on from step" in said
-    steps = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").open()]
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
 
 

@@ -242,8 +242,10 @@ def test_rows_after_the_checkpoint_come_once(tmp_path):
     assert rows_in(folder) == rows
     log.rewind(8, {"step": 8, "epoch": 2.0})
     assert [row["step"] for row in rows_in(folder)] == [4, 8]
-    log.rewind(8, {"step": 12, "epoch": 3.0})
-    assert [row["step"] for row in rows_in(folder)] == [4, 8, 12]
+    log.rewind(4)
+    log.rewind(8, {"step": 8, "epoch": 2.0}, {"step": 8, "gamma": [1.0]})
+    assert [row["step"] for row in rows_in(folder)] == [4, 8]
+    assert journal.read_rows(folder / journal.LOSS_STATE)[-1] == {"step": 8, "gamma": [1.0]}
 
 
 def test_another_config_is_refused_by_its_keys(tmp_path):
