@@ -16,7 +16,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config = base(loss)
     config.data.name = "gaussians"
     config.data.options = ConfigDict(
-        {"num_classes": 2, "dimensions": 2, "magnitude": 3.0, "seed": 0}
+        {"num_classes": 2, "dimensions": 2, "training_size": 20_000, "seed": 0}
     )
     config.model.name = "mlp"
     config.model.options = ConfigDict({"hidden": (100,)})

@@ -1,9 +1,12 @@
-"""Data: sources of examples, splits, and augmentation on the device.
+"""Data: named data sets, splits, and augmentation on the device.
 
-    found = data.named("digits", label_noise=0.15)       train, validation, test
+    digits = data.named("digits", label_noise=0.15)      a Dataset: three sources and their facts
+    digits.train[np.array([3, 1])]                       Examples, looked up by their numbers
     data.catalogue()                                     every data set by name
+    data.random_crop(padding=4)                          (key, image) -> image, for jit and vmap
 
-A data set is one file: a function that is registered under a name and returns a `Dataset`.
+A new data set is one new file of this folder: it is found, its public names (`__all__`) appear
+here, and its registered factory in the catalogue.
 """
 
 import sys
@@ -11,6 +14,7 @@ from typing import Any
 
 from calib_jax.core.catalogue import load_room
 from calib_jax.core.checks import nearest
+from calib_jax.data.dataset import Dataset as Dataset
 from calib_jax.data.dataset import catalogue as catalogue
 from calib_jax.data.dataset import named as named
 

@@ -1,60 +1,212 @@
-"""Random changes of one example, on the device, from the example's own key.
+"""Augmentation on the device: pure functions of a key and what is stored.
 
-Each is a function `(key, image) -> image`; the training step maps it over a batch. So what is
-done to an example depends on its number and on the step, and on nothing else.
+One example at a time; the training step maps them over the batch with one key an example:
+
+    augment = compose(random_crop(padding=4), random_flip())
+    images = jax.vmap(augment)(keys, images)
+
+Mixup couples the examples of the whole batch, so it is a function of the batch: `mixup(0.2)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Bool, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array
+from calib_jax.core.statistics import gather
+from calib_jax.core.types import Array, AxisName, Number, PyTree, Scalar
 
-__all__ = ["all_of", "flip", "pad_and_crop"]
+__all__ = [
+    "compose",
+    "mixed",
+    "mixup",
+    "mixup_lambda",
+    "mixup_partners",
+    "random_crop",
+    "random_flip",
+]
 
-Augmentation = Callable[[Array, Array], Array]
+Augmentation: TypeAlias = Callable[[Any, Any], Any]
+
+_MIXUP = 0x6D6978  # folded into keys, so that mixup draws from others than augmentation
 
 
-def pad_and_crop(padding: int = 4, *, mode: str = "constant") -> Augmentation:
-    """Pad an image `[height, width, channels]` and cut its size out again, anywhere.
+def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
+    """Make a function that pads an image and cuts a window of its old size out, anywhere.
+
+    Images are `[height, width, ...]`, of any dtype.
 
     Args:
-      padding: pixels on each side.
-      mode: of `jnp.pad`: "constant" is zeros, as in the papers; "reflect".
+      padding: pixels added on every side.
+      fill: what they are: "zeros", which before normalisation is what the papers train with, or
+        "reflect".
+
+    References:
+      He et al. 2016, Deep Residual Learning, section 4.2.
+
+    >>> crop = random_crop(padding=1)
+    >>> crop(jax.random.key(0), jnp.ones((32, 32, 3), jnp.uint8)).shape
+    (32, 32, 3)
     """
     checks.at_least("padding", padding, 0)
+    checks.one_of("fill", fill, ("zeros", "reflect"))
 
-    def augment(key: Array, image: Array) -> Array:
-        edges = [(padding, padding), (padding, padding), (0, 0)]
-        start = jax.random.randint(key, (2,), 0, 2 * padding + 1)
-        return lax.dynamic_slice(
-            jnp.pad(image, edges, mode=mode), (start[0], start[1], 0), image.shape
-        )
+    def crop(key: Any, image: Any) -> Array:
+        image = jnp.asarray(image)
+        if image.ndim < 2:
+            raise ValueError(f"random_crop: an image is [height, width, ...], got {image.shape}.")
+        if fill == "reflect" and padding >= min(image.shape[:2]):
+            raise ValueError(
+                f"random_crop: padding={padding} reflects beyond an image of {image.shape[:2]}."
+            )
+        widths = [(padding, padding)] * 2 + [(0, 0)] * (image.ndim - 2)
+        padded = jnp.pad(image, widths, mode="constant" if fill == "zeros" else "reflect")
+        row, column = jax.random.randint(key, (2,), 0, 2 * padding + 1)
+        start = (row, column, *(0,) * (image.ndim - 2))
+        return lax.dynamic_slice(padded, start, image.shape)
 
-    return augment
+    return crop
 
 
-def flip(probability: float = 0.5) -> Augmentation:
-    """Mirror an image left to right, now and then."""
+def random_flip(*, probability: Number = 0.5) -> Augmentation:
+    """Make a function that mirrors an image `[height, width, ...]` left to right, or does not.
+
+    >>> flip = random_flip(probability=1.0)
+    >>> flip(jax.random.key(0), jnp.array([[1, 2, 3]]))
+    Array([[3, 2, 1]], dtype=int32)
+    """
     checks.between("probability", probability, 0, 1)
 
-    def augment(key: Array, image: Array) -> Array:
+    def flip(key: Any, image: Any) -> Array:
+        image = jnp.asarray(image)
         return jnp.where(jax.random.bernoulli(key, probability), image[:, ::-1], image)
 
+    return flip
+
+
+def compose(*augmentations: Augmentation) -> Augmentation:
+    """Make a function that applies one after the other, each with a key of its own.
+
+    >>> twice = compose(random_flip(probability=1.0), random_flip(probability=1.0))
+    >>> twice(jax.random.key(0), jnp.array([[1, 2, 3]]))
+    Array([[1, 2, 3]], dtype=int32)
+    """
+
+    def augment(key: Any, inputs: Any) -> Any:
+        keys = jax.random.split(key, max(len(augmentations), 1))
+        for augmentation, own in zip(augmentations, keys, strict=False):
+            inputs = augmentation(own, inputs)
+        return inputs
+
     return augment
 
 
-def all_of(*augmentations: Augmentation) -> Augmentation:
-    """Do one after another, each with a key of its own."""
+def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
+    r"""Make what mixes the batch of a training step: $\lambda x_a + (1 - \lambda) x_b$.
 
-    def augment(key: Array, image: Array) -> Array:
-        for number, one in enumerate(augmentations):
-            image = one(jax.random.fold_in(key, number), image)
-        return image
+    Args:
+      alpha: of the Beta distribution of $\lambda$, which is drawn once a batch; 0.2 to 1 in the
+        papers.
 
-    return augment
+    Returns:
+      `(key of the step, keys of the examples, mask, inputs, labels, axis_name)` -> mixed inputs,
+      the labels of the partners b, $\lambda$.
+
+    References:
+      Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
+      Thulasidasan et al. 2019, On Mixup Training: Improved Calibration and Predictive
+      Uncertainty.
+    """
+    checks.above("alpha", alpha, 0)
+
+    def mix(
+        key: Any, keys: Any, mask: Any, inputs: PyTree, labels: Any, axis_name: AxisName
+    ) -> tuple[PyTree, Array, Array]:
+        # Keys of their own: those of the examples have drawn the augmentation already.
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _MIXUP)
+        partners = mixup_partners(keys, mask, axis_name)
+        everything = jax.tree.map(lambda leaf: gather(leaf, axis_name), (inputs, labels))
+        others, other_labels = jax.tree.map(lambda leaf: leaf[partners], everything)
+        share = mixup_lambda(jax.random.fold_in(key, _MIXUP), alpha)
+        return mixed(inputs, others, share), other_labels, share
+
+    return mix
+
+
+def mixup_lambda(key: Any, alpha: Number) -> Scalar:
+    r"""Draw how much of an example stays its own, $\lambda \sim \mathrm{Beta}(\alpha, \alpha)$.
+
+    One for a batch. Every device must draw it from the same key.
+
+    References:
+      Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
+    """
+    checks.above("alpha", alpha, 0)
+    return jax.random.beta(key, alpha, alpha)
+
+
+def mixup_partners(
+    keys: Any, mask: Bool[Array, " rows"], axis_name: AxisName = None
+) -> Integer[Array, " rows"]:
+    """Draw a partner for every example: a random permutation of the whole batch.
+
+    Each example draws two numbers from its own key. The example that comes r-th by the first
+    gets the one that comes r-th by the second, which makes all permutations equally likely. As
+    keys belong to examples and not to places, neither the number of devices nor the padding
+    changes who meets whom.
+
+    Args:
+      keys: one for each row, made from the number of its example.
+      mask: which rows are examples; those that only pad are partners of each other.
+      axis_name: the axis of the devices that share the batch.
+
+    Returns:
+      For each row of this device a row of the whole batch, that is of
+      `lax.all_gather(inputs, axis_name, tiled=True)` where there is an axis.
+
+    References:
+      Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
+
+    >>> keys = jax.random.split(jax.random.key(0), 5)
+    >>> partners = mixup_partners(keys, jnp.array([True, True, False, True, True]))
+    >>> int(partners[2]), sorted(partners.tolist())
+    (2, [0, 1, 2, 3, 4])
+    """
+    draws = jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys)
+    rows, device = len(mask), jnp.int32(0)
+    if axis_name is not None:
+        device = lax.axis_index(axis_name)
+        draws, mask = lax.all_gather((draws, mask), axis_name, tiled=True)
+    by_first = jnp.lexsort((draws[:, 0], ~mask))
+    by_second = jnp.lexsort((draws[:, 1], ~mask))
+    partners = jnp.zeros_like(by_first).at[by_first].set(by_second, unique_indices=True)
+    return lax.dynamic_slice_in_dim(partners, device * rows, rows)
+
+
+def mixed(inputs: PyTree, partner_inputs: PyTree, lam: Number) -> PyTree:
+    r"""Mix examples with their partners, $\lambda a + (1 - \lambda) b$, and labels likewise.
+
+    Args:
+      inputs: prepared inputs, or labels as distributions: a tree of floating-point arrays.
+      partner_inputs: the same of the partners.
+      lam: the part of `inputs`.
+
+    >>> mixed(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]), 0.75)
+    Array([0.75, 0.25], dtype=float32)
+    """
+
+    def mix(own: Any, other: Any) -> Array:
+        own, other = jnp.asarray(own), jnp.asarray(other)
+        if not jnp.issubdtype(own.dtype, jnp.floating):
+            raise TypeError(
+                f"mixed: only floating-point arrays can be mixed, got {own.dtype}: prepare inputs,"
+                " and make labels one-hot, before."
+            )
+        share = jnp.asarray(lam, own.dtype)
+        return share * own + (1 - share) * other
+
+    return jax.tree.map(mix, inputs, partner_inputs)

@@ -1,68 +1,78 @@
-"""What a data set is: three sources of examples, and how the device gets them ready."""
-
-from __future__ import annotations
+"""What a data set is, and the catalogue of those that can be had by name."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.examples import Source
-from calib_jax.core.types import Array, PyTree
+from calib_jax.core.types import PyTree
 
-__all__ = ["Dataset"]
+__all__ = ["Dataset", "catalogue", "named"]
 
-
-def identity(inputs: PyTree) -> PyTree:
-    """Leave inputs as they are."""
-    return inputs
-
-
-@dataclasses.dataclass(frozen=True)
-class Dataset:
-    """Examples for training, for choosing, and for measuring.
-
-    Attributes:
-      name: what it is called.
-      num_classes: how many there are.
-      train, validation, test: the examples.
-      class_names: in the order of the labels.
-      prepare: `(inputs) -> inputs`, on the device: from how examples are stored, such as bytes,
-        to what a network takes.
-      augment: `(key, inputs of one example) -> inputs`, on the device, before `prepare`; None if
-        there is none.
-      log_posterior: `(inputs) -> [*batch, classes]`, the true log-probabilities where they are
-        known.
-      description: where it comes from, how it was split.
-    """
-
-    name: str
-    num_classes: int
-    train: Source
-    validation: Source
-    test: Source
-    class_names: tuple[str, ...] = ()
-    prepare: Callable[[PyTree], PyTree] = identity
-    augment: Callable[[Array, PyTree], PyTree] | None = None
-    log_posterior: Callable[[Array], Array] | None = None
-    description: str = ""
-
-
-_CATALOGUE: Catalogue[Callable[..., Dataset]] = Catalogue("data set")
+_CATALOGUE: Catalogue[Callable[..., "Dataset"]] = Catalogue("data set")
 register = _CATALOGUE.register
 
 
-def named(name: str, **options: Any) -> Dataset:
+def _as_they_are(inputs: PyTree) -> PyTree:
+    return inputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Three sources of examples, and what a training loop must know of them.
+
+    Attributes:
+      name: what it is called in the catalogue.
+      class_names: one for each class, in the order of the labels.
+      train, validation, test: its parts.
+      description: sizes, the rule of the split, the licence; for people.
+      prepare: `(inputs) -> inputs` for a batch, on the device: from what is stored (uint8, say)
+        to what the network takes (normalised floats).
+      augment: `(key, inputs) -> inputs` for ONE example, on the device, where a vmap gives each
+        example its key; None for none. It comes before `prepare` and sees stored values, so
+        that what a crop pads with is a black pixel, as in the papers.
+      posterior: `(inputs) -> log-probabilities` of the classes where they are known, which
+        makes the true calibration error and the Bayes error known; else None.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    train: Source
+    validation: Source
+    test: Source
+    description: str
+    prepare: Callable[[PyTree], PyTree] = _as_they_are
+    augment: Callable[[Any, PyTree], PyTree] | None = None
+    posterior: Callable[[Any], Any] | None = None
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+
+def named(name: str, /, **options: Any) -> Dataset:
     """Make the data set of that name.
 
-    >>> from calib_jax import data
-    >>> len(data.named("digits", training_size=100).train)
-    100
+    Nothing is downloaded: a data set that is not shipped and not there says how to get it.
+
+    >>> digits = named("digits", training_size=400)
+    >>> digits.num_classes, len(digits.train), len(digits.validation), len(digits.test)
+    (10, 400, 297, 1100)
+    >>> named("digit")
+    Traceback (most recent call last):
+    ValueError: data set must be one of ..., got 'digit'; did you mean 'digits'?
     """
-    made: Dataset = _CATALOGUE.make(name, **options)
-    return made
+    dataset = _CATALOGUE.make(name, **options)
+    assert isinstance(dataset, Dataset)
+    return dataset
 
 
-def catalogue() -> Catalogue[Callable[..., Dataset]]:
-    """List every data set: a mapping from its name to the function that makes it."""
+def catalogue() -> Mapping[str, Callable[..., Dataset]]:
+    """List every data set by name; the keyword arguments of its factory are its options.
+
+    >>> list(catalogue())
+    ['digits', 'gaussians']
+    """
     return _CATALOGUE

@@ -1,22 +1,72 @@
-"""Parts of a data set."""
-
-from __future__ import annotations
+"""Splits: which examples validate, by the papers' rule, and a source that is part of another."""
 
 import dataclasses
-from collections.abc import Sequence
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples, InMemory, Source
 
-__all__ = ["Subset", "legacy_split", "part_of", "split_sizes"]
+__all__ = ["Split", "Subset", "shuffled", "split", "subset"]
+
+
+class Split(NamedTuple):
+    """The numbers of the examples in each part."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    calibration: np.ndarray
+
+
+def split(count: int, *, validation: float = 0.1, calibration: float = 0.0, seed: int = 1) -> Split:
+    """Split examples as the papers' released code does, to the last index.
+
+    The numbers are shuffled; the first part validates, the rest trains. CIFAR-10's 50,000
+    images with the seed 1 are the 45,000 and 5,000 on which the published networks were trained
+    and their temperatures chosen.
+
+    Args:
+      count: how many examples there are.
+      validation: the share that validates, rounded down.
+      calibration: the share of these (rounded down, the first ones) that is taken out of the
+        validation part to fit a calibrator on; the released `get_val_temp`.
+      seed: of the shuffle.
+
+    References:
+      Mukhoti et al. 2020, section 5, and its released code.
+
+    >>> parts = split(50_000)
+    >>> len(parts.train), len(parts.validation), parts.validation[:3]
+    (45000, 5000, array([26247, 35067, 34590]))
+    """
+    checks.between("validation", validation, 0, 1)
+    checks.between("calibration", calibration, 0, 1)
+    order = shuffled(count, seed=seed)
+    validating = int(validation * count)
+    calibrating = int(calibration * validating)
+    return Split(
+        train=order[validating:],
+        validation=order[calibrating:validating],
+        calibration=order[:calibrating],
+    )
+
+
+def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
+    """Shuffle the numbers 0 ... count - 1 by NumPy's legacy generator, which never changes.
+
+    >>> shuffled(5)
+    array([2, 1, 4, 0, 3])
+    """
+    checks.at_least("count", count, 1)
+    order = np.arange(count)
+    np.random.RandomState(seed).shuffle(order)
+    return order
 
 
 @dataclasses.dataclass(frozen=True)
 class Subset:
-    """Some examples of a source, in an order of their own."""
+    """A view of some examples of a source, in an order; made by `subset`."""
 
     source: Source
     index: np.ndarray
@@ -28,72 +78,23 @@ class Subset:
         return self.source[self.index[index]]
 
 
-def part_of(source: Source, index: np.ndarray) -> Source:
-    """Take some examples: of arrays a copy, else a view.
+def subset(source: Source, index: np.ndarray) -> Source:
+    """Take some examples of a source, by their numbers; what is in memory stays in memory.
 
-    >>> part_of(InMemory(np.array([5.0, 6.0, 7.0]), np.array([0, 1, 0])), np.array([2, 0])).inputs
-    array([7., 5.])
+    >>> letters = InMemory(np.array([10, 11, 12]), np.array([0, 1, 2]))
+    >>> subset(letters, np.array([2, 0])).labels
+    array([2, 0])
     """
+    index = np.asarray(index)
+    if index.ndim != 1 or not np.issubdtype(index.dtype, np.integer):
+        raise ValueError(
+            f"subset: index must be a vector of integers, got {index.dtype} {index.shape}."
+        )
+    if index.size and (index.min() < 0 or index.max() >= len(source)):
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise ValueError(f"subset: the source has {len(source)} examples, got the index {wrong}.")
     if isinstance(source, InMemory):
-        return InMemory(*jax.tree.map(lambda array: array[index], source.examples))
-    return Subset(source, np.asarray(index))
-
-
-def split_sizes(total: int, **sizes: int) -> dict[str, slice]:
-    """Cut a sequence into named parts; a size of -1 is the rest.
-
-    >>> split_sizes(10, train=5, test=-1)
-    {'train': slice(0, 5, None), 'test': slice(5, 10, None)}
-    """
-    given = sum(size for size in sizes.values() if size >= 0)
-    parts, start = {}, 0
-    for name, size in sizes.items():
-        size = total - given if size == -1 else size
-        if size < 1 or start + size > total:
-            asked = ", ".join(f"{key}={value}" for key, value in sizes.items())
-            raise ValueError(
-                f"{total} examples cannot be split into {asked}: every part needs one (-1 is the"
-                " rest)."
-            )
-        parts[name] = slice(start, start + size)
-        start += size
-    return parts
-
-
-def legacy_split(
-    num_examples: int, *, share: float = 0.1, seed: int = 1
-) -> tuple[np.ndarray, np.ndarray]:
-    """Split as the papers' programs do: validation is the first part of a shuffle.
-
-    Args:
-      num_examples: of the training set.
-      share: of validation.
-      seed: of NumPy's legacy generator.
-
-    Returns:
-      The numbers of the training and of the validation examples.
-
-    References:
-      Mukhoti et al. 2020, released code: seed 1, the first 5,000 of CIFAR's 50,000.
-    """
-    checks.between("share", share, 0, 1)
-    numbers = np.arange(num_examples)
-    np.random.RandomState(seed).shuffle(numbers)
-    cut = int(np.floor(share * num_examples))
-    return numbers[cut:], numbers[:cut]
-
-
-def with_noise(
-    labels: np.ndarray, num_classes: int, share: float, random: np.random.Generator
-) -> np.ndarray:
-    """Replace a share of labels by classes drawn at random, the right one among them."""
-    checks.between("label_noise", share, 0, 1)
-    labels = labels.copy()
-    chosen = random.permutation(len(labels))[: round(share * len(labels))]
-    labels[chosen] = random.integers(num_classes, size=len(chosen))
-    return labels
-
-
-def in_parts(inputs: np.ndarray, labels: np.ndarray, parts: dict[str, slice]) -> Sequence[InMemory]:
-    """Cut arrays into sources."""
-    return [InMemory(inputs[part], labels[part]) for part in parts.values()]
+        return InMemory(*source[index])
+    if isinstance(source, Subset):
+        return Subset(source.source, source.index[index])
+    return Subset(source, index)

@@ -1,5 +1,6 @@
 """Learning rates: the recorded ones of the papers' programs, and closed forms."""
 
+import json
 import pathlib
 
 import jax
@@ -9,7 +10,8 @@ import pytest
 
 from calib_jax.train import schedules
 
-RECORDED = np.load(pathlib.Path(__file__).parents[1] / "golden" / "schedules.npz")
+FILE = pathlib.Path(__file__).parents[1] / "golden" / "recipes.json"
+RECORDED = {one["id"]: one for one in json.loads(FILE.read_text(encoding="utf-8"))}
 
 
 @pytest.mark.parametrize(
@@ -17,7 +19,9 @@ RECORDED = np.load(pathlib.Path(__file__).parents[1] / "golden" / "schedules.npz
     [("lr_cifar_fc", (149, 249)), ("lr_tiny_fc", (39, 59)), ("lr_cifar_ada", (150, 250))],
 )
 def test_the_recorded_schedules(name, milestones, x64):
-    wanted = RECORDED[name]
+    lengths, rates = zip(*RECORDED[name]["rates"], strict=True)
+    wanted = np.repeat(rates, lengths)
+    assert len(wanted) == RECORDED[name]["hyperparameters"]["epochs"]
     rate = schedules.multi_step(0.1, milestones=milestones)
     np.testing.assert_allclose(rate(np.arange(len(wanted))), wanted, rtol=1e-12)
     steps = schedules.of_steps(rate, 352, per_epoch=True)

@@ -1,0 +1,155 @@
+"""Augmentation and mixup against plain NumPy, on one device and on eight."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from calib_jax import data
+
+KEYS = jax.random.split(jax.random.key(0), 2000)
+
+
+@pytest.mark.parametrize(("fill", "mode"), [("zeros", "constant"), ("reflect", "reflect")])
+def test_a_crop_is_one_of_all_windows(fill, mode):
+    padding, image = 2, np.arange(1, 61, dtype=np.uint8).reshape(5, 4, 3)
+    padded = np.pad(image, [(padding, padding)] * 2 + [(0, 0)], mode=mode)
+    offsets = [(row, column) for row in range(5) for column in range(5)]
+    windows = [padded[row : row + 5, column : column + 4].tobytes() for row, column in offsets]
+    assert len(set(windows)) == len(windows)
+    crop = jax.jit(jax.vmap(data.random_crop(padding=padding, fill=fill), (0, None)))
+    crops = np.asarray(crop(KEYS, image))
+    assert crops.dtype == np.uint8
+    counts = np.bincount([windows.index(one.tobytes()) for one in crops], minlength=25)
+    assert scipy.stats.chisquare(counts).pvalue > 1e-6  # each of them, equally often
+
+
+def test_a_flip_mirrors_half_of_the_images():
+    image = np.arange(24, dtype=np.uint8).reshape(3, 4, 2)
+    flips = np.asarray(jax.jit(jax.vmap(data.random_flip(), (0, None)))(KEYS, image))
+    mirrored = np.array([np.array_equal(one, image[:, ::-1]) for one in flips])
+    same = np.array([np.array_equal(one, image) for one in flips])
+    assert (mirrored ^ same).all()
+    assert abs(mirrored.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(KEYS))
+
+
+def test_composed_augmentations_draw_independently():
+    # What is flipped must not tell where it is cropped.
+    def place(key, image):
+        return jnp.array([jax.random.bernoulli(key)], jnp.int32)
+
+    def beside(key, seen):
+        return jnp.append(seen, jax.random.bernoulli(key))
+
+    both = jax.vmap(data.compose(place, beside), (0, None))(KEYS, jnp.zeros(1))
+    table = np.histogram2d(*np.asarray(both).T, bins=2)[0]
+    assert scipy.stats.chi2_contingency(table).pvalue > 1e-6
+    image = jnp.ones((2, 2))
+    np.testing.assert_array_equal(data.compose()(KEYS[0], image), image)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: data.random_crop(padding=-1), "padding must be at least 0, got -1"),
+        (lambda: data.random_crop(fill="zero"), r"got 'zero'; did you mean 'zeros'\?"),
+        (lambda: data.random_flip(probability=2), r"probability must lie in \[0, 1\], got 2"),
+        (lambda: data.mixup_lambda(KEYS[0], 0), "alpha must be greater than 0, got 0"),
+        (
+            lambda: data.random_crop(padding=3, fill="reflect")(KEYS[0], jnp.ones((3, 9))),
+            r"padding=3 reflects beyond an image of \(3, 9\)",
+        ),
+        (
+            lambda: data.random_crop()(KEYS[0], jnp.ones(3)),
+            r"height, width, ...\], got \(3,\)",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def met(partners, examples):
+    """Who meets whom: pairs of the numbers of examples, those of padding left out."""
+    pairs = {
+        (int(own), int(examples[partner]))
+        for own, partner in zip(examples, np.ravel(partners), strict=True)
+        if own >= 0
+    }
+    assert len(pairs) == sum(examples >= 0)
+    return pairs
+
+
+def test_partners_are_those_of_one_device_whatever_the_devices_and_the_padding():
+    def keys_of(examples):
+        return jax.vmap(lambda i: jax.random.fold_in(KEYS[0], i))(examples)
+
+    examples = np.arange(21)
+    alone = met(data.mixup_partners(keys_of(examples), jnp.ones(21, bool)), examples)
+    assert {own for own, _ in alone} == {partner for _, partner in alone} == set(range(21))
+    padded = np.concatenate([examples, -np.ones(3, int)])  # at the end, as a loop pads
+    within = np.insert(examples, [0, 7, 7], -1)  # and anywhere else
+    spread = jax.pmap(
+        lambda keys, mask: data.mixup_partners(keys, mask, axis_name="batch"), axis_name="batch"
+    )
+    for layout in (padded, within):
+        keys, mask = keys_of(layout), jnp.asarray(layout >= 0)
+        one = data.mixup_partners(keys, mask)
+        eight = spread(keys.reshape(8, 3), mask.reshape(8, 3))
+        np.testing.assert_array_equal(eight.reshape(-1), one)
+        assert met(one, layout) == alone
+        # Padding meets padding, so that no example is mixed with what is not there.
+        assert (layout[np.asarray(one)][layout < 0] < 0).all()
+
+
+def test_all_permutations_are_equally_likely():
+    # Of 3 examples in 4 rows: 6 permutations, the identity among them.
+    mask = jnp.array([True, False, True, True])
+    keys = jax.random.split(jax.random.key(1), (3000, 4))
+    partners = jax.jit(jax.vmap(data.mixup_partners, (0, None)))(keys, mask)
+    permutations, counts = np.unique(np.asarray(partners), axis=0, return_counts=True)
+    assert len(permutations) == 6
+    assert (permutations[:, 1] == 1).all()
+    assert scipy.stats.chisquare(counts).pvalue > 1e-6
+
+
+LAMBDAS = jax.jit(jax.vmap(data.mixup_lambda, (0, None)))
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0])
+def test_lambda_has_the_moments_of_its_beta_distribution(alpha):
+    drawn = np.asarray(LAMBDAS(KEYS, alpha), np.float64)
+    beta = scipy.stats.beta(alpha, alpha)
+    assert ((drawn >= 0) & (drawn <= 1)).all()
+    assert abs(drawn.mean() - 0.5) < 5 * beta.std() / np.sqrt(len(drawn))
+    squares = (drawn - 0.5) ** 2
+    assert abs(squares.mean() - beta.var()) < 5 * squares.std() / np.sqrt(len(drawn))
+
+
+def test_mixing_keeps_dtypes_and_goes_through_trees():
+    own = {"x": jnp.array([2.0, 4.0], jnp.bfloat16), "q": jnp.array([[1.0, 0.0]])}
+    other = {"x": jnp.array([6.0, 0.0], jnp.bfloat16), "q": jnp.array([[0.0, 1.0]])}
+    result = data.mixed(own, other, jnp.float32(0.25))
+    assert result["x"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(result["x"].astype(jnp.float32), [5.0, 1.0])
+    np.testing.assert_array_equal(result["q"], [[0.25, 0.75]])
+    with pytest.raises(TypeError, match="got uint8: prepare"):
+        data.mixed(jnp.zeros(2, jnp.uint8), jnp.zeros(2, jnp.uint8), 0.5)
+
+
+def test_mixup_is_made_of_its_parts():
+    """Inputs and labels of one and the same partner, with one share for all."""
+    inputs = {"x": jnp.arange(12.0).reshape(6, 2)}
+    labels, mask = jnp.arange(6), jnp.array([True] * 5 + [False])
+    mix = data.mixup(0.4)
+    result, others, share = mix(jax.random.key(3), KEYS[:6], mask, inputs, labels, None)
+    assert sorted(others[:5].tolist()) == [0, 1, 2, 3, 4]
+    wanted = share * inputs["x"] + (1 - share) * inputs["x"][others]
+    np.testing.assert_allclose(result["x"], wanted, rtol=1e-6)
+    assert 0 < float(share) < 1
+    _, _, again = mix(jax.random.key(4), KEYS[:6], mask, inputs, labels, None)
+    assert share != again
+    with pytest.raises(ValueError, match="alpha must be greater than 0, got 0"):
+        data.mixup(0)

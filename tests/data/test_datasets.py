@@ -1,0 +1,185 @@
+"""Every data set of the catalogue, then digits and Gaussians in particular."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from calib_jax import data
+from calib_jax.core.examples import InMemory, Source
+
+PARTS = ("train", "validation", "test")
+
+
+@pytest.mark.parametrize("name", data.catalogue())
+def test_every_data_set_keeps_its_promises(name):
+    dataset, again = data.named(name), data.named(name)
+    assert dataset.name == name
+    assert dataset.description
+    assert dataset.num_classes == len(dataset.class_names) > 1
+    for part in PARTS:
+        source = getattr(dataset, part)
+        assert isinstance(source, Source)
+        index = np.arange(len(source))[::-1][:50]
+        some, same = source[index], getattr(again, part)[index]
+        assert jax.tree.all(jax.tree.map(np.array_equal, some, same))
+        assert np.issubdtype(some.labels.dtype, np.integer)
+        assert set(some.labels) <= set(range(dataset.num_classes))
+        prepared = jax.tree.leaves(jax.jit(dataset.prepare)(some.inputs))
+        assert all(jnp.issubdtype(x.dtype, jnp.floating) and len(x) == 50 for x in prepared)
+
+
+def test_a_wrong_name_or_option_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"got 'digit'; did you mean 'digits'\?"):
+        data.named("digit")
+    with pytest.raises(TypeError, match=r"no option 'labelnoise' .*did you mean 'label_noise'\?"):
+        data.named("digits", labelnoise=0.1)
+
+
+def rows(source):
+    """Each image as a word of bytes, with its label."""
+    images, labels = source.examples
+    return [(image.tobytes(), int(label)) for image, label in zip(images, labels, strict=True)]
+
+
+def test_the_parts_of_digits_are_all_digits_once():
+    one, other = data.digits(seed=1), data.digits(training_size=100, validation_size=7, seed=2)
+    assert [len(getattr(one, part)) for part in PARTS] == [500, 297, 1000]
+    assert [len(getattr(other, part)) for part in PARTS] == [100, 7, 1690]
+    first, second = (
+        sorted(row for part in PARTS for row in rows(getattr(digits, part)))
+        for digits in (one, other)
+    )
+    assert first == second  # another seed and other sizes, the same 1,797 pairs
+    assert rows(one.train)[:100] != rows(other.train)
+    assert len(data.digits(test_size=3).test) == 3
+    images = np.concatenate([getattr(one, part).inputs for part in PARTS])
+    assert images.shape == (1797, 8, 8, 1)
+    assert (images.dtype, images.min(), images.max()) == (np.uint8, 0, 16)
+    prepared = one.prepare(images)
+    assert prepared.dtype == jnp.float32
+    np.testing.assert_array_equal(prepared, images / 16)
+
+
+def test_the_labels_of_digits_belong_to_their_images():
+    # Shuffled labels would leave the nearest class mean right one time in ten.
+    digits = data.digits()
+    images, labels = digits.train.inputs.reshape(500, -1).astype(float), digits.train.labels
+    means = np.stack([images[labels == k].mean(axis=0) for k in range(10)])
+    test = digits.test.inputs.reshape(1000, -1)
+    distances = np.sum((test[:, None] - means) ** 2, axis=-1)
+    assert np.mean(distances.argmin(axis=1) == digits.test.labels) > 0.8
+
+
+def test_label_noise_replaces_its_share_and_moves_no_image():
+    clean = data.digits()
+    some, more = (data.digits(label_noise=share) for share in (0.15, 0.6))
+    for part in PARTS:
+        before, after, later = (getattr(d, part) for d in (clean, some, more))
+        np.testing.assert_array_equal(before.inputs, after.inputs)
+        changed = after.labels != before.labels
+        # Of the 15 % replaced, a tenth draw the class they had; 5 sd.
+        replaced = round(0.15 * len(before))
+        assert changed.sum() <= replaced
+        assert abs(changed.sum() - 0.9 * replaced) < 5 * np.sqrt(0.09 * replaced)
+        # More noise replaces the same labels, by the same classes, and others.
+        np.testing.assert_array_equal(later.labels[changed], after.labels[changed])
+        assert (later.labels != before.labels).sum() > changed.sum()
+    all_replaced = data.digits(label_noise=1.0).test.labels
+    counts = np.bincount(all_replaced, minlength=10)
+    assert len(counts) == 10  # no class beyond the last
+    assert scipy.stats.chisquare(counts).pvalue > 1e-6
+    assert np.mean(all_replaced == clean.test.labels) < 0.15
+
+
+def test_label_noise_only_where_it_is_asked_for():
+    clean, noisy = data.digits(), data.digits(label_noise=0.5, noisy=("train",))
+    assert np.mean(clean.train.labels != noisy.train.labels) > 0.3
+    for part in ("validation", "test"):
+        np.testing.assert_array_equal(getattr(clean, part).labels, getattr(noisy, part).labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"training_size": 1700}, "1797 .*training_size=1700, validation_size=297, test_size=None"),
+        ({"test_size": 1001}, "1797 .*training_size=500, validation_size=297, test_size=1001"),
+        ({"validation_size": 0}, "at least one: got training_size=500, validation_size=0"),
+        ({"label_noise": 15}, r"label_noise must lie in \[0, 1\], got 15"),
+        ({"noisy": ("training",)}, r"got 'training'; did you mean 'train'\?"),
+    ],
+)
+def test_digits_that_do_not_exist_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        data.digits(**options)
+
+
+SMALL = {"training_size": 5, "validation_size": 5, "test_size": 5}
+
+
+@pytest.mark.parametrize("means", ["pair", "uniform"])
+@pytest.mark.usefixtures("x64")
+def test_the_posterior_is_that_of_scipy(means):
+    shape = {} if means == "pair" else {"num_classes": 4, "dimensions": 3, "magnitude": 2.0}
+    mixture = data.gaussians(means=means, seed=5, **SMALL, **shape)
+    if means == "pair":
+        centres = np.array([[1.5, 1.5], [-1.5, -1.5]])
+    else:
+        centres = np.random.default_rng([5, 0]).uniform(-2, 2, (4, 3))
+    # Far away as well, where densities underflow.
+    inputs = 20 * np.random.default_rng(0).normal(size=(6, 7, centres.shape[1]))
+    logs = np.stack(
+        [scipy.stats.multivariate_normal(centre).logpdf(inputs) for centre in centres], axis=-1
+    )
+    expected = logs - scipy.special.logsumexp(logs, axis=-1, keepdims=True)
+    np.testing.assert_allclose(mixture.posterior(inputs), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "options", [{"means": "pair"}, {"num_classes": 5, "dimensions": 3, "magnitude": 1.0}]
+)
+def test_who_knows_the_posterior_is_calibrated(options):
+    mixture = data.gaussians(test_size=50_000, seed=3, **options)
+    assert isinstance(mixture.test, InMemory)
+    probabilities = np.exp(np.asarray(mixture.posterior(mixture.test.inputs), np.float64))
+    labels = mixture.test.labels
+    true = np.eye(mixture.num_classes)[labels]
+    # In each bin of each class: as many of that class as promised, within 5 sd.
+    for k in range(mixture.num_classes):
+        p = probabilities[:, k]
+        bins = np.minimum((p * 10).astype(int), 9)
+        gap = np.bincount(bins, true[:, k] - p, minlength=10)
+        variance = np.bincount(bins, p * (1 - p), minlength=10)
+        assert np.all(np.abs(gap) < 5 * np.sqrt(variance) + 1)
+    if options.get("means") == "pair":
+        # Bayes: the tail of a normal beyond half the distance of the means.
+        error = np.mean(probabilities.argmax(axis=1) != labels)
+        bayes = scipy.stats.norm.sf(np.hypot(1.5, 1.5))
+        assert abs(error - bayes) < 5 * np.sqrt(bayes / 50_000)
+
+
+def test_a_part_does_not_depend_on_the_size_of_others():
+    one, other = data.gaussians(**SMALL), data.gaussians(**SMALL | {"training_size": 50})
+    np.testing.assert_array_equal(one.test.inputs, other.test.inputs)
+    np.testing.assert_array_equal(one.validation.labels, other.validation.labels)
+    assert not np.array_equal(one.test.inputs, one.validation.inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"means": "pair", "num_classes": 3}, "2 classes in 2 dimensions, got num_classes=3"),
+        ({"means": "pairs"}, r"got 'pairs'; did you mean 'pair'\?"),
+        ({"test_size": 0}, "test_size must be at least 1, got 0"),
+        ({"magnitude": -1.0}, "magnitude must be at least 0, got -1.0"),
+    ],
+)
+def test_mixtures_that_do_not_exist_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        data.gaussians(**options)
+
+
+def test_the_posterior_names_inputs_of_another_size():
+    with pytest.raises(ValueError, match=r"must have 2 dimensions, got \(4, 3\)"):
+        data.gaussians(**SMALL).posterior(np.zeros((4, 3)))

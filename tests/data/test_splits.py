@@ -1,0 +1,91 @@
+"""Splits: the released repositories' to the last index, and sources that are part of others."""
+
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from calib_jax import data
+from calib_jax.core.examples import Examples, InMemory
+
+FOLDER = pathlib.Path(__file__).parents[1] / "golden"
+RECIPES = json.loads((FOLDER / "recipes.json").read_text(encoding="utf-8"))
+RECORDED = {recipe["id"]: recipe for recipe in RECIPES if recipe["kind"] == "split"}
+
+
+def sha256(index):
+    return hashlib.sha256(index.astype("<i8").tobytes()).hexdigest()
+
+
+def test_cifar_is_split_as_released():
+    recorded = RECORDED["split_0"]
+    given, values = recorded["hyperparameters"], recorded["values"]
+    parts = data.split(given["n"], validation=given["valid_size"], seed=given["random_seed"])
+    assert (len(parts.validation), len(parts.train)) == (values["n_val"], values["n_train"])
+    assert sha256(parts.validation) == values["sha256_val_int64_le"]
+    assert sha256(parts.train) == values["sha256_train_int64_le"]
+    assert len(parts.calibration) == 0
+
+
+def test_newsgroups_are_shuffled_as_released():
+    recorded = RECORDED["split_20ng"]
+    given, values = recorded["hyperparameters"], recorded["values"]
+    order = data.shuffled(given["n"], seed=given["random_seed"])
+    assert sha256(order) == values["sha256_shuffled_int64_le"]
+
+
+def test_calibration_takes_the_first_of_the_validation_part():
+    whole, parts = data.split(1000), data.split(1000, calibration=0.25)
+    np.testing.assert_array_equal(parts.train, whole.train)
+    np.testing.assert_array_equal(
+        np.concatenate([parts.calibration, parts.validation]), whole.validation
+    )
+    assert len(parts.calibration) == 25
+
+
+class OnDisk:
+    """A source that is not in memory."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return Examples({"x": 10 * index}, index % 3)
+
+
+def test_a_subset_of_a_subset_looks_up_the_right_examples():
+    source = OnDisk(100)
+    view = data.subset(data.subset(source, np.arange(50, 100)), np.array([3, 0, 7]))
+    assert len(view) == 3
+    assert view.source is source  # one lookup, however deep
+    some = view[np.array([2, 1])]
+    np.testing.assert_array_equal(some.inputs["x"], [570, 500])
+    np.testing.assert_array_equal(some.labels, [57 % 3, 50 % 3])
+
+
+def test_what_is_in_memory_stays_in_memory():
+    source = InMemory({"x": np.arange(6.0), "y": np.arange(12).reshape(6, 2)}, np.arange(6))
+    part = data.subset(source, np.array([5, 1]))
+    assert isinstance(part, InMemory)
+    np.testing.assert_array_equal(part.examples.inputs["y"], [[10, 11], [2, 3]])
+    np.testing.assert_array_equal(part.labels, [5, 1])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: data.subset(OnDisk(5), np.array([0, 5])), "has 5 examples, got the index 5"),
+        (lambda: data.subset(OnDisk(5), np.array([-1, 0])), "has 5 examples, got the index -1"),
+        (lambda: data.subset(OnDisk(5), np.array([True] * 5)), "integers, got bool"),
+        (lambda: data.split(10, validation=1.5), r"validation must lie in \[0, 1\], got 1.5"),
+        (lambda: data.split(0), "count must be at least 1, got 0"),
+    ],
+)
+def test_bad_arguments_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
