@@ -71,8 +71,15 @@ EXTREMES = {
     ),
     "two classes": ([[50.0, -50.0], [0.0, 0.0], [-300.0, 300.0]], [0, 1, 0]),
     "one class": ([[3.0], [-1e4]], [0, 0]),
-    "an impossible class": ([[1.0, -INF, 0.0], [0.0, -INF, -INF]], [0, 0]),
-    "all right": ([[9.0, 1.0, 0.0], [0.0, 200.0, -200.0]], [0, 1]),
+    # Repeated to as many rows as there are above: programs are compiled for a shape.
+    "an impossible class": (
+        [*([1.0, -INF, 0.0], [0.0, -INF, -INF]) * 5, [1.0, -INF, 0.0]],
+        [0] * 11,
+    ),
+    "all right": (
+        [*([9.0, 1.0, 0.0], [0.0, 200.0, -200.0]) * 5, [9.0, 1.0, 0.0]],
+        [*(0, 1) * 5, 0],
+    ),
     "one example": ([[0.3, -0.2, 0.1]], [2]),
 }
 # To give weight to an impossible class is infinitely wrong, and honestly so.
