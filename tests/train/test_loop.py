@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 import re
 import signal
 
@@ -301,3 +302,62 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot be written to"):
         run(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("name", ["adafocal_seq_0", "adafocal_seq_1"])
+def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
+    """Ten epochs of a network that says what the released one said on its validation data."""
+    folder = pathlib.Path(__file__).parents[1] / "golden"
+    groups = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["groups"]
+    given = next(g["hyperparameters"] for g in groups if g["name"] == name)
+    with np.load(folder / "losses.npz") as arrays:
+        recorded = {
+            key: arrays[f"{name}/{key}"]
+            for key in ("gammas", "lower", "upper", "val_conf", "val_pred", "val_label")
+        }
+    hit = recorded["val_pred"] == recorded["val_label"]
+    num_classes = 10  # as there: a confidence may be as low as 1/10
+    others = (1 - recorded["val_conf"]) / (num_classes - 1)
+    said = np.repeat(others[..., None], num_classes, axis=-1)
+    np.put_along_axis(said, np.where(hit, 0, 1)[..., None], recorded["val_conf"][..., None], -1)
+    said = np.moveaxis(
+        np.log(np.maximum(said, 1e-300)), 0, 1
+    )  # [examples, updates, classes]; all are of class 0
+
+    def forward(params, model_state, inputs, *, train, rng=None, weights=None):
+        """Count epochs, which have one step each; evaluate with what was said in this one."""
+        epoch = model_state["epoch"]
+        logits = inputs[:, epoch - 1] + 0 * params["bias"][None]
+        return logits, {"epoch": epoch + 1} if train else model_state, None
+
+    objective = losses.objective(
+        "adafocal",
+        num_bins=given["num_bins"],
+        gamma_initial=given["gamma_initial"],
+        rate=given["lambda"],
+        switch=given["switch_pt"],
+        gamma_min=given["gamma_min"],
+        gamma_max=given["gamma_max"],
+        binning="released",
+    )
+    validation = tasks.InMemory(said, np.zeros(len(said), np.int32))
+    task = task_of(
+        objective,
+        forward=forward,
+        train=tasks.InMemory(said[:4], np.zeros(4, np.int32)),
+        evaluated={"validation": validation},
+        num_classes=num_classes,
+    )
+    updates = len(recorded["val_conf"])
+    plan = train.Plan(num_epochs=updates, batch_size=4, eval_batch_size=300)
+    variables = {"params": {"bias": jnp.zeros(num_classes)}, "epoch": jnp.zeros((), int)}
+    state = train.create(variables, objective, task.tx, num_classes, 0)
+    train.fit(tmp_path, state, task, plan, devices=train.local_devices(1), quiet=True)
+    tables = journal.read_rows(tmp_path / journal.LOSS_STATE)
+    assert len(tables) == updates == 10
+    for table, gammas, lower, upper in zip(
+        tables, *(recorded[key][1:] for key in ("gammas", "lower", "upper")), strict=True
+    ):
+        np.testing.assert_allclose(table["gamma"], gammas, rtol=1e-6)
+        np.testing.assert_allclose(table["from"], lower, rtol=1e-6)
+        np.testing.assert_allclose(table["to"], upper, rtol=1e-6)
