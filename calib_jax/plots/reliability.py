@@ -1,9 +1,11 @@
 """Reliability diagrams: how often the model is right, where it says how often it will be."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.plots import style
 from calib_jax.plots.bins import CheckedBins, checked
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-__all__ = ["reliability_before_after", "reliability_diagram"]
+__all__ = ["reliability_before_after", "reliability_diagram", "reliability_grid"]
 
 
 @style.drawn
@@ -67,6 +69,48 @@ def reliability_before_after(
         raise ValueError(f"ece and titles must be pairs, got {ece!r} and {titles!r}.")
     tables = [checked("reliability_before_after", table) for table in (before, after)]
     return _figure(list(zip(tables, ece, titles, strict=True)), width)
+
+
+@style.drawn
+def reliability_grid(
+    tables: Mapping[str, Any],
+    *,
+    ece: Mapping[str, Any] | None = None,
+    columns: int = 5,
+    title: str | None = None,
+    width: float = 9.0,
+) -> "matplotlib.figure.Figure":
+    """Draw the reliability diagrams of several models in rows, without histograms.
+
+    Args:
+      tables: by name, each as in `reliability_diagram`.
+      ece: what the captions report, by the same names; each table's own when None.
+      columns: diagrams in a row.
+      title: a line above all.
+      width: of the picture, in inches.
+    """
+    if not tables:
+        raise ValueError("reliability_grid: there is no table to draw.")
+    checks.at_least("columns", columns, 1)
+    columns = min(columns, len(tables))
+    rows = -(-len(tables) // columns)
+    room = (width - 0.6) / columns
+    figure = style.canvas(width, rows * (room + 0.55) + 0.7)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    handles: list[Any] = []
+    for place, (name, table) in zip(axes.flat, tables.items(), strict=False):
+        bins = checked("reliability_grid", table)
+        handles += _diagram(place, bins)
+        number = style.number(bins.ece if ece is None else ece[name])
+        place.set_title(style.wrapped(f"{name}\nECE {number}", room))
+    for place in list(axes.flat)[len(tables) :]:
+        place.set_visible(False)
+    for row in axes:
+        row[0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 3))
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    style.legend_below(figure, handles, width)
+    return figure
 
 
 def _figure(

@@ -1,0 +1,68 @@
+"""Training curves: what became of a metric over the epochs, for several methods and seeds."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.plots import style
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["training_curves"]
+
+
+@style.drawn
+def training_curves(
+    curves: Mapping[str, Mapping[str, Any]],
+    epochs: Any,
+    *,
+    columns: int = 3,
+    title: str | None = None,
+    width: float = 9.0,
+) -> "matplotlib.figure.Figure":
+    """Draw one panel a metric, and in it one curve a method: the mean over runs, with its range.
+
+    Args:
+      curves: the metrics by name, each with its methods by name, each `[runs, epochs]` or
+        `[epochs]`.
+      epochs: `[epochs]`, ascending.
+      columns: panels in a row.
+      title: a line above all.
+      width: of the picture, in inches.
+    """
+    if not curves:
+        raise ValueError("training_curves: there is nothing to draw.")
+    checks.at_least("columns", columns, 1)
+    epochs = style.vector("epochs", epochs, "one value an evaluation")
+    columns = min(columns, len(curves))
+    rows = -(-len(curves) // columns)
+    figure = style.canvas(width, 2.4 * rows + 1.0)
+    axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    handles: list[Any] = []
+    for place, (metric, methods) in zip(axes.flat, curves.items(), strict=False):
+        for number, (name, values) in enumerate(methods.items()):
+            values = np.atleast_2d(np.asarray(values, np.float64))
+            if values.shape[1:] != epochs.shape:
+                raise ValueError(
+                    f"training_curves: {metric} of {name!r} must be [runs, {len(epochs)}], got"
+                    f" {list(values.shape)}."
+                )
+            look = style.curve_look(number)
+            lines = place.plot(epochs, values.mean(axis=0), label=name, linewidth=1.2, **look)
+            if metric == next(iter(curves)):
+                handles += lines
+            if len(values) > 1:
+                low, high = values.min(axis=0), values.max(axis=0)
+                place.fill_between(epochs, low, high, color=look["color"], alpha=0.12, linewidth=0)
+        place.set_title(metric)
+    for place in list(axes.flat)[len(curves) :]:
+        place.set_visible(False)
+    for place in axes[-1]:
+        place.set_xlabel("epoch")
+    if title:
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    style.legend_below(figure, handles, width)
+    return figure
