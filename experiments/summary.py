@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
@@ -124,9 +125,10 @@ def summarise(
             samples[loss, phase] = {
                 name: np.mean([np.asarray(one[name]) for one in drawn], axis=0) for name in CELLS
             }
-            # One diagram of all seeds: every test example counts once for each.
+            # One diagram of all seeds, whose bands are those of one test set.
+            weights = np.full(len(labels) * len(answers), 1 / len(answers), np.float32)
             tables[phase][loss] = metrics.reliability(
-                np.concatenate(answers), np.tile(labels, len(answers)), num_bins=num_bins
+                np.concatenate(answers), np.tile(labels, len(answers)), weights, num_bins=num_bins
             )
     cells = [
         _cell(loss, phase, name, values, samples, baseline)
@@ -158,7 +160,7 @@ def _cell(
     baseline: str,
 ) -> Cell:
     own = np.array([one[name] for one in values[loss, phase]])
-    low, high = metrics.interval(samples[loss, phase][name], LEVEL)
+    low, high = metrics.interval(jnp.asarray(samples[loss, phase][name]), LEVEL)
     p = p_seeds = None
     if loss != baseline:
         p = p_value(samples[loss, phase][name] - samples[baseline, phase][name])
@@ -253,7 +255,7 @@ def _foot(summary: Summary) -> str:
 def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     """Write sweep.json, sweep.csv, report.md and the pictures; give their names."""
     record = {
-        "about": summary.about,
+        **summary.about,
         "baseline": summary.baseline,
         "temperatures": summary.temperatures,
         "cells": [dataclasses.asdict(cell) for cell in summary.cells],
@@ -283,7 +285,11 @@ def pictures(summary: Summary) -> dict[str, Any]:
                 cell.high,
             )
     before, after = (
-        plots.reliability_grid(summary.reliability[phase], title=f"test set, {phase}")
+        plots.reliability_grid(
+            summary.reliability[phase],
+            ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
+            title=f"test set, {phase}",
+        )
         for phase in (BEFORE, AFTER)
     )
     curves = plots.training_curves(summary.curves, summary.epochs, title="validation set")

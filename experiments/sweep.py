@@ -26,11 +26,11 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-import calib_jax
 from calib_jax import train
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
 from experiments import building, cli, summary
+from experiments.benchmarks import timing
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
@@ -213,14 +213,9 @@ def _about(asked: list[Member]) -> dict[str, Any]:
         "title": f"{config.data.name}: {len({m.loss for m in asked})} losses",
         "what": f"{dataset.description} {model}; {len(dataset.test):,} test examples.",
         "num_bins": config.num_bins,
+        "provenance": timing.provenance(),
         "config": cli.plain(config),
-        "versions": {"jax": jax.__version__, "calib_jax": _version()},
-        "device": jax.devices()[0].device_kind,
     }
-
-
-def _version() -> str:
-    return calib_jax.__version__
 
 
 if __name__ == "__main__":

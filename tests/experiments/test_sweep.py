@@ -1,0 +1,73 @@
+"""The sweep as a process: what it trains, what it does not train again, and what it refuses."""
+
+import json
+import signal
+import time
+
+import pytest
+
+from tests.experiments.processes import run, start
+
+TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
+
+
+def sweep(folder, *more, losses="cross_entropy,adafocal", config="configs/digits.py"):
+    return (f"--config={config}", f"--workdir={folder}", f"--losses={losses}", *TINY, *more)
+
+
+def test_a_sweep_trains_what_is_missing_and_puts_it_in_a_table(tmp_path):
+    code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
+    assert code == 0, said
+    assert "2/2  adafocal seed 1" in said
+    assert "as trained" in said
+    assert "after temperature" in said
+    record = json.loads((tmp_path / "sweep.json").read_text())
+    assert {cell["loss"] for cell in record["cells"]} == {"cross_entropy", "adafocal"}
+    for name in ("report.md", "sweep.csv", "reliability.png", "curves.png", "intervals.png"):
+        assert (tmp_path / name).exists()
+    # One more seed of one loss: the rest is done.
+    more = sweep(tmp_path, "--config.num_epochs=2", "--seeds=2", losses="adafocal")
+    code, said = run("sweep", *more)
+    assert code == 0, said
+    assert "1 of 2 runs are done already" in said
+    assert "1/1  adafocal seed 2" in said
+    code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=3"))
+    assert code == 2
+    assert "a sweep of another config (num_epochs: 2 before, 3 now)" in said
+    assert said.count("\n") == 1
+
+
+def test_a_stopped_sweep_goes_on(tmp_path):
+    arguments = sweep(tmp_path, "--config.num_epochs=300", losses="cross_entropy,focal")
+    process = start("sweep", *arguments)
+    log = tmp_path / "runs" / "focal" / "1" / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 2):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, said
+    assert "nothing is lost" in said
+    assert "Traceback" not in said
+    code, said = run("sweep", *arguments)
+    assert code == 0, said
+    assert "1 of 2 runs are done already" in said
+    rows = [json.loads(line)["epoch"] for line in log.read_text().splitlines()]
+    assert rows == list(range(1, 301))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--losses=cross_entropy,focl"], "no config for a loss 'focl'; did you mean"),
+        (["--losses=brier", "--config.loss.options.gamma=3"], "gamma"),
+        (["--losses=brier", "--baseline=focal"], "--baseline=focal is not among --losses=brier"),
+        ([], "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, message):
+    folder = tmp_path / "sweep"
+    code, said = run("sweep", "--config=configs/digits.py", f"--workdir={folder}", *arguments)
+    assert code == 2
+    assert said.startswith("error: ")
+    assert message in said
+    assert not folder.exists()

@@ -1,0 +1,67 @@
+"""Training curves and grids of diagrams: what stands where."""
+
+import numpy as np
+import pytest
+
+from calib_jax import metrics, plots
+
+EPOCHS = np.array([1.0, 2.0, 3.0])
+CURVES = {
+    "nll": {"focal": np.array([[3.0, 2.0, 1.0], [5.0, 4.0, 3.0]]), "brier": [1.0, 1.0, 1.0]},
+    "ece": {"focal": [[0.3, 0.2, 0.1]], "brier": [0.2, 0.2, 0.2]},
+}
+
+
+def test_a_curve_is_the_mean_over_runs_and_its_band_their_range():
+    figure = plots.training_curves(CURVES, EPOCHS, title="validation")
+    first, second = figure.axes[:2]
+    assert [axes.get_title() or axes.get_title("left") for axes in (first, second)] == [
+        "nll",
+        "ece",
+    ]
+    focal, brier = first.get_lines()
+    np.testing.assert_allclose(focal.get_xydata(), np.stack([EPOCHS, [4.0, 3.0, 2.0]], axis=1))
+    np.testing.assert_allclose(brier.get_ydata(), 1.0)
+    (band,) = first.collections  # one run has no range
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (1.0, 5.0)
+    assert not second.collections
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["focal", "brier"]
+
+
+def test_curves_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"nll of 'focal' must be \[runs, 2\], got \[2, 3\]"):
+        plots.training_curves(CURVES, EPOCHS[:2])
+    with pytest.raises(ValueError, match="there is nothing to draw"):
+        plots.training_curves({}, EPOCHS)
+
+
+def tables(count):
+    random = np.random.default_rng(0)
+    labels = random.integers(3, size=60)
+    return {
+        f"model {k}": metrics.reliability(
+            (2 * random.normal(size=(60, 3))).astype(np.float32), labels, num_bins=5
+        )
+        for k in range(count)
+    }
+
+
+def test_a_grid_has_a_diagram_for_every_model():
+    found = tables(3)
+    figure = plots.reliability_grid(found, columns=2, ece=dict.fromkeys(found, 0.25))
+    shown = [axes for axes in figure.axes if axes.get_visible()]
+    assert len(figure.axes) == 4
+    assert len(shown) == 3
+    for axes, (name, table) in zip(shown, found.items(), strict=True):
+        title = axes.get_title("left")
+        assert name in title
+        assert "0.25" in title
+        filled = np.asarray(table.weight) > 0
+        bars = axes.containers[0]
+        np.testing.assert_allclose(
+            [bar.get_height() for bar in bars], np.asarray(table.accuracy)[filled], rtol=1e-6
+        )
+    with pytest.raises(ValueError, match="there is no table to draw"):
+        plots.reliability_grid({})
