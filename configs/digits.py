@@ -2,8 +2,9 @@
 
     python -m experiments.train --config=configs/digits.py:adafocal --workdir=/tmp/digits
 
-The network learns the wrong labels by heart, and is as sure of them as of the right ones. At the
-same error of about .23 cross-entropy has an ECE near .17, focal loss near .07.
+The network learns the wrong labels by heart, and is as sure of them as of the right ones. Three
+seeds on the 1,000 test examples gave, at errors of .25 to .27, an ECE of .19 for cross-entropy and
+.07 for focal loss (README.md has the table).
 """
 
 from ml_collections import ConfigDict
