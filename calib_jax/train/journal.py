@@ -201,7 +201,7 @@ def _csv_lines(rows: list[Row], *, head: bool) -> str:
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     if head:
         writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(_strict(rows))
     return text.getvalue()
 
 

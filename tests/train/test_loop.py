@@ -119,6 +119,16 @@ def test_predictions_come_in_the_order_of_the_source(tmp_path):
     np.testing.assert_array_equal(labels, source.labels)
 
 
+def test_streamed_training_leaves_the_same_rows(tmp_path):
+    """Too large for the device: read batch by batch, measured on the host."""
+    metric = {name: metrics.named(name) for name in ("nll", "ece", "adaptive_ece")}
+    for name, limit in (("resident", 2**30), ("streamed", 0)):
+        plan = dataclasses.replace(PLAN, num_epochs=2, resident_bytes=limit, eval_batch_size=7)
+        run(tmp_path / name, plan=plan, task=task_of(metrics=metric), devices=2)
+    for one, other in zip(*(rows_in(tmp_path / n) for n in ("resident", "streamed")), strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)
+
+
 # --------------------------------------------------------------------------------------------
 # Clocks.
 
