@@ -18,7 +18,7 @@ def kept(
     """Read arrays from a file that was made with the same key; otherwise make and write them.
 
     A file that is cut short or has a wrong bit anywhere is made anew: an .npz holds a checksum of
-    every array, which NumPy compares as it reads. Where the file cannot be written, a warning
+    every array, and all are compared before anything is believed. Where the file cannot be written, a warning
     says so, and the arrays are made every time.
     """
     found = _read(path, key)
@@ -37,12 +37,16 @@ def kept(
 
 def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if str(stored[_KEY]) != key:
-                return None
-            return {name: stored[name] for name in stored.files if name != _KEY}
-    # All that NumPy and zipfile are known to raise on a file that is not there, or damaged.
-    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile):
+        with open(path, "rb") as file:
+            with zipfile.ZipFile(file) as archive:
+                if archive.testzip() is not None:
+                    return None
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                if str(stored[_KEY]) != key:
+                    return None
+                return {name: stored[name] for name in stored.files if name != _KEY}
+    except Exception:  # whatever is wrong with it, it can be made anew
         return None
 
 

@@ -143,7 +143,7 @@ def _decoded(
     # Undecoded: which decoder TFDS takes depends on what else is installed, and two decoders of
     # JPEG differ in the last bit.
     undecoded = {"image": tfds.decode.SkipDecoding()}
-    builder = tfds.builder_from_directory(str(folder), file_format=_FORMAT)
+    builder = tfds.builder_from_directory(str(folder))
     try:
         source = builder.as_data_source(part, decoders=undecoded)
         if len(source) != size:
