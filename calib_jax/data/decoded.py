@@ -18,8 +18,8 @@ def kept(
     """Read arrays from a file that was made with the same key; otherwise make and write them.
 
     A file that is cut short or has a wrong bit anywhere is made anew: an .npz holds a checksum of
-    every array, and all are compared before anything is believed. Where the file cannot be written, a warning
-    says so, and the arrays are made every time.
+    every array, and all are compared before anything is believed. Where the file cannot be
+    written, a warning says so, and the arrays are made every time.
     """
     found = _read(path, key)
     if found is None:
@@ -52,7 +52,8 @@ def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:
 
 def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
     """Write a file whole or not at all, also when two processes do so at once."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # Named by chance: processes in two containers may have the same number.
+    partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
     try:
         with open(partial, "xb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -121,7 +121,7 @@ def _root(data_dir: str | None) -> tuple[pathlib.Path, str]:
         "the habit of TFDS": "~/tensorflow_datasets",
     }
     why, folder = next((why, folder) for why, folder in said.items() if folder)
-    return pathlib.Path(folder).expanduser(), why
+    return pathlib.Path(folder).expanduser().absolute(), why
 
 
 def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
