@@ -40,9 +40,12 @@ class Experiment(NamedTuple):
         return self.dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
 
 
-def build(config: ConfigDict) -> Experiment:
-    """Build all that a config names; whatever is unknown is refused before anything runs."""
-    dataset = data.named(config.data.name, **config.data.options)
+def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
+    """Build all that a config names; whatever is unknown is refused before anything runs.
+
+    Where the data sets lie is no part of a config: a run may go on on another machine.
+    """
+    dataset = examples(config, data_dir)
     module = network(config, dataset.num_classes)
     objective = losses.objective(config.loss.name, **config.loss.options)
     warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
@@ -97,6 +100,15 @@ def _try(objective: losses.Objective, num_classes: int) -> None:
     """Trace a loss, which looks at its options only then."""
     shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
     jax.eval_shape(lambda *batch: objective.value(objective.init(num_classes), *batch), *shape)
+
+
+def examples(config: ConfigDict, data_dir: str | None = None) -> data.Dataset:
+    """Make the data set, and tell those that are read from files in which folder."""
+    checks.one_of("data set", config.data.name, data.catalogue())
+    options = {**config.data.options}
+    if data_dir and "data_dir" in checks.options_of(data.catalogue()[config.data.name]):
+        options["data_dir"] = data_dir
+    return data.named(config.data.name, **options)
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:

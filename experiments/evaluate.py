@@ -21,6 +21,9 @@ from calib_jax import report, train
 from experiments import building, cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
+)
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best_NAME, or a step.")
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _OBJECTIVE = flags.DEFINE_string(
@@ -31,7 +34,9 @@ _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Examples at a time; 0 is that of training.")
 
 
-def restored(workdir: str, checkpoint: str) -> tuple[building.Experiment, train.TrainState]:
+def restored(
+    workdir: str, checkpoint: str, *, data_dir: str | None = None
+) -> tuple[building.Experiment, train.TrainState]:
     """Read a run: what its config names, and the state of one of its checkpoints."""
     folder = pathlib.Path(workdir) / "checkpoints"
     if not folder.is_dir():
@@ -40,7 +45,7 @@ def restored(workdir: str, checkpoint: str) -> tuple[building.Experiment, train.
     try:
         about = checkpoints.about()
         step = _step(checkpoint, about["ledger"]["best"], checkpoints.steps)
-        experiment = building.build(ConfigDict(about["config"]))
+        experiment = building.build(ConfigDict(about["config"]), data_dir=data_dir)
         return experiment, checkpoints.read(experiment.template(), step).state
     finally:
         checkpoints.close()
@@ -77,7 +82,9 @@ def main() -> int:
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
     folder = pathlib.Path(_WORKDIR.value)
-    experiment, state = cli.refusing(restored, _WORKDIR.value, _CHECKPOINT.value)
+    experiment, state = cli.refusing(
+        restored, _WORKDIR.value, _CHECKPOINT.value, data_dir=_DATA_DIR.value
+    )
     found = {}
     for part in ("validation", "test"):
         logits, labels = predictions(experiment, state, part, _BATCH_SIZE.value)

@@ -27,14 +27,22 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
+)
 _QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
 
 
 def start(
-    config: Any, workdir: str, *, quiet: bool = False, progress: bool = True
+    config: Any,
+    workdir: str,
+    *,
+    data_dir: str | None = None,
+    quiet: bool = False,
+    progress: bool = True,
 ) -> train.Outcome:
     """Build what a config names, and train it in a folder."""
-    experiment = cli.refusing(building.build, config)
+    experiment = cli.refusing(building.build, config, data_dir=data_dir)
     devices = cli.refusing(building.devices, config)
     outcome: train.Outcome = cli.failing(
         train.fit,
@@ -58,7 +66,7 @@ def main() -> int:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
-    outcome = start(_CONFIG.value, _WORKDIR.value, quiet=_QUIET.value)
+    outcome = start(_CONFIG.value, _WORKDIR.value, data_dir=_DATA_DIR.value, quiet=_QUIET.value)
     if outcome.stopped_by is not None and not outcome.finished:
         return 128 + outcome.stopped_by
     if not _QUIET.value:

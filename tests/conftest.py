@@ -7,6 +7,7 @@ annotation of calib_jax promises is checked at every call. Warnings are errors (
 import ctypes
 import gc
 import os
+import pathlib
 import sys
 from collections.abc import Iterator
 
@@ -35,6 +36,22 @@ def x64() -> Iterator[None]:
     """Run a test in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with a tiny one of every data set that is read from files."""
+    from tests.data import tiny
+
+    folder = tmp_path_factory.mktemp("data")
+    tiny.write(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny_data(tiny_folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the data sets that are read from files be the tiny ones."""
+    monkeypatch.setenv("CALIB_JAX_DATA_DIR", str(tiny_folder))
 
 
 # JAX keeps every program that it compiles: without a bound a worker of pytest grows to 5 GB.

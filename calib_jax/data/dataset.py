@@ -72,7 +72,7 @@ def named(name: str, /, **options: Any) -> Dataset:
 def catalogue() -> Mapping[str, Callable[..., Dataset]]:
     """List every data set by name; the keyword arguments of its factory are its options.
 
-    >>> list(catalogue())
-    ['digits', 'gaussians']
+    >>> "digits" in catalogue()
+    True
     """
     return _CATALOGUE

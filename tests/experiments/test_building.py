@@ -21,6 +21,7 @@ def config_of(name, loss="cross_entropy"):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("tiny_data")
 def test_every_config_builds(name):
     """The network, the state and a training step, without any arithmetic."""
     experiment = building.build(config_of(name, "adafocal"))
@@ -81,3 +82,13 @@ def test_a_warm_up_loss_must_have_no_state():
     config.warm_up_loss = config.loss
     with pytest.raises(ValueError, match="warm_up_loss must be without state"):
         building.build(config)
+
+
+def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("CALIB_JAX_DATA_DIR", str(tmp_path))  # which has none
+    config = config_of("cifar10_lenet5")
+    assert "data_dir" not in config.data.options  # a run may go on on another machine
+    assert len(building.build(config, data_dir=str(tiny_folder)).dataset.test) == 20
+    with pytest.raises(FileNotFoundError, match="the data set cifar10 is neither in"):
+        building.build(config)
+    assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"

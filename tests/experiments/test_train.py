@@ -92,6 +92,10 @@ def test_a_signal_loses_nothing(tmp_path, number, code):
             ["--config=configs/digits.py", "--config.model.name=resnet"],
             "network must be one of",
         ),
+        (
+            ["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"],
+            "nowhere/cifar10 nor in",
+        ),
         (["--config=configs/digits.py:focal", "--config.loss.options.gamma=-1"], "gamma"),
     ],
 )

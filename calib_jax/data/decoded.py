@@ -1,0 +1,74 @@
+"""Keep what took long to decode, beside what it was decoded from."""
+
+import contextlib
+import os
+import pathlib
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+_KEY = "made_from"
+
+
+def kept(
+    path: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Read arrays from a file that was made with the same key; otherwise make and write them.
+
+    A file that is cut short or has a wrong bit anywhere is made anew: an .npz holds a checksum of
+    every array, and all are compared before anything is believed. Where the file cannot be
+    written, a warning says so, and the arrays are made every time.
+    """
+    found = _read(path, key)
+    if found is None:
+        found = make()
+        try:
+            _write(path, found | {_KEY: np.array(key)})
+        except OSError as error:
+            warnings.warn(
+                f"{path} cannot be written ({error.strerror or error}), so that every start"
+                " decodes the data set anew.",
+                stacklevel=2,
+            )
+    return found
+
+
+def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:
+    try:
+        with open(path, "rb") as file:
+            with zipfile.ZipFile(file) as archive:
+                if archive.testzip() is not None:
+                    return None
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                if str(stored[_KEY]) != key:
+                    return None
+                return {name: stored[name] for name in stored.files if name != _KEY}
+    except Exception:  # whatever is wrong with it, it can be made anew
+        return None
+
+
+def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write a file whole or not at all, also when two processes do so at once."""
+    # Named by chance: processes in two containers may have the same number.
+    partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
+    try:
+        with open(partial, "xb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def progress(total: int, name: str) -> Iterator[Callable[[int], object]]:
+    """Show a bar while something is decoded, on a terminal only; yield what moves it."""
+    from tqdm import tqdm
+
+    # disable=None: not where the output is a file.
+    with tqdm(total=total, desc=f"decoding {name}", leave=False, disable=None) as bar:
+        yield bar.update

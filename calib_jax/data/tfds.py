@@ -1,0 +1,181 @@
+"""Images of a data set that TFDS prepared, read without TensorFlow and decoded only once.
+
+`tensorflow_datasets` reads files of the format array_record without TensorFlow. Decoding tens of
+thousands of PNG files takes seconds all the same, so the pixels are kept beside the data set.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calib_jax.data import decoded
+
+VARIABLE = "CALIB_JAX_DATA_DIR"
+
+_FORMAT = "array_record"
+_ABOUT = "dataset_info.json"
+_ORDER = 1  # changes when this file would hand out the same records in another way
+_CHUNK = 500
+
+
+class Images(NamedTuple):
+    """One part of a data set: pixels `[n, height, width, channels]` of type uint8, and labels."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+def images(
+    name: str,
+    data_dir: str | None,
+    *,
+    parts: tuple[str, ...],
+    shape: tuple[int, ...],
+    num_classes: int,
+) -> tuple[Images, ...]:
+    """Read parts of a data set, each in the order in which its authors published it.
+
+    TFDS shuffles the records, and gives each an id that ends with its number in the original
+    files; by these they are sorted. Where there are no such ids the order is that of the records.
+
+    Args:
+      name: of the data set in TFDS.
+      data_dir: the folder of the data sets, or one with a subfolder `tfds` that is. None is what
+        the variable CALIB_JAX_DATA_DIR says, or else the folder that TFDS itself uses.
+      parts: their names in TFDS.
+      shape: of one image; another is refused.
+      num_classes: labels of 0 to this, exclusive; others are refused.
+    """
+    folder = found(name, data_dir)
+    there = {
+        one.get("name"): sum(map(int, one.get("shardLengths", ())))
+        for one in _about(folder).get("splits", ())
+    }
+    if missing := [part for part in parts if not there.get(part)]:
+        raise ValueError(f"{folder / _ABOUT} tells of no examples of {' and '.join(missing)}.")
+    sizes = {part: there[part] for part in parts}
+
+    def decode() -> dict[str, np.ndarray]:
+        arrays: dict[str, np.ndarray] = {}
+        with decoded.progress(sum(sizes.values()), name) as advance:
+            for part, size in sizes.items():
+                pixels, labels = _decoded(folder, part, size, shape, advance)
+                if labels.min() < 0 or labels.max() >= num_classes:
+                    wrong = labels.min() if labels.min() < 0 else labels.max()
+                    raise ValueError(
+                        f"{name} in {folder} has the label {wrong} in {part}, and not"
+                        f" {num_classes} classes from 0."
+                    )
+                arrays |= {f"{part}_images": pixels, f"{part}_labels": labels}
+        return arrays
+
+    kept = decoded.kept(folder / "calib_jax_decoded.npz", _fingerprint(folder, sizes), decode)
+    return tuple(Images(kept[f"{part}_images"], kept[f"{part}_labels"]) for part in parts)
+
+
+def found(name: str, data_dir: str | None = None) -> pathlib.Path:
+    """Find the folder of the newest version of a data set, or say how to get it."""
+    given, why = _root(data_dir)
+    places = [given / name, given / "tfds" / name]
+    others = set()
+    for place in places:
+        versions = [path for path in place.glob("*") if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
+        versions.sort(key=lambda path: tuple(map(int, path.name.split("."))))
+        for version in reversed(versions):
+            if not (version / _ABOUT).is_file():
+                continue  # not prepared to the end
+            about = _about(version)
+            form = about.get("fileFormat", "tfrecord")
+            if _FORMAT in (form, *about.get("alternativeFileFormats", ())):
+                return version
+            others.add(f"{version} has the format {form}")
+    note = f" ({'; '.join(sorted(others))}, which only TensorFlow reads)" if others else ""
+    raise FileNotFoundError(
+        f"the data set {name} is neither in {places[0]} nor in {places[1]}{note}, where {why}"
+        " says to look; nothing is downloaded unasked: prepare it, where TensorFlow is installed,"
+        f" by `tfds build {name} --data_dir={given} --file_format={_FORMAT}`, or give the"
+        f" folder that has it by --data_dir or the variable {VARIABLE}."
+    )
+
+
+def _about(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{folder / _ABOUT} is damaged: {error}.") from error
+    return about
+
+
+def _root(data_dir: str | None) -> tuple[pathlib.Path, str]:
+    """Return the folder of all data sets, and who says so."""
+    said = {
+        "data_dir": data_dir,
+        f"the variable {VARIABLE}": os.environ.get(VARIABLE),
+        "the variable TFDS_DATA_DIR": os.environ.get("TFDS_DATA_DIR"),
+        "the habit of TFDS": "~/tensorflow_datasets",
+    }
+    why, folder = next((why, folder) for why, folder in said.items() if folder)
+    return pathlib.Path(folder).expanduser().absolute(), why
+
+
+def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
+    """Say what the files of a data set are, so that others are not taken for them."""
+    files = {
+        path.name: (path.stat().st_size, int(path.stat().st_mtime))
+        for path in sorted(folder.glob("*.array_record*"))
+    }
+    texts = [path.read_bytes() for path in sorted(folder.glob("*.json"))]
+    digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
+    return json.dumps([_ORDER, folder.name, sizes, files, digest])
+
+
+def _decoded(
+    folder: pathlib.Path, part: str, size: int, shape: tuple[int, ...], advance: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    import tensorflow_datasets as tfds
+
+    # Undecoded: which decoder TFDS takes depends on what else is installed, and two decoders of
+    # JPEG differ in the last bit.
+    undecoded = {"image": tfds.decode.SkipDecoding()}
+    builder = tfds.builder_from_directory(str(folder))
+    try:
+        source = builder.as_data_source(part, decoders=undecoded)
+        if len(source) != size:
+            raise ValueError(f"{len(source)} records instead of {size}")
+        pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
+        names = []
+        for start in range(0, size, _CHUNK):
+            rows = range(start, min(start + _CHUNK, size))
+            for row, record in zip(rows, source.__getitems__(rows), strict=True):
+                pixels[row] = _pixels(record["image"], shape)
+                labels[row] = record["label"]
+                names.append(record.get("id", b""))
+            advance(len(rows))
+    except Exception as error:  # of a reader in C++ that has no class of its own
+        raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
+    order = _numbered(names)
+    return (pixels, labels) if order is None else (pixels[order], labels[order])
+
+
+def _pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    from PIL import Image
+
+    with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
+        pixels = np.asarray(image)
+    if pixels.shape != shape or pixels.dtype != np.uint8:
+        raise ValueError(f"an image is {pixels.shape} {pixels.dtype}, and not {shape} uint8")
+    return pixels
+
+
+def _numbered(names: list[bytes]) -> np.ndarray | None:
+    """Find the order of the numbers with which ids end; None if they do not number everything."""
+    ends = [re.search(rb"\d+$", name) for name in names]
+    numbers = np.array([int(end[0]) if end else -1 for end in ends])
+    order = np.argsort(numbers, kind="stable")
+    return order if np.array_equal(numbers[order], np.arange(len(names))) else None
