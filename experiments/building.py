@@ -5,10 +5,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
+
+DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
+)
 
 
 class Experiment(NamedTuple):

@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,13 +59,19 @@ def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call what does the work: what goes wrong there in a known way ends the run."""
+    """Call what does the work: what calib_jax itself finds wrong there ends the run."""
     try:
         return function(*args, **options)
-    except (OSError, ArithmeticError, RuntimeError, LookupError, ValueError) as error:
-        if type(error).__module__.startswith("calib_jax"):
+    except Exception as error:
+        if _ours(error):
             raise Failed(sentence(error)) from error
         raise
+
+
+def _ours(error: BaseException) -> bool:
+    """Tell whether calib_jax raised an error to say something, and not something it called."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
 
 
 def _parsed(arguments: Sequence[str]) -> Sequence[str]:

@@ -21,9 +21,7 @@ from calib_jax import report, train
 from experiments import building, cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
-)
+flags.adopt_module_key_flags(building)  # --data_dir
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best_NAME, or a step.")
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _OBJECTIVE = flags.DEFINE_string(
@@ -83,7 +81,7 @@ def main() -> int:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
     folder = pathlib.Path(_WORKDIR.value)
     experiment, state = cli.refusing(
-        restored, _WORKDIR.value, _CHECKPOINT.value, data_dir=_DATA_DIR.value
+        restored, _WORKDIR.value, _CHECKPOINT.value, data_dir=building.DATA_DIR.value
     )
     found = {}
     for part in ("validation", "test"):

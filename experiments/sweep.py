@@ -34,6 +34,7 @@ from experiments.benchmarks import timing
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
+flags.adopt_module_key_flags(building)  # --data_dir
 _LOSSES = flags.DEFINE_list("losses", [], "Names in configs/losses, with commas between them.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "How many, from config.seed on.", lower_bound=1)
 _BASELINE = flags.DEFINE_string("baseline", None, "Loss to test the others against.")
@@ -56,12 +57,17 @@ class Member(NamedTuple):
         return (self.folder / RESULT).exists()
 
 
+def built(config: ConfigDict) -> building.Experiment:
+    """Build a config, with the data where the command line says they are."""
+    return building.build(config, data_dir=building.DATA_DIR.value)
+
+
 def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]:
     """List the runs that were asked for; anything unknown is refused before one begins."""
     found = []
     for loss in losses:
         config = _config_of(loss)
-        building.build(config)
+        built(config)
         first = config.seed
         for seed in range(first, first + seeds):
             own = config.copy_and_resolve_references()
@@ -124,7 +130,7 @@ def finish(member: Member, experiment: building.Experiment, state: Any, seconds:
 def run(member: Member) -> train.Outcome:
     """Train one member, or go on with it."""
     began = time.monotonic()
-    experiment = building.build(member.config)
+    experiment = built(member.config)
     outcome: train.Outcome = cli.failing(
         train.fit,
         member.folder,
@@ -207,7 +213,7 @@ def _train_all(asked: list[Member]) -> int:
 
 def _about(asked: list[Member]) -> dict[str, Any]:
     config = asked[0].config
-    dataset = building.build(config).dataset
+    dataset = built(config).dataset
     model = f"{config.model.name}, {config.num_epochs} epochs"
     return {
         "title": f"{config.data.name}: {len({m.loss for m in asked})} losses",

@@ -27,9 +27,7 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
-)
+flags.adopt_module_key_flags(building)  # --data_dir
 _QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
 
 
@@ -66,7 +64,9 @@ def main() -> int:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
-    outcome = start(_CONFIG.value, _WORKDIR.value, data_dir=_DATA_DIR.value, quiet=_QUIET.value)
+    outcome = start(
+        _CONFIG.value, _WORKDIR.value, data_dir=building.DATA_DIR.value, quiet=_QUIET.value
+    )
     if outcome.stopped_by is not None and not outcome.finished:
         return 128 + outcome.stopped_by
     if not _QUIET.value:
