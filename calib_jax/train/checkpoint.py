@@ -2,15 +2,17 @@
 
 A checkpoint holds arrays by their path (`params/Dense_0/kernel`) and one JSON object, `about`,
 with a checksum of every array. It appears at once or not at all, so that a process may be killed
-at any moment. One that was damaged later is noticed, and the one before is taken.
+at any moment. One that was damaged later is noticed, by the checksums of its files
+(`checkpoints.json`, beside the folder) or of its arrays, and the one before is taken.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import warnings
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,25 +107,27 @@ class Checkpoints:
         """Wait until what was begun is on the disk."""
         try:
             self._manager.wait_until_finished()
+            if self._saving is not None:
+                self._note_files(self._saving)
         except Exception as error:
             raise self._cannot_save(error) from error
         self._saving = None
 
-    def latest(self, template: PyTree) -> Saved:
+    def latest(self, template: PyTree, *, say: Callable[[str], None] = warnings.warn) -> Saved:
         """Read the newest checkpoint that is whole.
 
         Args:
           template: a tree of the structure, shapes and dtypes that are wanted.
+          say: is told which one is damaged.
         """
         steps = self.steps
         for step in reversed(steps):
             try:
                 leaves, about = self._read(step)
             except Exception as error:
-                warnings.warn(
+                say(
                     f"checkpoint {step} in {self._folder} is damaged and left aside:"
-                    f" {_first_line(error)}",
-                    stacklevel=2,
+                    f" {_first_line(error)}"
                 )
                 self._damaged.add(step)
                 continue
@@ -152,6 +156,7 @@ class Checkpoints:
         """Read what the loop knew at the newest checkpoint of which that can be read."""
         for step in reversed(self.steps):
             with contextlib.suppress(Exception):
+                self._verify(step)
                 items = self._args.Composite(about=self._args.JsonRestore())
                 return dict(self._manager.restore(step, args=items)["about"])
         raise NoCheckpoint(
@@ -163,7 +168,38 @@ class Checkpoints:
         """End the threads that write."""
         self._manager.close()
 
+    @property
+    def _sums(self) -> Path:
+        return self._folder.with_suffix(".json")
+
+    def _files(self, step: int) -> dict[str, int]:
+        root = self._folder / str(step)
+        files = sorted(path for path in root.rglob("*") if path.is_file())
+        return {str(path.relative_to(root)): zlib.crc32(path.read_bytes()) for path in files}
+
+    def _note_files(self, step: int) -> None:
+        """Write down what the files of a checkpoint hold; forget those that are gone."""
+        known = _json(self._sums)
+        kept = {str(one): known[str(one)] for one in self.steps if str(one) in known}
+        temporary = self._sums.with_suffix(".new")
+        text = json.dumps({**kept, str(step): self._files(step)})
+        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.replace(self._sums)
+
+    def _verify(self, step: int) -> None:
+        """Look at the files before the reader does, whose own errors are long."""
+        noted = _json(self._sums).get(str(step))
+        if noted is None:  # killed before they were noted: the arrays have checksums, too
+            return
+        found = self._files(step)
+        for name in {**noted, **found}:
+            if name not in found:
+                raise ValueError(f"its file {name} is missing.")
+            if name in noted and noted[name] != found[name]:
+                raise ValueError(f"its file {name} is not what was saved.")
+
     def _read(self, step: int) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]]:
+        self._verify(step)
         found = self._manager.restore(
             step,
             args=self._args.Composite(
@@ -228,6 +264,14 @@ def _as_template(
                 f" {found.dtype}{list(found.shape)} there and {leaf.dtype}{list(leaf.shape)} here."
             )
     return jax.tree.unflatten(structure, [leaves[name] for name in names])
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
 
 
 def _checksum(leaf: np.ndarray) -> int:

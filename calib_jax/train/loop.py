@@ -302,13 +302,16 @@ class _Loop:
             self._describe()
             return 0, template
         self._compare(self.checkpoints.about()["config"])
-        saved = self.checkpoints.latest(template)
+        saved = self.checkpoints.latest(template, say=self._warn)
         self.ledger = _Ledger(**saved.about["ledger"])
         step = int(saved.state.step)
         self.journal.rewind(step, self.ledger.row, self.ledger.table)
         if not self.ledger.done:
             self.journal.say(f"going on from step {step} of {self.total_steps} in {self.folder}.")
         return step, saved.state
+
+    def _warn(self, text: str) -> None:
+        self.journal.say(f"warning: {text}")
 
     def _compare(self, before: dict[str, Any]) -> None:
         """Refuse to go on with a run of another config."""
