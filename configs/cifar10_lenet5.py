@@ -24,7 +24,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
         {"validation": 0.1, "seed": 1, "training_size": config_dict.placeholder(int)}
     )
     config.model.name = "lenet5"
-    config.model.options = ConfigDict({"pool": "max", "activation": "relu"})
+    config.model.options = ConfigDict({"pool": "max", "activation": "relu", "dtype": "float32"})
     config.num_epochs = 20
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"

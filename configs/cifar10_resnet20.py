@@ -22,4 +22,5 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
         {"validation": 0.1, "seed": 1, "training_size": config_dict.placeholder(int)}
     )
     config.model.name = "resnet20"
+    config.model.options = ConfigDict({"dtype": "float32"})
     return config

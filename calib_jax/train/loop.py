@@ -137,8 +137,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("num_epochs", "batch_size", "accumulate", "keep"):
             checks.at_least(name, getattr(self, name), 1)
-        for name in ("warm_up_epochs", "eval_every_steps", "checkpoint_every_epochs", "patience"):
-            checks.at_least(name, getattr(self, name), 0)
+        for field in dataclasses.fields(self):
+            if isinstance(getattr(self, field.name), int | float):
+                checks.at_least(field.name, getattr(self, field.name), 0)
         for name, direction in self.best.items():
             checks.one_of(f"best[{name!r}]", direction, ("min", "max"))
         if self.patience:

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import signal
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -302,6 +303,8 @@ def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
 def test_plans_are_checked():
     with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
         train.Plan(num_epochs=0, batch_size=1)
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        train.Plan(num_epochs=1, batch_size=1, seed=-1)
     with pytest.raises(ValueError, match=r"best\['nll'\] must be one of 'min', 'max', got 'low'"):
         train.Plan(num_epochs=1, batch_size=1, best={"nll": "low"})
     with pytest.raises(ValueError, match="patience_for must be one of 'ece', got 'nll'"):
@@ -371,3 +374,10 @@ def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
         np.testing.assert_allclose(table["gamma"], gammas, rtol=1e-6)
         np.testing.assert_allclose(table["from"], lower, rtol=1e-6)
         np.testing.assert_allclose(table["to"], upper, rtol=1e-6)
+
+
+def test_tensorboard_without_its_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'calib_jax\[tensorboard\]'"):
+        run(tmp_path, tensorboard=True)
+    assert run(tmp_path, plan=dataclasses.replace(PLAN, num_epochs=1)).finished
