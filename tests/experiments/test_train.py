@@ -43,9 +43,9 @@ def test_evaluation_writes_predictions_and_a_report(trained):
     with np.load(folder / "predictions_validation.npz") as found:
         error = np.mean(found["logits"].argmax(-1) != found["labels"])
         assert error == pytest.approx(best["validation_error"], abs=1e-6)
-        assert found["logits"].shape == (397, 10)
+        assert found["logits"].shape == (297, 10)
     with np.load(folder / "predictions_test.npz") as found:
-        assert found["logits"].shape == (900, 10)
+        assert found["logits"].shape == (1000, 10)
     assert (folder / "report" / "reliability_temperature.png").exists()
     assert f"step {best['step']} of" in said
 
