@@ -413,7 +413,8 @@ class _Loop:
             order = in_batches(
                 examples,
                 self.plan.batch_size,
-                multiple=len(self.devices) * self.plan.accumulate,
+                multiple=len(self.devices),
+                accumulate=self.plan.accumulate,
                 drop_last=self.plan.drop_last,
             )
             runner.begin(order, offset)

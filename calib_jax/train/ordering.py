@@ -45,14 +45,21 @@ def steps_per_epoch(num_examples: int, batch_size: int, *, drop_last: bool = Fal
 
 
 def in_batches(
-    examples: np.ndarray, batch_size: int, *, multiple: int = 1, drop_last: bool = False
+    examples: np.ndarray,
+    batch_size: int,
+    *,
+    multiple: int = 1,
+    accumulate: int = 1,
+    drop_last: bool = False,
 ) -> Order:
     """Cut a sequence of example numbers into batches.
 
     Args:
       examples: the numbers, in the order in which they are to be seen.
       batch_size: examples in a batch, over all devices.
-      multiple: rows in a batch are rounded up to a multiple of this, the devices.
+      multiple: rows in a microbatch are rounded up to a multiple of this, the devices.
+      accumulate: microbatches in a batch, one after another. Each is filled up by itself, so
+        that it holds the same examples whatever the devices.
       drop_last: leave out what does not fill the last batch.
 
     >>> order = in_batches(np.arange(5), 3, multiple=2)
@@ -60,14 +67,17 @@ def in_batches(
     ([[0, 1, 2, 0], [3, 4, 0, 0]], [[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
     """
     num_steps = steps_per_epoch(len(examples), batch_size, drop_last=drop_last)
-    rows = -(-batch_size // multiple) * multiple
-    numbers = np.zeros((num_steps, rows), np.int32)
-    weights = np.zeros((num_steps, rows))
+    size = -(-batch_size // accumulate)
+    rows = -(-size // multiple) * multiple
+    numbers = np.zeros((num_steps, accumulate, rows), np.int32)
+    weights = np.zeros((num_steps, accumulate, rows))
     for step in range(num_steps):
-        part = examples[step * batch_size : (step + 1) * batch_size]
-        numbers[step, : len(part)] = part
-        weights[step, : len(part)] = 1
-    return Order(numbers, weights)
+        batch = examples[step * batch_size : (step + 1) * batch_size]
+        for place in range(accumulate):
+            part = batch[place * size : (place + 1) * size]
+            numbers[step, place, : len(part)] = part
+            weights[step, place, : len(part)] = 1
+    return Order(*(leaf.reshape(num_steps, -1) for leaf in (numbers, weights)))
 
 
 def shuffled(num_examples: int, seed: int, epoch: int) -> np.ndarray:

@@ -79,7 +79,7 @@ def trained(
     done = epoch = 0
     while done < steps:
         numbers = train.shuffled(len(source), 0, epoch)
-        order = train.in_batches(numbers, batch_size, multiple=num_devices * accumulate)
+        order = train.in_batches(numbers, batch_size, multiple=num_devices, accumulate=accumulate)
         runner.begin(order, 0)
         stop = min(order.num_steps, steps - done)
         state, found = runner(state, 0, stop)

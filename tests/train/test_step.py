@@ -98,12 +98,15 @@ def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
 
 
 def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
-    """Recall loss looks at each part: were the parts others, the trajectories would be."""
+    """Recall loss looks at each part: were the parts others, the trajectories would be.
+
+    Parts of 5 are filled up for 4 devices, and the last batch of an epoch has 2 examples.
+    """
     objective = losses.objective("recall", alpha=0.5)
     source = tasks.examples(32)
-    one, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=16, accumulate=2)
-    four, _ = tasks.trained(objective, source, num_devices=4, steps=4, batch_size=16, accumulate=2)
-    whole, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=16)
+    one, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=10, accumulate=2)
+    four, _ = tasks.trained(objective, source, num_devices=4, steps=4, batch_size=10, accumulate=2)
+    whole, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=10)
     for a, b in zip(*map(jax.tree.leaves, map(train.first, (one, four))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert not np.allclose(
