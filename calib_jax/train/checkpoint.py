@@ -89,9 +89,10 @@ class Checkpoints:
         checksums = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
         self._policy.also = set(kept)
         try:
-            if step in self._damaged:
-                self._manager.delete(step)
-                self._damaged.discard(step)
+            # A damaged one that is newer would keep this one from being saved at all.
+            for later in [one for one in self._damaged if one >= step]:
+                self._manager.delete(later)
+                self._damaged.discard(later)
             self._saving = step
             self._manager.save(
                 step,

@@ -1,5 +1,6 @@
 """Checkpoints: what is read is what was saved, and what is damaged is noticed."""
 
+import contextlib
 import resource
 import signal
 import warnings
@@ -83,6 +84,21 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(checkpoints, tmp_path
     assert saved.about == {"s": 1}
     save(checkpoints, 2)  # the run comes to this step again
     assert checkpoints.latest(host_state()).about == {"s": 2}
+
+
+@ignore_the_rest
+def test_a_damaged_checkpoint_does_not_keep_earlier_steps_from_being_saved(tmp_path):
+    """Stopped once more, before the run has come to the damaged step again."""
+    folder = tmp_path / "checkpoints"
+    with contextlib.closing(Checkpoints(folder, keep=1)) as first:
+        save(first, 10, 30, kept={10})
+    damage(tmp_path, 30)
+    with contextlib.closing(Checkpoints(folder, keep=1)) as again:
+        again.latest(host_state(), say=lambda text: None)
+        save(again, 20)
+        assert again.steps == [20]
+    with contextlib.closing(Checkpoints(folder, keep=1)) as reopened:
+        assert reopened.latest(host_state()).about == {"s": 20}
 
 
 @ignore_the_rest
