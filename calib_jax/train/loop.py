@@ -111,7 +111,7 @@ class Plan:
       keep: checkpoints that are kept, beside the best.
       checkpoint_every_epochs: epochs apart; the best and the last are always saved. 0: only these.
       checkpoint_every_minutes: also within an epoch, where it is long.
-      keep_every_epochs: keep these for good; 0 is none.
+      keep_every_epochs: save these, too, and keep them for good; 0 is none.
       best: metrics of the validation set, "min" or "max": for each the best checkpoint is kept.
       patience: stop when this many evaluations brought no better `patience_for`; 0 is never.
       patience_for: one of `best`.
@@ -477,8 +477,8 @@ class _Loop:
             self.ledger.totals, self.ledger.steps = {}, 0
             patient = not self.plan.patience or self.ledger.waited < self.plan.patience
             self.ledger.done = last or not patient
-        epochs = self.plan.checkpoint_every_epochs
-        due = epochs and step % (epochs * self.epoch_steps) == 0
+        often = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
+        due = any(epochs and step % (epochs * self.epoch_steps) == 0 for epochs in often)
         if not (due or better or self.ledger.done):
             if evaluated:
                 self.journal.write(self.ledger.row or {}, self.ledger.table)

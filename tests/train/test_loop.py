@@ -189,6 +189,16 @@ def test_evaluation_by_steps(tmp_path):
     assert [row["step"] for row in rows_in(tmp_path)] == [5, 10, 12]
 
 
+def test_every_kth_epoch_is_kept(tmp_path):
+    """Also where checkpoints are written less often."""
+    plan = dataclasses.replace(
+        PLAN, num_epochs=6, best={}, keep=1, checkpoint_every_epochs=4, keep_every_epochs=2
+    )
+    run(tmp_path, plan=plan)
+    kept = {int(path.name) for path in (tmp_path / CHECKPOINTS).iterdir() if path.name.isdigit()}
+    assert kept == {8, 16, 24}
+
+
 def test_patience_ends_a_run(tmp_path):
     task = task_of(tx=optax.sgd(0.0))  # nothing ever gets better
     plan = dataclasses.replace(PLAN, num_epochs=9, patience=2)
