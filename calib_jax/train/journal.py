@@ -79,9 +79,10 @@ class Journal:
         rows = _until(step, self._folder / ROWS, row)
         _replace(self._folder / ROWS, _json_lines(rows))
         _replace(self._folder / TABLE, _csv_lines(rows, head=True))
-        tables = _until(step, self._folder / LOSS_STATE, table)
-        if tables:
-            _replace(self._folder / LOSS_STATE, _json_lines(tables))
+        path = self._folder / LOSS_STATE
+        tables = _until(step, path, table)
+        if tables or path.exists():
+            _replace(path, _json_lines(tables))
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
 
