@@ -11,6 +11,7 @@ the test set, before and after a calibrator that was fitted on the validation se
 """
 
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,22 @@ def restored(
         about = checkpoints.about()
         step = _step(checkpoint, about["ledger"]["best"], checkpoints.steps)
         experiment = building.build(ConfigDict(about["config"]), data_dir=data_dir)
-        return experiment, checkpoints.read(experiment.template(), step).state
+        template = experiment.template()
+        if step is None:
+            return experiment, checkpoints.latest(template, say=_warn).state
+        return experiment, checkpoints.read(template, step).state
     finally:
         checkpoints.close()
 
 
-def _step(checkpoint: str, best: dict[str, Any], steps: list[int]) -> int:
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def _step(checkpoint: str, best: dict[str, Any], steps: list[int]) -> int | None:
+    """Find the step that a name stands for; the latest is the newest that can be read."""
     if checkpoint == "latest":
-        return steps[-1]
+        return None
     if checkpoint.isdecimal():
         return int(checkpoint)
     names = {f"best_{name}": int(found["step"]) for name, found in best.items()}

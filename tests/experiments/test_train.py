@@ -1,11 +1,13 @@
 """The binaries that train and evaluate, as processes: what they leave, and what they refuse."""
 
 import json
+import shutil
 import signal
 
 import numpy as np
 import pytest
 
+from experiments import evaluate
 from tests.experiments.processes import run, start, stop_after
 
 CONFIG = "--config=configs/digits.py:adafocal"
@@ -48,6 +50,18 @@ def test_evaluation_writes_predictions_and_a_report(trained):
         assert found["logits"].shape == (1000, 10)
     assert (folder / "report" / "reliability_temperature.png").exists()
     assert f"step {best['step']} of" in said
+
+
+def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_path, capsys):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained[0], folder)
+    steps = sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+    shutil.rmtree(folder / "checkpoints" / str(steps[-1]) / "state")
+    _, state = evaluate.restored(str(folder), "latest")
+    assert state.step == steps[-2]
+    said = capsys.readouterr().err
+    assert said.startswith(f"warning: checkpoint {steps[-1]} in {folder}")
+    assert said.count("\n") == 1
 
 
 def test_a_finished_run_says_so_and_another_config_is_refused(trained):
