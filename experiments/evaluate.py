@@ -30,7 +30,9 @@ _OBJECTIVE = flags.DEFINE_string(
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 0, "Examples at a time; 0 is that of training.")
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 0, "Examples at a time; 0 is that of training.", lower_bound=0
+)
 
 
 def restored(
@@ -80,7 +82,8 @@ def predictions(
         getattr(experiment.dataset, part),
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,
-        devices=building.devices(experiment.config),
+        # The machine need not be that of the training: at most as many devices, if it has them.
+        devices=train.local_devices()[: experiment.config.run.num_devices or None],
     )
 
 

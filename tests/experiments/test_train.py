@@ -52,6 +52,13 @@ def test_evaluation_writes_predictions_and_a_report(trained):
     assert f"step {best['step']} of" in said
 
 
+def test_a_run_of_many_devices_is_evaluated_on_few(trained):
+    experiment, state = evaluate.restored(str(trained[0]), "latest")
+    experiment.config.run.num_devices = 99
+    logits, labels = evaluate.predictions(experiment, state, "validation")
+    assert logits.shape == (*labels.shape, 10)
+
+
 def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_path, capsys):
     folder = tmp_path / "copy"
     shutil.copytree(trained[0], folder)
