@@ -133,12 +133,7 @@ class Checkpoints:
                 self._damaged.add(step)
                 continue
             return Saved(_as_template(template, leaves, self._folder / str(step)), about)
-        if not steps:
-            raise NoCheckpoint(f"there is no checkpoint in {self._folder}.")
-        raise NoCheckpoint(
-            f"none of the {len(steps)} checkpoints in {self._folder} can be read: move the folder"
-            " away to begin anew."
-        )
+        raise self._nothing(len(steps))
 
     def read(self, template: PyTree, step: int) -> Saved:
         """Read the checkpoint of one step."""
@@ -160,10 +155,7 @@ class Checkpoints:
                 self._verify(step)
                 items = self._args.Composite(about=self._args.JsonRestore())
                 return dict(self._manager.restore(step, args=items)["about"])
-        raise NoCheckpoint(
-            f"none of the {len(self.steps)} checkpoints in {self._folder} can be read: move the"
-            " folder away to begin anew."
-        )
+        raise self._nothing(len(self.steps))
 
     def close(self) -> None:
         """End the threads that write."""
@@ -218,6 +210,14 @@ class Checkpoints:
             wrong = sorted(set(actual.items()) ^ set(checksums.items()))
             raise ValueError(f"{wrong[0][0]} is not what was saved.")
         return leaves, about
+
+    def _nothing(self, count: int) -> NoCheckpoint:
+        if count == 0:
+            return NoCheckpoint(f"there is no checkpoint in {self._folder}.")
+        return NoCheckpoint(
+            f"none of the {count} checkpoints in {self._folder} can be read: move the folder away"
+            " to begin anew."
+        )
 
     def _cannot_save(self, error: Exception) -> CannotSave:
         good = [step for step in self.steps if step != self._saving]

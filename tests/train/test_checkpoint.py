@@ -61,6 +61,8 @@ def test_nothing_saved_is_nothing(checkpoints):
     assert checkpoints.steps == []
     with pytest.raises(NoCheckpoint, match="there is no checkpoint in"):
         checkpoints.latest(host_state())
+    with pytest.raises(NoCheckpoint, match="there is no checkpoint in"):
+        checkpoints.about()
     with pytest.raises(NoCheckpoint, match=r"no checkpoint 3 in .*; it has none"):
         checkpoints.read(host_state(), 3)
 
