@@ -8,6 +8,7 @@ import difflib
 import json
 import pathlib
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -46,6 +47,8 @@ def run(main: Callable[[], int | None]) -> None:
             return _say(error, FAILED)
         except Refused as error:
             return _say(error, REFUSED)
+        except KeyboardInterrupt:  # before training listens to it, or the second one
+            return _say("interrupted.", 128 + signal.SIGINT)
 
     app.run(checked, flags_parser=_parsed)
 
