@@ -37,6 +37,7 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
       Mukhoti et al. 2020, section 5: 0.1, dropped at epochs 150 and 250 of 350.
     """
     checks.at_least("rate", rate, 0)
+    checks.at_least("factor", factor, 0)
     if len(milestones):
         checks.ascending("milestones", milestones)
 
@@ -51,6 +52,7 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
 def exponential(rate: float, *, factor: float) -> Schedule:
     r"""Multiply the rate by a factor an epoch: $\eta f^t$."""
     checks.at_least("rate", rate, 0)
+    checks.at_least("factor", factor, 0)
     return lambda t: rate * jnp.power(factor, jnp.asarray(t, float))
 
 
@@ -70,6 +72,7 @@ def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
     """
     checks.at_least("rate", rate, 0)
     checks.above("num_epochs", num_epochs, 0)
+    checks.at_least("power", power, 0)
     return lambda t: rate * jnp.power(1 - _share(t, num_epochs), power)
 
 
@@ -90,6 +93,7 @@ def warmed_up(
     """
     checks.one_of("form", form, ("linear", "constant"))
     checks.at_least("epochs", epochs, 0)
+    checks.at_least("factor", factor, 0)
     if epochs == 0:
         return schedule
 

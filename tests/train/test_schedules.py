@@ -79,3 +79,11 @@ def test_bad_values():
         schedules.cosine(-1.0, num_epochs=3)
     with pytest.raises(ValueError, match="form must be one of 'linear', 'constant'"):
         schedules.warmed_up(schedules.constant(1.0), epochs=1, form="slow")
+    for make in (
+        lambda: schedules.multi_step(0.1, milestones=(5,), factor=-1.0),
+        lambda: schedules.exponential(0.1, factor=float("nan")),
+        lambda: schedules.poly(0.1, num_epochs=3, power=-1.0),
+        lambda: schedules.warmed_up(schedules.constant(1.0), epochs=1, factor=-1.0),
+    ):
+        with pytest.raises(ValueError, match=r"(factor|power) must be at least 0"):
+            make()
