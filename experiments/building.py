@@ -127,6 +127,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Find the metrics by name; those that have bins get as many as the config says."""
+    checks.at_least("num_bins", config.num_bins, 1)
     found = {}
     given = [name for names in config.metrics for name in names.split(",")]
     for name in dict.fromkeys([*given, *config.best]):

@@ -37,7 +37,7 @@ from calib_jax.train.lock import only_one
 from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.state import TrainState
-from calib_jax.train.step import Mix, identity, make_eval_step, make_train_step
+from calib_jax.train.step import REDUCTIONS, Mix, identity, make_eval_step, make_train_step
 
 # A piece of work after which signals are looked at, in seconds. Every call of a program allocates
 # its memory anew: 70 ms for a small ResNet on a CPU, so pieces of one second would cost 7 %.
@@ -92,6 +92,10 @@ class Task:
     mix: Mix | None = None
     learning_rate: Callable[[int], Any] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("reduction", "warm_up_reduction"):
+            checks.one_of(name, getattr(self, name), REDUCTIONS)
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -140,6 +144,11 @@ class Plan:
         for field in dataclasses.fields(self):
             if isinstance(getattr(self, field.name), int | float):
                 checks.at_least(field.name, getattr(self, field.name), 0)
+        if self.accumulate > self.batch_size:
+            raise ValueError(
+                f"accumulate={self.accumulate} makes more parts than a batch has examples,"
+                f" {self.batch_size}."
+            )
         for name, direction in self.best.items():
             checks.one_of(f"best[{name!r}]", direction, ("min", "max"))
         if self.patience:

@@ -92,3 +92,18 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     with pytest.raises(FileNotFoundError, match="the data set cifar10 is neither in"):
         building.build(config)
     assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
+        ({"loss.reduction": "average"}, "reduction must be one of 'sum', 'mean', got 'average'"),
+        ({"accumulate": 51}, "accumulate=51 makes more parts than a batch has examples, 50"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(change, message):
+    config = config_of("digits")
+    config.update_from_flattened_dict(change)
+    with pytest.raises(ValueError, match=message):
+        building.build(config)

@@ -322,6 +322,10 @@ def test_plans_are_checked():
         train.Plan(num_epochs=1, batch_size=1, best={"nll": "low"})
     with pytest.raises(ValueError, match="patience_for must be one of 'ece', got 'nll'"):
         train.Plan(num_epochs=1, batch_size=1, best={"ece": "min"}, patience=1)
+    with pytest.raises(ValueError, match=r"accumulate=9 makes more parts than .* examples, 8"):
+        train.Plan(num_epochs=1, batch_size=8, accumulate=9)
+    with pytest.raises(ValueError, match="warm_up_reduction must be one of 'sum', 'mean'"):
+        task_of(warm_up_reduction="avg")
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
