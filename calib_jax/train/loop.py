@@ -233,6 +233,7 @@ class _Ledger:
       totals: of training since the last evaluation, added up step by step, so that they do not
         depend on where training was cut.
       steps: how many steps that was.
+      seconds: how long they took, also before the run was resumed.
       best: see `Outcome`.
       waited: evaluations without a better `patience_for`.
       row, table: what the last evaluation logged.
@@ -241,6 +242,7 @@ class _Ledger:
 
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
     steps: int = 0
+    seconds: float = 0.0
     best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     waited: int = 0
     row: Row | None = None
@@ -277,7 +279,6 @@ class _Loop:
         self.pieces = _Pieces()
         self.pending: Callable[[], None] | None = None
         self.last_save = time.monotonic()
-        self.seconds = 0.0
 
     # ------------------------------------------------------------------------------------------
     # Beginning and going on.
@@ -404,7 +405,7 @@ class _Loop:
         found = runner.measured_in(measured, offset, end)
         seconds = time.monotonic() - began
         self.pieces.note(stop - step, seconds)
-        self.seconds += seconds
+        self.ledger.seconds += seconds
         self._check(found, step, epoch, offset)
         self._add(found)
         self.journal.advance(stop, float(found["loss"][-1] / max(found["weight"][-1], 1)))
@@ -483,7 +484,7 @@ class _Loop:
             better = self._note_best(self.ledger.row, step)
             state = self._tick("validation", state, step, evidence)
             self.ledger.table = self._table(state, step, evidence)
-            self.ledger.totals, self.ledger.steps = {}, 0
+            self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
             patient = not self.plan.patience or self.ledger.waited < self.plan.patience
             self.ledger.done = last or not patient
         often = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
@@ -537,10 +538,9 @@ class _Loop:
             values = jax.device_get(self.values_of(stats["metrics"]))
             scalars = [key for key in self.task.metrics if np.ndim(values[key]) == 0]
             row |= {f"{name}_{key}": float(values[key]) for key in scalars}
-        row["seconds"] = self.seconds
+        row["seconds"] = self.ledger.seconds
         row["evaluation_seconds"] = time.monotonic() - began
-        row["examples_per_second"] = totals["weight"] / max(self.seconds, 1e-9)
-        self.seconds = 0.0
+        row["examples_per_second"] = totals["weight"] / max(row["seconds"], 1e-9)
         return row, evidence
 
     def _note_best(self, row: Row, step: int) -> bool:

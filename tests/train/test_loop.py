@@ -1,11 +1,13 @@
 """The loop: its clocks, what it keeps, how it stops, and that stopping changes nothing."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
 import signal
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -212,6 +214,19 @@ def test_patience_ends_a_run(tmp_path):
 # Stopping and going on.
 
 
+def stopping_after_pieces(monkeypatch, size):
+    """Send a signal after every piece of so many steps."""
+    monkeypatch.setattr(train.loop._Pieces, "__init__", lambda self: setattr(self, "size", size))
+    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, steps, seconds: None)
+    add = train.loop._Loop._add
+
+    def add_and_stop(self, found):
+        add(self, found)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(train.loop._Loop, "_add", add_and_stop)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "size"), [("adafocal", {}, 3), ("recall", {"alpha": 0.5}, 4)]
 )
@@ -219,15 +234,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path, monkeypatch, name
     """A signal after every piece of a few steps, within epochs or at their ends."""
     objective = losses.objective(name, **options)
     whole = run(tmp_path / "whole", objective)
-    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, steps, seconds: None)
-    monkeypatch.setattr(train.loop._Pieces, "size", size, raising=False)
-    interrupted = train.loop._Loop._add
-
-    def add_and_stop(self, found):
-        interrupted(self, found)
-        signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(train.loop._Loop, "_add", add_and_stop)
+    stopping_after_pieces(monkeypatch, size)
     starts = 0
     while not (outcome := run(tmp_path / "parts", objective)).finished:
         assert outcome.stopped_by == signal.SIGTERM
@@ -236,6 +243,19 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path, monkeypatch, name
     assert same(whole.state, outcome.state)
     assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "parts")
     assert whole.best == outcome.best
+
+
+def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
+    """Else the examples per second of one that was stopped would be those of a miracle."""
+    ticks = itertools.count(step=10.0)
+    monkeypatch.setattr(train.loop, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))
+    stopping_after_pieces(monkeypatch, 2)
+    plan = dataclasses.replace(PLAN, num_epochs=1)
+    assert not run(tmp_path, plan=plan).finished
+    assert run(tmp_path, plan=plan).finished
+    (row,) = journal.read_rows(tmp_path / journal.ROWS)
+    assert row["seconds"] == 20.0  # every look at the clock is ten seconds after the last one
+    assert row["examples_per_second"] == pytest.approx(38 / 20)
 
 
 def test_a_finished_run_says_so(tmp_path, capsys):
