@@ -1,5 +1,6 @@
 """From a config to what it names: the one place where names become values."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -50,7 +51,7 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 
     Where the data sets lie is no part of a config: a run may go on on another machine.
     """
-    dataset = examples(config, data_dir)
+    dataset = data_set(config.data.name, config.data.options, data_dir)
     module = network(config, dataset.num_classes)
     objective = losses.objective(config.loss.name, **config.loss.options)
     warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
@@ -107,13 +108,13 @@ def _try(objective: losses.Objective, num_classes: int) -> None:
     jax.eval_shape(lambda *batch: objective.value(objective.init(num_classes), *batch), *shape)
 
 
-def examples(config: ConfigDict, data_dir: str | None = None) -> data.Dataset:
-    """Make the data set, and tell those that are read from files in which folder."""
-    checks.one_of("data set", config.data.name, data.catalogue())
-    options = {**config.data.options}
-    if data_dir and "data_dir" in checks.options_of(data.catalogue()[config.data.name]):
+def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
+    """Make a data set, and tell those that are read from files in which folder."""
+    checks.one_of("data set", name, data.catalogue())
+    options = {**options}
+    if data_dir and "data_dir" in checks.options_of(data.catalogue()[name]):
         options["data_dir"] = data_dir
-    return data.named(config.data.name, **options)
+    return data.named(name, **options)
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:

@@ -3,11 +3,19 @@
     python -m experiments.evaluate --workdir=/tmp/digits
     python -m experiments.evaluate --workdir=/tmp/digits --checkpoint=best_nll
     python -m experiments.evaluate --workdir=/tmp/digits --calibrate=vector --per_class
+    python -m experiments.evaluate --workdir=/tmp/resnet20 --ood=svhn,gaussian_noise --training
 
 --checkpoint is latest, best_NAME for a metric that the run kept the best of (error, nll, ece), or
 the number of a step. The folder gets predictions_validation.npz and predictions_test.npz (logits,
 labels), for experiments.score or for anything else; and the folder report: tables and pictures of
 the test set, before and after a calibrator that was fitted on the validation set.
+
+--ood=NAME,NAME tells other inputs from the test set by the entropy of the prediction, its largest
+probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95 and ROC curves in
+the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the test
+images with the noise of CIFAR-10-C, at severity 5; gaussian_noise:severity=3 at another.
+
+--training adds the training set, without augmentation, in the folder report_training.
 """
 
 import pathlib
@@ -19,7 +27,8 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import report, train
-from experiments import building, cli
+from calib_jax.core.examples import Source
+from experiments import building, cli, outside
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 flags.adopt_module_key_flags(building)  # --data_dir
@@ -30,6 +39,8 @@ _OBJECTIVE = flags.DEFINE_string(
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
+_OOD = flags.DEFINE_list("ood", [], "Data sets to be told from the test set, or gaussian_noise.")
+_TRAINING = flags.DEFINE_bool("training", False, "Also measure the training set.")
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Examples at a time; 0 is that of training.", lower_bound=0
 )
@@ -73,13 +84,13 @@ def _step(checkpoint: str, best: dict[str, Any], steps: list[int]) -> int | None
 
 
 def predictions(
-    experiment: building.Experiment, state: train.TrainState, part: str, batch_size: int = 0
+    experiment: building.Experiment, state: train.TrainState, source: Source, batch_size: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the logits of one part of the data set."""
+    """Compute the logits of the examples of a source, and their labels."""
     return train.predict(
         experiment.task.forward,
         state,
-        getattr(experiment.dataset, part),
+        source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,
         # The machine need not be that of the training: at most as many devices, if it has them.
@@ -95,28 +106,41 @@ def main() -> int:
     experiment, state = cli.refusing(
         restored, _WORKDIR.value, _CHECKPOINT.value, data_dir=building.DATA_DIR.value
     )
+    dataset = experiment.dataset
+    others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
+    sources = {"validation": dataset.validation, "test": dataset.test}
+    if _TRAINING.value:
+        sources["training"] = dataset.train
     found = {}
-    for part in ("validation", "test"):
-        logits, labels = predictions(experiment, state, part, _BATCH_SIZE.value)
-        found[part] = logits, labels
-        path = folder / f"predictions_{part}.npz"
+    for name, source in {**sources, **others}.items():
+        logits, labels = predictions(experiment, state, source, _BATCH_SIZE.value)
+        found[name] = logits, labels
+        path = folder / f"predictions_{name}.npz"
         cli.refusing(np.savez, path, logits=logits, labels=labels)
         print(f"written: {path} ({len(labels):,} examples)")
-    print(f"{experiment.dataset.description}\nstep {int(state.step)} of {folder}\n")
-    scored = cli.refusing(
-        report.score,
-        *found["test"],
-        calibrate=_CALIBRATE.value or None,
-        fit_on=found["validation"] if _CALIBRATE.value else None,
-        objective=_OBJECTIVE.value,
-        num_bins=experiment.config.num_bins,
-        per_class=_PER_CLASS.value,
-        num_resamples=_RESAMPLES.value,
-    )
-    print(scored)
-    names = cli.refusing(scored.save, folder / "report")
-    print(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
+    print(f"{dataset.description}\nstep {int(state.step)} of {folder}")
+
+    calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
+    if _CALIBRATE.value:
+        calibrated["calibrate"] = _CALIBRATE.value
+        calibrated["fit_on"] = found["validation"]
+        calibrated["objective"] = _OBJECTIVE.value
+    of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
+    for name, place in (("test", "report"), ("training", "report_training")):
+        if name in found:
+            scored = cli.refusing(report.score, *found[name], **of_bins, **calibrated)
+            _show(f"{name} set", scored, folder / place)
+    if others:
+        outer = {name: found[name][0] for name in others}
+        told = cli.refusing(report.out_of_distribution, found["test"][0], outer, **calibrated)
+        _show("out of distribution", told, folder / "report")
     return 0
+
+
+def _show(title: str, found: Any, folder: pathlib.Path) -> None:
+    print(f"\n{title}: {found}")
+    names = cli.refusing(found.save, folder)
+    print(f"\nwritten to {folder}: {', '.join(names)}")
 
 
 if __name__ == "__main__":

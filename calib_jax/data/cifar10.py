@@ -96,6 +96,7 @@ def cifar10(
             f" {order}. Krizhevsky 2009."
         ),
         prepare=_prepare,
+        brightest=255,
         augment=compose(random_crop(padding=4), random_flip()),
     )
 

@@ -34,6 +34,8 @@ class Dataset:
         that what a crop pads with is a black pixel, as in the papers.
       posterior: `(inputs) -> log-probabilities` of the classes where they are known, which
         makes the true calibration error and the Bayes error known; else None.
+      brightest: if the inputs are images, the stored value of a white pixel, such as 255; noise
+        that is given as a share of it needs it.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Dataset:
     prepare: Callable[[PyTree], PyTree] = _as_they_are
     augment: Callable[[Any, PyTree], PyTree] | None = None
     posterior: Callable[[Any], Any] | None = None
+    brightest: float | None = None
 
     @property
     def num_classes(self) -> int:

@@ -15,6 +15,7 @@ from calib_jax.data.dataset import Dataset, register
 
 __all__ = ["digits"]
 
+_BRIGHTEST = 16
 _PARTS = ("train", "validation", "test")
 
 
@@ -79,11 +80,12 @@ def digits(
             " Kaynak 1998."
         ),
         prepare=_prepare,
+        brightest=_BRIGHTEST,
     )
 
 
 def _prepare(inputs: Any) -> Array:
-    return jnp.asarray(inputs, dtype=jnp.float32) / 16
+    return jnp.asarray(inputs, dtype=jnp.float32) / _BRIGHTEST
 
 
 @functools.cache

@@ -7,6 +7,7 @@
 The one room that looks into others: metrics, calibrators and plots.
 """
 
+from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
 from calib_jax.report.pictures import pictures
 from calib_jax.report.predictions import as_logits, average
 from calib_jax.report.scoring import DEFAULT_METRICS, Change, Part, Report, Row, score
@@ -14,11 +15,14 @@ from calib_jax.report.scoring import DEFAULT_METRICS, Change, Part, Report, Row,
 __all__ = [
     "DEFAULT_METRICS",
     "Change",
+    "Detection",
+    "OutOfDistribution",
     "Part",
     "Report",
     "Row",
     "as_logits",
     "average",
+    "out_of_distribution",
     "pictures",
     "score",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,15 +25,9 @@ def calibrated(
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; also say what it is and on what it was fitted."""
-    module = calibrators.named(name)
-    fit = _fit(name, objective)
-    apply = module.apply
-    described: dict[str, Any] = {"name": name, "objective": objective}
     if fit_on is not None:
-        params = fit(*fit_on, None)
-        described["fitted_on"] = f"{len(fit_on[1])} other examples"
-        described["params"] = _plain(params)
-        return apply(params, logits), described
+        apply_fitted, described = fitted(name, fit_on, objective)
+        return apply_fitted(logits), described
     if cross_fit is None:
         raise ValueError(
             "a calibrator is never fitted on the examples that are scored: give fit_on (other"
@@ -41,6 +36,7 @@ def calibrated(
     num_rows = len(labels)
     if not 2 <= cross_fit <= num_rows:
         raise ValueError(f"cross_fit must lie in [2, {num_rows}], got {cross_fit}.")
+    apply, fit = calibrators.named(name).apply, _fit(name, objective)
     fold = np.random.default_rng(seed).permutation(num_rows) % cross_fit
     result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
     all_params = []
@@ -50,9 +46,21 @@ def calibrated(
         params = fit(logits, labels, own if weights is None else own * weights)
         all_params.append(_plain(params))
         result = jnp.where((own == 0)[:, None], apply(params, logits), result)
-    described["fitted_on"] = f"the rest of the examples, in {cross_fit} folds"
-    described["params"] = all_params
-    return result, described
+    fitted_on = f"the rest of the examples, in {cross_fit} folds"
+    return result, _described(name, objective, fitted_on, all_params)
+
+
+def fitted(
+    name: str, fit_on: tuple[Logits, Labels], objective: str
+) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
+    """Fit a calibrator: what applies it, and what it is and on what it was fitted."""
+    params = _fit(name, objective)(*fit_on, None)
+    described = _described(name, objective, f"{len(fit_on[1]):,} other examples", _plain(params))
+    return functools.partial(calibrators.named(name).apply, params), described
+
+
+def _described(name: str, objective: str, fitted_on: str, params: Any) -> dict[str, Any]:
+    return {"name": name, "objective": objective, "fitted_on": fitted_on, "params": params}
 
 
 def _fit(name: str, objective: str) -> Any:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import math
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,20 +15,26 @@ from calib_jax.report.scoring import Change, Part, Report, Row
 Table = list[list[str]]  # the first row is the head
 
 
+@runtime_checkable
+class Estimated(Protocol):
+    """A value and its interval, whatever they are of."""
+
+    @property
+    def value(self) -> float: ...  # noqa: D102
+    @property
+    def low(self) -> float: ...  # noqa: D102
+    @property
+    def high(self) -> float: ...  # noqa: D102
+
+
 def as_text(report: Report) -> str:
     """Lay all tables out for a terminal."""
-    return "\n\n".join([_headline(report), *map(_aligned, _tables(report)), *_notes(report)])
+    return "\n\n".join([_headline(report), *map(aligned, _tables(report)), *_notes(report)])
 
 
 def as_markdown(report: Report) -> str:
     """Write all tables as Markdown."""
-
-    def written(table: Table) -> str:
-        lines = ["| " + " | ".join(row) + " |" for row in table]
-        lines.insert(1, "|" + "---|" * len(table[0]))
-        return "\n".join(lines)
-
-    return "\n\n".join([_headline(report), *map(written, _tables(report)), *_notes(report)])
+    return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *_notes(report)])
 
 
 def as_csv(report: Report) -> str:
@@ -105,7 +111,7 @@ def _metrics(report: Report) -> Table:
     head = ["metric", *models, *(f"{model} - {models[0]}" for model in models[1:]), "bins"]
     table = [head]
     for metric, of in rows.items():
-        cells = [_with_interval(of[model]) for model in models]
+        cells = [with_interval(of[model]) for model in models]
         cells += [_changed(changes[metric, model]) for model in models[1:]]
         table.append([metric, *cells, of[models[0]].convention])
     return table
@@ -120,12 +126,13 @@ def _parts(name: str, parts: list[Part]) -> Table:
     table = [[name, "n", *several, *metrics]]
     for part, count in examples.items():
         for model in models:
-            cells = [_with_interval(found[part, model, metric]) for metric in metrics]
+            cells = [with_interval(found[part, model, metric]) for metric in metrics]
             table.append([part, f"{count:,}", *([model] if several else []), *cells])
     return table
 
 
-def _with_interval(row: Row | Part) -> str:
+def with_interval(row: Estimated) -> str:
+    """Write a value and its interval."""
     return f"{_number(row.value)} [{_number(row.low)}, {_number(row.high)}]"
 
 
@@ -138,7 +145,15 @@ def _number(value: float) -> str:
     return f"{value:.4f}"
 
 
-def _aligned(table: Table) -> str:
+def in_markdown(table: Table) -> str:
+    """Write a table as Markdown."""
+    lines = ["| " + " | ".join(row) + " |" for row in table]
+    lines.insert(1, "|" + "---|" * len(table[0]))
+    return "\n".join(lines)
+
+
+def aligned(table: Table) -> str:
+    """Lay a table out in columns."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,243 @@
+"""How well doubt tells inputs of another kind from those that a network was trained for."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import calib_jax.metrics as metric_room
+from calib_jax import plots
+from calib_jax.core import checks
+from calib_jax.report import calibration, tables
+from calib_jax.report.predictions import as_logits
+from calib_jax.report.scoring import GIVEN
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+SCORES = ("entropy", "max_confidence", "energy")
+METRICS = ("auroc", "aupr", "fpr95")
+
+
+@dataclasses.dataclass(frozen=True)
+class Detection:
+    """One metric of telling one set from the examples in distribution.
+
+    Attributes:
+      outside: the name of the set.
+      predictions: "as given", or the calibrator's name.
+      score: "entropy", "max_confidence" or "energy".
+      metric: "auroc", "aupr" or "fpr95".
+      value: of the data itself.
+      low: lower end of the interval.
+      high: upper end.
+    """
+
+    outside: str
+    predictions: str
+    score: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class OutOfDistribution:
+    """Everything `out_of_distribution` found.
+
+    Attributes:
+      settings: numbers of examples, level, resamples, seed.
+      rows: the metrics.
+      curves: the ROC curves, by set, predictions and score.
+      calibrator: its name and parameters and what it was fitted on; empty without one.
+    """
+
+    settings: dict[str, Any]
+    rows: list[Detection]
+    curves: dict[tuple[str, str, str], Any]
+    calibrator: dict[str, Any]
+
+    def value(self, outside: str, score: str, metric: str, predictions: str = GIVEN) -> float:
+        """Look a value up."""
+        wanted = (outside, predictions, score, metric)
+        for row in self.rows:
+            if (row.outside, row.predictions, row.score, row.metric) == wanted:
+                return row.value
+        raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
+
+    def __str__(self) -> str:
+        return "\n\n".join([self._headline(), tables.aligned(self._table())])
+
+    def _repr_markdown_(self) -> str:
+        return "\n\n".join([self._headline(), tables.in_markdown(self._table())])
+
+    def save(self, folder: Any) -> list[str]:
+        """Write ood.json, .csv, .md and a ROC picture for each set; give the names of the files."""
+        folder = pathlib.Path(folder)
+        figures = self.pictures()
+        page = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
+        record = {
+            "settings": self.settings,
+            "calibrator": self.calibrator,
+            "metrics": [vars(row) for row in self.rows],
+        }
+        written = {
+            "ood.json": json.dumps(record, indent=1) + "\n",
+            "ood.csv": self._csv(),
+            "ood.md": "\n\n".join(page) + "\n",
+        }
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, text in written.items():
+                (folder / name).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ValueError(f"nothing can be written to {folder}: {error.strerror}.") from error
+        for name, figure in figures.items():
+            plots.save(figure, folder / f"{name}.png")
+        return [*written, *(f"{name}.png" for name in figures)]
+
+    def pictures(self) -> dict[str, matplotlib.figure.Figure]:
+        """Draw the ROC curves of each set: one a score, before and after."""
+        areas = {
+            (row.outside, row.predictions, row.score): (row.value, row.low, row.high)
+            for row in self.rows
+            if row.metric == "auroc"
+        }
+        figures = {}
+        for outside in self.settings["outside"]:
+            own = {key: curve for key, curve in self.curves.items() if key[0] == outside}
+            title = {key: f"{key[2]}, {key[1]}" for key in own}
+            figures[f"roc_{outside}"] = plots.roc(
+                {title[key]: curve.false_positive_rate for key, curve in own.items()},
+                {title[key]: curve.true_positive_rate for key, curve in own.items()},
+                auroc={title[key]: areas[key] for key in own},
+                title=f"{outside} against the test set",
+                width=4.8,
+            )
+        return figures
+
+    def _headline(self) -> str:
+        said = self.settings
+        sizes = ", ".join(f"{count:,} of {name}" for name, count in said["outside"].items())
+        line = (
+            f"{said['inside']:,} examples in distribution, out of it {sizes};"
+            f" {said['level']:.0%} intervals of {said['resamples']:,} resamples of each set."
+            " AUROC .5 knows nothing; AUPR's positives are those out of distribution; FPR95 is the"
+            " share in distribution that is rejected where 95 % of the others are."
+        )
+        if self.calibrator:
+            line += f" {self.calibrator['name']} fitted on {self.calibrator['fitted_on']}."
+        return line
+
+    def _table(self) -> tables.Table:
+        cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
+        for row in self.rows:
+            key = (row.outside, row.score, row.predictions)
+            cells.setdefault(key, {})[row.metric] = row
+        table = [["out of distribution", "score", "predictions", *METRICS]]
+        for key, found in cells.items():
+            table.append([*key, *(tables.with_interval(found[metric]) for metric in METRICS)])
+        return table
+
+    def _csv(self) -> str:
+        out = io.StringIO()
+        names = [field.name for field in dataclasses.fields(Detection)]
+        write = csv.DictWriter(out, names, lineterminator="\n")
+        write.writeheader()
+        write.writerows(map(vars, self.rows))
+        return out.getvalue()
+
+
+def out_of_distribution(
+    inside: Any,
+    outside: Mapping[str, Any],
+    *,
+    calibrate: str | None = None,
+    fit_on: tuple[Any, Any] | None = None,
+    objective: str = "nll",
+    scores: Sequence[str] = SCORES,
+    level: float = 0.9,
+    method: str = "percentile",
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> OutOfDistribution:
+    """Measure how well the doubt of a network tells sets of other inputs from its test set.
+
+    Args:
+      inside: logits of the test set, `[n, classes]`.
+      outside: logits of the other sets, by name.
+      calibrate: a calibrator's name: everything is shown before and after it.
+      fit_on: logits and labels that it is fitted on.
+      objective: what a temperature is chosen by; see `score`.
+      scores: of "entropy", "max_confidence" and "energy".
+      level: nominal coverage of the intervals, a fraction.
+      method: "percentile" or "basic" intervals.
+      num_resamples: of the bootstrap; each set keeps its size.
+      seed: of the bootstrap.
+
+    >>> from calib_jax import report
+    >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
+    >>> found = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
+    >>> found.value("noise", "entropy", "auroc")
+    1.0
+    """
+    for score in scores:
+        checks.one_of("score", score, SCORES)
+    if not outside:
+        raise ValueError("out_of_distribution: there is no set to tell from the one given.")
+    sets = {GIVEN: (as_logits(inside), {k: as_logits(z) for k, z in outside.items()})}
+    described: dict[str, Any] = {}
+    if calibrate is not None:
+        if fit_on is None:
+            raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
+        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]))
+        apply, described = calibration.fitted(calibrate, held_out, objective)
+        own, others = sets[GIVEN]
+        sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})
+
+    rows, curves = [], {}
+    for name in outside:
+        for score in scores:
+            several = {
+                metric: metric_room.named(metric).with_options(score=score) for metric in METRICS
+            }
+            for predictions, (own, others) in sets.items():
+                both = metric_room.in_and_out(own, others[name])
+                found = metric_room.estimates(
+                    several,
+                    *both,
+                    key=jax.random.key(seed),
+                    level=level,
+                    method=method,
+                    num_resamples=num_resamples,
+                    by_class=True,
+                )
+                rows += [
+                    Detection(name, predictions, score, metric, *map(float, estimate))
+                    for metric, estimate in found.items()
+                ]
+                curve = metric_room.roc_curve(*both, score=score)
+                curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
+    return OutOfDistribution(
+        settings={
+            "inside": len(sets[GIVEN][0]),
+            "outside": {name: len(logits) for name, logits in sets[GIVEN][1].items()},
+            "level": level,
+            "interval": method,
+            "resamples": num_resamples,
+            "seed": seed,
+        },
+        rows=rows,
+        curves=curves,
+        calibrator=described,
+    )

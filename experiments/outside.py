@@ -1,0 +1,73 @@
+"""Sets of other inputs than those that a network was trained for, by name and options.
+
+    gaussian_noise                      the run's own test images with the Gaussian noise of
+    gaussian_noise:severity=3           CIFAR-10-C, at severity 5, or at another
+    svhn                                the test part of any data set in data.catalogue(), with
+    cifar10_c:corruption=fog            any of its options
+
+They are normalised as the network's own data set is: SVHN with the statistics of CIFAR-10.
+"""
+
+import ast
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax import data
+from calib_jax.core import checks
+from calib_jax.core.examples import Source
+from experiments import building
+
+NOISE = "gaussian_noise"
+
+
+def named(asked: Sequence[str], own: data.Dataset, data_dir: str | None) -> dict[str, Source]:
+    """Find the sets, by what files can be called; one that does not fit the network is refused."""
+    return {re.sub(r"\W+", "_", text): _one(text, own, data_dir) for text in asked}
+
+
+def _one(text: str, own: data.Dataset, data_dir: str | None) -> Source:
+    name, options = _parsed(text)
+    if name == NOISE:
+        if own.brightest is None:
+            raise ValueError(f"{NOISE} needs images, and {own.name} has none.")
+        add = functools.partial(data.gaussian_noise, own.test, brightest=own.brightest)
+        checks.check_options(NOISE, add, options)
+        return add(**options)
+    if name not in data.catalogue():
+        known = ", ".join([NOISE, *sorted(data.catalogue())])
+        raise ValueError(f"there is no set {name!r} to tell from {own.name}; there are {known}.")
+    source = building.data_set(name, options, data_dir).test
+    theirs, ours = (_look(one) for one in (source, own.test))
+    if theirs != ours:
+        raise ValueError(f"inputs of {name} are {theirs}, and those of {own.name} are {ours}.")
+    return source
+
+
+def _parsed(text: str) -> tuple[str, dict[str, Any]]:
+    """Read NAME:key=value:key=value, where a value that is no number or tuple is a word.
+
+    >>> _parsed("cifar10_c:corruption=fog:severity=3")
+    ('cifar10_c', {'corruption': 'fog', 'severity': 3})
+    """
+    name, *pairs = text.split(":")
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} must look like NAME or NAME:key=value:key=value.")
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key] = value
+    return name, options
+
+
+def _look(source: Source) -> str:
+    inputs = source[np.arange(1)].inputs
+    if not isinstance(inputs, np.ndarray):
+        return f"a {type(inputs).__name__}"
+    return f"{inputs.dtype} of shape {inputs.shape[1:]}"
