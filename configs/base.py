@@ -45,6 +45,7 @@ def base(loss: str) -> ConfigDict:
             "mixup": 0.0,  # alpha of its Beta distribution; 0 is none
             "warm_up_epochs": 0,  # that are trained with warm_up_loss
             "warm_up_loss": losses.load("cross_entropy"),
+            "average": 0.0,  # decay of an average of the weights, which is then evaluated
             "patience": 0,  # evaluations without a better patience_for; 0 is never
             "patience_for": "nll",
             # What is measured.

@@ -33,7 +33,12 @@ class Experiment(NamedTuple):
             jax.random.key(seed), self.inputs(1), train=False
         )
         return train.create(
-            variables, self.task.objective, self.task.tx, self.dataset.num_classes, seed
+            variables,
+            self.task.objective,
+            self.task.tx,
+            self.dataset.num_classes,
+            seed,
+            averaged=self.plan.average > 0,
         )
 
     def template(self) -> train.TrainState:
@@ -96,6 +101,7 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
         checkpoint_every_minutes=config.run.checkpoint_every_minutes,
         keep_every_epochs=config.run.keep_every_epochs,
         best=dict(config.best),
+        average=config.average,
         patience=config.patience,
         patience_for=config.patience_for,
     )

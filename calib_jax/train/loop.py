@@ -117,6 +117,8 @@ class Plan:
       checkpoint_every_minutes: also within an epoch, where it is long.
       keep_every_epochs: save these, too, and keep them for good; 0 is none.
       best: metrics of the validation set, "min" or "max": for each the best checkpoint is kept.
+      average: decay of moving averages of the weights and the running statistics, which are then
+        what is evaluated; 0 is none. The state must have been made with `averaged=True`.
       patience: stop when this many evaluations brought no better `patience_for`; 0 is never.
       patience_for: one of `best`.
     """
@@ -135,6 +137,7 @@ class Plan:
     checkpoint_every_minutes: float = 10.0
     keep_every_epochs: int = 0
     best: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    average: float = 0.0
     patience: int = 0
     patience_for: str = "nll"
 
@@ -149,6 +152,7 @@ class Plan:
                 f"accumulate={self.accumulate} makes more parts than a batch has examples,"
                 f" {self.batch_size}."
             )
+        checks.between("average", self.average, 0, 1)
         for name, direction in self.best.items():
             checks.one_of(f"best[{name!r}]", direction, ("min", "max"))
         if self.patience:
@@ -202,6 +206,11 @@ def fit(
       progress: a bar, on a terminal.
       tensorboard: write events, too.
     """
+    if bool(state.average) != (plan.average > 0):
+        raise ValueError(
+            f"average={plan.average}, and the state has {'' if state.average else 'no '}averages:"
+            " make it by create(..., averaged=plan.average > 0)."
+        )
     folder = Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -353,6 +362,7 @@ class _Loop:
             prepare=task.prepare,
             mix=task.mix,
             progress_at=self.clocks.progress_at,
+            average=plan.average,
         )
         source = self._feed(task.train)
 

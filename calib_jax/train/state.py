@@ -22,6 +22,7 @@ class TrainState(NamedTuple):
       loss_state: of the objective: the gammas of AdaFocal, the miss rates of recall loss.
       rng: raw key data. It never changes: the key of an example is folded from it, the step and
         the example's number, so that neither resuming nor the number of devices matters.
+      average: moving averages of `params` and `model_state`, if they are wanted.
     """
 
     step: Array
@@ -30,10 +31,22 @@ class TrainState(NamedTuple):
     opt_state: PyTree
     loss_state: PyTree
     rng: Array
+    average: PyTree = ()
+
+    @property
+    def evaluated(self) -> tuple[PyTree, PyTree]:
+        """The parameters and the model state that are evaluated: the averages, if there are any."""
+        return self.average or (self.params, self.model_state)
 
 
 def create(
-    variables: PyTree, objective: Any, tx: optax.GradientTransformation, num_classes: int, seed: int
+    variables: PyTree,
+    objective: Any,
+    tx: optax.GradientTransformation,
+    num_classes: int,
+    seed: int,
+    *,
+    averaged: bool = False,
 ) -> TrainState:
     """Make the state before the first step.
 
@@ -43,6 +56,7 @@ def create(
       tx: the optimiser.
       num_classes: for the objective.
       seed: of everything random in training.
+      averaged: whether moving averages are kept; they begin as what they are of.
     """
     others = {name: value for name, value in variables.items() if name != "params"}
     return TrainState(
@@ -52,4 +66,6 @@ def create(
         opt_state=tx.init(variables["params"]),
         loss_state=objective.init(num_classes),
         rng=jax.random.key_data(jax.random.key(seed)),
+        # Other buffers than the state's own: all of them are donated.
+        average=jax.tree.map(jnp.copy, (variables["params"], others)) if averaged else (),
     )

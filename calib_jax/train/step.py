@@ -73,6 +73,7 @@ def make_train_step(
     prepare: Callable[[PyTree], PyTree] = identity,
     mix: Mix | None = None,
     progress_at: Callable[[Array], Progress] = lambda step: Progress(step, 0, 1),
+    average: float = 0.0,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]:
     """Make the step `(state, batch) -> (state, measured)`.
 
@@ -89,6 +90,7 @@ def make_train_step(
       mix: `data.mixup(alpha)`: from two examples one. An objective that takes no soft labels
         gets `share l(a) + (1 - share) l(b)`.
       progress_at: from the step to how far training has come, for objectives of clock "step".
+      average: the decay of the state's moving averages, if it has some.
 
     Returns:
       The step. `measured` are totals over the global batch: weighted `loss` and `hit`,
@@ -96,6 +98,7 @@ def make_train_step(
     """
     checks.one_of("reduction", reduction, REDUCTIONS)
     checks.at_least("accumulate", accumulate, 1)
+    checks.between("average", average, 0, 1)
 
     def loss_of(
         params: PyTree, model_state: PyTree, loss_state: PyTree, batch: Batch, key: Array, now: Any
@@ -162,13 +165,35 @@ def make_train_step(
         measured["gradient_norm"] = optax.tree.norm(gradient)
         updates, opt_state = tx.update(gradient, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
-        state = TrainState(state.step + 1, params, model_state, opt_state, loss_state, state.rng)
-        return state, measured
+        averages = state.average
+        if averages:
+            averages = moved(averages, (params, model_state), state.step, average)
+        return TrainState(
+            step=state.step + 1,
+            params=params,
+            model_state=model_state,
+            opt_state=opt_state,
+            loss_state=loss_state,
+            rng=state.rng,
+            average=averages,
+        ), measured
 
     return train_step
 
 
 _Labelled = tuple[Array, Array]
+
+
+def moved(averages: PyTree, values: PyTree, step: Array, decay: float) -> PyTree:
+    r"""Move averages towards values: $a \leftarrow d_t a + (1 - d_t) x$.
+
+    The decay grows as $d_t = \min(d, (1 + t) / (10 + t))$: weights of the beginning, which are
+    random, would else stay in the average for long.
+    """
+    share = jnp.minimum(decay, (1 + step) / (10 + step))
+    return jax.tree.map(
+        lambda a, x: (share * a + (1 - share) * x).astype(a.dtype), averages, values
+    )
 
 
 def make_eval_step(
@@ -195,8 +220,7 @@ def make_eval_step(
     def eval_step(state: TrainState, batch: Batch) -> Joint:
         weights = weights_of(batch)
         logits, _, _ = forward(
-            state.params,
-            state.model_state,
+            *state.evaluated,
             prepare(batch.inputs),
             train=False,
             rng=None,

@@ -42,9 +42,10 @@ def sgd(rate=0.05):
     return optax.chain(optax.add_decayed_weights(1e-3), optax.sgd(rate, momentum=0.9))
 
 
-def state_of(objective, tx=None, *, seed=0, dtype=float):
+def state_of(objective, tx=None, *, seed=0, dtype=float, averaged=False):
     tx = sgd() if tx is None else tx
-    return train.create(variables(dtype=dtype), objective, tx, NUM_CLASSES, seed)
+    start = variables(dtype=dtype)
+    return train.create(start, objective, tx, NUM_CLASSES, seed, averaged=averaged)
 
 
 def trained(

@@ -44,7 +44,7 @@ PLAN = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})  # 4 steps a
 
 def run(folder, objective=OBJECTIVE, plan=PLAN, *, task=None, devices=1, **options):
     task = task_of(objective) if task is None else task
-    state = tasks.state_of(objective, task.tx)
+    state = tasks.state_of(objective, task.tx, averaged=plan.average > 0)
     return train.fit(
         folder, state, task, plan, devices=train.local_devices(devices), quiet=True, **options
     )
@@ -228,15 +228,19 @@ def stopping_after_pieces(monkeypatch, size):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "size"), [("adafocal", {}, 3), ("recall", {"alpha": 0.5}, 4)]
+    ("name", "options", "size", "average"),
+    [("adafocal", {}, 3, 0.0), ("recall", {"alpha": 0.5}, 4, 0.8)],
 )
-def test_stopped_and_resumed_is_bit_for_bit_the_same(tmp_path, monkeypatch, name, options, size):
+def test_stopped_and_resumed_is_bit_for_bit_the_same(
+    tmp_path, monkeypatch, name, options, size, average
+):
     """A signal after every piece of a few steps, within epochs or at their ends."""
     objective = losses.objective(name, **options)
-    whole = run(tmp_path / "whole", objective)
+    plan = dataclasses.replace(PLAN, average=average)
+    whole = run(tmp_path / "whole", objective, plan)
     stopping_after_pieces(monkeypatch, size)
     starts = 0
-    while not (outcome := run(tmp_path / "parts", objective)).finished:
+    while not (outcome := run(tmp_path / "parts", objective, plan)).finished:
         assert outcome.stopped_by == signal.SIGTERM
         starts += 1
     assert starts >= 2

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import losses, train
+from calib_jax import losses, metrics, train
 from tests.train import tasks
 
 CROSS_ENTROPY = losses.objective("cross_entropy")
@@ -112,6 +112,29 @@ def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
     assert not np.allclose(
         train.first(one).loss_state.miss_rate, train.first(whole).loss_state.miss_rate
     )
+
+
+def test_averages_follow_the_weights_and_are_what_is_evaluated(x64):
+    batch = batch_of(tasks.examples(12))
+    state = tasks.state_of(CROSS_ENTROPY, averaged=True)
+    start = state.params["out"]
+    step = jax.jit(train.make_train_step(tasks.forward, CROSS_ENTROPY, tasks.sgd(), average=0.15))
+    expected = np.asarray(start)
+    for t in range(3):
+        state, _ = step(state, batch)
+        decay = min(0.15, (1 + t) / (10 + t))  # .1, .15, .15
+        expected = decay * expected + (1 - decay) * np.asarray(state.params["out"])
+    np.testing.assert_allclose(state.average[0]["out"], expected, rtol=1e-6)
+    assert not np.allclose(state.params["out"], expected, rtol=1e-3)
+
+    evaluate = train.make_eval_step(tasks.forward, {"nll": metrics.nll})
+    averages = state._replace(params=state.average[0], average=())
+    own = state._replace(average=())
+    one, same, other = (
+        float(metrics.nll.value(evaluate(s, batch)["metrics"]["nll"]))
+        for s in (state, averages, own)
+    )
+    assert one == same != other
 
 
 def test_the_step_clock_ticks_before_the_state_is_used(x64):
