@@ -60,6 +60,7 @@ def base(loss: str) -> ConfigDict:
             ),
             "num_bins": 15,
             "eval_every_steps": 0,  # 0 is at the end of every epoch
+            "diagnose": False,  # also the training set, right and wrong apart, and the last layer
             "evaluate_test": False,  # while training; experiments.evaluate always does
             "best": {"error": "min", "nll": "min", "ece": "min"},
             # What a result does not depend on, so that it may change while a run is resumed.
@@ -71,6 +72,7 @@ def base(loss: str) -> ConfigDict:
                 "checkpoint_every_minutes": 10.0,
                 "keep_every_epochs": 0,
                 "tensorboard": False,
+                "show_epochs": (),  # whose gradients are drawn by diagnose; or three of them
             },
         }
     )

@@ -71,8 +71,10 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
     evaluated = {"validation": dataset.validation}
     if config.evaluate_test:
         evaluated["test"] = dataset.test
+    if config.diagnose:
+        evaluated["training"] = dataset.train
     task = train.Task(
-        forward=train.linen(module),
+        forward=train.linen(module, features=config.diagnose),
         objective=objective,
         tx=optimiser(config, rate),
         metrics=chosen_metrics(config),
@@ -86,6 +88,7 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
         prepare=dataset.prepare,
         mix=data.mixup(config.mixup) if config.mixup else None,
         learning_rate=rate,
+        last_layer=train.LastLayer(objective) if config.diagnose else None,
     )
     plan = train.Plan(
         num_epochs=config.num_epochs,
@@ -137,6 +140,7 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     checks.at_least("num_bins", config.num_bins, 1)
     found = {}
     given = [name for names in config.metrics for name in names.split(",")]
+    given += ["by_correctness"] if config.diagnose else []
     for name in dict.fromkeys([*given, *config.best]):
         metric = metrics.named(name)
         binned = "num_bins" in metric.defaults()

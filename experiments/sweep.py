@@ -29,8 +29,7 @@ from tqdm import tqdm
 from calib_jax import train
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
-from experiments import building, cli, summary
-from experiments.benchmarks import timing
+from experiments import building, cli, provenance, summary
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
@@ -139,6 +138,7 @@ def run(member: Member) -> train.Outcome:
         experiment.plan,
         config=cli.plain(member.config),
         free=["run"],
+        environment=provenance.describe(),
         devices=building.devices(member.config),
         quiet=True,
     )
@@ -219,7 +219,7 @@ def _about(asked: list[Member]) -> dict[str, Any]:
         "title": f"{config.data.name}: {len({m.loss for m in asked})} losses",
         "what": f"{dataset.description} {model}; {len(dataset.test):,} test examples.",
         "num_bins": config.num_bins,
-        "provenance": timing.provenance(),
+        "provenance": provenance.describe(),
         "config": cli.plain(config),
     }
 

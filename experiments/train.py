@@ -9,19 +9,21 @@ The word after the colon is one of the losses in configs/losses. Every key of th
 given as --config.KEY=VALUE, and one that does not exist is refused. After Ctrl-C, SIGTERM, or a
 power cut the same command goes on where it was.
 
-The folder gets config.json, metrics.jsonl and metrics.csv (one row an evaluation),
-loss_state.jsonl (what AdaFocal and others learn) and checkpoints. Then:
+The folder gets config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row an
+evaluation), loss_state.jsonl (what AdaFocal and others learn), checkpoints and, at the end,
+report.md with pictures. --config.diagnose adds to them what the papers plot of a training: NLL and
+entropy of right and of wrong answers, the norms of the last layer and of its gradients. Then:
 
     python -m experiments.evaluate --workdir=/tmp/digits
 """
 
-from typing import Any
+import pathlib
 
 from absl import flags
 from ml_collections import config_flags
 
 from calib_jax import train
-from experiments import building, cli
+from experiments import building, cli, provenance, run_report
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
@@ -31,16 +33,9 @@ flags.adopt_module_key_flags(building)  # --data_dir
 _QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
 
 
-def start(
-    config: Any,
-    workdir: str,
-    *,
-    data_dir: str | None = None,
-    quiet: bool = False,
-    progress: bool = True,
-) -> train.Outcome:
-    """Build what a config names, and train it in a folder."""
-    experiment = cli.refusing(building.build, config, data_dir=data_dir)
+def start(experiment: building.Experiment, workdir: str, *, quiet: bool = False) -> train.Outcome:
+    """Train an experiment in a folder, or go on with it."""
+    config = experiment.config
     devices = cli.refusing(building.devices, config)
     outcome: train.Outcome = cli.failing(
         train.fit,
@@ -50,9 +45,9 @@ def start(
         experiment.plan,
         config=cli.plain(config),
         free=["run"],
+        environment=provenance.describe(),
         devices=devices,
         quiet=quiet,
-        progress=progress,
         tensorboard=config.run.tensorboard,
     )
     return outcome
@@ -64,13 +59,17 @@ def main() -> int:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
-    outcome = start(
-        _CONFIG.value, _WORKDIR.value, data_dir=building.DATA_DIR.value, quiet=_QUIET.value
-    )
+    config = _CONFIG.value
+    experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
+    outcome = start(experiment, _WORKDIR.value, quiet=_QUIET.value)
     if outcome.stopped_by is not None and not outcome.finished:
         return 128 + outcome.stopped_by
+    folder, described = pathlib.Path(_WORKDIR.value), experiment.dataset.description
+    names = cli.refusing(run_report.write, folder, described, tuple(config.run.show_epochs))
     if not _QUIET.value:
         _say_more(outcome)
+        print(f"written to {folder}: {', '.join(names)}")
+        print(f"next: python -m experiments.evaluate --workdir={folder}")
     return 0
 
 
@@ -80,7 +79,6 @@ def _say_more(outcome: train.Outcome) -> None:
         print(f"\nwhat the loss learned, after its last update:\n{table}")
     for name, best in outcome.best.items():
         print(f"best {name} {best['value']:.4f} at epoch {best['epoch']:g}: best_{name}")
-    print(f"next: python -m experiments.evaluate --workdir={_WORKDIR.value}")
 
 
 if __name__ == "__main__":

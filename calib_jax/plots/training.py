@@ -60,8 +60,9 @@ def training_curves(
         place.set_title(metric)
     for place in list(axes.flat)[len(curves) :]:
         place.set_visible(False)
-    for place in axes[-1]:
+    for place in list(axes.flat)[: len(curves)][-columns:]:  # the last of each column
         place.set_xlabel("epoch")
+        place.tick_params(labelbottom=True)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     style.legend_below(figure, handles, width)

@@ -11,6 +11,7 @@ from calib_jax.train import optimisers, schedules
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.feeding import Resident, Streamed, feed
 from calib_jax.train.forward import Forward, linen
+from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.loop import Outcome, Plan, Task, fit, last_table
 from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import (
@@ -31,6 +32,7 @@ __all__ = [
     "Batch",
     "Checkpoints",
     "Forward",
+    "LastLayer",
     "Order",
     "Outcome",
     "Plan",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from calib_jax.core.types import Array, PyTree, Weights
+from calib_jax.train.last_layer import HEAD
 
 
 @runtime_checkable
@@ -34,8 +35,13 @@ class Forward(Protocol):
         ...
 
 
-def linen(module: Any) -> Forward:
-    """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass."""
+def linen(module: Any, *, features: bool = False) -> Forward:
+    """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass.
+
+    Args:
+      module: the network.
+      features: whether `aux` is what its layer "head" is given, in evaluation; else it is None.
+    """
 
     def forward(
         params: PyTree,
@@ -48,6 +54,9 @@ def linen(module: Any) -> Forward:
     ) -> tuple[Array, PyTree, Any]:
         variables = {"params": params, **model_state}
         mask = None if weights is None else weights > 0
+        if not train and features:
+            logits, given = _with_features(module, variables, inputs, mask)
+            return logits, model_state, given
         if not (train and model_state):
             return module.apply(variables, inputs, train=train, mask=mask), model_state, None
         logits, changed = module.apply(
@@ -56,3 +65,19 @@ def linen(module: Any) -> Forward:
         return logits, {**model_state, **changed}, None
 
     return forward
+
+
+def _with_features(module: Any, variables: PyTree, inputs: PyTree, mask: Any) -> tuple[Array, Any]:
+    """Evaluate a network, and keep what its last layer is given."""
+    from flax import linen as nn
+
+    given = []
+
+    def keep(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        if context.module.name == HEAD and context.method_name == "__call__":
+            given.append(args[0])
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(keep):
+        logits = module.apply(variables, inputs, train=False, mask=mask)
+    return logits, given[-1] if given else None

@@ -2,6 +2,9 @@
 
     metrics.jsonl, metrics.csv   one row an evaluation
     loss_state.jsonl             what the objective learned, where it shows a table
+    gradient_norms.jsonl         histograms of last-layer gradient norms, by option
+    environment.jsonl            where, when and with what the run was started, each time
+    log.txt                      every line that was said
     tensorboard/                 by option
 
 Rows are complete lines, written at once. When a run goes on from a checkpoint, rows that came
@@ -24,6 +27,9 @@ from calib_jax.core.types import PyTree
 ROWS = "metrics.jsonl"
 TABLE = "metrics.csv"
 LOSS_STATE = "loss_state.jsonl"
+GRADIENT_NORMS = "gradient_norms.jsonl"
+ENVIRONMENT = "environment.jsonl"
+SPOKEN = "log.txt"
 
 Row = dict[str, Any]
 
@@ -60,7 +66,8 @@ class Journal:
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def say(self, text: str) -> None:
-        """Print a line, at once."""
+        """Print a line, at once, and keep it."""
+        _append(self._folder / SPOKEN, text + "\n")
         if self._quiet:
             return
         if self._bar is not None:
@@ -74,24 +81,31 @@ class Journal:
             self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
             self._bar.update(step - self._bar.n)
 
-    def rewind(self, step: int, row: Row | None = None, table: Row | None = None) -> None:
+    def begin(self, step: int, environment: Mapping[str, Any]) -> None:
+        """Note that the run starts, or goes on, here."""
+        _append(self._folder / ENVIRONMENT, _json_lines([{"step": step, **environment}]))
+
+    def rewind(
+        self, step: int, row: Row | None = None, tables: Mapping[str, Row] | None = None
+    ) -> None:
         """Forget rows after a step; the last ones before it are added, should they be missing."""
         rows = _until(step, self._folder / ROWS, row)
         _replace(self._folder / ROWS, _json_lines(rows))
         _replace(self._folder / TABLE, _csv_lines(rows, head=True))
-        path = self._folder / LOSS_STATE
-        tables = _until(step, path, table)
-        if tables or path.exists():
-            _replace(path, _json_lines(tables))
+        for name in (LOSS_STATE, GRADIENT_NORMS):
+            path = self._folder / name
+            kept = _until(step, path, (tables or {}).get(name))
+            if kept or path.exists():
+                _replace(path, _json_lines(kept))
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
 
-    def write(self, row: Row, table: Row | None = None) -> None:
-        """Add the row of an evaluation, and say it; `table` is what the objective shows."""
+    def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
+        """Add the row of an evaluation, and say it; `tables` are rows of other files, by name."""
         path = self._folder / TABLE
         head = not path.exists() or path.stat().st_size == 0
-        if table:
-            _append(self._folder / LOSS_STATE, _json_lines([table]))
+        for name, table in (tables or {}).items():
+            _append(self._folder / name, _json_lines([table]))
         _append(self._folder / ROWS, _json_lines([row]))
         _append(path, _csv_lines([row], head=head))
         if self._events is not None:

@@ -27,12 +27,20 @@ from calib_jax.core.examples import Source
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, PyTree
-from calib_jax.train import parallel
+from calib_jax.train import last_layer, parallel
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.feeding import Feed, Runner, feed
 from calib_jax.train.forward import Forward
 from calib_jax.train.interruption import Interruption, noted
-from calib_jax.train.journal import LOSS_STATE, Journal, Row, read_rows, table_text
+from calib_jax.train.journal import (
+    GRADIENT_NORMS,
+    LOSS_STATE,
+    Journal,
+    Row,
+    read_rows,
+    table_text,
+)
+from calib_jax.train.last_layer import EDGES, LastLayer
 from calib_jax.train.lock import only_one
 from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
@@ -75,6 +83,7 @@ class Task:
       warm_up_reduction: of it.
       augment, prepare, mix: as in `make_train_step`.
       learning_rate: of a step, for the log.
+      last_layer: is looked at in evaluation, if given.
     """
 
     forward: Forward
@@ -91,6 +100,7 @@ class Task:
     prepare: Callable[[PyTree], PyTree] = identity
     mix: Mix | None = None
     learning_rate: Callable[[int], Any] | None = None
+    last_layer: LastLayer | None = None
 
     def __post_init__(self) -> None:
         for name in ("reduction", "warm_up_reduction"):
@@ -187,6 +197,7 @@ def fit(
     *,
     config: Mapping[str, Any] | None = None,
     free: Collection[str] = (),
+    environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     quiet: bool = False,
     progress: bool = True,
@@ -201,8 +212,9 @@ def fit(
       plan: how long, and how often what.
       config: JSON that identifies the run: a folder with another one is refused.
       free: its keys that may change in the middle of a run, since results do not depend on them.
+      environment: JSON about the machine and the versions; noted each time the run is started.
       devices: where; all of this process by default.
-      quiet: say nothing.
+      quiet: say nothing; log.txt has it all the same.
       progress: a bar, on a terminal.
       tensorboard: write events, too.
     """
@@ -228,7 +240,7 @@ def fit(
             quiet=quiet,
         )
         try:
-            return loop.run(state)
+            return loop.run(state, environment or {})
         finally:
             loop.journal.close()
             loop.checkpoints.close()
@@ -245,7 +257,7 @@ class _Ledger:
       seconds: how long they took, also before the run was resumed.
       best: see `Outcome`.
       waited: evaluations without a better `patience_for`.
-      row, table: what the last evaluation logged.
+      row, tables: what the last evaluation logged; tables by the name of their file.
       done: whether the run has ended.
     """
 
@@ -255,7 +267,7 @@ class _Ledger:
     best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     waited: int = 0
     row: Row | None = None
-    table: Row = dataclasses.field(default_factory=dict)
+    tables: dict[str, Row] = dataclasses.field(default_factory=dict)
     done: bool = False
 
 
@@ -292,7 +304,7 @@ class _Loop:
     # ------------------------------------------------------------------------------------------
     # Beginning and going on.
 
-    def run(self, state: TrainState) -> Outcome:
+    def run(self, state: TrainState, environment: Mapping[str, Any]) -> Outcome:
         step, host = self._resumed(jax.tree.map(np.asarray, state))
         if self.ledger.done:
             self.journal.say(
@@ -300,6 +312,7 @@ class _Loop:
                 " do."
             )
             return Outcome(host, step, True, None, True, self.ledger.best)
+        self.journal.begin(step, environment)
         state = parallel.replicate(host, self.devices)
         self._build()
         while step < self.total_steps and not self.ledger.done and not self.interruption:
@@ -325,7 +338,7 @@ class _Loop:
         saved = self.checkpoints.latest(template, say=self._warn)
         self.ledger = _Ledger(**saved.about["ledger"])
         step = int(saved.state.step)
-        self.journal.rewind(step, self.ledger.row, self.ledger.table)
+        self.journal.rewind(step, self.ledger.row, self.ledger.tables)
         if not self.ledger.done:
             self.journal.say(f"going on from step {step} of {self.total_steps} in {self.folder}.")
         return step, saved.state
@@ -381,9 +394,12 @@ class _Loop:
                 objective=task.objective if number == 0 else None,
                 axis_name=parallel.AXIS,
                 prepare=task.prepare,
+                last_layer=task.last_layer,
             )
             size = plan.eval_batch_size or plan.batch_size
-            self.evaluators[name] = self._feed(examples).evaluation(step, size)
+            # The training set may be measured, too: it is not kept twice.
+            fed = source if examples is task.train else self._feed(examples)
+            self.evaluators[name] = fed.evaluation(step, size)
         self.values_of = jax.jit(
             lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
         )
@@ -490,10 +506,11 @@ class _Loop:
         evaluated, better = False, False
         if step % every == 0 or last:
             evaluated = True
-            self.ledger.row, evidence = self._evaluate(state, step)
+            self.ledger.row, evidence, norms = self._evaluate(state, step)
             better = self._note_best(self.ledger.row, step)
             state = self._tick("validation", state, step, evidence)
-            self.ledger.table = self._table(state, step, evidence)
+            tables = {LOSS_STATE: self._table(state, step, evidence), GRADIENT_NORMS: norms}
+            self.ledger.tables = {name: table for name, table in tables.items() if table}
             self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
             patient = not self.plan.patience or self.ledger.waited < self.plan.patience
             self.ledger.done = last or not patient
@@ -501,7 +518,7 @@ class _Loop:
         due = any(epochs and step % (epochs * self.epoch_steps) == 0 for epochs in often)
         if not (due or better or self.ledger.done):
             if evaluated:
-                self.journal.write(self.ledger.row or {}, self.ledger.table)
+                self.journal.write(self.ledger.row or {}, self.ledger.tables)
             return state
         host, ledger = parallel.first(state), dataclasses.asdict(self.ledger)
 
@@ -509,7 +526,7 @@ class _Loop:
             self._save(step, host, ledger)
             self.checkpoints.wait()
             if evaluated:
-                self.journal.write(ledger["row"], ledger["table"])
+                self.journal.write(ledger["row"], ledger["tables"])
 
         self.pending = complete
         return state
@@ -527,7 +544,8 @@ class _Loop:
         changed = self.clocks.update(loss_state, evidence, self.clocks.progress_at(step))
         return state._replace(loss_state=parallel.replicate(changed, self.devices))
 
-    def _evaluate(self, state: TrainState, step: int) -> tuple[Row, Any]:
+    def _evaluate(self, state: TrainState, step: int) -> tuple[Row, Any, Row]:
+        """Measure every data set: the row, what the objective wants, histograms of gradients."""
         began = time.monotonic()
         totals, steps = self.ledger.totals, max(self.ledger.steps, 1)
         mass = max(totals["weight"], 1e-30)
@@ -541,17 +559,28 @@ class _Loop:
         }
         if self.task.learning_rate is not None:
             row["learning_rate"] = float(self.task.learning_rate(step - 1))
+        look = self.task.last_layer
+        norms: Row = {}
+        if look is not None:
+            params, _ = parallel.first_on_device(state.evaluated)
+            row["weight_norm"] = look.weight_norm(params)
         evidence: Any = NOTHING
         for number, (name, evaluate) in enumerate(self.evaluators.items()):
             stats = evaluate(state)
             evidence = stats["evidence"] if number == 0 else evidence
             values = jax.device_get(self.values_of(stats["metrics"]))
-            scalars = [key for key in self.task.metrics if np.ndim(values[key]) == 0]
-            row |= {f"{name}_{key}": float(values[key]) for key in scalars}
+            for metric in self.task.metrics:
+                row |= _numbers(f"{name}_{metric}", values[metric])
+            if look is not None:
+                means = look.means(stats["last_layer"])
+                row |= {f"{name}_{key}": value for key, value in means.items()}
+                norms[name] = last_layer.histogram(stats["last_layer"])
         row["seconds"] = self.ledger.seconds
         row["evaluation_seconds"] = time.monotonic() - began
         row["examples_per_second"] = totals["weight"] / max(row["seconds"], 1e-9)
-        return row, evidence
+        if norms:
+            norms = {"step": step, "epoch": row["epoch"], "edges": EDGES, **norms}
+        return row, evidence, norms
 
     def _note_best(self, row: Row, step: int) -> bool:
         first = next(iter(self.evaluators), None)
@@ -584,6 +613,15 @@ class _Loop:
             kept |= {one for one in {*self.checkpoints.steps, step} if one % every == 0}
         if step not in self.checkpoints.steps:
             self.checkpoints.save(host, {"config": self.config, "ledger": ledger}, step, kept=kept)
+
+
+def _numbers(name: str, value: Any) -> Row:
+    """Name the numbers of a metric: itself, or those of its fields; arrays are left out."""
+    return {
+        "_".join([name, *(str(key.name) for key in path)]): float(leaf)
+        for path, leaf in jax.tree.leaves_with_path(value)
+        if np.ndim(leaf) == 0
+    }
 
 
 class _Clocks:

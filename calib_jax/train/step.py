@@ -28,6 +28,7 @@ from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import NOTHING, Joint, total
 from calib_jax.core.types import Array, AxisName, PyTree
 from calib_jax.train.forward import Forward
+from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.state import TrainState
 
 REDUCTIONS = ("sum", "mean")
@@ -203,6 +204,7 @@ def make_eval_step(
     objective: Any = None,
     axis_name: AxisName = None,
     prepare: Callable[[PyTree], PyTree] = identity,
+    last_layer: LastLayer | None = None,
 ) -> Callable[[TrainState, Batch], Joint]:
     """Make the step `(state, batch) -> statistics`, which merge over batches with `+`.
 
@@ -212,14 +214,16 @@ def make_eval_step(
       objective: whose evidence is wanted too.
       axis_name: of the devices: the statistics are then those of all.
       prepare: as in training.
+      last_layer: statistics of it are wanted too; `aux` of the forward pass must be its inputs.
 
     Returns:
-      The step; it gives a `Joint` of `"metrics"`, a `Joint` by their names, and `"evidence"`.
+      The step; it gives a `Joint` of `"metrics"`, a `Joint` by their names, `"evidence"` and
+      `"last_layer"`.
     """
 
     def eval_step(state: TrainState, batch: Batch) -> Joint:
         weights = weights_of(batch)
-        logits, _, _ = forward(
+        logits, _, aux = forward(
             *state.evaluated,
             prepare(batch.inputs),
             train=False,
@@ -229,7 +233,9 @@ def make_eval_step(
         seen = (logits, batch.labels, weights)
         stats = Joint({name: metric.stat(*seen) for name, metric in metrics.items()})
         evidence = NOTHING if objective is None else objective.evidence(state.loss_state, *seen)
-        return Joint({"metrics": stats, "evidence": evidence}).all_reduce(axis_name)
+        norms = NOTHING if last_layer is None else last_layer.stat(state.loss_state, *seen, aux)
+        found = {"metrics": stats, "evidence": evidence, "last_layer": norms}
+        return Joint(found).all_reduce(axis_name)
 
     return eval_step
 

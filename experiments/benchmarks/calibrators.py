@@ -29,6 +29,7 @@ import numpy as np
 from absl import app, flags
 
 from calib_jax import calibrators, metrics
+from experiments import provenance
 from experiments.benchmarks import timing
 
 _SHAPES = flags.DEFINE_list("shapes", ["10000x10", "10000x100"], "Examples x classes.")
@@ -306,7 +307,7 @@ def main(_: list[str]) -> None:
     print(f"\n{sum(map(misses, aimed))} of {len(aimed)} rows below their target.")
     if _OUT.value:
         with open(_OUT.value, "w") as file:
-            json.dump({"provenance": timing.provenance(), "results": results}, file, indent=1)
+            json.dump({"provenance": provenance.describe(), "results": results}, file, indent=1)
         print(f"written to {_OUT.value}")
 
 

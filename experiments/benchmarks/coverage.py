@@ -24,7 +24,7 @@ import tqdm
 from absl import app, flags
 
 from calib_jax import metrics
-from experiments.benchmarks import timing
+from experiments import provenance
 
 _EXAMPLES = flags.DEFINE_integer("examples", 1000, "Of each draw.", lower_bound=2)
 _CLASSES = flags.DEFINE_integer("classes", 5, "How many.", lower_bound=2)
@@ -157,7 +157,7 @@ def main(_: list[str]) -> None:
         f" the draws {error:.1%}.\n{table(rows)}"
     )
     if _OUT.value:
-        report = {"provenance": timing.provenance(), "results": rows}
+        report = {"provenance": provenance.describe(), "results": rows}
         with open(_OUT.value, "w") as file:
             json.dump(report, file, indent=1)
         print(f"written to {_OUT.value}")

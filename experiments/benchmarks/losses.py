@@ -23,6 +23,7 @@ import optax
 from absl import app, flags
 
 from calib_jax import losses
+from experiments import provenance
 from experiments.benchmarks import timing
 
 _SHAPES = flags.DEFINE_list(
@@ -242,7 +243,7 @@ def main(_: list[str]) -> None:
         + " the vectorised lookup."
     )
     if _OUT.value:
-        report = {"provenance": timing.provenance(), "results": results, "lookup": ratios}
+        report = {"provenance": provenance.describe(), "results": results, "lookup": ratios}
         with open(_OUT.value, "w") as file:
             json.dump(report, file, indent=1)
         print(f"written to {_OUT.value}")

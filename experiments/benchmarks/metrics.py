@@ -24,6 +24,7 @@ import numpy as np
 from absl import app, flags
 
 from calib_jax import metrics
+from experiments import provenance
 from experiments.benchmarks import metric_peers, timing
 
 _SHAPES = flags.DEFINE_list(
@@ -290,7 +291,7 @@ def main(_: list[str]) -> None:
     misses = [row for row in results if row.get("misses")]
     print(f"{len(misses)} rows miss their target.")
     if _OUT.value:
-        report = {"provenance": timing.provenance(), "results": results}
+        report = {"provenance": provenance.describe(), "results": results}
         with open(_OUT.value, "w") as file:
             json.dump(report, file, indent=1)
         print(f"written to {_OUT.value}")

@@ -1,11 +1,5 @@
 """Timing that can be believed: ratios taken within one run, interleaved, compile time apart."""
 
-import datetime
-import importlib.metadata
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +7,6 @@ from typing import Any
 import jax
 import numpy as np
 import tqdm
-
-PACKAGES = ("calib_jax", "jax", "jaxlib", "optax", "numpy")
 
 
 def interleaved(
@@ -60,47 +52,3 @@ def ratio(seconds: np.ndarray, base: np.ndarray) -> dict[str, float]:
     """Give the median over rounds of the ratio to the base, and the middle half of it."""
     low, middle, high = np.percentile(seconds / base, [25, 50, 75])
     return {"median": float(middle), "low": float(low), "high": float(high)}
-
-
-def provenance() -> dict[str, Any]:
-    """Say where, when and with what a result was made."""
-    return {
-        "command": "python -m " + " ".join([_module(), *sys.argv[1:]]),
-        "commit": _commit(),
-        "date": datetime.date.today().isoformat(),
-        "device": f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s)",
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
-    }
-
-
-def _module() -> str:
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec else sys.argv[0]
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _commit() -> str:
-    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-        return names[0] if names else platform.processor()
-    except OSError:
-        return platform.processor()

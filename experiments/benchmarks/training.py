@@ -24,6 +24,7 @@ from absl import app, flags, logging
 
 from calib_jax import losses, metrics, models, train
 from calib_jax.core import InMemory
+from experiments import provenance
 from experiments.benchmarks import timing
 
 _MODEL = flags.DEFINE_string("model", "resnet20", "One of calib_jax.models.")
@@ -240,7 +241,7 @@ def main(_: list[str]) -> None:
         print(rows[0]["task"], *map(line, rows), sep="\n", flush=True)
     if _OUT.value:
         about = {"model": _MODEL.value, "batch_size": _BATCH.value, "steps": _STEPS.value}
-        found = {"provenance": timing.provenance(), "setting": about, "results": results}
+        found = {"provenance": provenance.describe(), "setting": about, "results": results}
         with open(_OUT.value, "w") as file:
             json.dump(found, file, indent=1)
         print(f"written to {_OUT.value}")

@@ -1,0 +1,60 @@
+"""Where, when and with what a result was made."""
+
+import datetime
+import importlib.metadata
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from typing import Any
+
+import jax
+
+PACKAGES = ("calib_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_CHECKOUT = pathlib.Path(__file__).parent
+
+
+def describe() -> dict[str, Any]:
+    """Describe this process: command, commit, date, machine, versions."""
+    return {
+        "command": "python -m " + " ".join([_module(), *sys.argv[1:]]),
+        "commit": _commit(),
+        "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        "device": f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s)",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _module() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else sys.argv[0]
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=_CHECKOUT)
+        return said.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+        return names[0] if names else platform.processor()
+    except OSError:
+        return platform.processor()

@@ -1,0 +1,169 @@
+"""The page of one run, from the files in its folder: what it was, how it went, what it learned."""
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax import plots, train
+from calib_jax.train import journal
+
+PAGE, PICTURES = "report.md", "pictures"
+
+# What the curves show, where it was logged: a panel, and the column after the name of the set.
+PANELS = {
+    "error": "error",
+    "nll": "nll",
+    "ece": "ece",
+    "nll of right answers": "by_correctness_correct_nll",
+    "nll of wrong answers": "by_correctness_wrong_nll",
+    "entropy of right answers": "by_correctness_correct_entropy",
+    "entropy of wrong answers": "by_correctness_wrong_entropy",
+    "norm of the last layer's inputs": "feature_norm",
+    "norm of its gradients": "last_gradient_norm",
+}
+SETS = {
+    "train": "while training",
+    "training": "training set",
+    "validation": "validation set",
+    "test": "test set",
+}
+WEIGHTS = "norm of its weights"
+
+
+def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = ()) -> list[str]:
+    """Write report.md and the pictures into the folder of a run; give their names.
+
+    Args:
+      folder: of the run.
+      described: the data set, in words.
+      show_epochs: whose histograms of gradients are drawn; the first, the middle and the last of
+        those logged if there are none.
+    """
+    rows = journal.read_rows(folder / journal.ROWS)
+    if not rows:
+        return []
+    figures = pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs)
+    (folder / PICTURES).mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        plots.save(figure, folder / PICTURES / f"{name}.png")
+    (folder / PAGE).write_text(page(folder, rows, described, list(figures)), encoding="utf-8")
+    return [PAGE, *(f"{PICTURES}/{name}.png" for name in figures)]
+
+
+def pictures(
+    rows: list[dict[str, Any]], norms: list[dict[str, Any]], show_epochs: Sequence[float] = ()
+) -> dict[str, Any]:
+    """Draw what was logged over the epochs, and histograms of gradients if there are some."""
+    epochs = np.array([row["epoch"] for row in rows], float)
+    curves = {title: found for title, key in PANELS.items() if (found := _of_sets(rows, key))}
+    if "weight_norm" in rows[0]:
+        curves[WEIGHTS] = {"network": _column(rows, "weight_norm")}
+    # The legend is that of the first panel, which has all sets.
+    figures = {"curves": plots.training_curves(_alike(curves), epochs)}
+    if norms:
+        chosen = _chosen(norms, show_epochs)
+        for part in ("training", "validation"):
+            counts = {f"epoch {row['epoch']:g}": row[part] for row in chosen if part in row}
+            if counts:
+                figures[f"gradient_norms_{part}"] = plots.log_histograms(
+                    counts,
+                    norms[0]["edges"],
+                    quantity="norm of an example's gradient in the last layer",
+                    title=f"{part} set",
+                )
+    return figures
+
+
+def _of_sets(rows: list[dict[str, Any]], key: str) -> dict[str, np.ndarray]:
+    return {
+        title: _column(rows, f"{one}_{key}")
+        for one, title in SETS.items()
+        if f"{one}_{key}" in rows[0]
+    }
+
+
+def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
+    return np.array([math.nan if row.get(key) is None else row[key] for row in rows], float)
+
+
+def _alike(curves: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    """Give every panel the same curves in the same order, so that one legend serves all."""
+    names = list(dict.fromkeys(name for found in curves.values() for name in found))
+    missing = np.full(len(next(iter(next(iter(curves.values())).values()))), math.nan)
+    return {
+        title: {name: found.get(name, missing) for name in names} for title, found in curves.items()
+    }
+
+
+def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[str, Any]]:
+    if epochs:
+        return [min(norms, key=lambda row: abs(row["epoch"] - epoch)) for epoch in epochs]
+    places = dict.fromkeys((0, (len(norms) - 1) // 2, len(norms) - 1))
+    return [norms[place] for place in places]
+
+
+def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
+    """Write the page as Markdown."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    loss, optimiser = config["loss"], config["optimiser"]
+    options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
+    last = rows[-1]
+    parts = [
+        f"# {config['data']['name']}, {config['model']['name']}, {loss['name']}",
+        described,
+        f"{loss['name']}{f' ({options})' if options else ''}, reduced by {loss['reduction']};"
+        f" {optimiser['name']} with learning rate {optimiser['learning_rate']:g}, batches of"
+        f" {config['batch_size']}, seed {config['seed']}; {last['epoch']:g} of"
+        f" {config['num_epochs']} epochs. All of it is in config.json.",
+        "## How it went",
+        _last(last),
+        *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),
+    ]
+    if (folder / "report" / PAGE).is_file():
+        parts.append(
+            "The test set, with intervals and after calibration: [report](report/report.md)."
+        )
+    table = train.last_table(folder)
+    if table:
+        parts += ["## What the loss learned, after its last update", f"```\n{table}\n```"]
+    return "\n\n".join([*parts, *_environment(folder)]) + "\n"
+
+
+def _last(row: Mapping[str, Any]) -> str:
+    """Set the last row as a table, one line a set."""
+    found = {title: _after(row, f"{one}_") for one, title in SETS.items()}
+    panels = {t: key for t, key in PANELS.items() if any(key in of for of in found.values())}
+    lines = ["| " + " | ".join(["after the last epoch", *panels]) + " |"]
+    lines.append("|---" * (len(panels) + 1) + "|")
+    for title, of in found.items():
+        cells = ["" if of.get(key) is None else f"{of[key]:.4f}" for key in panels.values()]
+        if any(cells):
+            lines.append("| " + " | ".join([title, *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _after(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
+
+
+def _environment(folder: pathlib.Path) -> list[str]:
+    starts = journal.read_rows(folder / journal.ENVIRONMENT)
+    if not any("versions" in start for start in starts):
+        return []
+    newest = starts[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
+    lines = [
+        f"- {start['date']}, from step {start['step']}: `{start['command']}`, commit"
+        f" {start['commit']}, {start['device']}"
+        for start in starts
+    ]
+    return [
+        "## With what",
+        "\n".join(lines),
+        f"{newest['processor']}, {newest['cores']} cores, {newest['system']}, Python"
+        f" {newest['python']}; {versions}.",
+    ]
