@@ -1,22 +1,26 @@
 """The binaries that train and evaluate, as processes: what they leave, and what they refuse."""
 
 import json
+import re
 import shutil
 import signal
 
+import jax
 import numpy as np
 import pytest
+import scipy.special
 
 from tests.experiments.processes import run, start, stop_after
 
 CONFIG = "--config=configs/digits.py:adafocal"
+DIAGNOSED = "--config.diagnose"
 SHORT = ("--config.num_epochs=3", "--config.model.options.hidden=(16,)")
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT)
+    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
     assert code == 0, said
     return folder, said
 
@@ -32,11 +36,31 @@ def test_a_run_is_told_and_kept(trained):
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert json.loads((folder / "config.json").read_text())["loss"]["name"] == "adafocal"
     assert "Traceback" not in said
+    assert (folder / "log.txt").read_text().splitlines() == lines
+
+
+def test_a_run_explains_itself(trained):
+    folder, _ = trained
+    page = (folder / "report.md").read_text()
+    pictures = re.findall(r"\]\((.*?\.png)\)", page)
+    assert "pictures/gradient_norms_training.png" in pictures
+    assert all((folder / name).stat().st_size > 0 for name in pictures)
+    row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    line = next(line for line in page.splitlines() if line.startswith("| training set |"))
+    assert f"{row['training_by_correctness_wrong_entropy']:.4f}" in line
+    (start,) = (folder / "environment.jsonl").read_text().splitlines()
+    found = json.loads(start)
+    assert found["step"] == 0
+    assert found["versions"]["jax"] == jax.__version__
+    assert DIAGNOSED in found["command"]
+    assert found["command"] in page
+    assert "gamma" in page
 
 
 def test_evaluation_writes_predictions_and_a_report(trained):
     folder, _ = trained
-    code, said = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", "--resamples=20")
+    more = ("--resamples=20", "--training", "--ood=gaussian_noise:severity=4")
+    code, said = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", *more)
     assert code == 0, said
     assert "temperature - as given" in said
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -48,6 +72,19 @@ def test_evaluation_writes_predictions_and_a_report(trained):
     with np.load(folder / "predictions_test.npz") as found:
         assert found["logits"].shape == (1000, 10)
     assert (folder / "report" / "reliability_temperature.png").exists()
+    with np.load(folder / "predictions_training.npz") as found:
+        assert found["logits"].shape == (500, 10)
+    assert (folder / "report_training" / "reliability_temperature.png").exists()
+    assert (folder / "report" / "roc_gaussian_noise_severity_4.png").exists()
+    told = json.loads((folder / "report" / "ood.json").read_text())["metrics"]
+    doubts = []
+    for name in ("test", "gaussian_noise_severity_4"):
+        with np.load(folder / f"predictions_{name}.npz") as found:
+            doubts.append(-scipy.special.softmax(found["logits"], axis=-1).max(axis=-1))
+    inside, outside = doubts
+    auroc = np.mean(outside[:, None] > inside) + 0.5 * np.mean(outside[:, None] == inside)
+    values = {(r["score"], r["predictions"], r["metric"]): r["value"] for r in told}
+    assert values["max_confidence", "as given", "auroc"] == pytest.approx(auroc, abs=1e-4)
     assert f"step {best['step']} of" in said
 
 
@@ -65,10 +102,12 @@ def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_pa
 
 def test_a_finished_run_says_so_and_another_config_is_refused(trained):
     folder, _ = trained
-    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, "--config.run.keep=5")
+    code, said = run(
+        "train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.run.keep=5"
+    )
     assert code == 0
     assert "holds a finished run of 3 epochs: nothing to do" in said
-    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, "--config.seed=2")
+    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.seed=2")
     assert code == 1
     assert said.strip().endswith(
         f"error: {folder} holds a run of another config (seed: 1 before, 2 now): choose another"

@@ -37,6 +37,29 @@ def test_curves_that_do_not_fit_are_refused():
         plots.training_curves({}, EPOCHS)
 
 
+def test_histograms_over_decades_are_shares_on_one_axis():
+    edges = np.logspace(-3, 3, 7)
+    counts = {"epoch 1": [0, 0, 0, 1, 3, 0], "epoch 9": [0, 0, 2, 0, 0, 0]}
+    figure = plots.log_histograms(counts, edges, quantity="norm")
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    first, last = axes.patches
+    np.testing.assert_allclose(
+        first.get_data().values, [0, 0, 25, 75, 0]
+    )  # one more bin at both ends
+    np.testing.assert_allclose(last.get_data().values, [0, 100, 0, 0, 0])
+    np.testing.assert_allclose(first.get_data().edges, edges[1:7])
+    for wrong, message in (
+        ({"a": [1, 2]}, "'a' must have 6 counts"),
+        ({"a": [0] * 6}, "one of them positive"),
+        ({}, "nothing to draw"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plots.log_histograms(wrong, edges, quantity="norm")
+    with pytest.raises(ValueError, match="edges must be positive"):
+        plots.log_histograms(counts, edges - 1, quantity="norm")
+
+
 def tables(count):
     random = np.random.default_rng(0)
     labels = random.integers(3, size=60)

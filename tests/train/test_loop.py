@@ -289,7 +289,7 @@ def test_rows_after_the_checkpoint_come_once(tmp_path):
     log.rewind(8, {"step": 8, "epoch": 2.0})
     assert [row["step"] for row in rows_in(folder)] == [4, 8]
     log.rewind(4)
-    log.rewind(8, {"step": 8, "epoch": 2.0}, {"step": 8, "gamma": [1.0]})
+    log.rewind(8, {"step": 8, "epoch": 2.0}, {journal.LOSS_STATE: {"step": 8, "gamma": [1.0]}})
     assert [row["step"] for row in rows_in(folder)] == [4, 8]
     assert journal.read_rows(folder / journal.LOSS_STATE)[-1] == {"step": 8, "gamma": [1.0]}
     log.rewind(0)

@@ -1,0 +1,117 @@
+"""Norms of the last layer against gradients that autodiff takes one example at a time."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import losses, metrics, models, train
+from calib_jax.train import journal
+from calib_jax.train.last_layer import EDGES
+from tests.train import tasks
+
+NETWORK = models.mlp(num_classes=4, hidden=(7,))
+
+
+def case(weights):
+    random = np.random.default_rng(0)
+    x = jnp.asarray(random.standard_normal((len(weights), 2, 2, 1)))
+    labels = jnp.asarray(random.integers(4, size=len(weights)))
+    variables = jax.tree.map(
+        lambda leaf: jnp.asarray(leaf, float), NETWORK.init(jax.random.key(0), x, train=False)
+    )
+    return x, labels, jnp.asarray(weights), variables
+
+
+@pytest.mark.parametrize("name", ["focal", "bsce_gra", "adafocal"])
+def test_norms_are_those_of_every_example_alone(name, x64):
+    x, labels, weights, variables = case([1.0, 2.0, 0.0, 1.0, 1.0])
+    objective = losses.objective(name)
+    state = objective.init(4)
+    network = NETWORK.clone(dtype="float64")
+
+    def loss_of(head, place):
+        params = {**variables["params"], "head": head}
+        one = slice(place, place + 1)
+        logits = network.apply({"params": params}, x[one], train=False)
+        return objective.value(state, logits, labels[one], jnp.ones(1))[0]
+
+    expected = []
+    for place in range(len(labels)):
+        gradient = jax.grad(loss_of)(variables["params"]["head"], place)
+        expected.append(float(optax.tree.norm(gradient)))
+    hidden = jax.tree.map(np.asarray, variables["params"]["hidden1"])
+    features = np.maximum(np.asarray(x).reshape(5, -1) @ hidden["kernel"] + hidden["bias"], 0)
+
+    forward = train.linen(network, features=True)
+    logits, _, given = forward(variables["params"], {}, x, train=False, rng=None, weights=weights)
+    real = np.asarray(weights) > 0
+    np.testing.assert_allclose(given[real], features[real], rtol=1e-12)
+    look = train.LastLayer(objective)
+    stat = look.stat(state, logits, labels, weights, given)
+    means = look.means(stat)
+    assert means["last_gradient_norm"] == pytest.approx(np.average(expected, weights=weights))
+    norms = np.linalg.norm(features, axis=1)
+    assert means["feature_norm"] == pytest.approx(np.average(norms, weights=weights))
+    counts, _ = np.histogram(expected, EDGES, weights=weights)
+    np.testing.assert_array_equal(stat["histogram"], counts)
+    kernel = variables["params"]["head"]["kernel"]
+    assert look.weight_norm(variables["params"]) == pytest.approx(np.sqrt(np.sum(kernel**2)))
+
+
+def test_norms_beyond_the_bins_are_in_the_last_ones():
+    look = train.LastLayer(losses.objective("cross_entropy"))
+    sure = jnp.array([[200.0, 0.0], [0.0, 200.0]])
+    features = jnp.array([[1.0], [1e9]])
+    stat = look.stat((), sure, jnp.array([0, 0]), jnp.ones(2), features)
+    assert stat["histogram"][0] == stat["histogram"][-1] == 1  # no gradient, and 1.4e9
+
+
+def test_networks_without_a_head_are_told():
+    look = train.LastLayer(losses.objective("cross_entropy"))
+    with pytest.raises(ValueError, match="what its layer 'head' is given"):
+        look.stat((), jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), None)
+
+
+def head_alone(params, model_state, inputs, *, train, rng=None, weights=None):
+    logits = inputs @ params["head"]["kernel"] + params["head"]["bias"][None]
+    return logits, model_state, inputs
+
+
+def test_a_run_logs_them_for_every_set(tmp_path):
+    objective = losses.objective("cross_entropy")
+    variables = {"params": {"head": {"kernel": jnp.zeros((6, 5)), "bias": jnp.zeros(5)}}}
+    source = tasks.examples(20)
+    task = train.Task(
+        forward=head_alone,
+        objective=objective,
+        tx=tasks.sgd(),
+        metrics={"by_correctness": metrics.by_correctness, "nll": metrics.nll},
+        train=source,
+        evaluated={"validation": tasks.examples(12, seed=2), "training": source},
+        num_classes=5,
+        last_layer=train.LastLayer(objective),
+    )
+    train.fit(
+        tmp_path,
+        train.create(variables, objective, task.tx, 5, 0),
+        task,
+        train.Plan(num_epochs=2, batch_size=10),
+        devices=train.local_devices(2),
+        quiet=True,
+    )
+    rows = journal.read_rows(tmp_path / journal.ROWS)
+    assert rows[-1]["weight_norm"] > 0
+    norm = np.mean(np.linalg.norm(source.inputs, axis=1))
+    assert rows[-1]["training_feature_norm"] == pytest.approx(norm, rel=1e-5)
+    share = rows[-1]["validation_by_correctness_correct_share"]
+    nll = (
+        share * rows[-1]["validation_by_correctness_correct_nll"]
+        + (1 - share) * rows[-1]["validation_by_correctness_wrong_nll"]
+    )
+    assert nll == pytest.approx(rows[-1]["validation_nll"], rel=1e-5)
+    norms = journal.read_rows(tmp_path / journal.GRADIENT_NORMS)
+    assert [row["step"] for row in norms] == [row["step"] for row in rows]
+    assert sum(norms[0]["training"]) == 20
+    assert sum(norms[0]["validation"]) == 12
