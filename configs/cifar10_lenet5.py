@@ -11,19 +11,14 @@ TFDS prepares them, have not been tried here. The recipe is ours: no paper of th
 this network on these images.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from configs.base import base
+from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config with one of the losses in configs/losses."""
-    config = base(loss)
-    config.data.name = "cifar10"
-    config.data.options = ConfigDict(
-        {"validation": 0.1, "seed": 1, "training_size": config_dict.placeholder(int)}
-    )
-    config.model.name = "lenet5"
+    config = recipes.cifar("cifar10", "lenet5", loss)
     config.model.options = ConfigDict({"pool": "max", "activation": "relu", "dtype": "float32"})
     config.num_epochs = 20
     config.loss.reduction = "mean"

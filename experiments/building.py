@@ -50,7 +50,11 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 
     Where the data sets lie is no part of a config: a run may go on on another machine.
     """
-    dataset = examples(config, data_dir)
+    return assemble(config, examples(config, data_dir))
+
+
+def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
+    """Build what a config names around a data set that is there already."""
     module = network(config, dataset.num_classes)
     objective = losses.objective(config.loss.name, **config.loss.options)
     warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
