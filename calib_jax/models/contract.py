@@ -13,7 +13,8 @@ normalises by the batch has `axis_name` besides. It is called
 what stands in the others changes neither the logits of these nor any gradient or statistic.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from re import Match
 from typing import Any, TypeAlias
 
 import flax.linen as nn
@@ -29,6 +30,8 @@ __all__ = ["Network", "catalogue", "named"]
 
 DType: TypeAlias = Any  # what jnp.dtype takes
 Mask: TypeAlias = Bool[Array, " batch"]
+# From a pattern, which a whole name of a layer matches, to what PyTorch calls that layer.
+TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
 _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
 register = _CATALOGUE.register
@@ -79,6 +82,16 @@ class Network(nn.Module):
         if not floating:
             raise ValueError(f"dtype must be floating point, got {self.dtype!r}.")
         super().__post_init__()
+
+    @nn.nowrap
+    def example_shape(self) -> tuple[int, ...]:
+        """Return the shape of an example that the network takes, with which it can be tried."""
+        return (32, 32, 3)
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules | None:
+        """Name the layers as the PyTorch code does that released the network, if any did."""
+        return None
 
     @nn.nowrap
     def inputs(

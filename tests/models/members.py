@@ -11,7 +11,8 @@ from calib_jax import models
 CLASSES = 3
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.
-SMALLER = {"blocks": 1, "hidden": 5}
+SMALLER = {"blocks": 1, "hidden": 5, "width": 4, "stem_width": 3}
+STAGES = 2
 
 
 def small(name):
@@ -21,7 +22,7 @@ def small(name):
     for field, size in SMALLER.items():
         value = getattr(network, field, None)
         if value:
-            changes[field] = (size,) * len(value) if isinstance(value, tuple) else size
+            changes[field] = (size,) * min(len(value), STAGES) if isinstance(value, tuple) else size
     return network.clone(**changes)
 
 
