@@ -12,13 +12,16 @@ from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
 
 __all__ = ["digits"]
 
 _PARTS = ("train", "validation", "test")
 
 
-@register("digits")
+@register(
+    "digits", About(title="Handwritten digits of UCI, 8 x 8 in grey; shipped", licence="CC BY 4.0")
+)
 def digits(
     *,
     training_size: int = 500,
