@@ -58,8 +58,9 @@ def imagenet(network: str, loss: str) -> ConfigDict:
     rate in proportion: 0.8 for 2,048.
 
     What differs from theirs: they warm up only from rate 0.1 to larger ones, here the first five
-    epochs always begin with a fifth of the rate; and they spare batch norm the weight decay, which
-    here is on every parameter, as it is in the calibration papers' recipe.
+    epochs always begin with a fifth of the rate; they spare batch norm the weight decay, which
+    here is on every parameter, as it is in the calibration papers' recipe; and the last scale of
+    each of their residual blocks is 0 at first.
     """
     options = {
         "held_out": "train",
