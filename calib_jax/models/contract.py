@@ -11,6 +11,8 @@ A network is a Flax module with the attributes `num_classes` and `dtype`, and on
 normalises by the batch has `axis_name` besides. It is called
 `module(x, *, train, mask=None) -> logits`. The mask says which examples of the batch are real;
 what stands in the others changes neither the logits of these nor any gradient or statistic.
+A network with the attribute `dropout` is called `module(x, *, train, mask=None, keys=None)`, and
+draws what it drops of an example from the key of that example.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,6 +83,9 @@ class Network(nn.Module):
             floating = False
         if not floating:
             raise ValueError(f"dtype must be floating point, got {self.dtype!r}.")
+        dropout = getattr(self, "dropout", 0.0)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout}.")
         super().__post_init__()
 
     @nn.nowrap

@@ -21,11 +21,13 @@ def dense(
     name: str,
     dtype: DType,
     init: str = "torch",
+    bias: bool = True,
 ) -> Float[Array, "*batch features"]:
-    """Multiply by a matrix and add a bias."""
+    """Multiply by a matrix and, by default, add a bias."""
     start = recipe(init)
     return nn.Dense(
         features,
+        use_bias=bias,
         dtype=dtype,
         param_dtype=at_least_single(dtype),
         kernel_init=start.dense,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Protocol, runtime_checkable
 
 from calib_jax.core.types import Array, PyTree, Weights
@@ -35,7 +36,12 @@ class Forward(Protocol):
 
 
 def linen(module: Any) -> Forward:
-    """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass."""
+    """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass.
+
+    A module whose call takes `keys`, as those with dropout do, gets the key of each example
+    while training.
+    """
+    takes_keys = "keys" in inspect.signature(module.__call__).parameters
 
     def forward(
         params: PyTree,
@@ -47,12 +53,12 @@ def linen(module: Any) -> Forward:
         weights: Weights | None = None,
     ) -> tuple[Array, PyTree, Any]:
         variables = {"params": params, **model_state}
-        mask = None if weights is None else weights > 0
+        call = {"train": train, "mask": None if weights is None else weights > 0}
+        if train and takes_keys:
+            call["keys"] = rng
         if not (train and model_state):
-            return module.apply(variables, inputs, train=train, mask=mask), model_state, None
-        logits, changed = module.apply(
-            variables, inputs, train=True, mask=mask, mutable=list(model_state)
-        )
+            return module.apply(variables, inputs, **call), model_state, None
+        logits, changed = module.apply(variables, inputs, **call, mutable=list(model_state))
         return logits, {**model_state, **changed}, None
 
     return forward

@@ -13,6 +13,9 @@ OURS = {
     "resnet50": "resnet50",
     "resnet110": "resnet110",
     "resnet50_ti": "resnet50_tiny_imagenet",
+    "wide_resnet_26_10": "wide_resnet26_10",
+    "densenet121": "densenet121",
+    "densenet40_bc": "densenet40_bc",
 }
 QUICK = {"resnet18", "densenet40_bc"}
 
