@@ -16,10 +16,12 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
-from typing import IO, Any
+from typing import Any
 
 _CHUNK = 1 << 20
 _BLOCK = 512  # of a tar file, which ends with two that are empty
+_File = Any  # what has `read`, for two libraries that name it differently
+_Member = tuple[str, _File | None]
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 
 
@@ -96,7 +98,7 @@ def md5(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _copied(file: IO[bytes], place: pathlib.Path, max_bytes: int) -> int:
+def _copied(file: _File, place: pathlib.Path, max_bytes: int) -> int:
     """Copy a file, but not much more than a bound; return its size."""
     size = 0
     with open(place, "xb") as copy:  # x: a name that comes twice
@@ -106,7 +108,7 @@ def _copied(file: IO[bytes], place: pathlib.Path, max_bytes: int) -> int:
 
 
 @contextlib.contextmanager
-def _members(archive: pathlib.Path) -> Iterator[Iterator[tuple[str, IO[bytes] | None]]]:
+def _members(archive: pathlib.Path) -> Iterator[Iterator[_Member]]:
     """Yield names and files of an archive, None for a folder; say in one sentence what is wrong."""
     kinds = {".zip": _of_zip, ".tar": _of_tar, ".tar.gz": _of_tar, ".tgz": _of_tar}
     kind = next((end for end in kinds if archive.name.endswith(end)), None)
@@ -121,7 +123,7 @@ def _members(archive: pathlib.Path) -> Iterator[Iterator[tuple[str, IO[bytes] | 
         ) from error
 
 
-def _of_zip(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+def _of_zip(archive: pathlib.Path) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as opened:
         for member in opened.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where it was not made on Unix
@@ -134,7 +136,7 @@ def _of_zip(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes] | None]]:
                     yield name, file
 
 
-def _of_tar(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+def _of_tar(archive: pathlib.Path) -> Iterator[_Member]:
     unzipped = open if archive.name.endswith(".tar") else gzip.open
     with contextlib.ExitStack() as stack:
         stream = _Ended(stack.enter_context(unzipped(archive, "rb")))
@@ -153,7 +155,7 @@ def _of_tar(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes] | None]]:
 class _Ended:
     """A file for tarfile, which remembers how it ended."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: _File) -> None:
         self._file = file
         self.last = b""
 

@@ -22,17 +22,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """An empty folder of data sets; none that this machine may have is found."""
-    for variable in (reader.VARIABLE, "TFDS_DATA_DIR"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    path = tmp_path / "sets"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
 def counted(monkeypatch):
     """How many images have been decoded."""
     count = []
