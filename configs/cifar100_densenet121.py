@@ -3,7 +3,7 @@ r"""DenseNet-121 on CIFAR-100, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar100_densenet121.py:flsd53 \
         --workdir=/tmp/cifar100_densenet121 --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar100; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 Not run here yet. What is published, in percent, before and after scaling by a temperature T:
 

@@ -3,7 +3,7 @@ r"""A small DenseNet on CIFAR-100, as the authors of temperature scaling release
     python -m experiments.train --config=configs/cifar100_densenet40_bc.py \
         --workdir=/tmp/cifar100_densenet40_bc --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar100; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 The recipe of the program beside Guo et al. 2017: DenseNet-40-BC with growth 12, 300 epochs in
 batches of 64, rate 0.1 with Nesterov momentum, dropped at half and three quarters, a mean over the

@@ -3,7 +3,7 @@ r"""LeNet-5 on CIFAR-10: small enough for a processor without a GPU.
     python -m experiments.train --config=configs/cifar10_lenet5.py --workdir=/tmp/lenet5 \
         --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 Twenty epochs take about four minutes on two cores. One run with cross-entropy: test error .322,
 NLL .937, ECE .023 (15 bins of equal width, n = 10,000, 90 % interval .019 to .032). It was made
 on images that had been through JPEG, in another order than the papers'; the original ones, as

@@ -3,7 +3,7 @@ r"""ResNet-110 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_resnet110.py:flsd53 \
         --workdir=/tmp/cifar10_resnet110 --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 The papers' ResNet-110 has bottleneck blocks, [3, 4, 26, 3] of them, and 46 million parameters; it
 is not the small one of that name in He et al. 2016, which is `resnet110_small` here.

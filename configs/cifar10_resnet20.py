@@ -3,7 +3,7 @@ r"""ResNet-20 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_resnet20.py --workdir=/tmp/resnet20 \
         --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 What it reaches has not been measured here yet. He et al. 2016 report an error of 8.75 % with a
 recipe of their own: weight decay 1e-4 and 64,000 steps, where this one takes 123,200 steps.

@@ -3,7 +3,7 @@ r"""ResNet-50 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_resnet50.py:flsd53 \
         --workdir=/tmp/cifar10_resnet50 --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 Not run here yet. What is published, in percent, before and after scaling by a temperature T:
 

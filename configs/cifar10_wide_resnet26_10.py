@@ -3,7 +3,7 @@ r"""Wide ResNet 26-10 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_wide_resnet26_10.py:flsd53 \
         --workdir=/tmp/cifar10_wide_resnet26_10 --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 The papers' network normalises after its convolutions and has no dropout, unlike that
 of Zagoruyko and Komodakis 2016.
