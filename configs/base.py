@@ -25,6 +25,7 @@ def base(loss: str) -> ConfigDict:
             "batch_size": 128,
             "drop_last": False,
             "accumulate": 1,  # microbatches of a step, for want of memory
+            "remat": False,  # compute activations twice, for want of memory; large networks only
             "optimiser": {
                 "name": "sgd",
                 "learning_rate": 0.1,

@@ -3,7 +3,7 @@ r"""LeNet-5 on CIFAR-10: small enough for a processor without a GPU.
     python -m experiments.train --config=configs/cifar10_lenet5.py --workdir=/tmp/lenet5 \
         --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 Twenty epochs take about four minutes on two cores. One run with cross-entropy: test error .322,
 NLL .937, ECE .023 (15 bins of equal width, n = 10,000, 90 % interval .019 to .032). It was made
 on images that had been through JPEG, in another order than the papers'; the original ones, as
@@ -11,19 +11,14 @@ TFDS prepares them, have not been tried here. The recipe is ours: no paper of th
 this network on these images.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from configs.base import base
+from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config with one of the losses in configs/losses."""
-    config = base(loss)
-    config.data.name = "cifar10"
-    config.data.options = ConfigDict(
-        {"validation": 0.1, "seed": 1, "training_size": config_dict.placeholder(int)}
-    )
-    config.model.name = "lenet5"
+    config = recipes.cifar("cifar10", "lenet5", loss)
     config.model.options = ConfigDict({"pool": "max", "activation": "relu", "dtype": "float32"})
     config.num_epochs = 20
     config.loss.reduction = "mean"

@@ -3,24 +3,17 @@ r"""ResNet-20 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_resnet20.py --workdir=/tmp/resnet20 \
         --data_dir=DIR
 
-DIR is the folder of TFDS, with a subfolder cifar10; calib_jax/data/README.md says how to make it.
+DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
 
 What it reaches has not been measured here yet. He et al. 2016 report an error of 8.75 % with a
 recipe of their own: weight decay 1e-4 and 64,000 steps, where this one takes 123,200 steps.
 """
 
-from ml_collections import ConfigDict, config_dict
+from ml_collections import ConfigDict
 
-from configs.base import base
+from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config with one of the losses in configs/losses."""
-    config = base(loss)
-    config.data.name = "cifar10"
-    config.data.options = ConfigDict(
-        {"validation": 0.1, "seed": 1, "training_size": config_dict.placeholder(int)}
-    )
-    config.model.name = "resnet20"
-    config.model.options = ConfigDict({"dtype": "float32"})
-    return config
+    return recipes.cifar("cifar10", "resnet20", loss)

@@ -56,7 +56,11 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 
     Where the data sets lie is no part of a config: a run may go on on another machine.
     """
-    dataset = data_set(config.data.name, config.data.options, data_dir)
+    return assemble(config, data_set(config.data.name, config.data.options, data_dir))
+
+
+def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
+    """Build what a config names around a data set that is there already."""
     module = network(config, dataset.num_classes)
     objective = losses.objective(config.loss.name, **config.loss.options)
     warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)

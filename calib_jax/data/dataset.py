@@ -2,16 +2,31 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.examples import Source
 from calib_jax.core.types import PyTree
+from calib_jax.data.facts import About
 
-__all__ = ["Dataset", "catalogue", "named"]
+__all__ = ["Dataset", "about", "catalogue", "named"]
 
 _CATALOGUE: Catalogue[Callable[..., "Dataset"]] = Catalogue("data set")
-register = _CATALOGUE.register
+_ABOUT: dict[str, About] = {}
+_Factory = TypeVar("_Factory", bound=Callable[..., "Dataset"])
+
+
+def register(name: str, about: About | None = None) -> Callable[[_Factory], _Factory]:
+    """Enter a factory under a name, with what is known of its data set."""
+
+    def enter(factory: _Factory) -> _Factory:
+        _CATALOGUE.register(name)(factory)
+        if about is not None:
+            _ABOUT[name] = about
+        return factory
+
+    return enter
 
 
 def _as_they_are(inputs: PyTree) -> PyTree:
@@ -79,3 +94,13 @@ def catalogue() -> Mapping[str, Callable[..., Dataset]]:
     True
     """
     return _CATALOGUE
+
+
+def about(name: str, /) -> About | None:
+    """Tell what is known of a data set before it is read; None if nothing is.
+
+    >>> about("cifar10").title
+    'CIFAR-10, 32 x 32 in colour'
+    """
+    checks.one_of("data set", name, _CATALOGUE)
+    return _ABOUT.get(name)

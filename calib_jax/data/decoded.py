@@ -1,6 +1,7 @@
 """Keep what took long to decode, beside what it was decoded from."""
 
 import contextlib
+import io
 import os
 import pathlib
 import warnings
@@ -9,11 +10,24 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+NAME = "calib_jax_decoded.npz"
 _KEY = "made_from"
 
 
+def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """Decode a PNG or JPEG file; of one that is grey every channel is the same."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
+        grey = image.mode == "L" and shape[-1] == 3
+        found = np.asarray(image.convert("RGB") if grey else image)
+    if found.shape != shape or found.dtype != np.uint8:
+        raise ValueError(f"an image is {found.shape} {found.dtype}, and not {shape} uint8")
+    return found
+
+
 def kept(
-    path: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
+    folder: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Read arrays from a file that was made with the same key; otherwise make and write them.
 
@@ -21,6 +35,7 @@ def kept(
     every array, and all are compared before anything is believed. Where the file cannot be
     written, a warning says so, and the arrays are made every time.
     """
+    path = folder / NAME
     found = _read(path, key)
     if found is None:
         found = make()

@@ -12,6 +12,7 @@ from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
 
 __all__ = ["digits"]
 
@@ -19,7 +20,9 @@ _BRIGHTEST = 16
 _PARTS = ("train", "validation", "test")
 
 
-@register("digits")
+@register(
+    "digits", About(title="Handwritten digits of UCI, 8 x 8 in grey; shipped", licence="CC BY 4.0")
+)
 def digits(
     *,
     training_size: int = 500,

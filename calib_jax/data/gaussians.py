@@ -11,11 +11,12 @@ from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
 
 __all__ = ["gaussians"]
 
 
-@register("gaussians")
+@register("gaussians", About(title="Mixtures of Gaussians; computed", licence="none needed"))
 def gaussians(
     *,
     num_classes: int = 2,

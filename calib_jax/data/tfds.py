@@ -5,16 +5,16 @@ thousands of PNG files takes seconds all the same, so the pixels are kept beside
 """
 
 import hashlib
-import io
 import json
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from calib_jax.data import decoded
+from calib_jax.data.images import Images, checked_labels
 
 VARIABLE = "CALIB_JAX_DATA_DIR"
 
@@ -24,20 +24,8 @@ _ORDER = 1  # changes when this file would hand out the same records in another 
 _CHUNK = 500
 
 
-class Images(NamedTuple):
-    """One part of a data set: pixels `[n, height, width, channels]` of type uint8, and labels."""
-
-    images: np.ndarray
-    labels: np.ndarray
-
-
 def images(
-    name: str,
-    data_dir: str | None,
-    *,
-    parts: tuple[str, ...],
-    shape: tuple[int, ...],
-    num_classes: int,
+    folder: pathlib.Path, *, parts: tuple[str, ...], shape: tuple[int, ...], num_classes: int
 ) -> tuple[Images, ...]:
     """Read parts of a data set, each in the order in which its authors published it.
 
@@ -45,14 +33,11 @@ def images(
     files; by these they are sorted. Where there are no such ids the order is that of the records.
 
     Args:
-      name: of the data set in TFDS.
-      data_dir: the folder of the data sets, or one with a subfolder `tfds` that is. None is what
-        the variable CALIB_JAX_DATA_DIR says, or else the folder that TFDS itself uses.
+      folder: that of a version, which `found` finds.
       parts: their names in TFDS.
       shape: of one image; another is refused.
       num_classes: labels of 0 to this, exclusive; others are refused.
     """
-    folder = found(name, data_dir)
     there = {
         one.get("name"): sum(map(int, one.get("shardLengths", ())))
         for one in _about(folder).get("splits", ())
@@ -63,25 +48,26 @@ def images(
 
     def decode() -> dict[str, np.ndarray]:
         arrays: dict[str, np.ndarray] = {}
-        with decoded.progress(sum(sizes.values()), name) as advance:
+        with decoded.progress(sum(sizes.values()), folder.parent.name) as advance:
             for part, size in sizes.items():
                 pixels, labels = _decoded(folder, part, size, shape, advance)
-                if labels.min() < 0 or labels.max() >= num_classes:
-                    wrong = labels.min() if labels.min() < 0 else labels.max()
-                    raise ValueError(
-                        f"{name} in {folder} has the label {wrong} in {part}, and not"
-                        f" {num_classes} classes from 0."
-                    )
+                labels = checked_labels(labels, num_classes, f"{part} in {folder}")
                 arrays |= {f"{part}_images": pixels, f"{part}_labels": labels}
         return arrays
 
-    kept = decoded.kept(folder / "calib_jax_decoded.npz", _fingerprint(folder, sizes), decode)
+    kept = decoded.kept(folder, _fingerprint(folder, sizes), decode)
     return tuple(Images(kept[f"{part}_images"], kept[f"{part}_labels"]) for part in parts)
 
 
 def found(name: str, data_dir: str | None = None) -> pathlib.Path:
-    """Find the folder of the newest version of a data set, or say how to get it."""
-    given, why = _root(data_dir)
+    """Find the folder of the newest version of a data set, or say how to get it.
+
+    Args:
+      name: of the data set in TFDS; of one that has many configurations, with one of them, as in
+        `cifar10_corrupted/fog_5`.
+      data_dir: see `root`.
+    """
+    given, why = root(data_dir)
     places = [given / name, given / "tfds" / name]
     others = set()
     for place in places:
@@ -112,8 +98,13 @@ def _about(folder: pathlib.Path) -> dict[str, Any]:
     return about
 
 
-def _root(data_dir: str | None) -> tuple[pathlib.Path, str]:
-    """Return the folder of all data sets, and who says so."""
+def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
+    """Return the folder of all data sets, and who says so.
+
+    Args:
+      data_dir: the folder of the data sets of TFDS, or one with a subfolder `tfds` that is. None
+        is what the variable CALIB_JAX_DATA_DIR says, or else the folder that TFDS itself uses.
+    """
     said = {
         "data_dir": data_dir,
         f"the variable {VARIABLE}": os.environ.get(VARIABLE),
@@ -153,7 +144,7 @@ def _decoded(
         for start in range(0, size, _CHUNK):
             rows = range(start, min(start + _CHUNK, size))
             for row, record in zip(rows, source.__getitems__(rows), strict=True):
-                pixels[row] = _pixels(record["image"], shape)
+                pixels[row] = decoded.pixels(record["image"], shape)
                 labels[row] = record["label"]
                 names.append(record.get("id", b""))
             advance(len(rows))
@@ -161,16 +152,6 @@ def _decoded(
         raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
     order = _numbered(names)
     return (pixels, labels) if order is None else (pixels[order], labels[order])
-
-
-def _pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    from PIL import Image
-
-    with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
-        pixels = np.asarray(image)
-    if pixels.shape != shape or pixels.dtype != np.uint8:
-        raise ValueError(f"an image is {pixels.shape} {pixels.dtype}, and not {shape} uint8")
-    return pixels
 
 
 def _numbered(names: list[bytes]) -> np.ndarray | None:

@@ -11,9 +11,12 @@ A network is a Flax module with the attributes `num_classes` and `dtype`, and on
 normalises by the batch has `axis_name` besides. It is called
 `module(x, *, train, mask=None) -> logits`. The mask says which examples of the batch are real;
 what stands in the others changes neither the logits of these nor any gradient or statistic.
+A network with the attribute `dropout` is called `module(x, *, train, mask=None, keys=None)`, and
+draws what it drops of an example from the key of that example.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from re import Match
 from typing import Any, TypeAlias
 
 import flax.linen as nn
@@ -29,6 +32,8 @@ __all__ = ["Network", "catalogue", "named"]
 
 DType: TypeAlias = Any  # what jnp.dtype takes
 Mask: TypeAlias = Bool[Array, " batch"]
+# From a pattern, which a whole name of a layer matches, to what PyTorch calls that layer.
+TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
 _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
 register = _CATALOGUE.register
@@ -78,7 +83,20 @@ class Network(nn.Module):
             floating = False
         if not floating:
             raise ValueError(f"dtype must be floating point, got {self.dtype!r}.")
+        dropout = getattr(self, "dropout", 0.0)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout}.")
         super().__post_init__()
+
+    @nn.nowrap
+    def example_shape(self) -> tuple[int, ...]:
+        """Return the shape of an example that the network takes, with which it can be tried."""
+        return (32, 32, 3)
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules | None:
+        """Name the layers as the PyTorch code does that released the network, if any did."""
+        return None
 
     @nn.nowrap
     def inputs(

@@ -1,9 +1,11 @@
 """Layers as functions, for use inside a compact method: they name, initialise and cast alike."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.types import Array, Logits
@@ -19,11 +21,13 @@ def dense(
     name: str,
     dtype: DType,
     init: str = "torch",
+    bias: bool = True,
 ) -> Float[Array, "*batch features"]:
-    """Multiply by a matrix and add a bias."""
+    """Multiply by a matrix and, by default, add a bias."""
     start = recipe(init)
     return nn.Dense(
         features,
+        use_bias=bias,
         dtype=dtype,
         param_dtype=at_least_single(dtype),
         kernel_init=start.dense,
@@ -95,6 +99,37 @@ def conv(
     )(x)
 
 
-def global_average(x: Float[Array, "batch ..."], dtype: DType) -> Float[Array, "batch channels"]:
-    """Average over all positions, in float32 or better."""
-    return jnp.mean(x, axis=tuple(range(1, x.ndim - 1)), dtype=at_least_single(dtype))
+def averages(
+    x: Float[Array, "batch rows columns channels"], cells: int, dtype: DType
+) -> Float[Array, "batch features"]:
+    """Average over `cells` x `cells` parts of the maps, in float32 or better.
+
+    With one cell that is the average over all positions. Sizes that `cells` does not divide give
+    parts that overlap by one row or column, as in PyTorch's adaptive pooling. The features are
+    ordered channel by channel, as in PyTorch, too.
+    """
+    x = x.astype(at_least_single(dtype))
+    for axis in (1, 2):
+        size = x.shape[axis]
+        parts = [
+            lax.slice_in_dim(x, i * size // cells, -(-(i + 1) * size // cells), axis=axis)
+            for i in range(cells)
+        ]
+        x = jnp.concatenate([jnp.mean(part, axis, keepdims=True) for part in parts], axis)
+    return jnp.moveaxis(x, -1, 1).reshape(x.shape[0], -1)
+
+
+def max_pool(
+    x: Float[Array, "batch height width channels"],
+) -> Float[Array, "batch rows columns channels"]:
+    """Take the largest of every 3 x 3, with stride 2, as the stems for ImageNet do."""
+    return nn.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+
+
+def recomputed(block: type[nn.Module]) -> Any:
+    """Make a block that keeps its inputs alone and computes itself again in the backward pass.
+
+    Blocks are therefore called `block(x, train, ...)`: `train` is no array, which is told by its
+    place.
+    """
+    return nn.remat(block, static_argnums=(2,))

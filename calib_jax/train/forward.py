@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Protocol, runtime_checkable
 
 from calib_jax.core.types import Array, PyTree, Weights
@@ -38,10 +39,14 @@ class Forward(Protocol):
 def linen(module: Any, *, features: bool = False) -> Forward:
     """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass.
 
+    A module whose call takes `keys`, as those with dropout do, gets the key of each example
+    while training.
+
     Args:
       module: the network.
       features: whether `aux` is what its layer "head" is given, in evaluation; else it is None.
     """
+    takes_keys = "keys" in inspect.signature(module.__call__).parameters
 
     def forward(
         params: PyTree,
@@ -53,15 +58,15 @@ def linen(module: Any, *, features: bool = False) -> Forward:
         weights: Weights | None = None,
     ) -> tuple[Array, PyTree, Any]:
         variables = {"params": params, **model_state}
-        mask = None if weights is None else weights > 0
-        if not train and features:
-            logits, given = _with_features(module, variables, inputs, mask)
+        call = {"train": train, "mask": None if weights is None else weights > 0}
+        if train and takes_keys:
+            call["keys"] = rng
+        if features and not train:
+            logits, given = _with_features(module, variables, inputs, call["mask"])
             return logits, model_state, given
         if not (train and model_state):
-            return module.apply(variables, inputs, train=train, mask=mask), model_state, None
-        logits, changed = module.apply(
-            variables, inputs, train=True, mask=mask, mutable=list(model_state)
-        )
+            return module.apply(variables, inputs, **call), model_state, None
+        logits, changed = module.apply(variables, inputs, **call, mutable=list(model_state))
         return logits, {**model_state, **changed}, None
 
     return forward

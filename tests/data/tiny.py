@@ -9,6 +9,7 @@ import json
 import pathlib
 
 import numpy as np
+import scipy.io
 import tensorflow_datasets as tfds
 from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
@@ -25,28 +26,42 @@ def examples(part, *, size=None, classes=10, side=32, seed=0):
     return images, generator.permutation(np.arange(size) % classes).astype(np.int32)
 
 
-def cifar10(folder, parts=None, *, version="3.0.2", numbered=True, **about):
+def tfds_images(
+    folder,
+    name="cifar10",
+    parts=None,
+    *,
+    version="3.0.2",
+    features=("id", "image", "label"),
+    numbered=True,
+    **about,
+):
     """Write images and labels as TFDS does: as PNG in array_record, shuffled, with numbered ids."""
     parts = {part: examples(part) for part in SIZES} if parts is None else parts
-    place = pathlib.Path(folder) / "cifar10" / version
+    place = pathlib.Path(folder) / name / version
     place.mkdir(parents=True)
-    features = tfds.features.FeaturesDict(
-        {
-            "id": tfds.features.Text(),
-            "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
-            "label": tfds.features.ClassLabel(num_classes=10),
-        }
-    )
-    features.save_config(place)
+    name, _, config = name.partition("/")
+    known = {
+        "id": tfds.features.Text(),
+        "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
+        "label": tfds.features.ClassLabel(num_classes=100),
+        "coarse_label": tfds.features.ClassLabel(num_classes=20),
+    }
+    tfds.features.FeaturesDict({feature: known[feature] for feature in features}).save_config(place)
     for part, (images, labels) in parts.items():
-        path = place / f"cifar10-{part}.array_record-00000-of-00001"
+        path = place / f"{name}-{part}.array_record-00000-of-00001"
         writer = ArrayRecordWriter(str(path), "group_size:1")
         for number in np.random.default_rng(7).permutation(len(labels)):
-            name = f"{part}_{number:05d}" if numbered else "an image"
-            writer.write(_record(name, images[number], labels[number]))
+            record = {
+                "id": f"{part}_{number:05d}" if numbered else "an image",
+                "image": coded(images[number], "PNG"),
+                "label": int(labels[number]),
+                "coarse_label": int(labels[number]) // 5,
+            }
+            writer.write(_serialised({feature: record[feature] for feature in features}))
         writer.close()
     text = {
-        "name": "cifar10",
+        "name": name,
         "version": version,
         "fileFormat": "array_record",
         "splits": [
@@ -59,21 +74,135 @@ def cifar10(folder, parts=None, *, version="3.0.2", numbered=True, **about):
             for part, (_, labels) in parts.items()
         ],
     }
+    text |= {"configName": config} if config else {}
     (place / "dataset_info.json").write_text(json.dumps(text | about), encoding="utf-8")
     return place
 
 
-def _record(name, image, label):
-    coded = io.BytesIO()
-    Image.fromarray(image).save(coded, "PNG")
+def cifar10(folder, parts=None, **options):
+    """Write CIFAR-10 as TFDS does."""
+    return tfds_images(folder, "cifar10", parts, **options)
+
+
+def coded(image, form):
+    """Encode one image."""
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, form)
+    return stream.getvalue()
+
+
+def _serialised(record):
     example = tf_example_pb2.Example()
-    example.features.feature["id"].bytes_list.value.append(name.encode())
-    example.features.feature["image"].bytes_list.value.append(coded.getvalue())
-    example.features.feature["label"].int64_list.value.append(int(label))
+    for name, value in record.items():
+        feature = example.features.feature[name]
+        if isinstance(value, int):
+            feature.int64_list.value.append(value)
+        else:
+            feature.bytes_list.value.append(value.encode() if isinstance(value, str) else value)
     return example.SerializeToString()
 
 
-WRITERS = {"cifar10": cifar10}
+def records(images, labels, coarse=None):
+    """Make the bytes of CIFAR's binary form: labels, then all of red, of green, and of blue."""
+    content = b""
+    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
+        before = [] if coarse is None else [coarse[number]]
+        planes = [image[:, :, channel].tobytes() for channel in range(3)]
+        content += bytes([*before, label]) + b"".join(planes)
+    return content
+
+
+def cifar10_binary(folder, parts=None):
+    """Write CIFAR-10 as its authors do, in five files and one."""
+    parts = {part: examples(part) for part in SIZES} if parts is None else parts
+    place = pathlib.Path(folder) / "cifar-10-batches-bin"
+    place.mkdir(parents=True)
+    images, labels = parts["train"]
+    batches = zip(np.array_split(images, 5), np.array_split(labels, 5), strict=True)
+    for number, batch in enumerate(batches, 1):
+        (place / f"data_batch_{number}.bin").write_bytes(records(*batch))
+    (place / "test_batch.bin").write_bytes(records(*parts["test"]))
+    return place
+
+
+def cifar100(folder):
+    """Write CIFAR-100 as its authors do."""
+    place = pathlib.Path(folder) / "cifar-100-binary"
+    place.mkdir(parents=True)
+    for part in SIZES:
+        images, labels = examples(part, classes=100)
+        content = records(images, labels, coarse=99 - labels)
+        (place / f"{part}.bin").write_bytes(content)
+    return place
+
+
+def svhn(folder):
+    """Write SVHN as its authors do: in MATLAB's form, where 0 has the label 10."""
+    place = pathlib.Path(folder) / "svhn"
+    place.mkdir(parents=True)
+    for part in SIZES:
+        images, labels = examples(part)
+        pixels, digits = np.moveaxis(images, 0, -1), np.where(labels, labels, 10)[:, None]
+        content = {"X": pixels, "y": digits.astype(np.uint8)}
+        scipy.io.savemat(place / f"{part}_32x32.mat", content, do_compression=True)
+    return place
+
+
+def cifar10_c(folder):
+    """Write CIFAR-10-C as its authors do: five severities one after the other in each file."""
+    place = pathlib.Path(folder) / "CIFAR-10-C"
+    place.mkdir(parents=True)
+    images, labels = examples("test")
+    np.save(place / "labels.npy", np.tile(labels, 5).astype(np.uint8))
+    for name in ("gaussian_noise", "fog"):
+        np.save(place / f"{name}.npy", corrupted(images, name))
+    return place
+
+
+def corrupted(images, name):
+    """Corrupt images five times, the more severely the later."""
+    steps = 1 if name == "fog" else 20
+    return np.concatenate([images // 2 + steps * severity for severity in range(1, 6)])
+
+
+WNIDS = ("n03", "n01", "n02")  # in no order, as in the real file
+
+
+def tiny_imagenet(folder):
+    """Write Tiny-ImageNet as its authors do; return what was written, by the name of its file."""
+    place = pathlib.Path(folder) / "tiny-imagenet-200"
+    place.mkdir(parents=True)
+    (place / "wnids.txt").write_text("\n".join(WNIDS) + "\n")
+    (place / "words.txt").write_text("n01\tgoldfish, Carassius\nn02\tbull\nn03\tfly\nn04\tfly\n")
+    generator = np.random.default_rng(3)
+    written = {}
+
+    def image(name, grey=False):
+        side = (64, 64) if grey else (64, 64, 3)
+        content = coded(generator.integers(0, 256, side, dtype=np.uint8), "JPEG")
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_bytes(content)
+        with Image.open(io.BytesIO(content)) as opened:
+            written[name] = np.asarray(opened.convert("RGB"))
+
+    for wnid in WNIDS:
+        for number in range(60):
+            image(f"train/{wnid}/images/{wnid}_{number}.JPEG", grey=number == 7)
+    lines = []
+    for number, wnid in enumerate(WNIDS * 2):
+        image(f"val/images/val_{number}.JPEG")
+        lines.append(f"val_{number}.JPEG\t{wnid}\t0\t0\t62\t62\n")
+    (place / "val" / "val_annotations.txt").write_text("".join(lines))
+    return written
+
+
+WRITERS = {
+    "cifar10": cifar10,
+    "cifar10_c": cifar10_c,
+    "cifar100": cifar100,
+    "svhn": svhn,
+    "tiny_imagenet": tiny_imagenet,
+}
 
 
 def write(folder):

@@ -11,7 +11,20 @@ from calib_jax import models
 CLASSES = 3
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.
-SMALLER = {"blocks": 1, "hidden": 5}
+SMALLER = {
+    "blocks": 1,
+    "hidden": 5,
+    "width": 4,
+    "stem_width": 3,
+    "growth": 2,
+    "depth": 1,
+    "heads": 2,
+    "head_width": 3,
+    "mlp_width": 5,
+    "image": 8,
+    "patch": 4,
+}
+STAGES = 2
 
 
 def small(name):
@@ -21,7 +34,7 @@ def small(name):
     for field, size in SMALLER.items():
         value = getattr(network, field, None)
         if value:
-            changes[field] = (size,) * len(value) if isinstance(value, tuple) else size
+            changes[field] = (size,) * min(len(value), STAGES) if isinstance(value, tuple) else size
     return network.clone(**changes)
 
 
@@ -34,6 +47,14 @@ def distinct():
 
 
 SMALL = distinct()
+
+# One member of each kind of block, of pooling and of stem: the laws cost seconds a member, and
+# are run on the others by -m slow.
+QUICK = {
+    *("linear", "mlp", "lenet5", "resnet110_small", "resnet110_imagenet"),
+    *("wide_resnet28_10", "densenet121_imagenet", "vit"),
+}
+assert set(SMALL) >= QUICK
 
 
 def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):

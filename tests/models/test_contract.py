@@ -26,7 +26,7 @@ from .members import images
         (lambda: models.lenet5(activation="elu"), ValueError, "activation.*did you mean 'relu'"),
         (lambda: models.resnet20(shortcut="b"), ValueError, "shortcut must be one of.*'b'"),
         (lambda: models.small_resnet(0), ValueError, "blocks must be at least 1.*got 0"),
-        (lambda: models.resnet, AttributeError, "no 'resnet'; did you mean"),
+        (lambda: models.resnet21, AttributeError, "no 'resnet21'; did you mean"),
     ],
 )
 def test_a_wrong_option_is_named(make, error, message):

@@ -1,0 +1,128 @@
+"""CIFAR-10-C: the test images of CIFAR-10, corrupted in 19 ways."""
+
+import functools
+import pathlib
+
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.data import files, tfds
+from calib_jax.data.cifar10 import CLASSES
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About, Download
+from calib_jax.data.images import Images, checked_labels, prepare_cifar10
+
+__all__ = ["cifar10_c"]
+
+# The four after jpeg_compression are meant for choosing hyperparameters.
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
+    *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
+    *("elastic_transform", "pixelate", "jpeg_compression"),
+    *("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+)
+_SEVERITIES = 5
+_OTHERWISE_IN_TFDS = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
+
+
+def _config(corruption: str, severity: int) -> str:
+    return f"{_OTHERWISE_IN_TFDS.get(corruption, corruption)}_{severity}"
+
+
+_ABOUT = About(
+    title="CIFAR-10-C, corrupted test images of CIFAR-10, 32 x 32 in colour",
+    licence="CC BY 4.0",
+    counts={"test": (1000,) * 10},
+    tfds="cifar10_corrupted",
+    official=("CIFAR-10-C",),
+    downloads=(
+        Download(
+            url="https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
+            size=2_918_471_680,
+            md5="56bf5dcef84df0e2308c6dcbcbbd8499",
+            folder="CIFAR-10-C",
+        ),
+    ),
+    variants={
+        _config(corruption, severity): {"corruption": corruption, "severity": severity}
+        for corruption in CORRUPTIONS
+        for severity in range(1, _SEVERITIES + 1)
+    },
+)
+
+
+@register("cifar10_c", _ABOUT)
+def cifar10_c(
+    *,
+    data_dir: str | None = None,
+    source: str | None = None,
+    corruption: str = "gaussian_noise",
+    severity: int = 5,
+) -> Dataset:
+    """Load 10,000 images of CIFAR-10-C: one corruption at one severity.
+
+    They are the test images of CIFAR-10 and have its labels. There is nothing to train with: the
+    parts for training and validation are empty.
+
+    Args:
+      data_dir: see `cifar10`.
+      source: "tfds" for what TFDS prepared as cifar10_corrupted, "official" for the authors'
+        folder CIFAR-10-C; None is the first of these that is there.
+      corruption: one of 19, by the authors' name.
+      severity: from 1, the weakest, to 5.
+
+    References:
+      Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions
+      and Perturbations.
+    """
+    checks.one_of("corruption", corruption, CORRUPTIONS)
+    checks.between("severity", severity, 1, _SEVERITIES)
+    readers = {
+        files.TFDS: functools.partial(
+            tfds.images, parts=("test",), shape=(32, 32, 3), num_classes=len(CLASSES)
+        ),
+        files.OFFICIAL: functools.partial(_arrays, corruption=corruption, severity=severity),
+    }
+    config = _config(corruption, severity)
+    (test,), there = files.read("cifar10_c", _ABOUT, data_dir, source, readers, config=config)
+    nothing = Images(np.empty((0, 32, 32, 3), np.uint8), np.empty(0, np.int32))
+    return Dataset(
+        name="cifar10_c",
+        class_names=CLASSES,
+        train=nothing.source(),
+        validation=nothing.source(),
+        test=test.source(),
+        description=(
+            f"{_ABOUT.title}: {len(test.labels)} with {corruption} of severity {severity} to test,"
+            f" none to train or validate; {there}. Licence {_ABOUT.licence}, Hendrycks and"
+            " Dietterich 2019."
+        ),
+        prepare=prepare_cifar10,
+        brightest=255,
+    )
+
+
+def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Images, ...]:
+    """Read one severity, which is a fifth of the rows of two files."""
+    pixels, labels = (_array(path / f"{name}.npy") for name in (corruption, "labels"))
+    count, rest = divmod(len(labels), _SEVERITIES)
+    shape = (len(labels), 32, 32, 3)
+    if rest or not count or pixels.shape != shape or pixels.dtype != np.uint8:
+        raise ValueError(
+            f"{corruption}.npy in {path} is {pixels.dtype} {pixels.shape} with"
+            f" {len(labels)} labels, and not uint8 {shape} in {_SEVERITIES} equal parts."
+        )
+    rows = slice((severity - 1) * count, severity * count)
+    found = checked_labels(labels[rows], len(CLASSES), f"labels.npy in {path}")
+    return (Images(np.array(pixels[rows]), found),)
+
+
+def _array(path: pathlib.Path) -> np.ndarray:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} has no {path.name}: unpack the archive anew.")
+    try:
+        # Mapped, since one severity is a fifth of 150 MB; never unpickled.
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ValueError(f"{path} is no whole array: {error}.") from error
+    return found

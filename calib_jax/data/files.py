@@ -1,0 +1,90 @@
+"""Where the files of a data set lie, and in which of the forms that can be read."""
+
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from calib_jax.core import checks
+from calib_jax.data import tfds
+from calib_jax.data.facts import About
+from calib_jax.data.images import Images
+
+TFDS, OFFICIAL = "tfds", "official"
+Reader = Callable[[pathlib.Path], tuple[Images, ...]]
+
+
+class Found(NamedTuple):
+    """A form of a data set, and the file or folder that has it."""
+
+    form: str
+    path: pathlib.Path
+
+    def __str__(self) -> str:
+        """Say what was read, without saying where on this machine."""
+        if self.form == TFDS:
+            return f"read as prepared by TFDS, version {self.path.name}"
+        return f"read from its authors' {self.path.name}"
+
+
+def read(
+    name: str,
+    about: About,
+    data_dir: str | None,
+    source: str | None,
+    readers: Mapping[str, Reader],
+    *,
+    config: str = "",
+) -> tuple[tuple[Images, ...], Found]:
+    """Read the parts of a data set in the form that is there; say which it was.
+
+    Args:
+      name: of the data set in the catalogue.
+      about: its facts, which say what its files are called.
+      data_dir: the folder of the data sets, see `tfds.root`.
+      source: the form to read; None is that of TFDS, then that of its authors.
+      readers: for each form, what reads a file or folder that has it.
+      config: the name of a configuration in TFDS, for a data set that has many.
+    """
+    there = find(name, about, data_dir, source, config=config)
+    return readers[there.form](there.path), there
+
+
+def find(
+    name: str, about: About, data_dir: str | None, source: str | None = None, *, config: str = ""
+) -> Found:
+    """Find a form of a data set, or say in one sentence what was looked for and how to get it."""
+    forms = [TFDS] * bool(about.tfds) + [OFFICIAL] * bool(about.official)
+    if source is not None:
+        checks.one_of(f"{name}: source", source, forms)
+    missing = []
+    for form in forms if source is None else [source]:
+        try:
+            if form == TFDS:
+                return Found(TFDS, tfds.found(f"{about.tfds}/{config}".rstrip("/"), data_dir))
+            return Found(OFFICIAL, _official(name, about, data_dir))
+        except FileNotFoundError as error:
+            missing.append(str(error).removesuffix("."))
+    raise FileNotFoundError("; and ".join(missing) + ".")
+
+
+def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:
+    """List where files of the authors may lie: with the data sets, or in a folder of their own."""
+    root, _ = tfds.root(data_dir)
+    yield root / name
+    yield root
+
+
+def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:
+    for place in places(name, data_dir):
+        for file in about.official:
+            if (place / file).exists():
+                return place / file
+    root, why = tfds.root(data_dir)
+    urls = " and ".join(download.url for download in about.downloads)
+    unpack = ", and unpack it by `python -m experiments.data --prepare=" + name + "`"
+    raise FileNotFoundError(
+        f"neither {root / name} nor {root}, where {why} says to look, has"
+        f" {' or '.join(about.official)} of the authors of {name}: download {urls} to"
+        f" {root / name}{'' if about.read_as_downloaded else unpack}, or give the folder that has"
+        f" it by --data_dir or the variable {tfds.VARIABLE}."
+    )

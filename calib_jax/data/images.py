@@ -1,0 +1,144 @@
+"""What the papers' data sets of images have in common: how they are split and normalised."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.examples import InMemory
+from calib_jax.core.types import Array
+from calib_jax.data import splits
+from calib_jax.data.dataset import Dataset
+
+
+class Images(NamedTuple):
+    """One part of a data set: pixels `[n, height, width, channels]` of type uint8, and labels."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+    def source(self, numbers: np.ndarray | None = None) -> InMemory:
+        """Make a source of these images, or of some of them."""
+        if numbers is None:
+            return InMemory(self.images, self.labels)
+        return InMemory(self.images[numbers], self.labels[numbers])
+
+
+class Statistics(NamedTuple):
+    """Mean and deviation of the channels, of pixels from 0 to 1."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
+CIFAR10 = Statistics((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def normalised(statistics: Statistics) -> Callable[[Any], Array]:
+    """Make the function that brings stored pixels to mean 0 and deviation 1.
+
+    >>> normalised(IMAGENET)(np.array([0, 0, 255], np.uint8))
+    Array([-2.118, -2.036, 2.640], dtype=float32)
+    """
+
+    def prepare(inputs: Any) -> Array:
+        pixels = jnp.asarray(inputs, dtype=jnp.float32) / 255
+        mean, deviation = (jnp.asarray(numbers, dtype=jnp.float32) for numbers in statistics)
+        shape = (1,) * (pixels.ndim - 1) + (-1,)
+        return (pixels - mean.reshape(shape)) / deviation.reshape(shape)
+
+    return prepare
+
+
+prepare_cifar10 = normalised(CIFAR10)  # as the papers also do CIFAR-100 and SVHN
+
+
+def as_if_normalised(part: Images, by: Statistics, prepared_by: Statistics) -> Images:
+    """Change pixels so that `normalised(prepared_by)` makes of them what `by` made of the old.
+
+    The new pixels are no bytes but float32, and may lie outside [0, 255].
+    """
+    mean, deviation = (np.asarray(numbers) for numbers in by)
+    other_mean, other_deviation = (np.asarray(numbers) for numbers in prepared_by)
+    scale = (other_deviation / deviation).astype(np.float32)
+    shift = (255 * (other_mean - mean * other_deviation / deviation)).astype(np.float32)
+    return Images(part.images * scale + shift, part.labels)
+
+
+def checked_labels(labels: np.ndarray, num_classes: int, where: str) -> np.ndarray:
+    """Make labels int32, and refuse one that is not among the classes."""
+    labels = np.asarray(labels)
+    if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
+        wrong = labels.min() if labels.min() < 0 else labels.max()
+        raise ValueError(f"{where} has the label {wrong}, and not {num_classes} classes from 0.")
+    return labels.astype(np.int32)
+
+
+def papers_dataset(
+    train: Images,
+    test: Images,
+    *,
+    name: str,
+    title: str,
+    reference: str,
+    read: object,
+    class_names: tuple[str, ...],
+    first_labels: tuple[int, ...],
+    validation: float,
+    seed: int,
+    training_size: int | None,
+    augment: Callable[[Any, Any], Any] | None,
+) -> Dataset:
+    """Split images of 32 x 32 pixels by the papers' rule, and normalise them as CIFAR-10.
+
+    Args:
+      train, test: the published parts; the first one is split.
+      name: in the catalogue.
+      title, reference: of the description, with `read`, which says what the images were read from.
+      class_names: in the order of the labels.
+      first_labels: of the original files, by which one sees whether the order is theirs.
+      validation: the share that validates; no part may be empty.
+      seed: of the split.
+      training_size: train with only the first so many of the training part; None is all.
+      augment: what training images go through.
+    """
+    index = splits.split(len(train.labels), validation=validation, seed=seed)
+    for part, numbers in (("training", index.train), ("validation", index.validation)):
+        if not len(numbers):
+            raise ValueError(f"{name}: no example is left for {part}: validation={validation}.")
+    training = first(index.train, training_size)
+    original = tuple(train.labels[: len(first_labels)]) == first_labels
+    order = (
+        "on the original order of the images"
+        if original
+        else "on another order of the images than theirs, so that it picks others"
+    )
+    return Dataset(
+        name=name,
+        class_names=class_names,
+        train=train.source(training),
+        validation=train.source(index.validation),
+        test=test.source(),
+        description=(
+            f"{title}: {sizes(training, index.validation, test.labels)}; split by the papers'"
+            f" rule with seed {seed}, {order}; {read}. {reference}."
+        ),
+        prepare=prepare_cifar10,
+        brightest=255,
+        augment=augment,
+    )
+
+
+def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
+    """Take the first so many of the training part, or all."""
+    if training_size is not None:
+        checks.between("training_size", training_size, 1, len(numbers))
+    return numbers[:training_size]
+
+
+def sizes(training: np.ndarray, validating: np.ndarray, testing: np.ndarray) -> str:
+    """Say how many examples each part has."""
+    return f"{len(training)} to train, {len(validating)} to validate, {len(testing)} to test"

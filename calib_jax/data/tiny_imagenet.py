@@ -1,0 +1,190 @@
+"""Tiny-ImageNet: photographs of 200 kinds of things, 64 x 64."""
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Iterable
+
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.data import decoded, files, splits
+from calib_jax.data.augmentation import compose, random_crop, random_flip
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About, Download
+from calib_jax.data.images import IMAGENET, Images, first, normalised, sizes
+
+__all__ = ["tiny_imagenet"]
+
+_SHAPE = (64, 64, 3)
+_ORDER = 1  # changes when this file would hand out the same images in another way
+_ABOUT = About(
+    title="Tiny-ImageNet, 64 x 64 in colour",
+    licence="that of ImageNet: non-commercial research and education only",
+    counts={"train": (500,) * 200, "test": (50,) * 200},
+    official=("tiny-imagenet-200",),
+    downloads=(
+        Download(
+            url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            size=248_100_043,
+            md5="90528d7ca1a48142e341f4ef8d21d0de",
+            folder="tiny-imagenet-200",
+        ),
+    ),
+)
+_prepare = normalised(IMAGENET)
+
+
+@register("tiny_imagenet", _ABOUT)
+def tiny_imagenet(
+    *,
+    data_dir: str | None = None,
+    split: str = "papers",
+    validation_per_class: int = 50,
+    seed: int = 1,
+    training_size: int | None = None,
+) -> Dataset:
+    """Load 110,000 images of Tiny-ImageNet, 64 x 64 in colour, in three parts.
+
+    Classes are numbered in the order of their WordNet ids. Training images are padded by 4 black
+    pixels, cropped at random, and mirrored half of the time, anew in every epoch (the released
+    code does so once for all); all are normalised with the statistics of ImageNet. The official
+    test images have no published labels, and are not used.
+
+    The images are read from the authors' folder tiny-imagenet-200, and their pixels are kept in
+    a file in it, so that only the first start decodes.
+
+    Args:
+      data_dir: see `cifar10`.
+      split: "papers" holds some images of each class of the 100,000 for training out to
+        validate, and tests on the 10,000 official validation images. "released" is what the
+        released code does: all 100,000 train, and the 10,000 both validate and test, so that a
+        temperature is chosen on the images that it is tested on.
+      validation_per_class: how many of each class validate in the split "papers": the first in
+        the order of NumPy's legacy generator, by which the other data sets are split, too.
+      seed: of the split.
+      training_size: train with only the first so many of the training part, which is shuffled;
+        None is all.
+
+    References:
+      Le and Yang 2015, Tiny ImageNet Visual Recognition Challenge.
+      Mukhoti et al. 2020, section 5, and its released code.
+    """
+    checks.one_of("split", split, ("papers", "released"))
+    there = files.find("tiny_imagenet", _ABOUT, data_dir)
+    identities = _lines(there.path / "wnids.txt", "wnid")
+    (train, test), classes = _images(there.path, identities), sorted(identities)
+    order = splits.shuffled(len(train.labels), seed=seed)
+    if split == "papers":
+        held = _held_out(train.labels[order], validation_per_class)
+        training, validation = order[~held], train.source(order[held])
+        rule = f"{validation_per_class} of each class held out with seed {seed}"
+    else:
+        training, validation = order, test.source()
+        rule = "as in the released code, where the same images validate and test"
+    training = first(training, training_size)
+    return Dataset(
+        name="tiny_imagenet",
+        class_names=_names(there.path, classes),
+        train=train.source(training),
+        validation=validation,
+        test=test.source(),
+        description=(
+            f"{_ABOUT.title}: {sizes(training, validation.labels, test.labels)}; {rule}; {there}."
+            f" Licence: {_ABOUT.licence}. Le and Yang 2015."
+        ),
+        prepare=_prepare,
+        brightest=255,
+        augment=compose(random_crop(padding=4), random_flip()),
+    )
+
+
+def _held_out(labels: np.ndarray, per_class: int) -> np.ndarray:
+    """Tell which labels are among the first so many of their class."""
+    smallest = np.bincount(labels).min()
+    if not 0 < per_class < smallest:
+        raise ValueError(
+            f"tiny_imagenet: validation_per_class must lie in [1, {smallest - 1}], so that"
+            f" something is left of every class, got {per_class}."
+        )
+    by_class = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[by_class], labels[by_class])
+    held = np.empty(len(labels), bool)
+    held[by_class] = np.arange(len(labels)) - starts < per_class
+    return held
+
+
+def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images]:
+    """Read the images for training, class by class, and the official validation images."""
+    numbers = {identity: number for number, identity in enumerate(sorted(identities))}
+    train: dict[str, int] = {}
+    for identity, number in numbers.items():
+        images = sorted((folder / "train" / identity / "images").glob("*.JPEG"))
+        if not images:
+            raise ValueError(f"{folder} has no images of the class {identity} in train.")
+        train |= {path.relative_to(folder).as_posix(): number for path in images}
+    test: dict[str, int] = {}
+    for line in _lines(folder / "val" / "val_annotations.txt", "annotation"):
+        image, _, rest = line.partition("\t")
+        identity = rest.partition("\t")[0]
+        if identity not in numbers or "/" in image:
+            raise ValueError(
+                f"val_annotations.txt in {folder} says {line!r}, and not a file and a class."
+            )
+        test[f"val/images/{image}"] = numbers[identity]
+
+    def decode() -> dict[str, np.ndarray]:
+        with decoded.progress(len(train) + len(test), "tiny_imagenet") as advance:
+            return {
+                "train": np.stack([_pixels(folder / name, advance) for name in train]),
+                "test": np.stack([_pixels(folder / name, advance) for name in test]),
+            }
+
+    kept = decoded.kept(folder, _fingerprint(folder, [*train, *test]), decode)
+    return (
+        Images(kept["train"], np.fromiter(train.values(), np.int32)),
+        Images(kept["test"], np.fromiter(test.values(), np.int32)),
+    )
+
+
+def _pixels(path: pathlib.Path, advance: object) -> np.ndarray:
+    try:
+        pixels = decoded.pixels(path.read_bytes(), _SHAPE)
+    except Exception as error:  # of a decoder that has many
+        raise ValueError(f"{path} cannot be read: {error}.") from error
+    assert callable(advance)
+    advance(1)
+    return pixels
+
+
+def _fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
+    """Say what the files are, so that others are not taken for them."""
+    digest = hashlib.sha256()
+    for name in names:
+        try:
+            about = (folder / name).stat()
+        except OSError as error:
+            raise ValueError(f"{folder} has no {name}: unpack the archive anew.") from error
+        digest.update(f"{name} {about.st_size} {int(about.st_mtime)}\n".encode())
+    return json.dumps([_ORDER, digest.hexdigest()])
+
+
+def _lines(path: pathlib.Path, what: str) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}; unpack the archive anew.") from error
+    if not any(lines):
+        raise ValueError(f"{path} has no {what}.")
+    return [line for line in lines if line]
+
+
+def _names(folder: pathlib.Path, identities: list[str]) -> tuple[str, ...]:
+    """Name the classes by the first of their words, if these are told and tell them apart."""
+    words = {}
+    if (folder / "words.txt").is_file():
+        for line in _lines(folder / "words.txt", "words"):
+            identity, _, said = line.partition("\t")
+            words[identity] = said.partition(",")[0].strip()
+    names = tuple(words.get(identity, identity) for identity in identities)
+    return names if len(set(names)) == len(names) else tuple(identities)

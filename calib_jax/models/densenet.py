@@ -1,0 +1,288 @@
+"""Densely connected networks: every layer sees the maps of all layers before it in its block."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from re import Match
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from calib_jax.core import checks
+from calib_jax.core.types import AxisName, Logits
+from calib_jax.models import layers
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, register
+from calib_jax.models.initializers import recipe
+from calib_jax.models.resnet import STEMS, Features, Images, batch_norm
+
+__all__ = [
+    "densenet",
+    "densenet40_bc",
+    "densenet121",
+    "densenet121_imagenet",
+    "densenet161",
+    "densenet169",
+    "densenet201",
+]
+
+_BOTTLENECK = 4
+_NEW = ("first", "last")
+
+
+class DenseLayer(nn.Module):
+    """Make `growth` maps of those given: 1 x 1 to four times as many, 3 x 3, each pre-activated.
+
+    Attributes:
+      growth: channels of the result, which is put next to the input.
+      new: whether the new channels come "first" or "last".
+      dtype: to compute in.
+      axis_name: the device axis of batch norm.
+      initializer: the recipe of the initial weights.
+    """
+
+    growth: int
+    new: str = "last"
+    dtype: DType = "float32"
+    axis_name: AxisName = None
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
+        """Compute the layer."""
+        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
+        norm = partial(
+            batch_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
+        )
+        y = nn.relu(norm(x, name="norm1"))
+        y = nn.relu(norm(conv(y, _BOTTLENECK * self.growth, 1, name="conv1"), name="norm2"))
+        y = conv(y, self.growth, 3, padding=1, name="conv2")
+        return jnp.concatenate([y, x] if self.new == "first" else [x, y], axis=-1)
+
+
+class Transition(nn.Module):
+    """Fewer channels by a pre-activated 1 x 1 convolution, fewer positions by 2 x 2 averages."""
+
+    features: int
+    dtype: DType = "float32"
+    axis_name: AxisName = None
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
+        """Compute the layer."""
+        x = batch_norm(
+            x, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name, name="norm"
+        )
+        x = layers.conv(
+            nn.relu(x), self.features, 1, dtype=self.dtype, init=self.initializer, name="conv"
+        )
+        return nn.avg_pool(x, (2, 2), strides=(2, 2))
+
+
+class DenseNet(Network):
+    """Blocks of dense layers with transitions between them; see `densenet`.
+
+    Attributes:
+      blocks: the layers of each block.
+      growth: channels that each layer adds.
+      stem_width: channels of the first convolution.
+      stem: its window; the one of 7 x 7 has stride 2, batch norm and a pooling behind it.
+      new: whether a layer puts its channels "first" or "last".
+      axis_name: the device axis of batch norm.
+      initializer: the recipe of the initial weights.
+      remat: whether the backward pass computes each layer again instead of keeping what is
+        inside.
+      torch_final_norm: what the code that released it calls the last batch norm.
+    """
+
+    blocks: tuple[int, ...] = (6, 12, 24, 16)
+    growth: int = 32
+    stem_width: int = 64
+    stem: str = "3x3"
+    new: str = "first"
+    axis_name: AxisName = None
+    initializer: str = "torch"
+    remat: bool = False
+    torch_final_norm: str = "bn"
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
+        """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
+        x, mask = self.inputs(x, mask, rank=4)
+        least = 2 ** (len(self.blocks) - 1)
+        if self.stem == "7x7":
+            least = 4 * least - 3  # what its two strides round up to the last positions
+        if min(x.shape[1:3]) < least:
+            raise ValueError(
+                f"{type(self).__name__}: {len(self.blocks)} blocks with a {self.stem} stem need"
+                f" images of {least} x {least} or more, got {x.shape}."
+            )
+        common: dict[str, Any] = {"dtype": self.dtype, "axis_name": self.axis_name}
+        size, stride = (3, 1) if self.stem == "3x3" else (7, 2)
+        x = layers.conv(
+            x,
+            self.stem_width,
+            size,
+            strides=stride,
+            padding=size // 2,
+            dtype=self.dtype,
+            init=self.initializer,
+            name="stem_conv",
+        )
+        if self.stem == "7x7":
+            x = nn.relu(batch_norm(x, train=train, mask=mask, name="stem_norm", **common))
+            x = layers.max_pool(x)
+        common["initializer"] = self.initializer
+        layer_class = layers.recomputed(DenseLayer) if self.remat else DenseLayer
+        for block, depth in enumerate(self.blocks, start=1):
+            for layer in range(1, depth + 1):
+                name = f"block{block}_layer{layer}"
+                x = layer_class(self.growth, new=self.new, **common, name=name)(x, train, mask)
+            if block < len(self.blocks):
+                name = f"transition{block}"
+                x = Transition(x.shape[-1] // 2, **common, name=name)(x, train, mask)
+        x = batch_norm(
+            x,
+            train=train,
+            mask=mask,
+            dtype=self.dtype,
+            axis_name=self.axis_name,
+            name="final_norm",
+        )
+        x = layers.averages(nn.relu(x), 1, self.dtype)
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules:
+        """Name the layers as the code for CIFAR does, or as torchvision and its kin."""
+        final = self.torch_final_norm
+        if final == "bn":
+
+            def layer(found: Match[str]) -> str:
+                return f"dense{found[1]}.{int(found[2]) - 1}"
+
+            return {
+                r"stem_conv": "conv1",
+                r"block(\d+)_layer(\d+)": layer,
+                r"norm(\d?)": r"bn\1",
+                r"transition(\d)": r"trans\1",
+                r"final_norm": final,
+                r"head": "linear",
+            }
+        return {
+            r"stem_(conv|norm)": r"features.\g<1>0",
+            r"block(\d+)_layer(\d+)": r"features.denseblock\1.denselayer\2",
+            r"(transition\d)": r"features.\1",
+            r"final_norm": f"features.{final}",
+            r"head": "classifier",
+        }
+
+
+def densenet(
+    blocks: Sequence[int],
+    growth: int = 32,
+    stem: str = "3x3",
+    new: str = "first",
+    final_norm: str = "bn",
+    /,
+    *,
+    num_classes: int = 10,
+    axis_name: AxisName = None,
+    dtype: DType = "float32",
+    init: str = "torch",
+    remat: bool = False,
+) -> nn.Module:
+    """Make a DenseNet-BC: bottleneck layers, and transitions that halve the channels.
+
+    A stem to twice `growth` channels; blocks in which every layer adds `growth` channels;
+    between blocks a 1 x 1 convolution to half the channels and averages of 2 x 2; batch norm,
+    ReLU, the average over all positions (the released networks average the 4 x 4 or 8 x 8 that
+    images of 32 x 32 leave, which is the same), a linear layer.
+
+    Args:
+      blocks: the layers of each block.
+      growth: channels that a layer adds.
+      stem: "3x3" with stride 1 and without batch norm, or "7x7" with stride 2, batch norm, ReLU
+        and a maximum over 3 x 3 with stride 2.
+      new: whether a layer puts its channels "first", before the old ones, or "last". It is a
+        matter of the order in weights that were trained elsewhere.
+      final_norm: what PyTorch's weights call the last batch norm: "bn" and the other names of the
+        calibration papers' code, or "norm5" or "norm_final" and torchvision's.
+      num_classes: how many logits an example gets.
+      axis_name: the device axis whose batches batch norm treats as one.
+      dtype: what all layers but the last compute in (see `Network`).
+      init: "torch" or "he_normal".
+      remat: whether the backward pass computes each layer again: a third more time, for memory
+        that grows with the depth and no longer with its square.
+
+    References:
+      Huang et al. 2017, Densely Connected Convolutional Networks.
+
+    >>> import jax, jax.numpy as jnp
+    >>> network = densenet([1, 1], 2)
+    >>> logits, _ = network.init_with_output(
+    ...     jax.random.key(0), jnp.zeros((2, 8, 8, 3)), train=False
+    ... )
+    >>> logits.shape
+    (2, 10)
+    """
+    if not blocks:
+        raise ValueError("blocks must name at least one block, got none.")
+    for number in blocks:
+        checks.at_least("blocks", number, 1)
+    checks.at_least("growth", growth, 1)
+    checks.one_of("stem", stem, STEMS)
+    checks.one_of("new", new, _NEW)
+    recipe(init)
+    return DenseNet(
+        num_classes=num_classes,
+        dtype=dtype,
+        blocks=tuple(blocks),
+        growth=growth,
+        stem_width=2 * growth,
+        stem=stem,
+        new=new,
+        axis_name=axis_name,
+        initializer=init,
+        remat=remat,
+        torch_final_norm=final_norm,
+    )
+
+
+_DEPTHS = {
+    121: ((6, 12, 24, 16), 32),
+    161: ((6, 12, 36, 24), 48),
+    169: ((6, 12, 32, 32), 32),
+    201: ((6, 12, 48, 32), 32),
+}
+
+
+def _named(name: str, made: partial[nn.Module], what: str) -> Callable[..., nn.Module]:
+    made.__doc__ = f"Make {what} parameters; see `densenet`."
+    return register(name)(made)
+
+
+def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
+    return _named(
+        f"densenet{depth}",
+        partial(densenet, *_DEPTHS[depth]),
+        f"the DenseNet-{depth} that was released for CIFAR, for 10 classes with {millions} million",
+    )
+
+
+densenet121 = _for_cifar(121, "7.0")
+densenet161 = _for_cifar(161, "26.5")
+densenet169 = _for_cifar(169, "12.5")
+densenet201 = _for_cifar(201, "18.1")
+densenet121_imagenet = _named(
+    "densenet121_imagenet",
+    partial(densenet, *_DEPTHS[121], "7x7", "last", "norm5", num_classes=1000, init="he_normal"),
+    "the DenseNet-121 for ImageNet, 8.0 million",
+)
+densenet40_bc = _named(
+    "densenet40_bc",
+    partial(
+        densenet, (6, 6, 6), 12, "3x3", "last", "norm_final", num_classes=100, init="he_normal"
+    ),
+    "the DenseNet-BC of 40 layers that was released with temperature scaling, 188,092",
+)

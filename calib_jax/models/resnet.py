@@ -1,0 +1,299 @@
+"""Residual networks of the calibration papers, for CIFAR and Tiny ImageNet, and of ImageNet."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from re import Match
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.types import Array, AxisName, Logits
+from calib_jax.models import layers
+from calib_jax.models.batch_norm import BatchNorm
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, register
+from calib_jax.models.initializers import recipe
+
+__all__ = [
+    "resnet",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet50_imagenet",
+    "resnet50_tiny_imagenet",
+    "resnet101",
+    "resnet110",
+    "resnet110_imagenet",
+    "resnet110_tiny_imagenet",
+    "resnet152",
+    "resnet152_imagenet",
+]
+
+SHORTCUTS = ("pad", "projection")
+STEMS = ("3x3", "7x7")
+
+Images = Float[Array, "batch height width channels"]
+Features = Float[Array, "batch rows columns features"]
+
+
+class ResidualBlock(nn.Module):
+    """Convolutions with batch norm, added to their input, and ReLU after the sum.
+
+    Attributes:
+      features: channels inside, and of the result unless `bottleneck`.
+      bottleneck: whether it is 1 x 1, 3 x 3 and 1 x 1 to four times the features, instead of two
+        of 3 x 3.
+      stride: of the first 3 x 3.
+      shortcut: how the input takes the shape of the result; see `resnet`.
+      dtype: to compute in.
+      axis_name: the device axis of batch norm.
+      initializer: the recipe of the initial weights.
+    """
+
+    features: int
+    bottleneck: bool = False
+    stride: int = 1
+    shortcut: str = "projection"
+    dtype: DType = "float32"
+    axis_name: AxisName = None
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
+        """Compute the block."""
+        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
+        norm = partial(
+            batch_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
+        )
+        first = (3, self.features, self.stride)  # window, features, stride
+        plan = [first, (3, self.features, 1)]
+        if self.bottleneck:
+            plan = [(1, self.features, 1), first, (1, 4 * self.features, 1)]
+        y = x
+        for number, (size, features, stride) in enumerate(plan, start=1):
+            if number > 1:
+                y = nn.relu(y)
+            y = conv(y, features, size, strides=stride, padding=size // 2, name=f"conv{number}")
+            y = norm(y, name=f"norm{number}")
+        if x.shape != y.shape:
+            more = y.shape[-1] - x.shape[-1]
+            if self.shortcut == "projection":
+                x = conv(x, y.shape[-1], 1, strides=self.stride, name="conv_shortcut")
+                x = norm(x, name="norm_shortcut")
+            else:
+                x = x[:, :: self.stride, :: self.stride]
+                x = jnp.pad(x, [(0, 0), (0, 0), (0, 0), (more // 2, more - more // 2)])
+        return nn.relu(x + y)
+
+
+class ResNet(Network):
+    """Stages of residual blocks, each but the first beginning with stride 2; see `resnet`.
+
+    Attributes:
+      blocks: of each stage.
+      bottleneck: of what kind they are.
+      width: features inside the blocks of the first stage; each stage has twice those before.
+      stem_width: channels of the first convolution.
+      stem: its window; the one of 7 x 7 has stride 2 and a pooling with stride 2 behind it.
+      cells: the last maps are averaged over cells x cells parts.
+      shortcut: see `resnet`.
+      axis_name: the device axis of batch norm.
+      initializer: the recipe of the initial weights.
+      remat: whether the backward pass computes each block again instead of keeping what is
+        inside.
+      torch_shortcut: what the released code calls a projection.
+    """
+
+    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    bottleneck: bool = False
+    width: int = 64
+    stem_width: int = 64
+    stem: str = "3x3"
+    cells: int = 1
+    shortcut: str = "projection"
+    axis_name: AxisName = None
+    initializer: str = "torch"
+    remat: bool = False
+    torch_shortcut: str = "shortcut"
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
+        """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
+        x, mask = self.inputs(x, mask, rank=4)
+        common: dict[str, Any] = {"dtype": self.dtype, "axis_name": self.axis_name}
+        size, stride = (3, 1) if self.stem == "3x3" else (7, 2)
+        x = layers.conv(
+            x,
+            self.stem_width,
+            size,
+            strides=stride,
+            padding=size // 2,
+            dtype=self.dtype,
+            init=self.initializer,
+            name="conv",
+        )
+        x = nn.relu(batch_norm(x, train=train, mask=mask, name="norm", **common))
+        if self.stem == "7x7":
+            x = layers.max_pool(x)
+        block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
+        for stage, blocks in enumerate(self.blocks, start=1):
+            for block in range(1, blocks + 1):
+                x = block_class(
+                    self.width * 2 ** (stage - 1),
+                    bottleneck=self.bottleneck,
+                    stride=2 if stage > 1 and block == 1 else 1,
+                    shortcut=self.shortcut,
+                    initializer=self.initializer,
+                    **common,
+                    name=f"stage{stage}_block{block}",
+                )(x, train, mask)
+        x = layers.averages(x, self.cells, self.dtype)
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules:
+        """Name the layers as the released networks do."""
+
+        def block(found: Match[str]) -> str:
+            return f"layer{found[1]}.{int(found[2]) - 1}"
+
+        return {
+            r"stage(\d+)_block(\d+)": block,
+            r"conv_shortcut": f"{self.torch_shortcut}.0",
+            r"norm_shortcut": f"{self.torch_shortcut}.1",
+            r"conv": "conv1",
+            r"norm": "bn1",
+            r"norm(\d)": r"bn\1",
+            r"head": "fc",
+        }
+
+
+def batch_norm(
+    x: Images, *, train: bool, mask: Mask | None, dtype: DType, axis_name: AxisName, name: str
+) -> Images:
+    """Normalise, as a function for use inside a compact method."""
+    return BatchNorm(axis_name=axis_name, dtype=dtype, name=name)(x, train=train, mask=mask)
+
+
+def resnet(
+    blocks: Sequence[int],
+    bottleneck: bool = False,
+    stem: str = "3x3",
+    cells: int = 1,
+    /,
+    *,
+    num_classes: int = 10,
+    width: int = 64,
+    axis_name: AxisName = None,
+    dtype: DType = "float32",
+    init: str = "torch",
+    remat: bool = False,
+) -> nn.Module:
+    """Make a residual network of any depth, in the form that the calibration papers released.
+
+    A stem, stages of residual blocks with `width` features inside, twice as many in every later
+    stage, an average, a linear layer. Where the shape changes the shortcut is a 1 x 1 convolution
+    with batch norm. The stride of a bottleneck sits on its 3 x 3 convolution. Images may have any
+    size and number of channels: the released networks for CIFAR average windows of 4 x 4 and so
+    take 32 x 32 alone, for which the average over all positions is the same.
+
+    Args:
+      blocks: of each stage.
+      bottleneck: whether a block is 1 x 1, 3 x 3, 1 x 1 with four times the features at its end,
+        or two of 3 x 3.
+      stem: "3x3" with stride 1, or "7x7" with stride 2 and a maximum over 3 x 3 with stride 2.
+      cells: 1 averages over all positions; 2 over each quarter of the maps, which the linear
+        layer gets side by side.
+      num_classes: how many logits an example gets.
+      width: features inside the blocks of the first stage.
+      axis_name: the device axis whose batches batch norm treats as one.
+      dtype: what all layers but the last compute in (see `Network`).
+      init: "torch", or "he_normal".
+      remat: whether the backward pass computes each block again: a third more time, and memory
+        for one block's insides at a time.
+
+    References:
+      He et al. 2016, Deep Residual Learning for Image Recognition.
+      Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, appendix B.
+
+    >>> import jax, jax.numpy as jnp
+    >>> network = resnet([1, 1], width=4)
+    >>> logits, _ = network.init_with_output(
+    ...     jax.random.key(0), jnp.zeros((2, 8, 8, 3)), train=False
+    ... )
+    >>> logits.shape
+    (2, 10)
+    """
+    if not blocks:
+        raise ValueError("blocks must name at least one stage, got none.")
+    for number in blocks:
+        checks.at_least("blocks", number, 1)
+    checks.at_least("width", width, 1)
+    checks.at_least("cells", cells, 1)
+    checks.one_of("stem", stem, STEMS)
+    recipe(init)
+    return ResNet(
+        num_classes=num_classes,
+        dtype=dtype,
+        blocks=tuple(blocks),
+        bottleneck=bottleneck,
+        width=width,
+        stem_width=width,
+        stem=stem,
+        cells=cells,
+        axis_name=axis_name,
+        initializer=init,
+        remat=remat,
+        torch_shortcut="shortcut" if (stem, cells) == ("3x3", 1) else "downsample",
+    )
+
+
+_DEPTHS = {
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+    101: ((3, 4, 23, 3), True),
+    110: ((3, 4, 26, 3), True),
+    152: ((3, 8, 36, 3), True),
+}
+
+
+def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
+    made = partial(resnet, *_DEPTHS[depth])
+    made.__doc__ = (
+        f"Make the released ResNet-{depth} for CIFAR, {millions} million parameters for 10 classes;"
+        " see `resnet`."
+    )
+    return register(f"resnet{depth}")(made)
+
+
+def _for_tiny_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
+    made = partial(resnet, *_DEPTHS[depth], "3x3", 2, num_classes=200, init="he_normal")
+    made.__doc__ = (
+        f"Make the released ResNet-{depth} for Tiny ImageNet (64 x 64), {millions} million"
+        " parameters; see `resnet`."
+    )
+    return register(f"resnet{depth}_tiny_imagenet")(made)
+
+
+def _for_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
+    made = partial(resnet, *_DEPTHS[depth], "7x7", num_classes=1000, init="he_normal")
+    made.__doc__ = (
+        f"Make the ResNet-{depth} for ImageNet, {millions} million parameters; see `resnet`."
+    )
+    return register(f"resnet{depth}_imagenet")(made)
+
+
+resnet18 = _for_cifar(18, "11.2")
+resnet34 = _for_cifar(34, "21.3")
+resnet50 = _for_cifar(50, "23.5")
+resnet101 = _for_cifar(101, "42.5")
+resnet110 = _for_cifar(110, "45.9")
+resnet152 = _for_cifar(152, "58.2")
+resnet50_tiny_imagenet = _for_tiny_imagenet(50, "25.1")
+resnet110_tiny_imagenet = _for_tiny_imagenet(110, "47.5")
+resnet50_imagenet = _for_imagenet(50, "25.6")
+resnet110_imagenet = _for_imagenet(110, "47.9")
+resnet152_imagenet = _for_imagenet(152, "60.2")

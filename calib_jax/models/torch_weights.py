@@ -1,0 +1,163 @@
+"""Weights to and from PyTorch: a network's variables and the state dict of the released one."""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core.types import PyTree
+from calib_jax.models.contract import Network, TorchRules
+
+__all__ = ["from_torch", "to_torch"]
+
+# What PyTorch calls what a layer has; other names are the same there.
+_LEAVES = {
+    "kernel": "weight",
+    "scale": "weight",
+    "mean": "running_mean",
+    "var": "running_var",
+}
+# Batch norm there counts its batches, for a kind of average that no released network uses.
+_IGNORED = "num_batches_tracked"
+_WRAPPER = "module."
+_SHOWN = 4
+
+Path: TypeAlias = tuple[str, ...]
+
+
+def from_torch(
+    network: nn.Module, state_dict: Mapping[str, Any], *, shape: Sequence[int] | None = None
+) -> PyTree:
+    """Make variables from the tensors of the released network's `state_dict()`.
+
+    Kernels are transposed from `[out, in, *window]` to `[*window, in, out]`. The numbers get the
+    dtype of the network's parameters. `num_batches_tracked` is left out, and a prefix `module.`
+    that all names have (as `DataParallel` gives them) too.
+
+    Args:
+      network: ours, with as many classes.
+      state_dict: an array for each name: NumPy arrays, `models.read_weights(path)`, or tensors
+        that `numpy.asarray` takes.
+      shape: of an example, if not what `network.example_shape()` says (32 x 32 x 3, mostly);
+        its channels matter.
+
+    Returns:
+      `{"params": ..., "batch_stats": ...}`, the latter where there is batch norm.
+
+    >>> from calib_jax import models
+    >>> network = models.resnet([1], width=2)
+    >>> from_torch(network, {"fc.weight": np.zeros((10, 3))})
+    Traceback (most recent call last):
+    ValueError: these tensors are no ResNet: 13 are missing, such as bn1.bias (2,), ...; fc.weight
+    has shape (10, 3) instead of (10, 2).
+    """
+    released, rules = _released(network)
+    tensors = _unwrapped(state_dict)
+    example = jax.ShapeDtypeStruct((1, *(shape or released.example_shape())), jnp.float32)
+    init = functools.partial(network.init, train=False)
+    template = jax.eval_shape(init, jax.random.key(0), example)
+    _check(type(network).__name__, list(_named(template, rules)), tensors)
+    flat = {
+        path: jnp.asarray(_from_their_layout(path, np.asarray(tensors[name])), leaf.dtype)
+        for name, path, leaf in _named(template, rules)
+    }
+    return jax.tree_util.tree_map_with_path(lambda keys, _: flat[_path(keys)], template)
+
+
+def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
+    """Make what `load_state_dict` of the released PyTorch network takes, as NumPy arrays.
+
+    Args:
+      network: whose variables they are.
+      variables: `{"params": ..., "batch_stats": ...}`.
+
+    >>> from calib_jax import models
+    >>> network = models.resnet([1], width=2)
+    >>> variables = network.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)), train=False)
+    >>> to_torch(network, variables)["layer1.0.conv1.weight"].shape
+    (2, 2, 3, 3)
+    """
+    return {
+        name: np.ascontiguousarray(_to_their_layout(path, np.asarray(leaf)))
+        for name, path, leaf in _named(variables, _released(network)[1])
+    }
+
+
+def _released(network: nn.Module) -> tuple[Network, TorchRules]:
+    rules = network.torch_rules() if isinstance(network, Network) else None
+    if not isinstance(network, Network) or rules is None:
+        raise ValueError(
+            f"no PyTorch code was released for {type(network).__name__}: its layers have no names"
+            " there."
+        )
+    return network, rules
+
+
+def _named(variables: PyTree, rules: TorchRules) -> Iterator[tuple[str, Path, Any]]:
+    """Yield each variable's name there, its path here, and the variable."""
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(variables):
+        path = _path(keys)
+        layers = [_renamed(part, rules) for part in path[1:-1]]
+        yield ".".join([*layers, _LEAVES.get(path[-1], path[-1])]), path, leaf
+
+
+def _path(keys: Any) -> Path:
+    return tuple(key.key for key in keys)
+
+
+def _renamed(part: str, rules: TorchRules) -> str:
+    for pattern, name in rules.items():
+        found = re.fullmatch(pattern, part)
+        if found:
+            return found.expand(name) if isinstance(name, str) else name(found)
+    return part
+
+
+def _to_their_layout(path: Path, array: np.ndarray) -> np.ndarray:
+    """Bring a kernel `[*window, in, out]` to `[out, in, *window]`."""
+    return np.moveaxis(array, (-1, -2), (0, 1)) if path[-1] == "kernel" else array
+
+
+def _from_their_layout(path: Path, array: np.ndarray) -> np.ndarray:
+    return np.moveaxis(array, (0, 1), (-1, -2)) if path[-1] == "kernel" else array
+
+
+def _unwrapped(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+    tensors = {name: t for name, t in state_dict.items() if not name.endswith(_IGNORED)}
+    if tensors and all(name.startswith(_WRAPPER) for name in tensors):
+        tensors = {name.removeprefix(_WRAPPER): t for name, t in tensors.items()}
+    return tensors
+
+
+def _check(kind: str, named: Sequence[tuple[str, Path, Any]], tensors: Mapping[str, Any]) -> None:
+    """Refuse tensors that are not those of the network, and name some that differ."""
+    wanted = {
+        # A view of no memory, since the layout alone is asked for.
+        name: _to_their_layout(path, np.broadcast_to(0, leaf.shape)).shape
+        for name, path, leaf in named
+    }
+    given = {name: tuple(np.shape(tensor)) for name, tensor in tensors.items()}
+    missing = [f"{name} {shape}" for name, shape in wanted.items() if name not in given]
+    left = [f"{name} {shape}" for name, shape in given.items() if name not in wanted]
+    other = [
+        f"{name} has shape {given[name]} instead of {shape}"
+        for name, shape in wanted.items()
+        if given.get(name, shape) != shape
+    ]
+    wrong = [
+        *([f"{len(missing)} are missing, such as {_some(missing)}"] if missing else []),
+        *([f"{len(left)} are left over, such as {_some(left)}"] if left else []),
+        *([_some(other)] if other else []),
+    ]
+    if wrong:
+        raise ValueError(f"these tensors are no {kind}: {'; '.join(wrong)}.")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,221 @@
+"""Vision transformer: an image as a sequence of patches."""
+
+from functools import partial
+from re import Match
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Logits
+from calib_jax.models import layers
+from calib_jax.models.contract import DType, Network, TorchRules, at_least_single, register
+from calib_jax.models.dropout import Dropout
+from calib_jax.models.initializers import recipe
+
+__all__ = ["vit"]
+
+_EPSILON = 1e-5
+
+Tokens = Float[Array, "batch tokens width"]
+
+
+class TransformerBlock(nn.Module):
+    """Attention, and a perceptron for each token, each normalised before and added after.
+
+    Attributes:
+      heads: of attention.
+      head_width: features of a query, key and value of one head.
+      mlp_width: hidden features of the perceptron.
+      dropout: of the attention, and of what is computed behind each linear layer but the first.
+      dtype: to compute in.
+      initializer: the recipe of the initial weights.
+    """
+
+    heads: int
+    head_width: int
+    mlp_width: int
+    dropout: float = 0.0
+    dtype: DType = "float32"
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Tokens, train: bool, keys: Any) -> Tokens:
+        """Compute the block."""
+        width = x.shape[-1]
+        dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
+
+        def drop(y: Array, name: str) -> Array:
+            return Dropout(self.dropout, name=f"drop_{name}")(y, train, keys)
+
+        y = _norm(x, self.dtype, "attention_norm")
+        y = dense(y, 3 * self.heads * self.head_width, bias=False, name="queries_keys_values")
+        y = y.reshape(*y.shape[:2], 3, self.heads, self.head_width)
+        query, key, value = (y[:, :, i] for i in range(3))
+        scores = jnp.einsum("bqhf,bkhf->bhqk", query, key) * self.head_width**-0.5
+        # Shares of a sum in three digits would not add up to 1.
+        shares = jax.nn.softmax(scores.astype(at_least_single(self.dtype))).astype(self.dtype)
+        y = jnp.einsum("bhqk,bkhf->bqhf", drop(shares, "shares"), value)
+        y = dense(y.reshape(*y.shape[:2], -1), width, name="attention_out")
+        x = x + drop(y, "attention")
+
+        y = dense(_norm(x, self.dtype, "mlp_norm"), self.mlp_width, name="mlp_in")
+        y = drop(nn.gelu(y, approximate=False), "hidden")
+        return x + drop(dense(y, width, name="mlp_out"), "mlp")
+
+
+class VisionTransformer(Network):
+    """Transformer blocks on patches and one token for the class; see `vit`."""
+
+    image: int = 256
+    patch: int = 32
+    width: int = 1024
+    depth: int = 6
+    heads: int = 16
+    head_width: int = 64
+    mlp_width: int = 2048
+    dropout: float = 0.1
+    initializer: str = "torch"
+    remat: bool = False
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
+        """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
+        x, _ = self.inputs(x, mask, rank=4)
+        if x.shape[1:3] != (self.image, self.image):
+            raise ValueError(
+                f"{type(self).__name__}: images must be {self.image} x {self.image}, got"
+                f" {x.shape}; image={x.shape[1]} makes a network for others."
+            )
+        batch, channels = x.shape[0], x.shape[-1]
+        rows = self.image // self.patch
+        x = x.reshape(batch, rows, self.patch, rows, self.patch, channels)
+        x = jnp.swapaxes(x, 2, 3).reshape(batch, rows * rows, -1)
+        x = _norm(x, self.dtype, "patch_norm")
+        x = layers.dense(x, self.width, dtype=self.dtype, init=self.initializer, name="embedding")
+        x = _norm(x, self.dtype, "embedding_norm")
+
+        start = partial(self.param, init_fn=nn.initializers.normal(1.0))
+        precise = at_least_single(self.dtype)
+        token = start("cls_token", shape=(1, 1, self.width), dtype=precise)
+        places = start("pos_embedding", shape=(1, 1 + rows * rows, self.width), dtype=precise)
+        token = jnp.broadcast_to(token, (batch, 1, self.width)).astype(self.dtype)
+        x = jnp.concatenate([token, x], axis=1) + places.astype(self.dtype)
+        x = Dropout(self.dropout, name="drop_embedding")(x, train, keys)
+        block_class = layers.recomputed(TransformerBlock) if self.remat else TransformerBlock
+        for block in range(1, self.depth + 1):
+            x = block_class(
+                self.heads,
+                self.head_width,
+                self.mlp_width,
+                dropout=self.dropout,
+                dtype=self.dtype,
+                initializer=self.initializer,
+                name=f"block{block}",
+            )(x, train, keys)
+        x = _norm(x[:, 0], self.dtype, "norm")
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+    @nn.nowrap
+    def example_shape(self) -> tuple[int, ...]:
+        """Return the shape of an image."""
+        return (self.image, self.image, 3)
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules:
+        """Name the layers as the released network does."""
+
+        def block(found: Match[str]) -> str:
+            return f"transformer.layers.{int(found[1]) - 1}"
+
+        return {
+            "patch_norm": "to_patch_embedding.1",
+            "embedding": "to_patch_embedding.2",
+            "embedding_norm": "to_patch_embedding.3",
+            r"block(\d+)": block,
+            "attention_norm": "0.norm",
+            "queries_keys_values": "0.to_qkv",
+            "attention_out": "0.to_out.0",
+            "mlp_norm": "1.net.0",
+            "mlp_in": "1.net.1",
+            "mlp_out": "1.net.4",
+            "norm": "transformer.norm",
+            "head": "mlp_head",
+        }
+
+
+def _norm(x: Float[Array, "*batch width"], dtype: DType, name: str) -> Float[Array, "*batch width"]:
+    return nn.LayerNorm(
+        epsilon=_EPSILON,
+        dtype=dtype,
+        param_dtype=at_least_single(dtype),
+        use_fast_variance=False,
+        name=name,
+    )(x)
+
+
+@register("vit")
+def vit(
+    *,
+    num_classes: int = 10,
+    image: int = 256,
+    patch: int = 32,
+    width: int = 1024,
+    depth: int = 6,
+    heads: int = 16,
+    head_width: int = 64,
+    mlp_width: int = 2048,
+    dropout: float = 0.1,
+    dtype: DType = "float32",
+    init: str = "torch",
+    remat: bool = False,
+) -> nn.Module:
+    """Make a vision transformer; by default the released one, of 53.6 million parameters.
+
+    The image is cut into patches, each normalised and mapped to `width` features, and normalised
+    again. With a learnt token in front, and a learnt vector added for each place, they go through
+    `depth` blocks of attention and a perceptron with GELU. The first token makes the logits.
+
+    For CIFAR, for example: `vit(image=32, patch=4, width=256, heads=4, mlp_width=512)`.
+
+    Args:
+      num_classes: how many logits an example gets.
+      image: height and width of the images.
+      patch: height and width of a patch; it divides `image`.
+      width: features of a token.
+      depth: number of blocks.
+      heads: of attention.
+      head_width: features of each head.
+      mlp_width: hidden features of the perceptron.
+      dropout: of the first tokens, and inside the blocks; training needs `keys` unless it is 0.
+      dtype: what all layers but the last compute in (see `Network`).
+      init: the recipe of the initial weights, "torch" or "he_normal".
+      remat: whether the backward pass computes each block again, for less memory.
+
+    References:
+      Dosovitskiy et al. 2021, An Image Is Worth 16 x 16 Words.
+
+    >>> vit(image=32, patch=5)
+    Traceback (most recent call last):
+    ValueError: patch must divide image, got 5 and 32.
+    """
+    sizes: dict[str, Any] = {
+        **{"image": image, "patch": patch, "width": width, "depth": depth},
+        **{"heads": heads, "head_width": head_width, "mlp_width": mlp_width},
+    }
+    for name, size in sizes.items():
+        checks.at_least(name, size, 1)
+    if image % patch:
+        raise ValueError(f"patch must divide image, got {patch} and {image}.")
+    recipe(init)
+    return VisionTransformer(
+        num_classes=num_classes,
+        dtype=dtype,
+        dropout=dropout,
+        initializer=init,
+        remat=remat,
+        **sizes,
+    )

@@ -1,0 +1,212 @@
+"""Wide residual networks: the one that the calibration papers released, and the original form."""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+
+from calib_jax.core import checks
+from calib_jax.core.types import AxisName, Logits
+from calib_jax.models import layers
+from calib_jax.models.contract import DType, Mask, Network, register
+from calib_jax.models.dropout import Dropout
+from calib_jax.models.initializers import recipe
+from calib_jax.models.resnet import Features, Images, ResNet, batch_norm
+
+__all__ = ["wide_resnet", "wide_resnet26_10", "wide_resnet28_10"]
+
+_STAGES = 3
+_STEM = 16
+
+
+class PreActivationBlock(nn.Module):
+    """Two 3 x 3 convolutions, each behind batch norm and ReLU, added to their input.
+
+    Attributes:
+      features: channels of the result.
+      stride: of the first convolution.
+      dropout: between the convolutions.
+      dtype: to compute in.
+      axis_name: the device axis of batch norm.
+      initializer: the recipe of the initial weights.
+    """
+
+    features: int
+    stride: int = 1
+    dropout: float = 0.0
+    dtype: DType = "float32"
+    axis_name: AxisName = None
+    initializer: str = "he_normal"
+
+    @nn.compact
+    def __call__(self, x: Images, train: bool, mask: Mask | None, keys: Any) -> Features:
+        """Compute the block."""
+        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
+        norm = partial(
+            batch_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
+        )
+        active = nn.relu(norm(x, name="norm1"))
+        y = conv(active, self.features, 3, strides=self.stride, padding=1, name="conv1")
+        y = nn.relu(norm(y, name="norm2"))
+        y = Dropout(self.dropout, name="dropout")(y, train, keys)
+        y = conv(y, self.features, 3, padding=1, name="conv2")
+        if x.shape != y.shape:
+            # The projection sees what the convolutions see, the identity what came in.
+            x = conv(active, self.features, 1, strides=self.stride, name="conv_shortcut")
+        return x + y
+
+
+class WideResNet(Network):
+    """Three stages of pre-activation blocks; see `wide_resnet`.
+
+    Attributes:
+      blocks: of each stage.
+      width: channels of the first stage; each stage has twice those before.
+      stem_width: channels of the first convolution.
+      dropout: inside the blocks.
+      axis_name: the device axis of batch norm.
+      initializer: the recipe of the initial weights.
+      remat: whether the backward pass computes each block again.
+    """
+
+    blocks: tuple[int, ...] = (4, 4, 4)
+    width: int = 160
+    stem_width: int = _STEM
+    dropout: float = 0.0
+    axis_name: AxisName = None
+    initializer: str = "he_normal"
+    remat: bool = False
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
+        """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
+        x, mask = self.inputs(x, mask, rank=4)
+        common: dict[str, Any] = {"dtype": self.dtype, "axis_name": self.axis_name}
+        x = layers.conv(
+            x,
+            self.stem_width,
+            3,
+            padding=1,
+            dtype=self.dtype,
+            init=self.initializer,
+            name="conv",
+        )
+        block_class = layers.recomputed(PreActivationBlock) if self.remat else PreActivationBlock
+        for stage, blocks in enumerate(self.blocks, start=1):
+            for block in range(1, blocks + 1):
+                x = block_class(
+                    self.width * 2 ** (stage - 1),
+                    stride=2 if stage > 1 and block == 1 else 1,
+                    dropout=self.dropout,
+                    initializer=self.initializer,
+                    **common,
+                    name=f"stage{stage}_block{block}",
+                )(x, train, mask, keys)
+        x = nn.relu(batch_norm(x, train=train, mask=mask, name="norm", **common))
+        x = layers.averages(x, 1, self.dtype)
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+
+def wide_resnet(
+    depth: int,
+    widening: int,
+    /,
+    *,
+    num_classes: int = 10,
+    dropout: float = 0.0,
+    axis_name: AxisName = None,
+    dtype: DType = "float32",
+    init: str = "he_normal",
+    remat: bool = False,
+) -> nn.Module:
+    """Make the wide residual network of the paper: WRN-depth-widening, with pre-activation.
+
+    A 3 x 3 convolution to 16 channels, three stages of 16, 32 and 64 times `widening` channels,
+    the later two beginning with stride 2; batch norm and ReLU stand before every convolution.
+    Images may have any size and number of channels.
+
+    Args:
+      depth: 6 n + 4, n being the blocks of each stage.
+      widening: how many times wider than the network of He et al. for CIFAR.
+      num_classes: how many logits an example gets.
+      dropout: between the two convolutions of a block; the paper has 0.3 for CIFAR, with which
+        training needs `keys`.
+      axis_name: the device axis whose batches batch norm treats as one.
+      dtype: what all layers but the last compute in (see `Network`).
+      init: "he_normal", as the paper, or "torch".
+      remat: whether the backward pass computes each block again, for less memory.
+
+    References:
+      Zagoruyko and Komodakis 2016, Wide Residual Networks.
+
+    >>> wide_resnet(28, 10).blocks
+    (4, 4, 4)
+    >>> wide_resnet(27, 10)
+    Traceback (most recent call last):
+    ValueError: depth must be 6 n + 4 with n at least 1, such as 16, 22, 28 or 40, got 27.
+    """
+    blocks, rest = divmod(depth - 4, 6)
+    if rest or blocks < 1:
+        raise ValueError(
+            f"depth must be 6 n + 4 with n at least 1, such as 16, 22, 28 or 40, got {depth}."
+        )
+    checks.at_least("widening", widening, 1)
+    recipe(init)
+    return WideResNet(
+        num_classes=num_classes,
+        dtype=dtype,
+        blocks=(blocks,) * _STAGES,
+        width=_STEM * widening,
+        dropout=dropout,
+        axis_name=axis_name,
+        initializer=init,
+        remat=remat,
+    )
+
+
+wide_resnet28_10 = partial(wide_resnet, 28, 10)
+wide_resnet28_10.__doc__ = (
+    "Make the WRN-28-10 of the paper, 36.5 million parameters for 10 classes; see `wide_resnet`."
+)
+register("wide_resnet28_10")(wide_resnet28_10)
+
+
+@register("wide_resnet26_10")
+def wide_resnet26_10(
+    *,
+    num_classes: int = 10,
+    axis_name: AxisName = None,
+    dtype: DType = "float32",
+    init: str = "he_normal",
+    remat: bool = False,
+) -> nn.Module:
+    """Make the WRN-26-10 that the calibration papers released, 36.5 million parameters.
+
+    Its blocks are those of a ResNet, with batch norm and ReLU behind the convolutions, and it has
+    no dropout. The original form is `wide_resnet`.
+
+    Args:
+      num_classes: how many logits an example gets.
+      axis_name: the device axis whose batches batch norm treats as one.
+      dtype: what all layers but the last compute in (see `Network`).
+      init: "he_normal", as released, or "torch".
+      remat: whether the backward pass computes each block again, for less memory.
+
+    References:
+      Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, appendix B.
+
+    >>> wide_resnet26_10().blocks
+    (4, 4, 4)
+    """
+    recipe(init)
+    return ResNet(
+        num_classes=num_classes,
+        dtype=dtype,
+        blocks=(4,) * _STAGES,
+        width=_STEM * 10,
+        stem_width=_STEM,
+        axis_name=axis_name,
+        initializer=init,
+        remat=remat,
+        torch_shortcut="downsample",
+    )

@@ -1,0 +1,16 @@
+"""Folders of data sets for the tests of those that are read from files."""
+
+import pytest
+
+from calib_jax.data import tfds
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder of data sets; none that this machine may have is found."""
+    for variable in (tfds.VARIABLE, "TFDS_DATA_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    path = tmp_path / "sets"
+    path.mkdir()
+    return path

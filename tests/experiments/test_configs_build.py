@@ -1,0 +1,187 @@
+"""Every config can be built, and is the recipe that it says, without its data set's files.
+
+Networks and steps of training are traced on inputs of the data set's shape: nothing is computed.
+"""
+
+import functools
+import importlib
+import inspect
+import pathlib
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import configs
+from calib_jax import data, train
+from calib_jax.core import InMemory
+from experiments import building
+
+FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
+NAMES = sorted(
+    name for name in FILES if hasattr(importlib.import_module(f"configs.{name}"), "get_config")
+)
+
+
+class Images(NamedTuple):
+    side: int
+    num_classes: int
+
+
+# What a network sees of the data sets that are read from files.
+SHAPES = {
+    "cifar10": Images(32, 10),
+    "cifar100": Images(32, 100),
+    "tiny_imagenet": Images(64, 200),
+    "imagenet": Images(224, 1000),
+}
+
+
+def config_of(name, loss="cross_entropy"):
+    return importlib.import_module(f"configs.{name}").get_config(loss)
+
+
+def dataset_of(config):
+    """The data set itself if it is shipped, else four black images in its place."""
+    if config.data.name not in SHAPES:
+        return data.named(config.data.name, **config.data.options)
+    side, num_classes = SHAPES[config.data.name]
+    black = np.zeros((4, side, side, 3), np.uint8)
+    part = InMemory(black, np.arange(4, dtype=np.int32))
+    return data.Dataset(
+        name=config.data.name,
+        class_names=tuple(map(str, range(num_classes))),
+        train=part,
+        validation=part,
+        test=part,
+        description="",
+        prepare=lambda inputs: jnp.asarray(inputs, jnp.float32) / 255,
+    )
+
+
+def assembled(name, loss="cross_entropy"):
+    config = config_of(name, loss)
+    return building.assemble(config, dataset_of(config))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_network_of_every_config_takes_its_data_set(name):
+    experiment = assembled(name)
+    start = functools.partial(experiment.module.init_with_output, train=False)
+    logits, _ = jax.eval_shape(start, jax.random.key(0), experiment.inputs(2))
+    assert logits.shape == (2, experiment.dataset.num_classes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_says_only_what_its_data_set_knows(name):
+    config = config_of(name)
+    inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
+
+
+# A step of a deep network takes seconds to trace; what else it shows, its smaller kin show too.
+DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")
+TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow)
+        if name.endswith(DEEP) and name not in TRACED
+        else name
+        for name in NAMES
+    ],
+)
+def test_a_step_of_every_config_can_be_repeated(name):
+    """A step that changed a shape or a dtype of the state could not."""
+    experiment = assembled(name, "adafocal")
+    task = experiment.task
+    step = train.make_train_step(
+        task.forward,
+        task.objective,
+        task.tx,
+        reduction=task.reduction,
+        axis_name=train.AXIS,
+        augment=task.augment,
+        prepare=task.prepare,
+    )
+    examples = task.train[np.arange(4)]
+    batch = train.Batch(examples.inputs, examples.labels, np.ones(4, np.float32), np.arange(4))
+    state, batch = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype),
+        (experiment.template(), batch),
+    )
+    on_one_device = train.data_parallel(step, train.local_devices(1))
+    after, measured = jax.eval_shape(on_one_device, state, batch)
+    facts = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (state, after)]
+    assert facts[0] == facts[1]
+    assert measured["loss"].shape == (1,)
+
+
+def rates(name, loss, epochs):
+    """The learning rate at the beginning of these epochs."""
+    config = config_of(name, loss)
+    rate = building.learning_rate(config, 10)
+    return [float(rate(int(10 * epoch))) for epoch in epochs]
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "num_epochs"),
+    [
+        ("cifar10_wide_resnet26_10", "brier", 550),
+        ("cifar10_wide_resnet26_10", "flsd53", 350),
+        ("cifar100_wide_resnet26_10", "brier", 350),
+        ("cifar100_resnet110", "brier", 430),
+        ("cifar100_resnet110", "adafocal", 350),
+        ("cifar10_resnet110", "brier", 350),
+    ],
+)
+def test_two_networks_train_longer_with_the_brier_score(name, loss, num_epochs):
+    assert config_of(name, loss).num_epochs == num_epochs
+    found = rates(name, loss, [0, 149, 150, 249, 250, num_epochs - 1])
+    assert found == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+@pytest.mark.parametrize("name", ["tiny_imagenet_resnet50", "tiny_imagenet_resnet110"])
+@pytest.mark.parametrize(("loss", "peak"), [("focal", 0.1), ("brier", 0.035)])
+def test_the_rates_of_tiny_imagenet(name, loss, peak):
+    config = config_of(name, loss)
+    assert (config.num_epochs, config.batch_size) == (100, 64)
+    found = rates(name, loss, [0, 39, 40, 59, 60, 99])
+    assert found == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("imagenet")])
+def test_the_rates_of_imagenet(name):
+    config = config_of(name)
+    assert (config.num_epochs, config.batch_size) == (90, 256)
+    found = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
+    assert found == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
+
+
+@pytest.mark.parametrize(
+    ("name", "reduction", "first"),
+    [
+        # Clipped to norm 2, then weight decay, and no Nesterov momentum.
+        ("cifar10_resnet50", "sum", 0.1 * (2 + 5e-4)),
+        ("cifar100_densenet121", "sum", 0.1 * (2 + 5e-4)),
+        ("tiny_imagenet_resnet50", "sum", 0.1 * (2 + 5e-4)),
+        # Of Nesterov's momentum the first step is (1 + 0.9) times the gradient.
+        ("imagenet_resnet50", "mean", 0.02 * 1.9 * (30 + 1e-4)),
+        ("cifar100_densenet40_bc", "mean", 0.1 * 1.9 * 30),
+    ],
+)
+def test_the_first_step_of_the_recipes(name, reduction, first):
+    task = assembled(name).task
+    assert task.reduction == reduction
+    one, steep = jnp.float32(1.0), jnp.float32(30.0)
+    moved, _ = task.tx.update(steep, task.tx.init(one), one)
+    assert float(moved) == pytest.approx(-first, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_says_its_command(name):
+    text = importlib.import_module(f"configs.{name}").__doc__
+    assert f"python -m experiments.train --config=configs/{name}.py" in text

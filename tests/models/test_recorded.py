@@ -1,0 +1,55 @@
+"""The released networks: their recorded outputs, from weights that come through the converter."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+
+from . import recorded
+
+OURS = {
+    "resnet18": "resnet18",
+    "resnet50": "resnet50",
+    "resnet110": "resnet110",
+    "resnet50_ti": "resnet50_tiny_imagenet",
+    "wide_resnet_26_10": "wide_resnet26_10",
+    "densenet121": "densenet121",
+    "densenet40_bc": "densenet40_bc",
+}
+QUICK = {"resnet18", "densenet40_bc"}
+
+
+def loaded(case):
+    network = models.named(OURS[case["function"]], num_classes=case["num_classes"], dtype="float64")
+    tensors = recorded.state_dict(case["parameters"], case["seed"])
+    return network, models.from_torch(network, tensors)
+
+
+def assert_close(actual, expected):
+    """Compare to 1e-5 of the largest number."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in OURS],
+)
+def test_outputs_are_the_recorded_ones(name, x64):
+    case = recorded.CASES[name]
+    network, variables = loaded(case)
+    x = recorded.images(case["input_shape"], case["seed"] - 1)
+    logits = network.apply(variables, jnp.asarray(x), train=False)
+    assert_close(logits, recorded.outputs()[f"{name}/output"])
+
+
+def test_training_is_the_recorded_one(x64):
+    case = {**recorded.CASES["resnet18"], **recorded.CASES["resnet18_train"]}
+    network, variables = loaded(case)
+    x = recorded.images(case["input_shape"], case["input_seed"])
+    logits, changed = network.apply(variables, jnp.asarray(x), train=True, mutable=["batch_stats"])
+    expected = recorded.outputs()
+    assert_close(logits, expected["resnet18_train/output"])
+    for name in ("mean", "var"):
+        after = expected[f"resnet18_train/bn1_running_{name}_after"]
+        assert_close(changed["batch_stats"]["norm"][name], after)
