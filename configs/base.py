@@ -20,6 +20,7 @@ def base(loss: str) -> ConfigDict:
             "model": {"name": "", "options": {}},
             "loss": losses.load(loss),
             "seed": 1,
+            "init_from": "",  # weights to begin with: a file, or another run; --init_from sets it
             # For how long, and how.
             "num_epochs": 350,
             "batch_size": 128,

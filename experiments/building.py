@@ -11,7 +11,11 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
+from experiments import initial
 
+INIT_FROM = flags.DEFINE_string(
+    "init_from", None, "Weights to begin with: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
+)
 DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
 )
@@ -28,22 +32,28 @@ class Experiment(NamedTuple):
 
     def state(self) -> train.TrainState:
         """Make the state before the first step."""
-        seed = self.config.seed
-        variables = jax.jit(self.module.init, static_argnames="train")(
-            jax.random.key(seed), self.inputs(1), train=False
-        )
+        variables = jax.jit(self._at_random)()
+        if self.config.init_from:
+            variables = initial.variables(self.config.init_from, self.module, variables)
+        return self._created(variables)
+
+    def template(self) -> train.TrainState:
+        """Say what the state looks like, without making it."""
+        return jax.eval_shape(lambda: self._created(self._at_random()))
+
+    def _at_random(self) -> Any:
+        key = jax.random.key(self.config.seed)
+        return self.module.init(key, self.inputs(1), train=False)
+
+    def _created(self, variables: Any) -> train.TrainState:
         return train.create(
             variables,
             self.task.objective,
             self.task.tx,
             self.dataset.num_classes,
-            seed,
+            self.config.seed,
             averaged=self.plan.average > 0,
         )
-
-    def template(self) -> train.TrainState:
-        """Say what the state looks like, without making it."""
-        return jax.eval_shape(self.state)
 
     def inputs(self, count: int) -> Any:
         """Take inputs of the first few examples, as the network gets them."""
@@ -134,8 +144,11 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     """Make the network; batch statistics are those of all devices."""
     checks.one_of("network", config.model.name, models.catalogue())
     options = {**config.model.options}
-    if "axis_name" in checks.options_of(models.catalogue()[config.model.name]):
+    known = checks.options_of(models.catalogue()[config.model.name])
+    if "axis_name" in known:
         options["axis_name"] = train.AXIS
+    if config.remat:
+        options["remat"] = True  # refused, by its name, by a network that has no such option
     return models.named(config.model.name, num_classes=num_classes, **options)
 
 

@@ -15,23 +15,29 @@ probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95
 the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the test
 images with the noise of CIFAR-10-C, at severity 5; gaussian_noise:severity=3 at another.
 
+Weights that no run of ours has trained, of a released PyTorch network, say, are measured by
+--config=configs/cifar10_resnet50.py --init_from=FILE.npz, with a new folder as --workdir.
+
 --training adds the training set, without augmentation, in the folder report_training.
 """
 
 import pathlib
-import sys
 from typing import Any
 
+import jax
 import numpy as np
 from absl import flags
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_flags
 
 from calib_jax import report, train
 from calib_jax.core.examples import Source
-from experiments import building, cli, outside
+from experiments import building, cli, initial, outside
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
-flags.adopt_module_key_flags(building)  # --data_dir
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "With --init_from: what its weights are of."
+)
+flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best_NAME, or a step.")
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _OBJECTIVE = flags.DEFINE_string(
@@ -50,37 +56,26 @@ def restored(
     workdir: str, checkpoint: str, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, train.TrainState]:
     """Read a run: what its config names, and the state of one of its checkpoints."""
-    folder = pathlib.Path(workdir) / "checkpoints"
-    if not folder.is_dir():
-        raise ValueError(f"there is no run in {workdir}: it has no folder checkpoints.")
-    checkpoints = train.Checkpoints(folder, read_only=True)
+    checkpoints = initial.opened(workdir)
     try:
-        about = checkpoints.about()
-        step = _step(checkpoint, about["ledger"]["best"], checkpoints.steps)
-        experiment = building.build(ConfigDict(about["config"]), data_dir=data_dir)
+        step = initial.step_of(checkpoints, checkpoint)
+        config = ConfigDict(checkpoints.about()["config"])
+        experiment = building.build(config, data_dir=data_dir)
         template = experiment.template()
         if step is None:
-            return experiment, checkpoints.latest(template, say=_warn).state
+            return experiment, checkpoints.latest(template, say=initial.warn).state
         return experiment, checkpoints.read(template, step).state
     finally:
         checkpoints.close()
 
 
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
-
-
-def _step(checkpoint: str, best: dict[str, Any], steps: list[int]) -> int | None:
-    """Find the step that a name stands for; the latest is the newest that can be read."""
-    if checkpoint == "latest":
-        return None
-    if checkpoint.isdecimal():
-        return int(checkpoint)
-    names = {f"best_{name}": int(found["step"]) for name, found in best.items()}
-    if checkpoint not in names:
-        known = ", ".join(["latest", *names, *map(str, steps)])
-        raise ValueError(f"there is no checkpoint {checkpoint!r}; this run has {known}.")
-    return names[checkpoint]
+def begun(
+    config: ConfigDict, source: str, *, data_dir: str | None = None
+) -> tuple[building.Experiment, train.TrainState]:
+    """Make what a config names, with weights that are there already, and no run."""
+    config.init_from = source
+    experiment = building.build(config, data_dir=data_dir)
+    return experiment, jax.device_get(experiment.state())
 
 
 def predictions(
@@ -103,22 +98,30 @@ def main() -> int:
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
     folder = pathlib.Path(_WORKDIR.value)
-    experiment, state = cli.refusing(
-        restored, _WORKDIR.value, _CHECKPOINT.value, data_dir=building.DATA_DIR.value
-    )
+    where = {"data_dir": building.DATA_DIR.value}
+    source = building.INIT_FROM.value
+    if bool(source) != bool(_CONFIG.value):
+        raise cli.Refused(
+            "--init_from=FILE and --config=FILE go together: weights of which network."
+        )
+    if source:
+        experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
+        cli.refusing(folder.mkdir, parents=True, exist_ok=True)
+    else:
+        experiment, state = cli.refusing(restored, _WORKDIR.value, _CHECKPOINT.value, **where)
     dataset = experiment.dataset
     others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
         sources["training"] = dataset.train
     found = {}
-    for name, source in {**sources, **others}.items():
-        logits, labels = predictions(experiment, state, source, _BATCH_SIZE.value)
+    for name, examples in {**sources, **others}.items():
+        logits, labels = predictions(experiment, state, examples, _BATCH_SIZE.value)
         found[name] = logits, labels
         path = folder / f"predictions_{name}.npz"
         cli.refusing(np.savez, path, logits=logits, labels=labels)
         print(f"written: {path} ({len(labels):,} examples)")
-    print(f"{dataset.description}\nstep {int(state.step)} of {folder}")
+    print(f"{dataset.description}\n{source or f'step {int(state.step)} of {folder}'}")
 
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:

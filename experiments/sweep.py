@@ -102,6 +102,7 @@ def _config_of(loss: str) -> ConfigDict:
         config.update_from_flattened_dict(config_flags.get_override_values(flag))
     except (KeyError, AttributeError) as error:
         raise ValueError(f"for the loss {loss!r}, {cli.sentence(error)}") from error
+    config.init_from = building.INIT_FROM.value or config.init_from
     # The unit that is resumed is the run: it is saved when it ends, and when it is stopped.
     config.run.checkpoint_every_epochs = 0
     config.best = ConfigDict()

@@ -6,8 +6,10 @@ r"""Train a network with any of the losses, or go on with what stands in the fol
         --config.num_epochs=10 --config.loss.options.gamma=5 --config.seed=2
 
 The word after the colon is one of the losses in configs/losses. Every key of the config can be
-given as --config.KEY=VALUE, and one that does not exist is refused. After Ctrl-C, SIGTERM, or a
-power cut the same command goes on where it was.
+given as --config.KEY=VALUE, and one that does not exist is refused. --init_from begins with the
+weights of a released PyTorch network (resnet50.npz, resnet50.safetensors) or of another run
+(/tmp/adafocal:best_nll); the last layer begins anew where the number of classes is another.
+After Ctrl-C, SIGTERM, or a power cut the same command goes on where it was.
 
 The folder gets config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row an
 evaluation), loss_state.jsonl (what AdaFocal and others learn), checkpoints and, at the end,
@@ -29,7 +31,7 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
-flags.adopt_module_key_flags(building)  # --data_dir
+flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
 
 
@@ -40,7 +42,7 @@ def start(experiment: building.Experiment, workdir: str, *, quiet: bool = False)
     outcome: train.Outcome = cli.failing(
         train.fit,
         workdir,
-        experiment.state(),
+        cli.refusing(experiment.state),
         experiment.task,
         experiment.plan,
         config=cli.plain(config),
@@ -60,6 +62,7 @@ def main() -> int:
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
     config = _CONFIG.value
+    config.init_from = building.INIT_FROM.value or config.init_from
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     outcome = start(experiment, _WORKDIR.value, quiet=_QUIET.value)
     if outcome.stopped_by is not None and not outcome.finished:

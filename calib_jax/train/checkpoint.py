@@ -22,6 +22,8 @@ from flax import traverse_util
 
 from calib_jax.core.types import PyTree
 
+Leaves = dict[tuple[str, ...], np.ndarray]
+
 
 class Saved(NamedTuple):
     """A checkpoint that was read."""
@@ -121,32 +123,37 @@ class Checkpoints:
           template: a tree of the structure, shapes and dtypes that are wanted.
           say: is told which one is damaged.
         """
-        steps = self.steps
-        for step in reversed(steps):
-            try:
-                leaves, about = self._read(step)
-            except Exception as error:
-                say(
-                    f"checkpoint {step} in {self._folder} is damaged and left aside:"
-                    f" {_first_line(error)}"
-                )
-                self._damaged.add(step)
-                continue
-            return Saved(_as_template(template, leaves, self._folder / str(step)), about)
-        raise self._nothing(len(steps))
+        step, leaves, about = self._newest(say)
+        return Saved(_as_template(template, leaves, self._folder / str(step)), about)
 
     def read(self, template: PyTree, step: int) -> Saved:
         """Read the checkpoint of one step."""
-        if step not in self.steps:
-            known = ", ".join(map(str, self.steps)) or "none"
-            raise NoCheckpoint(f"there is no checkpoint {step} in {self._folder}; it has {known}.")
-        try:
-            leaves, about = self._read(step)
-        except Exception as error:
-            raise NoCheckpoint(
-                f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
-            ) from error
+        leaves, about = self._one(step)
         return Saved(_as_template(template, leaves, self._folder / str(step)), about)
+
+    def variables(
+        self, step: int | None = None, *, say: Callable[[str], None] = warnings.warn
+    ) -> PyTree:
+        """Read the variables that are evaluated, whatever network, loss and optimiser they are of.
+
+        Args:
+          step: of the checkpoint; the newest that is whole if None.
+          say: is told which one is damaged.
+
+        Returns:
+          `{"params": ..., "batch_stats": ...}`, the moving averages if there are some.
+        """
+        leaves = self._newest(say)[1] if step is None else self._one(step)[0]
+        averaged = any(path[0] == "average" for path in leaves)
+        params = ("average", "0") if averaged else ("params",)
+        others = ("average", "1") if averaged else ("model_state",)
+        found = {}
+        for path, leaf in leaves.items():
+            if path[: len(params)] == params:
+                found["params", *path[len(params) :]] = leaf
+            elif path[: len(others)] == others:
+                found[path[len(others) :]] = leaf
+        return traverse_util.unflatten_dict(found)
 
     def about(self) -> dict[str, Any]:
         """Read what the loop knew at the newest checkpoint of which that can be read."""
@@ -191,7 +198,7 @@ class Checkpoints:
             if name in noted and noted[name] != found[name]:
                 raise ValueError(f"its file {name} is not what was saved.")
 
-    def _read(self, step: int) -> tuple[dict[tuple[str, ...], np.ndarray], dict[str, Any]]:
+    def _read(self, step: int) -> tuple[Leaves, dict[str, Any]]:
         self._verify(step)
         found = self._manager.restore(
             step,
@@ -210,6 +217,32 @@ class Checkpoints:
             wrong = sorted(set(actual.items()) ^ set(checksums.items()))
             raise ValueError(f"{wrong[0][0]} is not what was saved.")
         return leaves, about
+
+    def _newest(self, say: Callable[[str], None]) -> tuple[int, Leaves, dict[str, Any]]:
+        """Read the newest checkpoint that is whole."""
+        steps = self.steps
+        for step in reversed(steps):
+            try:
+                return step, *self._read(step)
+            except Exception as error:
+                say(
+                    f"checkpoint {step} in {self._folder} is damaged and left aside:"
+                    f" {_first_line(error)}"
+                )
+                self._damaged.add(step)
+        raise self._nothing(len(steps))
+
+    def _one(self, step: int) -> tuple[Leaves, dict[str, Any]]:
+        """Read the checkpoint of one step, or say why that cannot be."""
+        if step not in self.steps:
+            known = ", ".join(map(str, self.steps)) or "none"
+            raise NoCheckpoint(f"there is no checkpoint {step} in {self._folder}; it has {known}.")
+        try:
+            return self._read(step)
+        except Exception as error:
+            raise NoCheckpoint(
+                f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
+            ) from error
 
     def _nothing(self, count: int) -> NoCheckpoint:
         if count == 0:

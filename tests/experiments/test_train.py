@@ -88,6 +88,21 @@ def test_evaluation_writes_predictions_and_a_report(trained):
     assert f"step {best['step']} of" in said
 
 
+def test_weights_of_a_run_are_measured_and_tuned_elsewhere(trained, tmp_path):
+    folder, _ = trained
+    source = f"--init_from={folder}:best_nll"
+    code, said = run(
+        "evaluate", source, CONFIG, SHORT[1], f"--workdir={tmp_path / 'new'}", "--resamples=20"
+    )
+    assert code == 0, said
+    ours, theirs = (where / "predictions_test.npz" for where in (tmp_path / "new", folder))
+    with np.load(ours) as one, np.load(theirs) as other:  # evaluated at best_nll, above
+        np.testing.assert_array_equal(one["logits"], other["logits"])
+    code, said = run("evaluate", source, f"--workdir={tmp_path}")
+    assert code == 2
+    assert "--init_from=FILE and --config=FILE go together" in said
+
+
 def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(trained[0], folder)

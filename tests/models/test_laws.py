@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from jax import lax
 
-from calib_jax import models
-
 from .members import CLASSES, QUICK, SMALL, images, variables_of
 
 every_network = pytest.mark.parametrize(

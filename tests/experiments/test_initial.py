@@ -1,0 +1,72 @@
+"""Beginning with weights that are there: of a run, with the same classes or others."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import losses, models, train
+from experiments import initial
+
+STEP = 7
+
+
+def variables_of(num_classes, hidden=(6,), seed=0):
+    network = models.mlp(num_classes=num_classes, hidden=hidden)
+    return network, network.init(jax.random.key(seed), jnp.zeros((1, 4)), train=False)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["own", "averaged"])
+def run(request, tmp_path_factory):
+    """A run with one checkpoint, and what it is evaluated with."""
+    folder = tmp_path_factory.mktemp("run")
+    _, variables = variables_of(3)
+    tx = train.optimisers.named("sgd", 0.1)
+    state = train.create(variables, losses.objective("adafocal"), tx, 3, 0, averaged=request.param)
+    if request.param:
+        state = state._replace(average=jax.tree.map(lambda leaf: leaf + 1, state.average))
+        variables = {"params": state.average[0]}
+    checkpoints = train.Checkpoints(folder / "checkpoints")
+    ledger = {"best": {"nll": {"step": STEP, "epoch": 1.0, "value": 0.5}}}
+    checkpoints.save(jax.device_get(state), {"ledger": ledger}, STEP)
+    checkpoints.wait()
+    checkpoints.close()
+    return folder, variables
+
+
+@pytest.mark.parametrize("ending", ["", ":best_nll", f":{STEP}"])
+def test_a_run_hands_out_what_it_is_evaluated_with(run, ending):
+    folder, variables = run
+    network, random = variables_of(3, seed=1)
+    found = initial.variables(f"{folder}{ending}", network, random)
+    for one, other in zip(*map(jax.tree.leaves, (found, variables)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_other_classes_get_another_head(run, capsys):
+    folder, variables = run
+    network, random = variables_of(5, seed=1)
+    found = initial.variables(str(folder), network, random)
+    params, before, fresh = (tree["params"] for tree in (found, variables, random))
+    np.testing.assert_array_equal(params["hidden1"]["kernel"], before["hidden1"]["kernel"])
+    np.testing.assert_array_equal(params["head"]["kernel"], fresh["head"]["kernel"])
+    np.testing.assert_array_equal(params["head"]["bias"], fresh["head"]["bias"])
+    assert "is for other classes: ours begins at random" in capsys.readouterr().err
+
+
+def test_refusals(run, tmp_path, capsys):
+    folder, _ = run
+    network, random = variables_of(3, hidden=(9,))
+    with pytest.raises(
+        ValueError, match=r"another network: params/head/kernel is \(6, 3\)"
+    ):
+        initial.variables(str(folder), network, random)
+    assert not capsys.readouterr().err
+    with pytest.raises(ValueError, match="no checkpoint 'best_ece'; this run has latest, best_nll"):
+        initial.variables(f"{folder}:best_ece", network, random)
+    with pytest.raises(LookupError, match="there is no checkpoint 8"):
+        initial.variables(f"{folder}:8", network, random)
+    with pytest.raises(FileNotFoundError, match="neither a file nor a run called"):
+        initial.variables(str(tmp_path / "nothing"), network, random)
+    with pytest.raises(ValueError, match="has no folder checkpoints"):
+        initial.variables(str(tmp_path), network, random)
