@@ -62,8 +62,9 @@ def from_torch(
     init = functools.partial(network.init, train=False)
     template = jax.eval_shape(init, jax.random.key(0), example)
     _check(type(network).__name__, list(_named(template, rules)), tensors)
+    # Copied: JAX would share the memory of an array that PyTorch goes on training.
     flat = {
-        path: jnp.asarray(_from_their_layout(path, np.asarray(tensors[name])), leaf.dtype)
+        path: jnp.array(_from_their_layout(path, np.asarray(tensors[name])), leaf.dtype)
         for name, path, leaf in _named(template, rules)
     }
     return jax.tree_util.tree_map_with_path(lambda keys, _: flat[_path(keys)], template)
@@ -81,7 +82,7 @@ def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
     {'bn1.weight': array([1., 1.], dtype=float32)}
     """
     return {
-        name: np.ascontiguousarray(_to_their_layout(path, np.asarray(leaf)))
+        name: np.array(_to_their_layout(path, np.asarray(leaf)), order="C")
         for name, path, leaf in _named(variables, _released(network)[1])
     }
 

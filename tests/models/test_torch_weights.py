@@ -31,6 +31,19 @@ def test_there_and_back(network):
     jax.tree.map(np.testing.assert_array_equal, models.from_torch(network, tensors), variables)
 
 
+def test_no_memory_is_shared():
+    # Memory is shared, if it is, where it lies at a multiple of 64 bytes.
+    network, variables = tiny()
+    tensors = models.to_torch(network, variables)
+    assert all(tensor.flags.writeable for tensor in tensors.values())
+    place = np.zeros(100, np.float32)
+    place = place[-(place.ctypes.data // 4) % 16 :][:2]
+    place[:] = 3
+    found = models.from_torch(network, {**tensors, "bn1.bias": place})
+    place[:] = 4
+    np.testing.assert_array_equal(found["params"]["norm"]["bias"], [3, 3])
+
+
 def test_layouts():
     network, variables = tiny()
     tensors = models.to_torch(network, variables)
