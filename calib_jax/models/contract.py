@@ -51,7 +51,7 @@ def named(name: str, /, **options: Any) -> nn.Module:
     (32,)
     >>> models.named("resnet21")
     Traceback (most recent call last):
-    ValueError: network must be one of ...; did you mean 'resnet20'?
+    ValueError: no network is called 'resnet21'; did you mean 'resnet20'?
     """
     made: nn.Module = _CATALOGUE.make(name, **options)
     return made

@@ -218,13 +218,8 @@ def densenet(
     References:
       Huang et al. 2017, Densely Connected Convolutional Networks.
 
-    >>> import jax, jax.numpy as jnp
-    >>> network = densenet([1, 1], 2)
-    >>> logits, _ = network.init_with_output(
-    ...     jax.random.key(0), jnp.zeros((2, 8, 8, 3)), train=False
-    ... )
-    >>> logits.shape
-    (2, 10)
+    >>> densenet([4, 4, 4], 12).blocks
+    (4, 4, 4)
     """
     if not blocks:
         raise ValueError("blocks must name at least one block, got none.")

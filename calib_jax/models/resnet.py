@@ -218,13 +218,8 @@ def resnet(
       He et al. 2016, Deep Residual Learning for Image Recognition.
       Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, appendix B.
 
-    >>> import jax, jax.numpy as jnp
-    >>> network = resnet([1, 1], width=4)
-    >>> logits, _ = network.init_with_output(
-    ...     jax.random.key(0), jnp.zeros((2, 8, 8, 3)), train=False
-    ... )
-    >>> logits.shape
-    (2, 10)
+    >>> resnet([1, 1], width=4).blocks
+    (1, 1)
     """
     if not blocks:
         raise ValueError("blocks must name at least one stage, got none.")

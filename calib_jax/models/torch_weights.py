@@ -53,8 +53,8 @@ def from_torch(
     >>> network = models.resnet([1], width=2)
     >>> from_torch(network, {"fc.weight": np.zeros((10, 3))})
     Traceback (most recent call last):
-    ValueError: these tensors are no ResNet: 13 are missing, such as bn1.bias (2,), ...; fc.weight
-    has shape (10, 3) instead of (10, 2).
+    ValueError: these tensors are no ResNet: 16 are missing, such as ...; fc.weight has shape
+    (10, 3) instead of (10, 2).
     """
     released, rules = _released(network)
     tensors = _unwrapped(state_dict)
@@ -62,8 +62,9 @@ def from_torch(
     init = functools.partial(network.init, train=False)
     template = jax.eval_shape(init, jax.random.key(0), example)
     _check(type(network).__name__, list(_named(template, rules)), tensors)
+    # Copied: JAX would share the memory of an array that PyTorch goes on training.
     flat = {
-        path: jnp.asarray(_from_their_layout(path, np.asarray(tensors[name])), leaf.dtype)
+        path: jnp.array(_from_their_layout(path, np.asarray(tensors[name])), leaf.dtype)
         for name, path, leaf in _named(template, rules)
     }
     return jax.tree_util.tree_map_with_path(lambda keys, _: flat[_path(keys)], template)
@@ -77,13 +78,11 @@ def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
       variables: `{"params": ..., "batch_stats": ...}`.
 
     >>> from calib_jax import models
-    >>> network = models.resnet([1], width=2)
-    >>> variables = network.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)), train=False)
-    >>> to_torch(network, variables)["layer1.0.conv1.weight"].shape
-    (2, 2, 3, 3)
+    >>> to_torch(models.resnet18(), {"params": {"norm": {"scale": jnp.ones(2)}}})
+    {'bn1.weight': array([1., 1.], dtype=float32)}
     """
     return {
-        name: np.ascontiguousarray(_to_their_layout(path, np.asarray(leaf)))
+        name: np.array(_to_their_layout(path, np.asarray(leaf)), order="C")
         for name, path, leaf in _named(variables, _released(network)[1])
     }
 
@@ -149,15 +148,12 @@ def _check(kind: str, named: Sequence[tuple[str, Path, Any]], tensors: Mapping[s
         for name, shape in wanted.items()
         if given.get(name, shape) != shape
     ]
-    wrong = [
-        *([f"{len(missing)} are missing, such as {_some(missing)}"] if missing else []),
-        *([f"{len(left)} are left over, such as {_some(left)}"] if left else []),
-        *([_some(other)] if other else []),
-    ]
+    wrong = [*_counted(missing, "missing"), *_counted(left, "left over"), *other[:_SHOWN]]
     if wrong:
         raise ValueError(f"these tensors are no {kind}: {'; '.join(wrong)}.")
 
 
-def _some(names: Sequence[str]) -> str:
-    more = ", ..." if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _counted(names: Sequence[str], what: str) -> list[str]:
+    some, are = ", ".join(names[:_SHOWN]), "is" if len(names) == 1 else "are"
+    such_as = ", such as" if len(names) > _SHOWN else ":"
+    return [f"{len(names)} {are} {what}{such_as} {some}"] if names else []

@@ -9,9 +9,41 @@ import numpy as np
 from calib_jax import models
 
 CLASSES = 3
+
+# How many parameters a network has as it comes, for images of its `example_shape`: counted in the
+# released code, where there is one, or published.
+PARAMETERS = {
+    "densenet121": 6_956_298,
+    "densenet121_imagenet": 7_978_856,
+    "densenet161": 26_482_378,
+    "densenet169": 12_493_322,
+    "densenet201": 18_104_330,
+    "densenet40_bc": 188_092,
+    "resnet18": 11_173_962,
+    "resnet34": 21_282_122,
+    "resnet50": 23_520_842,
+    "resnet50_imagenet": 25_557_032,
+    "resnet50_tiny_imagenet": 25_138_952,
+    "resnet101": 42_512_970,
+    "resnet110": 45_864_522,
+    "resnet110_imagenet": 47_900_712,
+    "resnet110_tiny_imagenet": 47_482_632,
+    "resnet152": 58_156_618,
+    "resnet152_imagenet": 60_192_808,
+    "vit": 53_615_626,
+    "wide_resnet26_10": 36_481_434,
+    "wide_resnet28_10": 36_479_194,
+    # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
+    "resnet20": 269_722,
+    "resnet56": 853_018,
+    "resnet110_small": 1_727_962,
+}
+# Whose shapes alone take more than a second.
+DEEP = {"densenet161", "densenet169", "densenet201", "resnet101", "resnet152", "resnet152_imagenet"}
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.
 SMALLER = {
+    "dropout": 0.3,
     "blocks": 1,
     "hidden": 5,
     "width": 4,
@@ -33,7 +65,7 @@ def small(name):
     changes = {}
     for field, size in SMALLER.items():
         value = getattr(network, field, None)
-        if value:
+        if value is not None:
             changes[field] = (size,) * min(len(value), STAGES) if isinstance(value, tuple) else size
     return network.clone(**changes)
 
@@ -60,6 +92,13 @@ assert set(SMALL) >= QUICK
 def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):
     draw = np.random.default_rng(seed).standard_normal((batch, side, side, channels))
     return jnp.asarray(draw, dtype)
+
+
+def keys(network, count):
+    """Return the argument that a network with dropout needs in training, for others none."""
+    if not hasattr(network, "dropout"):
+        return {}
+    return {"keys": jax.random.split(jax.random.key(5), count)}
 
 
 def abstract(network, shape=(2, 8, 8, 3)):

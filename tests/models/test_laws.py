@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 from jax import lax
 
-from .members import CLASSES, QUICK, SMALL, images, variables_of
+from calib_jax import models
+
+from .members import (
+    CLASSES,
+    DEEP,
+    PARAMETERS,
+    QUICK,
+    SMALL,
+    abstract,
+    images,
+    keys,
+    size,
+    variables_of,
+)
 
 every_network = pytest.mark.parametrize(
     "network",
@@ -19,15 +32,25 @@ every_network = pytest.mark.parametrize(
     ],
 )
 
+every_name = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in DEEP else []) for n in models.catalogue()],
+)
+
 # Real examples in each of eight devices' batches of two.
 REAL = [2, 1, 2, 0, 1, 2, 1, 2]
 MASK = np.array([[True] * n + [False] * (2 - n) for n in REAL])
 
 
-def loss_and_logits(network, variables, params, x, labels, mask):
+def loss_and_logits(network, variables, params, x, labels, options, mask):
     """Sum the cross-entropy over real examples, in training."""
     logits, changed = network.apply(
-        {**variables, "params": params}, x, train=True, mask=mask, mutable=["batch_stats"]
+        {**variables, "params": params},
+        x,
+        train=True,
+        mask=mask,
+        **options,
+        mutable=["batch_stats"],
     )
     rows = cross_entropy(logits, labels)
     total = jnp.sum(rows if mask is None else jnp.where(mask, rows, 0))
@@ -38,13 +61,13 @@ def cross_entropy(logits, labels):
     return -jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, CLASSES), axis=-1)
 
 
-def outcome(network, variables, x, labels, mask=None, axis_name=None):
+def outcome(network, variables, x, labels, options, mask=None, axis_name=None):
     """Compute the logits, the gradient of the sum loss, and the new statistics."""
     if axis_name is not None and hasattr(network, "axis_name"):
         network = network.clone(axis_name=axis_name)
     of_params = functools.partial(loss_and_logits, network, variables)
     gradient, (logits, statistics) = jax.grad(of_params, has_aux=True)(
-        variables["params"], x, labels, mask
+        variables["params"], x, labels, options, mask
     )
     if axis_name is not None:
         gradient = lax.psum(gradient, axis_name)
@@ -58,12 +81,31 @@ def case(network):
     labels = jnp.arange(len(x)) % CLASSES
     network = network.clone(dtype="float64")
     variables = variables_of(network, x)
-    alone = jax.jit(functools.partial(outcome, network))(variables, x, labels)
+    options = keys(network, len(x))
+    alone = jax.jit(functools.partial(outcome, network))(variables, x, labels, options)
     padded = np.full((*MASK.shape, *x.shape[1:]), np.nan)
     padded[MASK] = x
     padded_labels = np.full(MASK.shape, -1)
     padded_labels[MASK] = labels
-    return network, variables, alone, jnp.asarray(padded), jnp.asarray(padded_labels)
+    # Padding has some key, too.
+    place = np.zeros(MASK.shape, int)
+    place[MASK] = np.arange(len(x))
+    arrays = (jnp.asarray(padded), jnp.asarray(padded_labels))
+    return network, variables, alone, (*arrays, jax.tree.map(lambda k: k[place], options))
+
+
+@every_name
+def test_builds(name):
+    network = models.named(name)
+    x = jax.ShapeDtypeStruct((2, *network.example_shape()), jnp.float32)
+    init = functools.partial(network.init_with_output, train=False)
+    logits, variables = jax.eval_shape(init, jax.random.key(0), x)
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    assert ("batch_stats" in variables) == hasattr(network, "axis_name")
+    chex.assert_shape(logits, (2, network.num_classes))
+    chex.assert_type(logits, jnp.float32)
+    if name in PARAMETERS:
+        assert size(variables["params"]) == PARAMETERS[name]
 
 
 @every_network
@@ -83,8 +125,8 @@ def test_evaluation_is_a_pure_function(network):
 
 @every_network
 def test_padding_is_absent(network, x64):
-    network, variables, alone, padded, labels = case(network)
-    flat = [a.reshape(-1, *a.shape[2:]) for a in (padded, labels, jnp.asarray(MASK))]
+    network, variables, alone, padded = case(network)
+    flat = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (*padded, jnp.asarray(MASK)))
     logits, gradient, statistics = jax.jit(functools.partial(outcome, network))(variables, *flat)
     close = functools.partial(chex.assert_trees_all_close, rtol=1e-9, atol=1e-9)
     close((logits[MASK.reshape(-1)], gradient, statistics), alone)
@@ -93,14 +135,12 @@ def test_padding_is_absent(network, x64):
 
 @every_network
 def test_eight_devices_are_one(network, x64):
-    network, variables, alone, padded, labels = case(network)
+    network, variables, alone, padded = case(network)
     if jax.device_count() < len(REAL):
         pytest.skip("needs eight devices")
-    step = functools.partial(outcome, network, axis_name="device")
-    spread = jax.pmap(step, axis_name="device", in_axes=(None, 0, 0, 0))
-    logits, gradient, statistics = jax.device_get(
-        spread(variables, padded, labels, jnp.asarray(MASK))
-    )
+    step = functools.partial(outcome, network, variables, axis_name="device")
+    spread = jax.pmap(step, axis_name="device")
+    logits, gradient, statistics = jax.device_get(spread(*padded, jnp.asarray(MASK)))
     close = functools.partial(chex.assert_trees_all_close, rtol=1e-9, atol=1e-9)
     close(logits[MASK], np.asarray(alone[0]))
     for device in range(len(REAL)):
@@ -116,7 +156,7 @@ def test_bfloat16_computes_and_float32_keeps(network):
 
     def train(network):
         apply = functools.partial(network.apply, train=True, mutable=["batch_stats"])
-        return jax.jit(apply)(variables, x)
+        return jax.jit(apply)(variables, x, **keys(network, len(x)))
 
     logits, changed = train(half)
     chex.assert_type(logits, jnp.float32)
@@ -141,7 +181,9 @@ def convolutions(jaxpr):
 def test_every_convolution_of_a_step_is_in_the_fast_layout(network):
     variables = abstract(network)
     x, labels = images(2), jnp.zeros(2, int)
-    step = jax.make_jaxpr(functools.partial(outcome, network))(variables, x, labels)
+    step = jax.make_jaxpr(functools.partial(outcome, network))(
+        variables, x, labels, keys(network, 2)
+    )
     for numbers in convolutions(step.jaxpr):
         assert numbers.lhs_spec == numbers.out_spec == (0, 3, 1, 2)
         assert numbers.rhs_spec == (3, 2, 0, 1)

@@ -21,11 +21,11 @@ from .members import abstract, images, size, variables_of
         ("lenet5", {}, (28, 28, 1), 61_706),
         ("lenet5", {"pool": "max", "activation": "relu"}, (8, 8, 1), 61_706),
         ("lenet5", {}, (32, 32, 3), 62_006),
-        # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
-        ("resnet20", {}, (32, 32, 3), 269_722),
         ("resnet20", {}, (28, 28, 1), 269_434),
-        ("resnet56", {}, (8, 8, 3), 853_018),
-        ("resnet110_small", {}, (32, 32, 3), 1_727_962),
+        # With 100 classes, as the papers count them.
+        ("resnet50", {"num_classes": 100}, (32, 32, 3), 23_705_252),
+        ("wide_resnet26_10", {"num_classes": 100}, (32, 32, 3), 36_539_124),
+        ("densenet121", {"num_classes": 100}, (32, 32, 3), 7_048_548),
         # Two convolutions of 16 to 32 and 32 to 64 channels, with scale and bias for each.
         ("resnet20", {"shortcut": "projection"}, (32, 32, 3), 269_722 + 512 + 64 + 2048 + 128),
     ],
