@@ -1,6 +1,7 @@
 """Data sets from their authors' own files: exact pixels, classes and order, honest errors."""
 
 import os
+import pickle
 import tarfile
 
 import jax
@@ -271,11 +272,27 @@ def test_damaged_files_are_named(folder, name, file, damage, message):
     assert str(folder) in str(caught.value)
 
 
-def test_an_array_is_never_unpickled(folder):
+class Trap:
+    """What leaves a trace when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+@pytest.mark.parametrize("form", ["a pickle", "an array"])
+def test_nothing_is_ever_unpickled(folder, form):
     place = tiny.cifar10_c(folder)
-    np.save(place / "labels.npy", np.array([{}] * 100, dtype=object), allow_pickle=True)
+    trap = Trap(folder / "sprung")
+    if form == "a pickle":
+        (place / "labels.npy").write_bytes(pickle.dumps(trap))
+    else:
+        np.save(place / "labels.npy", np.array([trap] * 100), allow_pickle=True)
     with pytest.raises(ValueError, match="is no whole array"):
         data.cifar10_c(data_dir=str(folder))
+    assert not trap.path.exists()
 
 
 def test_matlab_files_of_another_shape_are_refused(folder):
