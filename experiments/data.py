@@ -60,7 +60,11 @@ def _where(name: str, about: data.About, data_dir: str | None) -> str:
     root, _ = tfds.root(data_dir)
     found = []
     for form in files.forms(about):
-        there = dict(present(name, about, data_dir, form))
+        try:
+            there = dict(present(name, about, data_dir, form))
+        except (ValueError, OSError) as error:
+            found.append(cli.sentence(error).removesuffix("."))
+            continue
         if there:
             path = next(iter(there.values()))
             some = f" ({len(there)} of {len(about.variants)})" if form == files.TFDS else ""
@@ -110,7 +114,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
             continue
         there = [place / download.name for place in places if (place / download.name).is_file()]
         if not there:
-            get = " && ".join(line.strip() for line in fetching(name, about, root)[:1])
+            get = fetching(name, about, root)[packed.index(download)].strip()
             raise FileNotFoundError(
                 f"there is no {download.name} in {places[0]} or {places[1]}: get it by `{get}`."
             )
@@ -132,7 +136,8 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
             path = place / download.name
             if path.is_file():
                 wrong = _unlike(path, download)
-                yield f"{path}: {wrong or 'size and checksum as published'}", not wrong
+                same = "size and checksum" if download.md5 else "size"
+                yield f"{path}: {wrong or same + ' as published'}", not wrong
     nowhere = True
     for form in files.forms(about):
         there = dict(present(name, about, data_dir, form))
@@ -152,25 +157,27 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
                 yield f"  {config or 'all'}: {cli.sentence(error)}", False
                 continue
             for part, known in about.counts.items():
-                said, agrees = _counted(dataset, part, np.array(known))
+                said, agrees = _counted(dataset, part, known)
                 yield f"  {' '.join([config, part]).strip()}: {said}", agrees
     if nowhere:
         files.find(name, about, data_dir)  # which says how to get it
 
 
-def _counted(dataset: data.Dataset, part: str, known: np.ndarray) -> tuple[str, bool]:
+def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> tuple[str, bool]:
     """Count the images of a published part; the one for training was split."""
     sources: list[Any] = [dataset.test]
     if part == "train":
         sources = [dataset.train, dataset.validation]
     total = sum(map(len, sources))
     said = f"{total:,} images of {dataset.num_classes} classes"
-    if total != known.sum() or dataset.num_classes != len(known):
-        return f"{said}, and not {known.sum():,} of {len(known)} as published", False
-    if not all(hasattr(source, "labels") for source in sources):
-        return f"{said}, as published", True
-    labels = np.concatenate([source.labels for source in sources])
-    counts = np.bincount(labels, minlength=len(known))
+    if isinstance(known, int):
+        agrees = total == known
+        return f"{said}{',' if agrees else f', and not {known:,}'} as published", agrees
+    if total != sum(known) or dataset.num_classes != len(known):
+        return f"{said}, and not {sum(known):,} of {len(known)} as published", False
+    counts = np.bincount(
+        np.concatenate([source.labels for source in sources]), minlength=len(known)
+    )
     if (wrong := np.flatnonzero(counts != known)).size:
         one = wrong[0]
         return f"{said}, but {counts[one]:,} and not {known[one]:,} of class {one}", False

@@ -24,6 +24,8 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
     tiny.svhn(folder)
     some = {"test": tiny.examples("test")}
     tiny.tfds_images(folder, "cifar10_corrupted/elastic_4", some, features=("image", "label"))
+    place = tiny.tfds_images(folder, "svhn_cropped", some, features=("image", "label"))
+    (place / "dataset_info.json").write_text("{")
     code, said = run("data", "--list", f"--data_dir={folder}")
     assert code == 0, said
     assert f"Looked for in {folder}, where data_dir says to look." in said
@@ -33,7 +35,7 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
         "cifar10": ("tfds/cifar10/3.0.2, cifar-10-batches-bin ", " 170 MB "),
         "cifar10_c": ("cifar10_corrupted (1 of 95) ", " 2,918 MB  CC BY 4.0"),
         "cifar100": (" missing ", " 169 MB "),
-        "svhn": (" svhn/train_32x32.mat ", " 246 MB "),
+        "svhn": ("dataset_info.json is damaged: ", ", svhn/train_32x32.mat ", " 246 MB "),
         "tiny_imagenet": (" missing ", " 248 MB  that of ImageNet"),
         "digits": (" needs no files ", " CC BY 4.0"),
     }.items():
