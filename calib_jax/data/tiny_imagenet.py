@@ -139,7 +139,7 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
                 "test": _decoded(folder, test, advance),
             }
 
-    kept = decoded.kept(folder, _fingerprint(folder, [*train, *test]), decode)
+    kept = decoded.kept(folder / decoded.NAME, _fingerprint(folder, [*train, *test]), decode)
     return (
         Images(kept["train"], np.fromiter(train.values(), np.int32)),
         Images(kept["test"], np.fromiter(test.values(), np.int32)),
