@@ -27,7 +27,7 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def kept(
-    folder: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
+    path: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Read arrays from a file that was made with the same key; otherwise make and write them.
 
@@ -35,7 +35,6 @@ def kept(
     every array, and all are compared before anything is believed. Where the file cannot be
     written, a warning says so, and the arrays are made every time.
     """
-    path = folder / NAME
     found = _read(path, key)
     if found is None:
         found = make()

@@ -39,7 +39,8 @@ class About:
     Attributes:
       title: what it is, in a few words.
       licence: under which it is published, or that none is stated.
-      counts: the number of examples of each class, for each published part (`train`, `test`).
+      counts: the number of examples of each class, or of all, in what is published to train with
+        (of which a part may validate) and to test with: `train` and `test`.
       tfds: its name in TFDS; empty where TFDS does not have it.
       official: names of the authors' own files or folders, of which one is enough to read it.
       downloads: the files that the authors publish.
@@ -49,7 +50,7 @@ class About:
 
     title: str
     licence: str
-    counts: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    counts: Mapping[str, tuple[int, ...] | int] = dataclasses.field(default_factory=dict)
     tfds: str = ""
     official: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()

@@ -53,11 +53,10 @@ def find(
     name: str, about: About, data_dir: str | None, source: str | None = None, *, config: str = ""
 ) -> Found:
     """Find a form of a data set, or say in one sentence what was looked for and how to get it."""
-    forms = [TFDS] * bool(about.tfds) + [OFFICIAL] * bool(about.official)
     if source is not None:
-        checks.one_of(f"{name}: source", source, forms)
+        checks.one_of(f"{name}: source", source, forms(about))
     missing = []
-    for form in forms if source is None else [source]:
+    for form in forms(about) if source is None else [source]:
         try:
             if form == TFDS:
                 return Found(TFDS, tfds.found(f"{about.tfds}/{config}".rstrip("/"), data_dir))
@@ -65,6 +64,11 @@ def find(
         except FileNotFoundError as error:
             missing.append(str(error).removesuffix("."))
     raise FileNotFoundError("; and ".join(missing) + ".")
+
+
+def forms(about: About) -> list[str]:
+    """List the forms in which a data set can be read, the first choice first."""
+    return [TFDS] * bool(about.tfds) + [OFFICIAL] * bool(about.official)
 
 
 def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:

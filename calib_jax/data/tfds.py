@@ -55,7 +55,7 @@ def images(
                 arrays |= {f"{part}_images": pixels, f"{part}_labels": labels}
         return arrays
 
-    kept = decoded.kept(folder, _fingerprint(folder, sizes), decode)
+    kept = decoded.kept(folder / decoded.NAME, _fingerprint(folder, sizes), decode)
     return tuple(Images(kept[f"{part}_images"], kept[f"{part}_labels"]) for part in parts)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -136,24 +136,27 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
     def decode() -> dict[str, np.ndarray]:
         with decoded.progress(len(train) + len(test), "tiny_imagenet") as advance:
             return {
-                "train": np.stack([_pixels(folder / name, advance) for name in train]),
-                "test": np.stack([_pixels(folder / name, advance) for name in test]),
+                "train": _decoded(folder, train, advance),
+                "test": _decoded(folder, test, advance),
             }
 
-    kept = decoded.kept(folder, _fingerprint(folder, [*train, *test]), decode)
+    kept = decoded.kept(folder / decoded.NAME, _fingerprint(folder, [*train, *test]), decode)
     return (
         Images(kept["train"], np.fromiter(train.values(), np.int32)),
         Images(kept["test"], np.fromiter(test.values(), np.int32)),
     )
 
 
-def _pixels(path: pathlib.Path, advance: object) -> np.ndarray:
-    try:
-        pixels = decoded.pixels(path.read_bytes(), _SHAPE)
-    except Exception as error:  # of a decoder that has many
-        raise ValueError(f"{path} cannot be read: {error}.") from error
-    assert callable(advance)
-    advance(1)
+def _decoded(
+    folder: pathlib.Path, names: Collection[str], advance: Callable[[int], object]
+) -> np.ndarray:
+    pixels = np.empty((len(names), *_SHAPE), np.uint8)
+    for row, name in enumerate(names):
+        try:
+            pixels[row] = decoded.pixels((folder / name).read_bytes(), _SHAPE)
+        except Exception as error:  # of a decoder that has many
+            raise ValueError(f"{folder / name} cannot be read: {error}.") from error
+        advance(1)
     return pixels
 
 

@@ -1,6 +1,7 @@
 """Data sets from their authors' own files: exact pixels, classes and order, honest errors."""
 
 import os
+import pickle
 import tarfile
 
 import jax
@@ -271,19 +272,38 @@ def test_damaged_files_are_named(folder, name, file, damage, message):
     assert str(folder) in str(caught.value)
 
 
-def test_an_array_is_never_unpickled(folder):
+class Trap:
+    """What leaves a trace when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+@pytest.mark.parametrize("form", ["a pickle", "an array"])
+def test_nothing_is_ever_unpickled(folder, form):
     place = tiny.cifar10_c(folder)
-    np.save(place / "labels.npy", np.array([{}] * 100, dtype=object), allow_pickle=True)
+    trap = Trap(folder / "sprung")
+    if form == "a pickle":
+        (place / "labels.npy").write_bytes(pickle.dumps(trap))
+    else:
+        np.save(place / "labels.npy", np.array([trap] * 100), allow_pickle=True)
     with pytest.raises(ValueError, match="is no whole array"):
         data.cifar10_c(data_dir=str(folder))
+    assert not trap.path.exists()
 
 
 def test_matlab_files_of_another_shape_are_refused(folder):
     place = tiny.svhn(folder)
     for content, message in [
         ({"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.ones((5, 1))}, "and not"),
-        ({"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.full((4, 1), 11, np.uint8)}, "label 10"),
-        ({"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.zeros((4, 1), np.uint8)}, "label -1"),
+        (
+            {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.full((4, 1), 11, np.uint8)},
+            "than 1 to 10",
+        ),
+        ({"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.zeros((4, 1), np.uint8)}, "1 to 10: .0"),
         ({"X": np.zeros((32, 32, 3, 4), np.uint8)}, "no whole file of SVHN"),
     ]:
         scipy.io.savemat(place / "test_32x32.mat", content)

@@ -4,6 +4,7 @@
 adds its writer to WRITERS.
 """
 
+import functools
 import io
 import json
 import pathlib
@@ -86,8 +87,13 @@ def cifar10(folder, parts=None, **options):
 
 def coded(image, form):
     """Encode one image."""
+    return _coded(image.tobytes(), image.shape, form)
+
+
+@functools.lru_cache(maxsize=1)  # for many that are the same
+def _coded(pixels, shape, form):
     stream = io.BytesIO()
-    Image.fromarray(image).save(stream, form)
+    Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(shape)).save(stream, form)
     return stream.getvalue()
 
 

@@ -1,0 +1,232 @@
+"""What data sets there are, which of them lie here, and how to get the others.
+
+    python -m experiments.data --list --data_dir=DIR
+    python -m experiments.data --prepare=tiny_imagenet --data_dir=DIR
+    python -m experiments.data --check=cifar10 --data_dir=DIR
+
+--list tells of every data set where it was found, how big its download is, its licence, and the
+commands that fetch it: nothing is downloaded here. --prepare unpacks an archive that was downloaded
+by such a command, after comparing its checksum. --check counts the images of every class in
+every form that is there, and compares them, and the checksums of downloads, with those published.
+"""
+
+import pathlib
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from calib_jax import data
+from calib_jax.core import checks
+from calib_jax.data import archives, files, tfds
+from experiments import building, cli
+
+flags.adopt_module_key_flags(building)  # --data_dir
+_LIST = flags.DEFINE_bool("list", False, "Tell of every data set.")
+_PREPARE = flags.DEFINE_string("prepare", None, "Data set whose archive is unpacked.")
+_CHECK = flags.DEFINE_string("check", None, "Data set whose files are compared with those known.")
+_UNCHECKED = flags.DEFINE_bool(
+    "unchecked", False, "Prepare also an archive that is not the published one."
+)
+
+
+def listed(data_dir: str | None) -> str:
+    """Say of every data set what is known, where it was found, and how to get it."""
+    root, why = tfds.root(data_dir)
+    rows = [("data set", "where", "download", "licence")]
+    ways = []
+    for name in data.catalogue():
+        about = data.about(name) or data.About(title=name, licence="not recorded")
+        size = sum(download.size for download in about.downloads)
+        rows.append((name, _where(name, about, data_dir), _megabytes(size), about.licence))
+        if about.has_files:
+            ways.append("\n".join([f"{name}: {about.title}", *fetching(name, about, root)]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join([f"Looked for in {root}, where {why} says to look.", "", *lines]) + (
+        "\n\nTo get one:\n\n" + "\n\n".join(ways)
+    )
+
+
+def _where(name: str, about: data.About, data_dir: str | None) -> str:
+    if not about.has_files:
+        return "needs no files" if data.about(name) else "not recorded"
+    root, _ = tfds.root(data_dir)
+    found = []
+    for form in files.forms(about):
+        try:
+            there = dict(present(name, about, data_dir, form))
+        except (ValueError, OSError) as error:
+            found.append(cli.sentence(error).removesuffix("."))
+            continue
+        if there:
+            path = next(iter(there.values()))
+            some = f" ({len(there)} of {len(about.variants)})" if form == files.TFDS else ""
+            short = path.parent.parent if about.variants and form == files.TFDS else path
+            found.append(f"{short.relative_to(root)}{some if about.variants else ''}")
+    return ", ".join(found) or "missing"
+
+
+def present(
+    name: str, about: data.About, data_dir: str | None, form: str
+) -> Iterator[tuple[str, pathlib.Path]]:
+    """List the variants of a data set that are there in a form; "" where it has none."""
+    for config in about.variants or [""]:
+        try:
+            yield config, files.find(name, about, data_dir, form, config=config).path
+        except FileNotFoundError:
+            continue
+
+
+def fetching(name: str, about: data.About, root: pathlib.Path) -> list[str]:
+    """List the commands that fetch a data set."""
+    quoted = shlex.quote(str(root))
+    lines = []
+    for download in about.downloads:
+        place = shlex.quote(str(root / name / download.name))
+        lines.append(f"  curl -fL --create-dirs -o {place} {shlex.quote(download.url)}")
+    if about.downloads and not about.read_as_downloaded:
+        lines.append(f"  python -m experiments.data --prepare={name} --data_dir={quoted}")
+    if about.tfds:
+        build = f"tfds build {about.tfds} --data_dir={quoted} --file_format=array_record"
+        lines.append(f"  {'or ' if lines else ''}{build}  # needs TensorFlow")
+    return lines
+
+
+def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
+    """Unpack what was downloaded of a data set; yield what there is to say."""
+    about = _about(name)
+    root, _ = tfds.root(data_dir)
+    packed = [download for download in about.downloads if download.folder]
+    if not packed:
+        raise ValueError(f"{name} is read from its files as they are: there is nothing to prepare.")
+    for download in packed:
+        places = list(files.places(name, data_dir))
+        ready = [place / download.folder for place in places if (place / download.folder).is_dir()]
+        if ready:
+            yield f"{ready[0]} is there already: nothing to do."
+            continue
+        there = [place / download.name for place in places if (place / download.name).is_file()]
+        if not there:
+            get = fetching(name, about, root)[packed.index(download)].strip()
+            raise FileNotFoundError(
+                f"there is no {download.name} in {places[0]} or {places[1]}: get it by `{get}`."
+            )
+        wrong = _unlike(there[0], download)
+        if wrong and not unchecked:
+            raise ValueError(
+                f"{there[0]} is not the file that was published: it has {wrong}; download it again,"
+                " or take it as it is with --unchecked."
+            )
+        yield f"unpacked: {archives.unpack(there[0], download.folder)}"
+    yield f"`python -m experiments.data --check={name}` counts what is in it."
+
+
+def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
+    """Compare all that is there of a data set with what is known; yield lines, and agreement."""
+    about = _about(name)
+    for download in about.downloads:
+        for place in files.places(name, data_dir):
+            path = place / download.name
+            if path.is_file():
+                wrong = _unlike(path, download)
+                same = "size and checksum" if download.md5 else "size"
+                yield f"{path}: {wrong or same + ' as published'}", not wrong
+    nowhere = True
+    for form in files.forms(about):
+        there = dict(present(name, about, data_dir, form))
+        if not there:
+            continue
+        nowhere = False
+        yield f"{name} as {form}: {next(iter(there.values()))}", True
+        if len(there) < len(about.variants):
+            yield f"  {len(there)} of {len(about.variants)} variants are there", True
+        factory = data.catalogue()[name]
+        options = {"data_dir": data_dir, "source": form}
+        options = {key: options[key] for key in options if key in checks.options_of(factory)}
+        for config in there:
+            try:
+                dataset = factory(**options, **about.variants.get(config, {}))
+            except (ValueError, OSError) as error:
+                yield f"  {config or 'all'}: {cli.sentence(error)}", False
+                continue
+            for part, known in about.counts.items():
+                said, agrees = _counted(dataset, part, known)
+                yield f"  {' '.join([config, part]).strip()}: {said}", agrees
+    if nowhere:
+        files.find(name, about, data_dir)  # which says how to get it
+
+
+def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> tuple[str, bool]:
+    """Count the images of a published part; the one for training was split."""
+    sources: list[Any] = [dataset.test]
+    if part == "train":
+        sources = [dataset.train, dataset.validation]
+    total = sum(map(len, sources))
+    said = f"{total:,} images of {dataset.num_classes} classes"
+    if isinstance(known, int):
+        agrees = total == known
+        return f"{said}{',' if agrees else f', and not {known:,}'} as published", agrees
+    if total != sum(known) or dataset.num_classes != len(known):
+        return f"{said}, and not {sum(known):,} of {len(known)} as published", False
+    counts = np.bincount(
+        np.concatenate([source.labels for source in sources]), minlength=len(known)
+    )
+    if (wrong := np.flatnonzero(counts != known)).size:
+        one = wrong[0]
+        return f"{said}, but {counts[one]:,} and not {known[one]:,} of class {one}", False
+    return f"{said}, of each as many as published", True
+
+
+def _unlike(path: pathlib.Path, download: data.Download) -> str:
+    """Say how a file differs from the one that was published; nothing if it does not."""
+    size = path.stat().st_size
+    if size != download.size:
+        return f"{size:,} bytes and not {download.size:,}"
+    found = archives.md5(path) if download.md5 else None
+    return "" if found == download.md5 else f"the md5 {found} and not {download.md5}"
+
+
+def _about(name: str) -> data.About:
+    about = data.about(name)
+    if about is None or not about.has_files:
+        raise ValueError(f"{name} has no files that could be prepared or checked.")
+    return about
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size else ""
+
+
+def main() -> int:
+    """Do what is asked for."""
+    asked = [_LIST.value, _PREPARE.value is not None, _CHECK.value is not None]
+    if sum(asked) != 1:
+        raise cli.Refused("give one of --list, --prepare=NAME and --check=NAME.")
+    data_dir = building.DATA_DIR.value
+    if _LIST.value:
+        print(cli.refusing(listed, data_dir))
+        return 0
+    if _PREPARE.value is not None:
+        lines = prepare(_PREPARE.value, data_dir, _UNCHECKED.value)
+        while line := cli.refusing(next, lines, None):
+            print(line)
+        return 0
+    agrees = True
+    found = check(str(_CHECK.value), data_dir)
+    while one := cli.refusing(next, found, None):
+        print(one[0])
+        agrees &= one[1]
+    if not agrees:
+        raise cli.Failed(f"{_CHECK.value} is not as it was published.")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,116 @@
+"""What there is, where it lies, how to get the rest, and whether it is what was published."""
+
+import re
+import tarfile
+
+import numpy as np
+import pytest
+
+from calib_jax import data
+from tests.data import tiny
+from tests.experiments.processes import run
+
+
+@pytest.fixture(autouse=True)
+def _nothing_of_this_machine(monkeypatch):
+    for variable in ("CALIB_JAX_DATA_DIR", "TFDS_DATA_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
+    folder = tmp_path / "my sets"
+    tiny.cifar10(folder / "tfds")
+    tiny.cifar10_binary(folder)
+    tiny.svhn(folder)
+    some = {"test": tiny.examples("test")}
+    tiny.tfds_images(folder, "cifar10_corrupted/elastic_4", some, features=("image", "label"))
+    place = tiny.tfds_images(folder, "svhn_cropped", some, features=("image", "label"))
+    (place / "dataset_info.json").write_text("{")
+    code, said = run("data", "--list", f"--data_dir={folder}")
+    assert code == 0, said
+    assert f"Looked for in {folder}, where data_dir says to look." in said
+    lines = said.splitlines()
+    rows = {name: next(line for line in lines if line.split()[:1] == [name]) for name in _names()}
+    for name, parts in {
+        "cifar10": ("tfds/cifar10/3.0.2, cifar-10-batches-bin ", " 170 MB "),
+        "cifar10_c": ("cifar10_corrupted (1 of 95) ", " 2,918 MB  CC BY 4.0"),
+        "cifar100": (" missing ", " 169 MB "),
+        "svhn": ("dataset_info.json is damaged: ", ", svhn/train_32x32.mat ", " 246 MB "),
+        "tiny_imagenet": (" missing ", " 248 MB  that of ImageNet"),
+        "digits": (" needs no files ", " CC BY 4.0"),
+    }.items():
+        row = "  ".join(re.split(r"\s{2,}", rows[name]))
+        assert all(part in f" {row} " for part in parts), row
+    place = f"'{folder}/tiny_imagenet/tiny-imagenet-200.zip'"
+    url = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+    for line in (
+        f"  curl -fL --create-dirs -o {place} {url}",
+        f"  python -m experiments.data --prepare=tiny_imagenet --data_dir='{folder}'",
+        f"  or tfds build svhn_cropped --data_dir='{folder}' --file_format=array_record"
+        "  # needs TensorFlow",
+    ):
+        assert line in lines
+
+
+def _names():
+    return [name for name in data.catalogue() if data.about(name)]
+
+
+def test_a_downloaded_archive_is_prepared_if_it_is_the_published_one(tmp_path):
+    made = tiny.cifar10_c(tmp_path / "made")
+    archive = tmp_path / "cifar10_c" / "CIFAR-10-C.tar"
+    prepare = ("data", "--prepare=cifar10_c", f"--data_dir={tmp_path}")
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w") as tar:
+        tar.add(made, "CIFAR-10-C")
+    code, said = run(*prepare)
+    assert code == 2
+    size = archive.stat().st_size
+    assert f"it has {size:,} bytes and not 2,918,471,680; download it again" in said
+    assert [path.name for path in archive.parent.iterdir()] == [archive.name]
+    code, said = run(*prepare, "--unchecked")
+    assert (code, said.splitlines()[0]) == (0, f"unpacked: {archive.parent / 'CIFAR-10-C'}")
+    assert len(data.named("cifar10_c", data_dir=str(tmp_path)).test) == 20
+    code, said = run(*prepare)
+    assert (code, "is there already: nothing to do" in said) == (0, True)
+
+
+def test_what_was_published_is_told_from_what_was_not(tmp_path):
+    # Numbers and labels of the real one; the images do not count.
+    labels = np.arange(10_000) % 10
+    parts = {"test": (np.broadcast_to(np.uint8(0), (10_000, 32, 32, 3)), labels)}
+    tiny.tfds_images(tmp_path, "cifar10_corrupted/fog_2", parts, features=("image", "label"))
+    check = ("data", "--check=cifar10_c", f"--data_dir={tmp_path}")
+    code, said = run(*check)
+    assert code == 0, said
+    agreed = "fog_2 test: 10,000 images of 10 classes, of each as many as published"
+    assert agreed in said
+    place = tmp_path / "CIFAR-10-C"
+    place.mkdir()
+    labels[0] = 9
+    np.save(place / "labels.npy", np.tile(labels, 5).astype(np.uint8))
+    # Files with nothing in them take no room.
+    shape = (50_000, 32, 32, 3)
+    np.lib.format.open_memmap(place / "snow.npy", "w+", np.uint8, shape).flush()
+    np.save(place / "frost.npy", np.zeros((5, 32, 32, 3), np.uint8))
+    code, said = run(*check)
+    assert code == 1
+    assert agreed in said
+    assert "snow_3 test: 10,000 images of 10 classes, but 999 and not 1,000 of class 0" in said
+    assert "frost_1: frost.npy in" in said
+    assert "has no fog.npy" in said
+    assert said.splitlines()[-1] == "error: cifar10_c is not as it was published."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give one of --list, --prepare=NAME and --check=NAME."),
+        (("--check=cifar_100",), "did you mean 'cifar100'?"),
+        (("--prepare=tiny_imagenet",), "tiny-imagenet-200.zip http://cs231n.stanford.edu/tiny-im"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path, arguments, message):
+    code, said = run("data", f"--data_dir={tmp_path}", *arguments)
+    assert (code, said.count("\n")) == (2, 1)
+    assert message in said
