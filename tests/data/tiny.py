@@ -14,6 +14,8 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
+from tests.data import tiny_imagenet2012
+
 SIZES = {"train": 40, "test": 20}
 
 
@@ -73,7 +75,7 @@ def _record(name, image, label):
     return example.SerializeToString()
 
 
-WRITERS = {"cifar10": cifar10}
+WRITERS = {"cifar10": cifar10, "imagenet": tiny_imagenet2012.imagenet}
 
 
 def write(folder):
