@@ -18,6 +18,7 @@ import functools
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
@@ -324,16 +325,20 @@ def batches(
         with jax.enable_x64(double):
             place()
 
+    def end() -> None:
+        done.set()
+        thread.join()
+
     thread = threading.Thread(target=place_in_thread, name="batches", daemon=True)
     thread.start()
+    ending = weakref.finalize(done, end)  # also at the end of a process that still holds this
     try:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
     finally:
-        done.set()
-        thread.join()
+        ending()
 
 
 def read_ahead(
