@@ -101,6 +101,8 @@ def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.nd
     in less time; the rest of the way is resampled by triangles as wide as the step (bilinear,
     antialiased). Pixels then differ a little from those of a full decoding; the window does not.
     """
+    from PIL import ImageOps
+
     with _opened(coded) as image:
         width, height = image.size
         left, top, wide, tall = window(width, height, random)
@@ -111,8 +113,9 @@ def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.nd
         if image.width == width:  # not every format can
             shrunk = 1
         box = [edge / shrunk for edge in (left, top, left + wide, top + tall)]
-        pixels = _resized(image, (size, size), box)
-    return pixels[:, ::-1] if mirrored else pixels
+        seen = _resized(image, (size, size), box)
+    # Pillow mirrors seven times as fast as NumPy copies backwards.
+    return np.asarray(ImageOps.mirror(seen) if mirrored else seen)
 
 
 def window(width: int, height: int, random: np.random.Generator) -> Box:
@@ -149,7 +152,7 @@ def centre(coded: bytes, size: int, resize: int) -> np.ndarray:
     with _opened(coded) as image:
         shorter = min(image.size)
         width, height = (side * resize // shorter for side in image.size)
-        pixels = _resized(image, (width, height), None)
+        pixels = np.asarray(_resized(image, (width, height), None))
     # Half pixels go to the even neighbour, as in the crop with which others publish their errors.
     top, left = round((height - size) / 2), round((width - size) / 2)
     return pixels[top : top + size, left : left + size]
@@ -161,9 +164,9 @@ def _opened(coded: bytes) -> Any:
     return Image.open(io.BytesIO(coded), formats=("JPEG", "PNG"))
 
 
-def _resized(image: Any, size: tuple[int, int], box: list[float] | None) -> np.ndarray:
+def _resized(image: Any, size: tuple[int, int], box: list[float] | None) -> Any:
     from PIL import Image
 
     # A few of ImageNet's files are grey, or CMYK.
     coloured = image if image.mode == "RGB" else image.convert("RGB")
-    return np.asarray(coloured.resize(size, Image.Resampling.BILINEAR, box=box))
+    return coloured.resize(size, Image.Resampling.BILINEAR, box=box)
