@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 
 def photograph(random: np.random.Generator, width: int, height: int) -> bytes:
-    """Make a JPEG file: noise with the spectrum of natural images, in patches of different grain."""
+    """Make a JPEG file: noise with the spectrum of natural images, fine and coarse in patches."""
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     shape = (3, height, width // 2 + 1)
     waves = random.normal(size=shape) + 1j * random.normal(size=shape)

@@ -15,6 +15,7 @@ from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.statistics import Joint, Rows
 from calib_jax.train import feeding, ordering, parallel
+from tests.conftest import resident_bytes
 from tests.data import tiny_imagenet2012
 from tests.train import tasks
 
@@ -181,6 +182,22 @@ def test_few_batches_are_read_ahead():
         assert before <= 10 * (taken + most)
     stream.close()
     assert not reading()
+
+
+def test_memory_does_not_grow():
+    """Neither with the number of batches, nor in holes between them."""
+
+    class Large(Numbers):
+        def _read(self, index, draws):
+            images = np.full((len(index), 256, 256, 3), 1, np.uint8)
+            return Examples(images, np.zeros(len(index), np.int32))
+
+    order = train.in_batches(np.arange(32 * 150), 32)
+    batch = 32 * 256 * 256 * 3
+    after = []
+    for _ in feeding.batches(Large(len(order.examples)), order, train.local_devices(1), threads=2):
+        after.append(resident_bytes())
+    assert max(after[50:]) - max(after[:50]) < 5 * batch
 
 
 def test_the_first_error_of_the_order_is_raised_and_everything_ends():
