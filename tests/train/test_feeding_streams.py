@@ -185,19 +185,19 @@ def test_few_batches_are_read_ahead():
 
 
 def test_memory_does_not_grow():
-    """Neither with the number of batches, nor in holes between them."""
+    """By more than the batches that are ahead; on the heap it would be twice that, in holes."""
 
     class Large(Numbers):
         def _read(self, index, draws):
             images = np.full((len(index), 256, 256, 3), 1, np.uint8)
             return Examples(images, np.zeros(len(index), np.int32))
 
-    order = train.in_batches(np.arange(32 * 150), 32)
+    order = train.in_batches(np.arange(32 * 60), 32)
     batch = 32 * 256 * 256 * 3
-    after = []
+    before, after = resident_bytes(), []
     for _ in feeding.batches(Large(len(order.examples)), order, train.local_devices(1), threads=2):
         after.append(resident_bytes())
-    assert max(after[50:]) - max(after[:50]) < 5 * batch
+    assert max(after) - before < 9 * batch
 
 
 def test_the_first_error_of_the_order_is_raised_and_everything_ends():
