@@ -31,6 +31,7 @@ _DEVIATION = (0.229, 0.224, 0.225)
 def imagenet(
     *,
     data_dir: str | None = None,
+    source: str | None = None,
     held_out: str = "train",
     validation_per_class: int = 50,
     seed: int = 0,
@@ -52,6 +53,8 @@ def imagenet(
         of the development kit or of Kaggle), or is that folder itself; or TFDS has prepared
         `imagenet2012` there as array_record. None is the variable CALIB_JAX_DATA_DIR, then TFDS's
         own rule: the variable TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      source: the form to read, "tfds" or "official"; None is the first of these that is there. Both
+        give the same examples in the same order.
       held_out: out of which part the validation part is taken. "train": from the training part, so
         many of every class, which is this library's rule; the official validation set is the test
         part, whole. "val": half of the official validation set validates and half tests, 25,000
@@ -65,11 +68,13 @@ def imagenet(
       Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge.
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.
     """
+    if source is not None:
+        checks.one_of("source", source, (imagenet_files.TFDS, imagenet_files.OFFICIAL))
     checks.one_of("held_out", held_out, ("train", "val"))
     checks.at_least("validation_per_class", validation_per_class, 1)
     checks.at_least("size", size, 1)
     checks.at_least("resize", resize, size)
-    found = imagenet_files.parts(data_dir)
+    found = imagenet_files.parts(data_dir, source)
     training, testing = np.arange(len(found.train.labels)), np.arange(len(found.val.labels))
     if held_out == "train":
         validating = _some_of_each(found.train, found.classes, validation_per_class, seed)

@@ -18,6 +18,7 @@ import numpy as np
 
 from calib_jax.data import decoded, tfds
 
+TFDS, OFFICIAL = "tfds", "official"
 TRAIN, VAL = "train", "val"
 _OURS, _OF_TFDS = "imagenet", "imagenet2012"
 _CLASS = re.compile(r"n\d{8}")
@@ -67,24 +68,30 @@ class Parts(NamedTuple):
     form: str
 
 
-def parts(data_dir: str | None) -> Parts:
+def parts(data_dir: str | None, source: str | None = None) -> Parts:
     """Find the data set in one of its forms, or say how to get it.
 
     Args:
       data_dir: the folder of the data sets, in which `imagenet` has the official folders, or that
         folder itself; and in which TFDS has prepared `imagenet2012`. None is as in `tfds.found`.
+      source: the form, "tfds" or "official"; None is the first of these that is there.
     """
     root, why = tfds._root(data_dir)
-    for place in (root / _OURS, root):
-        if _is_official(place):
-            return _official(place)
-    try:
-        return _prepared(tfds.found(_OF_TFDS, data_dir))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(
-            f"ImageNet is not in {root / _OURS} nor in {root}, where {why} says to look, as train/"
-            f" and val/: {_HOW}; or as records: {str(error).removesuffix('.')}."
-        ) from None
+    missing = []
+    if source != OFFICIAL:
+        try:
+            return _prepared(tfds.found(_OF_TFDS, data_dir))
+        except FileNotFoundError as error:
+            missing.append(str(error).removesuffix("."))
+    if source != TFDS:
+        for place in (root / _OURS, root):
+            if _is_official(place):
+                return _official(place)
+        missing.append(
+            f"neither {root / _OURS} nor {root}, where {why} says to look, has its official folders"
+            f" {TRAIN} and {VAL}: {_HOW}"
+        )
+    raise FileNotFoundError("; and ".join(missing) + ".")
 
 
 # --------------------------------------------------------------------------------------------

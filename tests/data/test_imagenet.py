@@ -81,6 +81,12 @@ def test_all_forms_are_the_same(whole, tmp_path):
             np.testing.assert_array_equal(one, other)
     assert "from TFDS 5.1.0" in load(tmp_path / "records").description
     assert "from official folders" in load(whole).description
+    # Where there are both, one may be chosen.
+    tiny.records(tmp_path / "kaggle")
+    for source, said in ((None, "TFDS 5.1.0"), ("official", "official folders")):
+        assert f"from {said}" in load(tmp_path / "kaggle", source=source).description
+    with pytest.raises(FileNotFoundError, match="has its official folders"):
+        load(tmp_path / "records", source="official")
 
 
 def test_records_are_listed_once(tmp_path, monkeypatch):
@@ -291,8 +297,11 @@ def nothing(place):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (nothing, r"not in .*imagenet nor in .* train/ and val/: unpack ILSVRC2012_img_train\.tar"),
-        (nothing, "image-net.org gives .*; or as records: the data set imagenet2012 is neither in"),
+        (
+            nothing,
+            r"data set imagenet2012 is neither in .* tfds build imagenet2012 .*; and neither",
+        ),
+        (nothing, r"imagenet nor .* has its official folders train and val: unpack ILSVRC2012_img"),
         (no_val, r"imagenet/train is there, but .*imagenet/val is not: unpack"),
         (no_class, "3 classes in train and 2 in val, and 1 in one of them only, n01440764"),
         (empty_class, r"train/n02084071 has no images \(\*\.JPEG\): unpack"),
@@ -361,6 +370,7 @@ def test_records_in_another_order_of_classes_are_refused(tmp_path):
     ("options", "message"),
     [
         ({"held_out": "test"}, "held_out must be one of"),
+        ({"source": "tar"}, "source must be one of"),
         ({"validation_per_class": 8}, "leaves nothing to train of the class n01440764, which has"),
         ({"validation_per_class": 0}, "validation_per_class must be at least 1, got 0"),
         ({"size": 30}, "resize must be at least 30, got 28"),
