@@ -299,7 +299,7 @@ def nothing(place):
     [
         (
             nothing,
-            r"data set imagenet2012 is neither in .* tfds build imagenet2012 .*; and neither",
+            "set imagenet2012 is neither in .* `tfds build imagenet2012 .*; and neither",
         ),
         (nothing, r"imagenet nor .* has its official folders train and val: unpack ILSVRC2012_img"),
         (no_val, r"imagenet/train is there, but .*imagenet/val is not: unpack"),
