@@ -2,18 +2,27 @@
 
     Resident   arrays that fit: copied to every device once; the steps of an epoch are one
                compiled loop that looks its examples up by number
-    Streamed   everything else: read in a thread ahead of the device, one call a step
+    Streamed   everything else: read by threads ahead of the device, one call a step
 
 Both take the same steps and give the same numbers. A loop with bounds that are arguments is
 compiled once, however an epoch is cut.
+
+A stream has no state that would have to be saved: which examples come, in which order and with
+which random views, is said by an order and a draw, and any batch of it can be read first.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
+import math
+import mmap
+import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -21,18 +30,25 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core.examples import InMemory, Source
+from calib_jax.core import checks
+from calib_jax.core.examples import Draw, Examples, InMemory, Source, read
 from calib_jax.core.statistics import Joint, merged, merged_scan
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
-from calib_jax.train.ordering import Order, in_batches
+from calib_jax.train.ordering import Order, in_batches, of_process
 from calib_jax.train.parallel import Devices
 from calib_jax.train.state import TrainState
 from calib_jax.train.step import Batch
 
 # Steps with collectives that pile up unawaited can starve each other on a CPU, and abort.
 STEPS_IN_FLIGHT = 4
+
+# Batches that wait on the devices, and batches that threads are reading: two, so that no thread
+# is idle while the last rows of one are read. One more may be on its way between them.
 BATCHES_AHEAD = 3
+BATCHES_READ_AT_ONCE = 2
+PIECE = 8  # examples that a thread reads in one go
+MAPPED = 2**20  # bytes from which on memory is taken from the system and given back to it
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
 EvalStep = Callable[[TrainState, Batch], Joint]
@@ -42,8 +58,14 @@ EvalStep = Callable[[TrainState, Batch], Joint]
 class Runner(Protocol):
     """Training steps over an order of examples."""
 
-    def begin(self, order: Order, start: int) -> None:
-        """Take a new order, from the step `start` of it on."""
+    def begin(self, order: Order, start: int, draw: Draw | None = None) -> None:
+        """Take a new order, from the step `start` of it on.
+
+        Args:
+          order: of the global batches.
+          start: the first step.
+          draw: for a source with random views, which of them; None shows it as it is evaluated.
+        """
         ...
 
     def __call__(self, state: TrainState, start: int, stop: int) -> tuple[TrainState, PyTree]:
@@ -72,11 +94,24 @@ class Feed(Protocol):
         ...
 
 
-def feed(source: Source, devices: Devices, *, resident_bytes: int = 2**30) -> Feed:
-    """Keep a source on the devices if it is in memory and not larger than this, else stream it."""
+def feed(
+    source: Source,
+    devices: Devices,
+    *,
+    resident_bytes: int = 2**30,
+    threads: int | None = None,
+) -> Feed:
+    """Keep a source on the devices if it is in memory and not larger than this, else stream it.
+
+    Args:
+      source: the examples.
+      devices: where.
+      resident_bytes: up to this size, examples in memory move to the devices.
+      threads: that read a stream; None is one for each core that this process may use.
+    """
     if isinstance(source, InMemory) and source.nbytes <= resident_bytes:
         return Resident(source, devices)
-    return Streamed(source, devices)
+    return Streamed(source, devices, threads=threads)
 
 
 def _dealt(order: Order, devices: Devices, accumulate: int, *, axis: int = 1) -> Order:
@@ -84,9 +119,9 @@ def _dealt(order: Order, devices: Devices, accumulate: int, *, axis: int = 1) ->
     return Order(*(parallel.rows_of_devices(part, *deal) for part in order))
 
 
-def _pass_over(source: Source, devices: Devices, batch_size: int) -> Order:
+def _pass_over(source: Source, num_devices: int, batch_size: int) -> Order:
     size = min(batch_size, len(source))
-    return in_batches(np.arange(len(source)), size, multiple=len(devices))
+    return in_batches(np.arange(len(source)), size, multiple=num_devices)
 
 
 class Resident:
@@ -103,7 +138,8 @@ class Resident:
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Callable[[TrainState], Joint]:
         """Make a pass over all examples: one program."""
-        order = _dealt(_pass_over(self._source, self._devices, batch_size), self._devices, 1)
+        order = _pass_over(self._source, len(self._devices), batch_size)
+        order = _dealt(order, self._devices, 1)
         index, weights = parallel.split(order, self._devices)
 
         def all_steps(state: TrainState, examples: Any, index: Any, weights: Any) -> Joint:
@@ -140,7 +176,7 @@ class _ResidentRunner:
             steps, devices, in_axes=(0, 0, 0, 0, None, None), donate=(0,)
         )
 
-    def begin(self, order: Order, start: int) -> None:
+    def begin(self, order: Order, start: int, draw: Draw | None = None) -> None:
         dealt = _dealt(order, self._devices, self._accumulate)
         self._index, self._weights = parallel.split(dealt, self._devices)
 
@@ -158,25 +194,48 @@ def _looked_up(examples: Any, index: Any, weights: Any) -> Batch:
 
 
 class Streamed:
-    """Examples that are read batch by batch."""
+    """Examples that are read batch by batch.
 
-    def __init__(self, source: Source, devices: Devices) -> None:
+    Args:
+      source: the examples.
+      devices: those of this process.
+      threads: that read; None is one for each core that this process may use.
+      process: which process this is, from 0; it reads its own rows of every batch only.
+      num_processes: how many there are, each with as many devices.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        devices: Devices,
+        *,
+        threads: int | None = None,
+        process: int = 0,
+        num_processes: int = 1,
+    ) -> None:
         self._source = source
         self._devices = devices
+        self._threads = _cores() if threads is None else threads
+        self._process = process
+        self._num_processes = num_processes
+        checks.at_least("threads", self._threads, 1)
+        checks.between("process", process, 0, num_processes - 1)
 
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
         """Make what runs training steps, one call each."""
-        return _StreamedRunner(self._source, step, self._devices, accumulate)
+        run = parallel.data_parallel(step, self._devices, donate=(0,))
+        return _StreamedRunner(run, functools.partial(self._batches, accumulate=accumulate))
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Callable[[TrainState], Joint]:
         """Make a pass over all examples, whose statistics are merged on the host."""
-        order = _pass_over(self._source, self._devices, batch_size)
+        num_devices = len(self._devices) * self._num_processes
+        order = _pass_over(self._source, num_devices, batch_size)
         run = parallel.data_parallel(step, self._devices)
 
         def evaluate(state: TrainState) -> Joint:
             waiting: collections.deque[Any] = collections.deque()
             found = []
-            for batch in batches(self._source, order, self._devices, 1):
+            for batch in self._batches(order, None, accumulate=1):
                 waiting.append(run(state, batch))
                 if len(waiting) > STEPS_IN_FLIGHT:
                     found.append(parallel.first(waiting.popleft()))
@@ -186,18 +245,29 @@ class Streamed:
 
         return evaluate
 
+    def _batches(self, order: Order, draw: Draw | None, *, accumulate: int) -> Iterator[Batch]:
+        own = of_process(order, self._process, self._num_processes, accumulate=accumulate)
+        return batches(
+            self._source,
+            own,
+            self._devices,
+            accumulate=accumulate,
+            draw=draw,
+            threads=self._threads,
+        )
+
 
 class _StreamedRunner:
-    def __init__(self, source: Source, step: Step, devices: Devices, accumulate: int) -> None:
-        self._source = source
-        self._devices = devices
-        self._accumulate = accumulate
-        self._run = parallel.data_parallel(step, devices, donate=(0,))
+    def __init__(
+        self, run: Callable[..., Any], batches: Callable[[Order, Draw | None], Iterator[Batch]]
+    ) -> None:
+        self._run = run
+        self._batches_of = batches
         self._batches: Iterator[Batch] = iter(())
 
-    def begin(self, order: Order, start: int) -> None:
+    def begin(self, order: Order, start: int, draw: Draw | None = None) -> None:
         rest = Order(*(part[start:] for part in order))
-        self._batches = batches(self._source, rest, self._devices, self._accumulate)
+        self._batches = self._batches_of(rest, draw)
 
     def __call__(self, state: TrainState, start: int, stop: int) -> tuple[TrainState, PyTree]:
         found: list[Any] = []
@@ -213,10 +283,18 @@ class _StreamedRunner:
         return jax.tree.map(lambda *values: np.stack(values), *rows)
 
 
-def batches(source: Source, order: Order, devices: Devices, accumulate: int) -> Iterator[Batch]:
-    """Read batches in a thread, a few ahead, and place them on the devices.
+def batches(
+    source: Source,
+    order: Order,
+    devices: Devices,
+    *,
+    accumulate: int = 1,
+    draw: Draw | None = None,
+    threads: int = 1,
+) -> Iterator[Batch]:
+    """Read batches in threads, a few ahead, and place them on the devices.
 
-    What goes wrong in the thread is raised here; when the iterator is dropped, it ends.
+    What goes wrong in a thread is raised here; when the iterator is dropped, all of them end.
     """
     ready: queue.Queue[Any] = queue.Queue(BATCHES_AHEAD)
     done = threading.Event()
@@ -229,11 +307,12 @@ def batches(source: Source, order: Order, devices: Devices, accumulate: int) -> 
             except queue.Full:
                 continue
 
-    def read() -> None:
+    def place() -> None:
         deal = (len(devices), accumulate, 0)
+        numbers = zip(order.examples, order.weights, strict=True)
+        examples = read_ahead(source, order.examples, draw=draw, threads=threads)
         try:
-            for index, weights in zip(order.examples, order.weights, strict=True):
-                inputs, labels = source[index]
+            for (index, weights), (inputs, labels) in zip(numbers, examples, strict=True):
                 batch = Batch(inputs, np.asarray(labels), weights, index)
                 dealt = jax.tree.map(lambda leaf: parallel.rows_of_devices(leaf, *deal), batch)
                 put(parallel.split(dealt, devices))
@@ -242,18 +321,105 @@ def batches(source: Source, order: Order, devices: Devices, accumulate: int) -> 
             put(None)
         except BaseException as error:
             put(error)
+        finally:
+            examples.close()
 
-    def read_in_thread() -> None:
+    def place_in_thread() -> None:
         with jax.enable_x64(double):
-            read()
+            place()
 
-    thread = threading.Thread(target=read_in_thread, name="batches", daemon=True)
+    def end() -> None:
+        done.set()
+        thread.join()
+
+    thread = threading.Thread(target=place_in_thread, name="batches", daemon=True)
     thread.start()
+    ending = weakref.finalize(done, end)  # also at the end of a process that still holds this
     try:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
             yield item
     finally:
-        done.set()
-        thread.join()
+        ending()
+
+
+def read_ahead(
+    source: Source, rows: np.ndarray, *, draw: Draw | None = None, threads: int = 1
+) -> Generator[Examples, None, None]:
+    """Read one batch after another, in order, on the host; threads read the next one meanwhile.
+
+    A batch is read in pieces, in whatever order threads come to them, and put together again. So
+    the examples do not depend on the threads, and the first error of the order is the one raised.
+
+    Args:
+      source: the examples.
+      rows: `[steps, rows]`, their numbers.
+      draw: for a source with random views, which of them.
+      threads: that read.
+    """
+    # Arrays in memory are copied as fast by one thread.
+    piece = rows.shape[1] if isinstance(source, InMemory) else PIECE
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
+    begun: collections.deque[tuple[_Whole, list[Future[None]]]] = collections.deque()
+
+    def oldest() -> Examples:
+        whole, pieces = begun.popleft()
+        for part in pieces:
+            part.result()
+        assert whole.examples is not None
+        return whole.examples
+
+    try:
+        for index in rows:
+            whole = _Whole(len(index))
+            cuts = [slice(start, start + piece) for start in range(0, len(index), piece)]
+
+            def fill(cut: slice, index: np.ndarray = index, whole: _Whole = whole) -> None:
+                whole.put(read(source, index[cut], draw), cut)
+
+            begun.append((whole, [pool.submit(fill, cut) for cut in cuts]))
+            if len(begun) == BATCHES_READ_AT_ONCE:
+                yield oldest()
+        while begun:
+            yield oldest()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+class _Whole:
+    """A batch that is put together from pieces, by the threads that read them.
+
+    Its large arrays are mapped: memory of that size from the heap, taken by one thread and freed
+    by another, leaves holes there, and a process with batches of 10 MB grew from 250 to 600 MB.
+    """
+
+    def __init__(self, num_rows: int) -> None:
+        self._num_rows = num_rows
+        self._lock = threading.Lock()
+        self.examples: Examples | None = None
+
+    def put(self, part: Examples, cut: slice) -> None:
+        """Copy rows to their places; the first that come say what rows look like."""
+        with self._lock:
+            if self.examples is None:
+                self.examples = jax.tree.map(self._like, part)
+
+        def copy(all_rows: np.ndarray, some: Any) -> None:
+            all_rows[cut] = some
+
+        jax.tree.map(copy, self.examples, part)
+
+    def _like(self, leaf: Any) -> np.ndarray:
+        leaf = np.asarray(leaf)
+        shape = (self._num_rows, *leaf.shape[1:])
+        size = math.prod(shape) * leaf.itemsize
+        if size < MAPPED:
+            return np.empty(shape, leaf.dtype)
+        return np.frombuffer(mmap.mmap(-1, size), leaf.dtype).reshape(shape)
+
+
+def _cores() -> int:
+    """Count the cores that this process may use."""
+    may = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(may(0)) if may else os.cpu_count() or 1

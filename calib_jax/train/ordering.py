@@ -80,6 +80,39 @@ def in_batches(
     return Order(*(leaf.reshape(num_steps, -1) for leaf in (numbers, weights)))
 
 
+def of_process(order: Order, process: int, num_processes: int, *, accumulate: int = 1) -> Order:
+    """Take the rows of an order that one of several processes has to read.
+
+    Devices are numbered process by process, and every process has as many. Rows are dealt to the
+    devices by microbatch, so those of a process are a block of every microbatch, and when it
+    deals these to its own devices, each of them gets what it would have got from the whole.
+
+    Args:
+      order: of global batches, made with all devices as `multiple`.
+      process: which one, from 0.
+      num_processes: how many there are.
+      accumulate: microbatches in a batch, as the order was made.
+
+    >>> order = in_batches(np.arange(8), 8, multiple=2, accumulate=2)
+    >>> [of_process(order, process, 2, accumulate=2).examples.tolist() for process in (0, 1)]
+    [[[0, 1, 4, 5]], [[2, 3, 6, 7]]]
+    """
+    checks.at_least("num_processes", num_processes, 1)
+    checks.between("process", process, 0, num_processes - 1)
+    steps, rows = order.examples.shape
+    if rows % (accumulate * num_processes):
+        raise ValueError(
+            f"batches of {rows} rows in {accumulate} parts cannot be shared evenly by"
+            f" {num_processes} processes: make the order with all their devices as multiple."
+        )
+
+    def share(leaf: np.ndarray) -> np.ndarray:
+        parts = leaf.reshape(steps, accumulate, num_processes, -1)
+        return parts[:, :, process].reshape(steps, -1)
+
+    return Order(*map(share, order))
+
+
 def shuffled(num_examples: int, seed: int, epoch: int) -> np.ndarray:
     """Permute the examples for one epoch."""
     return np.random.default_rng([seed, epoch]).permutation(num_examples)

@@ -16,6 +16,8 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
+from tests.data import tiny_imagenet2012
+
 SIZES = {"train": 40, "test": 20}
 
 
@@ -206,6 +208,7 @@ WRITERS = {
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
+    "imagenet": tiny_imagenet2012.imagenet,
     "svhn": svhn,
     "tiny_imagenet": tiny_imagenet,
 }

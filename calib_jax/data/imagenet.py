@@ -1,0 +1,127 @@
+"""ImageNet: a million photographs of a thousand kinds of things, streamed from a disk.
+
+Facts. Russakovsky et al. 2015; the classification task of ILSVRC 2012: 1,281,167 photographs to
+train (732 to 1,300 of a class) and 50,000 to validate (50 of a class), which are the test part
+here, since the labels of the 100,000 test images were never published. JPEG files of about 500 x
+375 pixels, 138 GB and 6.3 GB. Terms: image-net.org gives them to those who register, for research
+and education that is not commercial; it does not own the photographs. So nothing here can fetch
+them: download ILSVRC2012_img_train.tar (147,897,477,120 bytes) and ILSVRC2012_img_val.tar
+(6,744,924,160 bytes) from https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, and
+ILSVRC2012_devkit_t12.tar.gz, which has the labels of the latter.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.types import Array
+from calib_jax.data import imagenet_files, splits
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.jpeg import Coded, Photographs
+
+__all__ = ["imagenet"]
+
+_MEAN = (0.485, 0.456, 0.406)
+_DEVIATION = (0.229, 0.224, 0.225)
+
+
+@register("imagenet")
+def imagenet(
+    *,
+    data_dir: str | None = None,
+    source: str | None = None,
+    held_out: str = "train",
+    validation_per_class: int = 50,
+    seed: int = 0,
+    size: int = 224,
+    resize: int = 256,
+) -> Dataset:
+    """Stream the photographs of ILSVRC 2012, in three parts, each decoded when it is looked at.
+
+    To train, a random window (8 to 100 % of the area, 3/4 to 4/3 wide) is brought to `size` and
+    mirrored half of the time; to evaluate, the shorter side is brought to `resize` and the centre
+    cut out. Both happen on the host; the window is a matter of the run's seed, the epoch and the
+    photograph alone. The device normalises by ImageNet's mean and deviation.
+
+    The classes are WordNet ids, numbered in alphabetic order.
+
+    Args:
+      data_dir: the folder of the data sets: it has a subfolder `imagenet` with the official
+        folders `train/<class>/*.JPEG` and `val/` (a folder a class, or flat, with the ground truth
+        of the development kit or of Kaggle), or is that folder itself; or TFDS has prepared
+        `imagenet2012` there as array_record. None is the variable CALIB_JAX_DATA_DIR, then TFDS's
+        own rule: the variable TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      source: the form to read, "tfds" or "official"; None is the first of these that is there. Both
+        give the same examples in the same order.
+      held_out: out of which part the validation part is taken. "train": from the training part, so
+        many of every class, which is this library's rule; the official validation set is the test
+        part, whole. "val": half of the official validation set validates and half tests, 25,000
+        each, which are the sizes of Guo et al.; which ones theirs were is not published.
+      validation_per_class: photographs of every class that are taken from the training part.
+      seed: of the split.
+      size: of the images that come out.
+      resize: what the shorter side becomes, for evaluation.
+
+    References:
+      Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge.
+      Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.
+    """
+    if source is not None:
+        checks.one_of("source", source, (imagenet_files.TFDS, imagenet_files.OFFICIAL))
+    checks.one_of("held_out", held_out, ("train", "val"))
+    checks.at_least("validation_per_class", validation_per_class, 1)
+    checks.at_least("size", size, 1)
+    checks.at_least("resize", resize, size)
+    found = imagenet_files.parts(data_dir, source)
+    training, testing = np.arange(len(found.train.labels)), np.arange(len(found.val.labels))
+    if held_out == "train":
+        validating = _some_of_each(found.train, found.classes, validation_per_class, seed)
+        training = np.delete(training, validating)
+        rule = f"{validation_per_class} of each class of the training part, drawn with seed {seed}"
+    else:
+        order = splits.shuffled(len(testing), seed=seed)
+        validating, testing = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
+        rule = f"half of the official validation set, drawn with seed {seed}"
+
+    def part(coded: Coded, index: np.ndarray) -> Photographs:
+        return Photographs(coded, index, size, resize)
+
+    return Dataset(
+        name="imagenet",
+        class_names=found.classes,
+        train=part(found.train, training),
+        validation=part(found.train if held_out == "train" else found.val, validating),
+        test=part(found.val, testing),
+        description=(
+            f"ImageNet (ILSVRC 2012, from {found.form}), {size} x {size} in colour,"
+            f" {len(found.classes)} classes: {len(training)} to train, {len(validating)} to"
+            f" validate ({rule}), {len(testing)} to test, of the official validation set. For"
+            " research that is not commercial, by the terms of image-net.org. Russakovsky et al."
+            " 2015."
+        ),
+        prepare=_prepare,
+    )
+
+
+def _some_of_each(coded: Coded, classes: tuple[str, ...], per_class: int, seed: int) -> np.ndarray:
+    """Draw as many photographs of every class; those of a class are neighbours."""
+    ends = np.cumsum(np.bincount(coded.labels, minlength=len(classes)))
+    random = np.random.default_rng(seed)
+    drawn = []
+    for name, start, end in zip(classes, [0, *ends[:-1]], ends, strict=True):
+        if end - start <= per_class:
+            raise ValueError(
+                f"imagenet: validation_per_class={per_class} leaves nothing to train of the class"
+                f" {name}, which has {end - start} photographs."
+            )
+        drawn.append(start + random.permutation(end - start)[:per_class])
+    return np.sort(np.concatenate(drawn))
+
+
+def _prepare(inputs: Any) -> Array:
+    pixels = jnp.asarray(inputs, dtype=jnp.float32) / 255
+    mean, deviation = (jnp.asarray(numbers, jnp.float32) for numbers in (_MEAN, _DEVIATION))
+    shape = (1,) * (pixels.ndim - 1) + (3,)
+    return (pixels - mean.reshape(shape)) / deviation.reshape(shape)

@@ -1,0 +1,288 @@
+"""The photographs of ImageNet as they lie on a disk: the official folders, or records of TFDS.
+
+Both forms number the photographs alike, by class and then by the name of the file. So the same
+split, the same order and the same crops come out of either.
+"""
+
+import csv
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calib_jax.data import decoded, tfds
+
+TFDS, OFFICIAL = "tfds", "official"
+TRAIN, VAL = "train", "val"
+_OURS, _OF_TFDS = "imagenet", "imagenet2012"
+_CLASS = re.compile(r"n\d{8}")
+_SUFFIXES = (".jpeg", ".jpg")
+_KAGGLE = "LOC_val_solution.csv"
+_DEVKIT = "ILSVRC2012_devkit_t12/data"
+_CLASSES_OF_DEVKIT, _TRUTH_OF_DEVKIT = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
+_INDEX = "calib_jax_index.npz"
+_HOW = (
+    "unpack ILSVRC2012_img_train.tar and the archive of every class in it to train/<class>/, and"
+    " ILSVRC2012_img_val.tar to val/, both of which image-net.org gives to those who register for"
+    " research"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """One part of the data set, sorted by class and name.
+
+    Attributes:
+      names: of the files, as bytes.
+      labels: their classes.
+      place: what the names are in, for people.
+      of: `(name, number) -> bytes`, which reads a file.
+    """
+
+    names: np.ndarray
+    labels: np.ndarray
+    place: str
+    of: Callable[[str, int], bytes]
+
+    def read(self, number: int) -> bytes:
+        """Read a file."""
+        return self.of(self.names[number].decode(), number)
+
+    def name(self, number: int) -> str:
+        """Say which file that is."""
+        return f"{self.place}/{self.names[number].decode()}"
+
+
+class Parts(NamedTuple):
+    """The two parts that have labels, and the classes: WordNet ids in alphabetic order."""
+
+    train: Listed
+    val: Listed
+    classes: tuple[str, ...]
+    form: str
+
+
+def parts(data_dir: str | None, source: str | None = None) -> Parts:
+    """Find the data set in one of its forms, or say how to get it.
+
+    Args:
+      data_dir: the folder of the data sets, in which `imagenet` has the official folders, or that
+        folder itself; and in which TFDS has prepared `imagenet2012`. None is as in `tfds.found`.
+      source: the form, "tfds" or "official"; None is the first of these that is there.
+    """
+    root, why = tfds._root(data_dir)
+    missing = []
+    if source != OFFICIAL:
+        try:
+            return _prepared(tfds.found(_OF_TFDS, data_dir))
+        except FileNotFoundError as error:
+            missing.append(str(error).removesuffix("."))
+    if source != TFDS:
+        for place in (root / _OURS, root):
+            if _is_official(place):
+                return _official(place)
+        missing.append(
+            f"neither {root / _OURS} nor {root}, where {why} says to look, has its official folders"
+            f" {TRAIN} and {VAL}: {_HOW}"
+        )
+    raise FileNotFoundError("; and ".join(missing) + ".")
+
+
+# --------------------------------------------------------------------------------------------
+# The official folders.
+
+
+def _is_official(place: pathlib.Path) -> bool:
+    # Other data sets have a folder `train`, too.
+    return (place / TRAIN).is_dir() and bool(_folders(place / TRAIN))
+
+
+def _official(place: pathlib.Path) -> Parts:
+    classes = tuple(_folders(place / TRAIN))
+    train = _in_folders(place / TRAIN, classes)
+    if not (place / VAL).is_dir():
+        raise FileNotFoundError(f"{place / TRAIN} is there, but {place / VAL} is not: {_HOW}.")
+    validating = tuple(_folders(place / VAL))
+    if not validating:
+        return Parts(train, _flat(place, classes), classes, "official folders")
+    if validating != classes:
+        lone = sorted({*classes} ^ {*validating})
+        raise ValueError(
+            f"{place} has {len(classes)} classes in {TRAIN} and {len(validating)} in {VAL}, and"
+            f" {len(lone)} in one of them only, {lone[0]} for example: unpack what is missing."
+        )
+    return Parts(train, _in_folders(place / VAL, classes), classes, "official folders")
+
+
+def _folders(place: pathlib.Path) -> list[str]:
+    with os.scandir(place) as entries:
+        return sorted(e.name for e in entries if _CLASS.fullmatch(e.name) and e.is_dir())
+
+
+def _images(place: pathlib.Path) -> list[str]:
+    with os.scandir(place) as entries:
+        found = [e.name for e in entries if e.name.lower().endswith(_SUFFIXES)]
+    # Some systems leave files beside others that are theirs alone: ._n01440764_18.JPEG
+    found = sorted(name for name in found if not name.startswith("."))
+    if not found:
+        raise ValueError(f"{place} has no images (*.JPEG): unpack the archive that belongs there.")
+    return found
+
+
+def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
+    names: list[bytes] = []
+    labels: list[np.ndarray] = []
+    for number, name in enumerate(classes):
+        found = _images(place / name)
+        names += [f"{name}/{file}".encode() for file in found]
+        labels.append(np.full(len(found), number, np.int32))
+    return _listed(place, np.array(names), np.concatenate(labels))
+
+
+def _listed(place: pathlib.Path, names: np.ndarray, labels: np.ndarray) -> Listed:
+    return Listed(names, labels, str(place), lambda name, _: (place / name).read_bytes())
+
+
+def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
+    """List a folder of all validation images, whose classes stand in another file."""
+    names = _images(place / VAL)
+    truth = _truth(place, names)
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = np.empty(len(names), np.int32)
+    for row, name in enumerate(names):
+        given = truth.of.get(pathlib.PurePath(name).stem)
+        if given not in numbers:
+            said = "does not name" if given is None else f"says {given!r} of"
+            raise ValueError(
+                f"{truth.path} {said} {name}, and {place / TRAIN} has {len(classes)} classes from"
+                f" {classes[0]} to {classes[-1]}: it belongs to other images."
+            )
+        labels[row] = numbers[given]
+    order = np.argsort(labels, kind="stable")
+    coded = np.array([name.encode() for name in names])
+    return _listed(place / VAL, coded[order], labels[order])
+
+
+class _Truth(NamedTuple):
+    path: pathlib.Path
+    of: dict[str, str]  # from the name of an image, without suffix, to its class
+
+
+def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
+    """Read the ground truth of the validation images: Kaggle's table, or the official files."""
+    if (path := place / _KAGGLE).is_file():
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.reader(file)
+            return _Truth(path, {row[0]: row[1].partition(" ")[0] for row in rows if len(row) > 1})
+    for folder in (place / _DEVKIT, place):
+        if (path := folder / _TRUTH_OF_DEVKIT).is_file():
+            given = path.read_text(encoding="utf-8").split()
+            if len(given) != len(names):
+                raise ValueError(
+                    f"{path} has {len(given)} lines for the {len(names)} images of {place / VAL}:"
+                    " one of the two is not whole."
+                )
+            ids = _classes_of_devkit(folder / _CLASSES_OF_DEVKIT)
+            stems = (pathlib.PurePath(name).stem for name in names)
+            said = (ids.get(number, number) for number in given)
+            return _Truth(path, dict(zip(stems, said, strict=True)))
+    raise FileNotFoundError(
+        f"{place / VAL} has neither a folder for each class nor a ground truth beside it: put"
+        f" {_KAGGLE} of Kaggle or the folder {_DEVKIT.partition('/')[0]} of"
+        f" ILSVRC2012_devkit_t12.tar.gz into {place}."
+    )
+
+
+def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
+    """Read which class each number of the development kit is: they are not in alphabetic order."""
+    from scipy.io import loadmat
+
+    try:
+        with open(path, "rb") as file:
+            table = loadmat(file, squeeze_me=True)["synsets"]
+        pairs = zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)
+        return {str(int(number)): str(name) for number, name in pairs}
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path} is missing, which says what the numbers in {_TRUTH_OF_DEVKIT} mean: take both"
+            " from ILSVRC2012_devkit_t12.tar.gz."
+        ) from None
+    except Exception as error:  # of a parser of binary files
+        raise ValueError(f"{path} cannot be read: {error}; unpack it anew.") from error
+
+
+# --------------------------------------------------------------------------------------------
+# Records of TFDS, read one by one, whenever they are needed.
+
+
+def _prepared(folder: pathlib.Path) -> Parts:
+    from tensorflow_datasets import builder_from_directory, decode
+
+    # Undecoded: a photograph is decoded when it is looked at.
+    undecoded = {"image": decode.SkipDecoding()}
+    try:
+        builder = builder_from_directory(str(folder))
+        classes = tuple(builder.info.features["label"].names)
+        sources = {
+            part: builder.as_data_source(part, decoders=undecoded) for part in (TRAIN, "validation")
+        }
+    except Exception as error:  # of a reader in C++ that has no class of its own
+        raise ValueError(f"ImageNet in {folder} cannot be read: {error}.") from error
+    if list(classes) != sorted(classes):
+        raise ValueError(f"the classes in {folder} are not WordNet ids in alphabetic order.")
+
+    def index() -> dict[str, np.ndarray]:
+        with decoded.progress(sum(map(len, sources.values())), _OF_TFDS) as advance:
+            return {
+                f"{part}_{what}": array
+                for part, source in sources.items()
+                for what, array in _indexed(folder, part, source, advance).items()
+            }
+
+    kept = decoded.kept(folder / _INDEX, _fingerprint(folder), index)
+
+    def listed(part: str) -> Listed:
+        names, labels, records = (kept[f"{part}_{what}"] for what in ("names", "labels", "records"))
+        read = functools.partial(_record, sources[part], records)
+        return Listed(names, labels, f"{folder}, {part}", read)
+
+    return Parts(listed(TRAIN), listed("validation"), classes, f"TFDS {folder.name}")
+
+
+def _record(source: Any, records: np.ndarray, _: str, number: int) -> bytes:
+    coded: bytes = source[int(records[number])]["image"]
+    return coded
+
+
+def _indexed(
+    folder: pathlib.Path, part: str, source: Any, advance: Callable[[int], object]
+) -> dict[str, np.ndarray]:
+    """Read all records once, for their names and labels; TFDS has shuffled them."""
+    names, labels = [], np.empty(len(source), np.int32)
+    try:
+        for number in range(len(source)):
+            record = source[number]
+            names.append(record["file_name"])
+            labels[number] = record["label"]
+            advance(1)
+    except Exception as error:
+        raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
+    keys = np.array(names, np.bytes_)
+    order = np.lexsort((keys, labels))
+    return {"names": keys[order], "labels": labels[order], "records": order.astype(np.int64)}
+
+
+def _fingerprint(folder: pathlib.Path) -> str:
+    """Say what the files are, so that the index of others is not taken for theirs."""
+
+    def files() -> Iterator[tuple[str, int, int]]:
+        for path in sorted(folder.glob("*.array_record*")):
+            yield path.name, path.stat().st_size, int(path.stat().st_mtime)
+
+    return json.dumps([folder.name, *files()])

@@ -1,0 +1,381 @@
+"""ImageNet in both of its forms: the same photographs, in the same order, with the same windows."""
+
+import concurrent.futures
+import io
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from calib_jax import data
+from calib_jax.core.examples import Draw, RandomViews, as_stored, read
+from calib_jax.data import imagenet_files, jpeg
+from calib_jax.data import tfds as reader
+from tests.data import tiny_imagenet2012 as tiny
+
+SMALL = {"validation_per_class": 2, "size": 24, "resize": 28}
+
+
+@pytest.fixture(autouse=True)
+def nothing_else(tmp_path, monkeypatch):
+    """No data set that this machine may have is found."""
+    for variable in (reader.VARIABLE, "TFDS_DATA_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """One that no test changes."""
+    folder = tmp_path_factory.mktemp("whole")
+    tiny.folders(folder)
+    return folder
+
+
+def load(folder, **options):
+    return data.named("imagenet", data_dir=str(folder), **SMALL | options)
+
+
+def everything(dataset):
+    """All that comes out of a data set: to evaluate, and in two epochs of training."""
+    found = []
+    for source in (dataset.train, dataset.validation, dataset.test):
+        numbers = np.arange(len(source))
+        found += [source[numbers], *(source.drawn(numbers, Draw(7, epoch)) for epoch in (0, 1))]
+    return jax.tree.leaves(found)
+
+
+# --------------------------------------------------------------------------------------------
+# The forms.
+
+
+def test_every_photograph_is_in_one_part_with_its_class(whole):
+    dataset = load(whole)
+    assert dataset.class_names == tiny.CLASSES
+    # With a size of its own, every file is known by what its centre looks like.
+    known = {}
+    for _, label, content in [*tiny.train_files(), *tiny.val_files()]:
+        known[jpeg.centre(content, 24, 28).tobytes()] = label
+    assert len(known) == 3 * (tiny.TRAIN + tiny.VAL)
+    seen = []
+    for part, size in (("train", 18), ("validation", 6), ("test", 12)):
+        images, labels = getattr(dataset, part)[np.arange(size)]
+        assert len(getattr(dataset, part)) == size
+        assert (images.shape, images.dtype) == ((size, 24, 24, 3), np.uint8)
+        assert [known[image.tobytes()] for image in images] == labels.tolist()
+        assert np.bincount(labels).tolist() == [size // 3] * 3
+        seen += [image.tobytes() for image in images]
+    assert sorted(seen) == sorted(known)
+
+
+def test_all_forms_are_the_same(whole, tmp_path):
+    expected = everything(load(whole))
+    tiny.records(tmp_path / "records")
+    for truth in ("devkit", "kaggle"):
+        tiny.folders(tmp_path / truth, truth=truth)
+    places = ["records", "devkit", "kaggle", "kaggle/imagenet"]  # the last is the folder itself
+    for place in places:
+        for one, other in zip(everything(load(tmp_path / place)), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert "from TFDS 5.1.0" in load(tmp_path / "records").description
+    assert "from official folders" in load(whole).description
+    # Where there are both, one may be chosen.
+    tiny.records(tmp_path / "kaggle")
+    for source, said in ((None, "TFDS 5.1.0"), ("official", "official folders")):
+        assert f"from {said}" in load(tmp_path / "kaggle", source=source).description
+    with pytest.raises(FileNotFoundError, match="has its official folders"):
+        load(tmp_path / "records", source="official")
+
+
+def test_records_are_listed_once(tmp_path, monkeypatch):
+    place = tiny.records(tmp_path)
+    listed = []
+    index = imagenet_files._indexed
+    monkeypatch.setattr(
+        imagenet_files, "_indexed", lambda *args: listed.append(args[1]) or index(*args)
+    )
+    first, second = load(tmp_path), load(tmp_path)
+    assert listed == ["train", "validation"]
+    for one, other in zip(everything(first), everything(second), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for path in place.glob("*.array_record*"):  # others, which may hold anything
+        path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match="cannot be read"):
+        load(tmp_path)[0]
+
+
+def test_half_of_the_official_validation_set_may_validate(whole):
+    dataset = load(whole, held_out="val", seed=3)
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.test)] == [24, 6, 6]
+    parts = (dataset.validation, dataset.test)
+    seen = sorted(image.tobytes() for part in parts for image in part[np.arange(6)].inputs)
+    images = load(whole).test[np.arange(12)].inputs
+    assert seen == sorted(image.tobytes() for image in images)
+    assert "validate (half of the official validation set, drawn with seed 3)" in (
+        dataset.description
+    )
+
+
+def test_the_seed_chooses_what_is_held_out(whole):
+    one, same, other = (load(whole, seed=seed).validation.index.tolist() for seed in (0, 0, 1))
+    assert one == same != other
+
+
+# --------------------------------------------------------------------------------------------
+# The views.
+
+
+def resized(pixels, size, box):
+    """Resample by triangles, in float64, rounding in between as bytes do."""
+    pixels = np.asarray(pixels, np.float64)
+    for axis, (length, low, high) in enumerate(
+        [(size[1], box[1], box[3]), (size[0], box[0], box[2])]
+    ):
+        scale = (high - low) / length
+        width = max(scale, 1.0)
+        places = low + (np.arange(length) + 0.5) * scale
+        distance = np.abs(np.arange(pixels.shape[axis]) + 0.5 - places[:, None]) / width
+        weights = np.maximum(1 - distance, 0)
+        weights /= weights.sum(axis=1, keepdims=True)
+        pixels = np.moveaxis(np.tensordot(weights, pixels, (1, axis)), 0, axis)
+    return pixels
+
+
+def pixels_of(coded):
+    with Image.open(io.BytesIO(coded)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+@pytest.mark.parametrize(("width", "height"), [(90, 60), (60, 91), (31, 31), (20, 45)])
+def test_the_centre_is_resampled_from_all_pixels(width, height):
+    coded = tiny.photograph(5, width, height)
+    scale = 32 / min(width, height)
+    wide, tall = int(width * scale + 1e-9), int(height * scale + 1e-9)
+    whole = resized(pixels_of(coded), (wide, tall), (0, 0, width, height))
+    left, top = round((wide - 24) / 2), round((tall - 24) / 2)
+    expected = whole[top : top + 24, left : left + 24]
+    assert np.abs(jpeg.centre(coded, 24, 32) - expected).max() <= 1.01
+
+
+@pytest.mark.parametrize(("size", "found"), [(24, {True, False}), (12, {False})])
+def test_a_window_is_what_was_drawn(size, found):
+    """Windows of twice the size come from fewer pixels: nearly the same."""
+    coded = tiny.photograph(6, 80, 60)
+    pixels, seen_in = pixels_of(coded), set()
+    for seed in range(20):
+        left, top, wide, tall = jpeg.window(80, 60, np.random.default_rng(seed))
+        expected = resized(pixels, (size, size), (left, top, left + wide, top + tall))
+        seen = jpeg.random_window(coded, size, np.random.default_rng(seed))
+        gaps = [np.abs(seen - image) for image in (expected, expected[:, ::-1])]
+        mirrored = int(gaps[1].max() < gaps[0].max())
+        exact = min(wide, tall) < 2 * size
+        if exact:
+            assert gaps[mirrored].max() <= 1.01
+        assert gaps[mirrored].mean() < 2  # a quarter of a pixel would make 4
+        seen_in.add((exact, mirrored))
+    assert seen_in == {(exact, mirrored) for exact in found for mirrored in (0, 1)}
+
+
+def test_windows_have_the_law_of_the_papers():
+    random = np.random.default_rng(0)
+    drawn = np.array([jpeg.window(500, 375, random) for _ in range(3000)])
+    left, top, wide, tall = drawn.T
+    assert min(left.min(), top.min()) == 0
+    assert [(left + wide).max(), (top + tall).max()] == [500, 375]
+    area, ratio = wide * tall / (500 * 375), wide / tall
+    # Sides are whole pixels.
+    assert 0.078 < area.min() < area.max() < 1.005
+    assert 0.74 < ratio.min() < ratio.max() < 1.35
+    # Below a quarter every window fits: uniform in area, log-uniform in ratio.
+    small = area < 0.25
+    assert abs(area[small].mean() - (0.08 + 0.25) / 2) < 5 * 0.17 / np.sqrt(12 * small.sum())
+    logs = np.log(ratio[small])
+    assert abs(logs.mean()) < 5 * np.log(16 / 9) / np.sqrt(12 * small.sum())
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "expected"),
+    [(1000, 10, (493, 0, 13, 10)), (10, 1000, (0, 493, 10, 13))],
+)
+def test_where_no_window_fits_it_is_in_the_middle(width, height, expected):
+    assert jpeg.window(width, height, np.random.default_rng(0)) == expected
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "PNG"])
+def test_every_file_becomes_a_colour_image(mode):
+    image = Image.fromarray(pixels_of(tiny.photograph(1, 40, 30)))
+    coded = io.BytesIO()
+    if mode == "PNG":  # ImageNet has one, by the name of a JPEG
+        image.save(coded, "PNG")
+    else:
+        image.convert(mode).save(coded, "JPEG")
+    seen = jpeg.centre(coded.getvalue(), 24, 28)
+    assert (seen.shape, seen.dtype) == ((24, 24, 3), np.uint8)
+    expected = jpeg.centre(tiny.photograph(1, 40, 30), 24, 28).astype(int)
+    if mode == "L":
+        expected = np.repeat(expected @ [[0.299], [0.587], [0.114]], 3, axis=-1)
+    assert np.abs(seen - expected).mean() < 6
+    drawn = jpeg.random_window(coded.getvalue(), 8, np.random.default_rng(0))
+    assert drawn.shape == (8, 8, 3)
+
+
+def test_a_view_depends_on_seed_epoch_and_number_alone(whole):
+    train = load(whole).train
+    assert isinstance(train, RandomViews)
+    one = train.drawn(np.arange(18), Draw(0, 3)).inputs
+    # In another order, in other company, from other threads.
+    order = np.random.default_rng(0).permutation(18)
+    np.testing.assert_array_equal(train.drawn(order, Draw(0, 3)).inputs, one[order])
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        views = pool.map(lambda n: train.drawn(np.array([n]), Draw(0, 3)).inputs[0], range(18))
+        np.testing.assert_array_equal(np.stack(list(views)), one)
+    # With another part held out, the same photographs still have the same windows.
+    other = load(whole, held_out="val").train
+    np.testing.assert_array_equal(other.drawn(train.index, Draw(0, 3)).inputs, one)
+    for draw in (Draw(1, 3), Draw(0, 4)):
+        same = np.array_equal(one, train.drawn(np.arange(18), draw).inputs, equal_nan=False)
+        assert not same
+    assert read(train, np.arange(2)).inputs.tobytes() == train[np.arange(2)].inputs.tobytes()
+    assert not isinstance(as_stored(train), RandomViews)
+    np.testing.assert_array_equal(
+        read(as_stored(train), np.arange(2), Draw(0, 0)).inputs, train[np.arange(2)].inputs
+    )
+
+
+def test_the_device_normalises(whole):
+    dataset = load(whole)
+    images = dataset.test[np.arange(2)].inputs
+    expected = (images / 255.0 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    np.testing.assert_allclose(jax.jit(dataset.prepare)(images), expected, atol=1e-5)
+
+
+# --------------------------------------------------------------------------------------------
+# What can be wrong.
+
+
+def cut(content):
+    return content[:-100]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [(cut, "truncated"), (lambda _: b"no image", "no JPEG or PNG"), (lambda _: b"", "no JPEG")],
+)
+def test_a_bad_image_is_named(tmp_path, change, why):
+    place = tiny.folders(tmp_path)
+    bad = place / "val" / tiny.CLASSES[1] / tiny.val_files()[4][0]
+    bad.write_bytes(change(bad.read_bytes()))
+    test = load(tmp_path).test
+    with pytest.raises(ValueError, match=f"{bad} cannot be read as an image .*{why}") as caught:
+        test[np.arange(12)]
+    assert "\n" not in str(caught.value)
+    test[np.array([0, 1, 2, 3, 5])]  # the others can
+    bad.unlink()
+    with pytest.raises(ValueError, match=f"{bad} cannot be read as an image .*No such file"):
+        test[np.array([4])]
+
+
+def no_val(place):
+    shutil.rmtree(place / "val")
+
+
+def no_class(place):
+    shutil.rmtree(place / "val" / tiny.CLASSES[0])
+
+
+def empty_class(place):
+    shutil.rmtree(place / "train" / tiny.CLASSES[2])
+    (place / "train" / tiny.CLASSES[2]).mkdir()
+
+
+def nothing(place):
+    shutil.rmtree(place)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            nothing,
+            "set imagenet2012 is neither in .* `tfds build imagenet2012 .*; and neither",
+        ),
+        (nothing, r"imagenet nor .* has its official folders train and val: unpack ILSVRC2012_img"),
+        (no_val, r"imagenet/train is there, but .*imagenet/val is not: unpack"),
+        (no_class, "3 classes in train and 2 in val, and 1 in one of them only, n01440764"),
+        (empty_class, r"train/n02084071 has no images \(\*\.JPEG\): unpack"),
+    ],
+)
+def test_missing_files_are_one_sentence(tmp_path, damage, message):
+    damage(tiny.folders(tmp_path))
+    with pytest.raises((FileNotFoundError, ValueError), match=message) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def rewrite(name, change):
+    def damage(place):
+        (path,) = place.rglob(name)
+        path.write_text(change(path.read_text(encoding="latin-1")))
+
+    return damage
+
+
+def remove(name):
+    def damage(place):
+        (path,) = place.rglob(name)
+        path.unlink()
+
+    return damage
+
+
+GIVEN = "ILSVRC2012_validation_ground_truth.txt"
+
+
+@pytest.mark.parametrize(
+    ("truth", "damage", "message"),
+    [
+        ("devkit", rewrite(GIVEN, lambda text: text[:-2]), "has 11 lines for the 12 images"),
+        ("devkit", rewrite(GIVEN, lambda text: "9" + text[1:]), "says '9' of ILSVRC2012_val_00"),
+        ("devkit", remove("meta.mat"), "meta.mat is missing, which says what the numbers in"),
+        ("devkit", rewrite("meta.mat", lambda _: "?"), "meta.mat cannot be read: .*unpack it anew"),
+        ("devkit", remove(GIVEN), "neither a folder for each class nor a ground truth beside it"),
+        (
+            "kaggle",
+            rewrite("LOC_val*", lambda text: text.replace("n014435", "n014999")),
+            "says 'n01499937' of .* classes from n01440764 to n02084071: it belongs to other",
+        ),
+        (
+            "kaggle",
+            rewrite("LOC_val*", lambda text: text.replace("_00000003", "_3")),
+            "does not name ILSVRC2012_val_00000003.JPEG",
+        ),
+    ],
+)
+def test_a_wrong_ground_truth_is_one_sentence(tmp_path, truth, damage, message):
+    damage(tiny.folders(tmp_path, truth=truth))
+    with pytest.raises((FileNotFoundError, ValueError), match=message) as caught:
+        load(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_records_in_another_order_of_classes_are_refused(tmp_path):
+    tiny.records(tmp_path, classes=tiny.CLASSES[::-1])
+    with pytest.raises(ValueError, match="are not WordNet ids in alphabetic order"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"held_out": "test"}, "held_out must be one of"),
+        ({"source": "tar"}, "source must be one of"),
+        ({"validation_per_class": 8}, "leaves nothing to train of the class n01440764, which has"),
+        ({"validation_per_class": 0}, "validation_per_class must be at least 1, got 0"),
+        ({"size": 30}, "resize must be at least 30, got 28"),
+    ],
+)
+def test_splits_that_do_not_exist_are_refused(whole, options, message):
+    with pytest.raises(ValueError, match=message):
+        load(whole, **options)
