@@ -76,7 +76,7 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
         folder itself; and in which TFDS has prepared `imagenet2012`. None is as in `tfds.found`.
       source: the form, "tfds" or "official"; None is the first of these that is there.
     """
-    root, why = tfds._root(data_dir)
+    root, why = tfds.root(data_dir)
     missing = []
     if source != OFFICIAL:
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax.core.types import PyTree
 from calib_jax.models.contract import Network, TorchRules
 
-__all__ = ["from_torch", "to_torch"]
+__all__ = ["classes_in", "from_torch", "to_torch"]
 
 # What PyTorch calls what a layer has; other names are the same there.
 _LEAVES = {
@@ -58,9 +58,7 @@ def from_torch(
     """
     released, rules = _released(network)
     tensors = _unwrapped(state_dict)
-    example = jax.ShapeDtypeStruct((1, *(shape or released.example_shape())), jnp.float32)
-    init = functools.partial(network.init, train=False)
-    template = jax.eval_shape(init, jax.random.key(0), example)
+    template = _template(released, shape)
     _check(type(network).__name__, list(_named(template, rules)), tensors)
     # Copied: JAX would share the memory of an array that PyTorch goes on training.
     flat = {
@@ -68,6 +66,26 @@ def from_torch(
         for name, path, leaf in _named(template, rules)
     }
     return jax.tree_util.tree_map_with_path(lambda keys, _: flat[_path(keys)], template)
+
+
+def classes_in(network: nn.Module, state_dict: Mapping[str, Any]) -> int:
+    """Tell for how many classes the last layer of a released network's tensors is.
+
+    Args:
+      network: ours, with any number of classes.
+      state_dict: as `from_torch` takes it; where the last layer is missing, which that will say,
+        the classes are those of ours.
+
+    >>> from calib_jax import models
+    >>> classes_in(models.resnet([1], width=2), {"fc.weight": np.zeros((100, 2))})
+    100
+    """
+    released, rules = _released(network)
+    tensors = _unwrapped(state_dict)
+    for name, path, _ in _named(_template(released), rules):
+        if path[1] == "head" and path[-1] == "kernel" and np.ndim(tensors.get(name, 0)):
+            return int(np.shape(tensors[name])[0])
+    return released.num_classes
 
 
 def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
@@ -95,6 +113,13 @@ def _released(network: nn.Module) -> tuple[Network, TorchRules]:
             " there."
         )
     return network, rules
+
+
+def _template(network: Network, shape: Sequence[int] | None = None) -> PyTree:
+    """Say what the variables look like, without making them."""
+    example = jax.ShapeDtypeStruct((1, *(shape or network.example_shape())), jnp.float32)
+    init = functools.partial(network.init, train=False)
+    return jax.eval_shape(init, jax.random.key(0), example)
 
 
 def _named(variables: PyTree, rules: TorchRules) -> Iterator[tuple[str, Path, Any]]:

@@ -29,6 +29,7 @@ from PIL import Image, features
 from calib_jax import data, train
 from calib_jax.core.examples import Draw
 from calib_jax.train import feeding
+from experiments import provenance
 from experiments.benchmarks import timing
 
 _IMAGES = flags.DEFINE_integer("images", 320, "How many photographs are made.", lower_bound=8)
@@ -226,7 +227,7 @@ def main(_: list[str]) -> None:
     if _OUT.value:
         # Of the last minute: what else ran on this machine.
         load = {"load_before": before[0], "load_after": os.getloadavg()[0]}
-        found = {"provenance": timing.provenance(), "setting": about | load, "results": results}
+        found = {"provenance": provenance.describe(), "setting": about | load, "results": results}
         with open(_OUT.value, "w") as file:
             json.dump(found, file, indent=1)
         print(f"written to {_OUT.value}")
