@@ -63,6 +63,11 @@ def find(
             return Found(OFFICIAL, _official(name, about, data_dir))
         except FileNotFoundError as error:
             missing.append(str(error).removesuffix("."))
+    if len(missing) == 1 and form == OFFICIAL:
+        _, why = tfds.root(data_dir)
+        missing.append(
+            f"{why} says to look there, --data_dir or the variable {tfds.VARIABLE} where else"
+        )
     raise FileNotFoundError("; and ".join(missing) + ".")
 
 
@@ -83,12 +88,10 @@ def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:
         for file in about.official:
             if (place / file).exists():
                 return place / file
-    root, why = tfds.root(data_dir)
+    place, root = places(name, data_dir)
     urls = " and ".join(download.url for download in about.downloads)
-    unpack = ", and unpack it by `python -m experiments.data --prepare=" + name + "`"
+    unpack = f", and unpack it by `python -m experiments.data --prepare={name}`"
     raise FileNotFoundError(
-        f"neither {root / name} nor {root}, where {why} says to look, has"
-        f" {' or '.join(about.official)} of the authors of {name}: download {urls} to"
-        f" {root / name}{'' if about.read_as_downloaded else unpack}, or give the folder that has"
-        f" it by --data_dir or the variable {tfds.VARIABLE}."
+        f"neither {place} nor {root} has {' or '.join(about.official)} of the authors of {name}:"
+        f" download {urls} to {place}{'' if about.read_as_downloaded else unpack}."
     )

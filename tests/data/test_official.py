@@ -325,5 +325,6 @@ def test_what_is_absent_is_one_sentence_with_the_way_to_get_it(folder):
     with pytest.raises(FileNotFoundError) as caught:
         data.cifar10(data_dir=str(folder), source="official")
     assert "tfds build" not in str(caught.value)
+    assert "data_dir says to look there" in str(caught.value)
     with pytest.raises(ValueError, match=r"cifar10: source .* got 'offical'; did you mean 'offi"):
         data.cifar10(data_dir=str(folder), source="offical")
