@@ -129,7 +129,7 @@ def window(width: int, height: int, random: np.random.Generator) -> Box:
       Szegedy et al. 2015, Going Deeper with Convolutions, section 6.
 
     >>> window(500, 375, np.random.default_rng(0))
-    (35, 0, 438, 345)
+    (65, 166, 129, 171)
     """
     low, high = map(math.log, RATIO)
     for _ in range(_TRIES):
