@@ -21,7 +21,6 @@ TEST = [
     "beartype>=0.20",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
-    "scipy>=1.14",
     "setuptools>=68",
 ]
 # A formatter and a type checker find something new in every minor version, so they are pinned.
@@ -51,6 +50,7 @@ setup(
         "numpy>=2.0",
         "optax>=0.2.6",
         "orbax-checkpoint>=0.11.25",
+        "scipy>=1.14",
         "tqdm>=4.66",
         # What tfds.data_source reads with; TensorFlow itself is not needed for that.
         "array_record>=0.8",

@@ -6,6 +6,7 @@ cannot be, 128 + n stopped by signal n. Anything else is a bug, and shows its tr
 
 import difflib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -47,6 +48,9 @@ def run(main: Callable[[], int | None]) -> None:
             return _say(error, FAILED)
         except Refused as error:
             return _say(error, REFUSED)
+        except BrokenPipeError:  # who reads has read enough: `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
         except KeyboardInterrupt:  # before training listens to it, or the second one
             return _say("interrupted.", 128 + signal.SIGINT)
 

@@ -39,8 +39,8 @@ def listed(data_dir: str | None) -> str:
     ways = []
     for name in data.catalogue():
         about = data.about(name) or data.About(title=name, licence="not recorded")
-        size = sum(download.size for download in about.downloads)
-        rows.append((name, _where(name, about, data_dir), _megabytes(size), about.licence))
+        where = _where(name, about, data_dir)
+        rows.append((name, where, _megabytes(about.size), about.licence))
         if about.has_files:
             ways.append("\n".join([f"{name}: {about.title}", *fetching(name, about, root)]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -87,7 +87,7 @@ def present(
 def fetching(name: str, about: data.About, root: pathlib.Path) -> list[str]:
     """List the commands that fetch a data set."""
     quoted = shlex.quote(str(root))
-    lines = []
+    lines = [f"  {about.by_hand}"] if about.by_hand else []
     for download in about.downloads:
         place = shlex.quote(str(root / name / download.name))
         lines.append(f"  curl -fL --create-dirs -o {place} {shlex.quote(download.url)}")

@@ -44,6 +44,8 @@ class About:
       tfds: its name in TFDS; empty where TFDS does not have it.
       official: names of the authors' own files or folders, of which one is enough to read it.
       downloads: the files that the authors publish.
+      by_hand: how to get it, in a few words, where no command can; with `size`.
+      size: in bytes, of what is fetched; that of the downloads if they can be.
       variants: where one name stands for many data sets: for each name of a configuration in
         TFDS the options that choose it.
     """
@@ -54,7 +56,13 @@ class About:
     tfds: str = ""
     official: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
+    by_hand: str = ""
+    size: int = 0
     variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.downloads:
+            object.__setattr__(self, "size", sum(one.size for one in self.downloads))
 
     @property
     def has_files(self) -> bool:

@@ -1,33 +1,34 @@
 """ImageNet: a million photographs of a thousand kinds of things, streamed from a disk.
 
-Facts. Russakovsky et al. 2015; the classification task of ILSVRC 2012: 1,281,167 photographs to
-train (732 to 1,300 of a class) and 50,000 to validate (50 of a class), which are the test part
-here, since the labels of the 100,000 test images were never published. JPEG files of about 500 x
-375 pixels, 138 GB and 6.3 GB. Terms: image-net.org gives them to those who register, for research
-and education that is not commercial; it does not own the photographs. So nothing here can fetch
-them: download ILSVRC2012_img_train.tar (147,897,477,120 bytes) and ILSVRC2012_img_val.tar
-(6,744,924,160 bytes) from https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, and
-ILSVRC2012_devkit_t12.tar.gz, which has the labels of the latter.
+The classification task of ILSVRC 2012: 1,281,167 photographs to train (732 to 1,300 of a class)
+and 50,000 to validate (50 of a class), which are the test part here, since the labels of the
+100,000 test images were never published.
 """
 
-from typing import Any
-
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array
 from calib_jax.data import imagenet_files, splits
 from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
+from calib_jax.data.images import IMAGENET, normalised
 from calib_jax.data.jpeg import Coded, Photographs
 
 __all__ = ["imagenet"]
 
-_MEAN = (0.485, 0.456, 0.406)
-_DEVIATION = (0.229, 0.224, 0.225)
+_ABOUT = About(
+    title="ImageNet (ILSVRC 2012), photographs of about 500 x 375 in colour",
+    licence="terms of image-net.org: non-commercial research and education only",
+    counts={"train": 1_281_167, "test": 50_000},
+    tfds="imagenet2012",
+    official=("train",),
+    by_hand="register at https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, and "
+    + imagenet_files.HOW,
+    size=147_897_477_120 + 6_744_924_160,
+)
 
 
-@register("imagenet")
+@register("imagenet", _ABOUT)
 def imagenet(
     *,
     data_dir: str | None = None,
@@ -101,7 +102,8 @@ def imagenet(
             " research that is not commercial, by the terms of image-net.org. Russakovsky et al."
             " 2015."
         ),
-        prepare=_prepare,
+        prepare=normalised(IMAGENET),
+        brightest=255,
     )
 
 
@@ -118,10 +120,3 @@ def _some_of_each(coded: Coded, classes: tuple[str, ...], per_class: int, seed: 
             )
         drawn.append(start + random.permutation(end - start)[:per_class])
     return np.sort(np.concatenate(drawn))
-
-
-def _prepare(inputs: Any) -> Array:
-    pixels = jnp.asarray(inputs, dtype=jnp.float32) / 255
-    mean, deviation = (jnp.asarray(numbers, jnp.float32) for numbers in (_MEAN, _DEVIATION))
-    shape = (1,) * (pixels.ndim - 1) + (3,)
-    return (pixels - mean.reshape(shape)) / deviation.reshape(shape)

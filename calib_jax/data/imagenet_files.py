@@ -27,7 +27,7 @@ _KAGGLE = "LOC_val_solution.csv"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _CLASSES_OF_DEVKIT, _TRUTH_OF_DEVKIT = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
 _INDEX = "calib_jax_index.npz"
-_HOW = (
+HOW = (
     "unpack ILSVRC2012_img_train.tar and the archive of every class in it to train/<class>/, and"
     " ILSVRC2012_img_val.tar to val/, both of which image-net.org gives to those who register for"
     " research"
@@ -89,7 +89,7 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
                 return _official(place)
         missing.append(
             f"neither {root / _OURS} nor {root}, where {why} says to look, has its official folders"
-            f" {TRAIN} and {VAL}: {_HOW}"
+            f" {TRAIN} and {VAL}: {HOW}"
         )
     raise FileNotFoundError("; and ".join(missing) + ".")
 
@@ -107,7 +107,7 @@ def _official(place: pathlib.Path) -> Parts:
     classes = tuple(_folders(place / TRAIN))
     train = _in_folders(place / TRAIN, classes)
     if not (place / VAL).is_dir():
-        raise FileNotFoundError(f"{place / TRAIN} is there, but {place / VAL} is not: {_HOW}.")
+        raise FileNotFoundError(f"{place / TRAIN} is there, but {place / VAL} is not: {HOW}.")
     validating = tuple(_folders(place / VAL))
     if not validating:
         return Parts(train, _flat(place, classes), classes, "official folders")

@@ -32,7 +32,20 @@ def test_ten_steps_on_one_and_on_eight_devices(name, x64):
     close(measured_one, measured_eight, 1e-9)
 
 
-@pytest.mark.parametrize("name", tasks.objectives())
+# One of every way to make a loss; the others, whose gradients are made of the same, are slow.
+DISTINCT = {
+    *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
+    "tempered_focal",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in DISTINCT else pytest.param(name, marks=pytest.mark.slow)
+        for name in tasks.objectives()
+    ],
+)
 def test_one_gradient_in_single_precision(name):
     """SGD of rate 1 without momentum moves by the gradient itself."""
     objective = losses.objective(name)
