@@ -1,5 +1,7 @@
 """Beginning with weights that are there: of a run, with the same classes or others."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +54,24 @@ def test_other_classes_get_another_head(run, capsys):
     np.testing.assert_array_equal(params["head"]["kernel"], fresh["head"]["kernel"])
     np.testing.assert_array_equal(params["head"]["bias"], fresh["head"]["bias"])
     assert "is for other classes: ours begins at random" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["theirs.npz", "theirs.safetensors"])
+def test_a_released_network_with_our_classes_or_others(name, tmp_path):
+    network, other = (models.resnet([1], width=2, num_classes=n) for n in (4, 6))
+    init = functools.partial(network.init, train=False)
+    x = jnp.zeros((1, 8, 8, 3))
+    theirs, ours = (init(jax.random.key(seed), x) for seed in (0, 1))
+    models.write_weights(tmp_path / name, models.to_torch(network, theirs))
+    found = initial.variables(str(tmp_path / name), network, ours)
+    for one, wanted in zip(*map(jax.tree.leaves, (found, theirs)), strict=True):
+        np.testing.assert_array_equal(one, wanted)
+    random = other.init(jax.random.key(1), x, train=False)
+    found = initial.variables(str(tmp_path / name), other, random)
+    np.testing.assert_array_equal(
+        found["params"]["conv"]["kernel"], theirs["params"]["conv"]["kernel"]
+    )
+    assert found["params"]["head"]["kernel"].shape == (2, 6)
 
 
 def test_refusals(run, tmp_path, capsys):
