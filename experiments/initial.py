@@ -40,8 +40,11 @@ def variables(source: str, module: Any, random: PyTree) -> PyTree:
 
 def _released(path: pathlib.Path, module: Any) -> PyTree:
     tensors = models.read_weights(path)
-    classes = models.classes_in(module, tensors)
-    return models.from_torch(module.clone(num_classes=classes), tensors)
+    try:
+        classes = models.classes_in(module, tensors)
+        return models.from_torch(module.clone(num_classes=classes), tensors)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _of_run(source: str) -> PyTree:

@@ -95,7 +95,9 @@ def _read_npz(path: Path) -> Arrays:
         raise
     # What NumPy and zipfile raise for other bytes is of many kinds.
     except (ValueError, OSError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is no .npz file of plain arrays: {error}") from None
+        # NumPy's advice about pickles is not to be passed on.
+        why = "it is damaged, or holds pickles" if "pickle" in str(error) else error
+        raise ValueError(f"{path} is no .npz file of plain arrays: {why}.") from None
 
 
 def _write_npz(path: Path, arrays: Arrays) -> None:
