@@ -129,6 +129,9 @@ def max_pool(
 def recomputed(block: type[nn.Module]) -> Any:
     """Make a block that keeps its inputs alone and computes itself again in the backward pass.
 
+    The gradients are the same; on a CPU so is the memory, since XLA finds there that both
+    computations are one and makes it once (JAX 0.10.2, `experiments.benchmarks.networks`).
+
     Blocks are therefore called `block(x, train, ...)`: `train` is no array, which is told by its
     place.
     """
