@@ -28,7 +28,6 @@ from .members import abstract, images, keys, size, small, variables_of
         # With 100 classes, as the papers count them.
         ("resnet50", {"num_classes": 100}, (32, 32, 3), 23_705_252),
         ("wide_resnet26_10", {"num_classes": 100}, (32, 32, 3), 36_539_124),
-        ("densenet121", {"num_classes": 100}, (32, 32, 3), 7_048_548),
         # Two convolutions of 16 to 32 and 32 to 64 channels, with scale and bias for each.
         ("resnet20", {"shortcut": "projection"}, (32, 32, 3), 269_722 + 512 + 64 + 2048 + 128),
     ],
@@ -214,9 +213,14 @@ def test_blocks_computed_again(name):
     assert blocks[again] == (plain.depth if name == "vit" else len(plain.blocks))
 
 
-def test_blocks_computed_again_give_the_same():
-    # With all that a block may have: batch norm, padding, dropout.
-    network, x = small("wide_resnet28_10").clone(blocks=(1,)), images(3)
+@pytest.mark.parametrize(
+    "name",
+    ["resnet18", *(pytest.param(n, marks=pytest.mark.slow) for n in ("wide_resnet28_10", "vit"))],
+)
+def test_blocks_computed_again_give_the_same(name):
+    network, x = small(name), images(3)
+    if name != "vit":
+        network = network.clone(blocks=(1,))
     variables = variables_of(network, x)
 
     def total(params, network):

@@ -20,7 +20,7 @@ OURS = {
     "densenet121": "densenet121",
     "densenet40_bc": "densenet40_bc",
 }
-QUICK = {"resnet18", "densenet40_bc", "wide_resnet_26_10"}
+QUICK = {"resnet18", "densenet40_bc"}
 
 
 def loaded(case):
