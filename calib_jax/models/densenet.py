@@ -212,8 +212,7 @@ def densenet(
       axis_name: the device axis whose batches batch norm treats as one.
       dtype: what all layers but the last compute in (see `Network`).
       init: "torch" or "he_normal".
-      remat: whether the backward pass computes each layer again: a third more time, for memory
-        that grows with the depth and no longer with its square.
+      remat: whether the backward pass computes each layer again, for less memory and more time.
 
     References:
       Huang et al. 2017, Densely Connected Convolutional Networks.

@@ -211,8 +211,8 @@ def resnet(
       axis_name: the device axis whose batches batch norm treats as one.
       dtype: what all layers but the last compute in (see `Network`).
       init: "torch", or "he_normal".
-      remat: whether the backward pass computes each block again: a third more time, and memory
-        for one block's insides at a time.
+      remat: whether the backward pass computes each block again, for less memory and more time.
+        XLA's compiler for CPUs undoes it.
 
     References:
       He et al. 2016, Deep Residual Learning for Image Recognition.

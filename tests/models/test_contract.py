@@ -1,5 +1,7 @@
 """What a network is asked for, and the one sentence that answers a mistake."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +28,14 @@ from .members import images
         (lambda: models.lenet5(activation="elu"), ValueError, "activation.*did you mean 'relu'"),
         (lambda: models.resnet20(shortcut="b"), ValueError, "shortcut must be one of.*'b'"),
         (lambda: models.small_resnet(0), ValueError, "blocks must be at least 1.*got 0"),
+        (lambda: models.resnet([]), ValueError, "blocks must name at least one stage"),
+        (lambda: models.resnet([1, 0]), ValueError, "blocks must be at least 1.*got 0"),
+        (lambda: models.resnet([1], False, "5x5"), ValueError, "stem must be one of.*'5x5'"),
+        (lambda: models.named("resnet50", blocks=3), TypeError, "no option 'blocks'"),
+        (lambda: models.wide_resnet(26, 10), ValueError, r"depth must be 6 n \+ 4.*got 26"),
+        (lambda: models.densenet([6], 0), ValueError, "growth must be at least 1, got 0"),
+        (lambda: models.vit(patch=7), ValueError, "patch must divide image, got 7 and 256"),
+        (lambda: models.vit(heads=0), ValueError, "heads must be at least 1, got 0"),
         (lambda: models.resnet21, AttributeError, "no 'resnet21'; did you mean"),
     ],
 )
@@ -47,6 +57,20 @@ def test_a_wrong_option_is_named(make, error, message):
 def test_a_wrong_input_is_named(x, mask, error, message):
     with pytest.raises(error, match=message):
         models.resnet20().init(jax.random.key(0), x, train=False, mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("make", "side", "message"),
+    [
+        (models.vit, 32, r"VisionTransformer: images must be 256 x 256, got \(1, 32, 32, 3\)"),
+        (models.densenet40_bc, 3, r"DenseNet: 3 blocks .* images of 4 x 4 .*\(1, 3, 3, 3\)"),
+        (models.densenet121_imagenet, 28, r"images of 29 x 29 or more, got \(1, 28, 28, 3\)"),
+    ],
+)
+def test_an_image_of_the_wrong_size_is_named(make, side, message):
+    init = functools.partial(make().init, train=False)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(init, jax.random.key(0), jnp.zeros((1, side, side, 3)))
 
 
 def test_double_precision_is_not_quietly_single():

@@ -150,13 +150,15 @@ def test_eight_devices_are_one(network, x64):
 @every_network
 def test_bfloat16_computes_and_float32_keeps(network):
     x = images(3)
+    if hasattr(network, "dropout"):  # it has its own tests, and takes long to compile
+        network = network.clone(dropout=0.0)
     half = network.clone(dtype="bfloat16")
     assert {leaf.dtype for leaf in jax.tree.leaves(abstract(half))} == {jnp.dtype("float32")}
     variables = variables_of(network, x)
 
     def train(network):
         apply = functools.partial(network.apply, train=True, mutable=["batch_stats"])
-        return jax.jit(apply)(variables, x, **keys(network, len(x)))
+        return jax.jit(apply)(variables, x)
 
     logits, changed = train(half)
     chex.assert_type(logits, jnp.float32)

@@ -1,15 +1,18 @@
 """Each network is the one of its paper: parameters counted, layers computed by hand."""
 
 import functools
+import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import models
+from calib_jax.models import layers
 
-from .members import abstract, images, size, variables_of
+from .members import abstract, images, keys, size, small, variables_of
 
 
 @pytest.mark.parametrize(
@@ -25,7 +28,6 @@ from .members import abstract, images, size, variables_of
         # With 100 classes, as the papers count them.
         ("resnet50", {"num_classes": 100}, (32, 32, 3), 23_705_252),
         ("wide_resnet26_10", {"num_classes": 100}, (32, 32, 3), 36_539_124),
-        ("densenet121", {"num_classes": 100}, (32, 32, 3), 7_048_548),
         # Two convolutions of 16 to 32 and 32 to 64 channels, with scale and bias for each.
         ("resnet20", {"shortcut": "projection"}, (32, 32, 3), 269_722 + 512 + 64 + 2048 + 128),
     ],
@@ -37,9 +39,9 @@ def test_parameters(name, options, shape, parameters):
 
 def test_depth():
     # 6 n + 2 layers with weights: all matrices and kernels.
-    for network, layers in ((models.resnet20(), 20), (models.small_resnet(2), 14)):
+    for network, depth in ((models.resnet20(), 20), (models.small_resnet(2), 14)):
         leaves = jax.tree_util.tree_leaves_with_path(abstract(network)["params"])
-        assert sum(path[-1].key == "kernel" for path, _ in leaves) == layers
+        assert sum(path[-1].key == "kernel" for path, _ in leaves) == depth
 
 
 @pytest.mark.parametrize("side", [5, 8, 33])
@@ -102,6 +104,141 @@ def test_small_resnet_by_hand(shortcut):
     logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
     expected = small_resnet_by_hand(jax.device_get(variables), x[0], shortcut)
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def normed(maps, params, statistics=None):
+    """Normalise by running statistics, or each row by its own."""
+    if statistics is None:
+        mean, var = maps.mean(-1, keepdims=True), maps.var(-1, keepdims=True)
+    else:
+        mean, var = (np.asarray(statistics[name], float) for name in ("mean", "var"))
+    return (maps - mean) / np.sqrt(var + 1e-5) * params["scale"] + params["bias"]
+
+
+def test_wide_resnet_by_hand():
+    network = models.wide_resnet(10, 1).clone(blocks=(2, 1), width=4, stem_width=4, dropout=0.5)
+    x = images(1, side=5)
+    variables = jax.device_get(variables_of(network, x))
+
+    def active(maps, *path):
+        params, statistics = variables["params"], variables["batch_stats"]
+        for key in path:
+            params, statistics = params[key], statistics[key]
+        return np.maximum(normed(maps, params, statistics), 0)
+
+    maps = convolved(np.asarray(x[0], float), variables["params"]["conv"]["kernel"])
+    for name, stride in (("stage1_block1", 1), ("stage1_block2", 1), ("stage2_block1", 2)):
+        block = variables["params"][name]
+        before = active(maps, name, "norm1")
+        inside = active(convolved(before, block["conv1"]["kernel"], stride), name, "norm2")
+        if stride > 1:
+            maps = convolved(before, block["conv_shortcut"]["kernel"], stride)
+        maps = maps + convolved(inside, block["conv2"]["kernel"])
+    features = active(maps, "norm").mean((0, 1))
+    head = variables["params"]["head"]
+    expected = features @ np.asarray(head["kernel"], float) + head["bias"]
+    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_vit_by_hand():
+    network = models.vit(
+        image=6, patch=3, width=8, depth=2, heads=2, head_width=3, mlp_width=5, num_classes=3
+    )
+    x = images(1, side=6)
+    variables = variables_of(network, x)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, float), variables["params"])
+
+    def dense(rows, layer):
+        return rows @ layer["kernel"] + layer.get("bias", 0)
+
+    image = np.asarray(x[0], float)
+    patches = [image[i : i + 3, j : j + 3].reshape(-1) for i in (0, 3) for j in (0, 3)]
+    rows = dense(normed(np.array(patches), params["patch_norm"]), params["embedding"])
+    rows = np.concatenate([params["cls_token"][0], normed(rows, params["embedding_norm"])])
+    rows = rows + params["pos_embedding"][0]
+    for block in (params["block1"], params["block2"]):
+        queries_keys_values = dense(
+            normed(rows, block["attention_norm"]), block["queries_keys_values"]
+        )
+        seen = []
+        for head in (0, 1):
+            query, key, value = (
+                queries_keys_values[:, 6 * part + 3 * head :][:, :3] for part in range(3)
+            )
+            shares = np.exp(query @ key.T / np.sqrt(3))
+            seen.append(shares / shares.sum(1, keepdims=True) @ value)
+        rows = rows + dense(np.concatenate(seen, 1), block["attention_out"])
+        hidden = dense(normed(rows, block["mlp_norm"]), block["mlp_in"])
+        error_function = np.vectorize(math.erf)(hidden / np.sqrt(2))
+        rows = rows + dense(hidden * (1 + error_function) / 2, block["mlp_out"])
+    expected = dense(normed(rows[:1], params["norm"]), params["head"])
+    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "cells"), [((4, 6), 2), ((5, 3), 2), ((1, 1), 2), ((3, 4), 1)])
+def test_averages_of_parts(size, cells):
+    maps = images(2, side=7)[:, : size[0], : size[1]]
+    found = layers.averages(maps, cells, "float32").reshape(2, 3, cells, cells)
+    for i, j in np.ndindex(cells, cells):
+        part = np.asarray(maps, float)[
+            :,
+            math.floor(i * size[0] / cells) : math.ceil((i + 1) * size[0] / cells),
+            math.floor(j * size[1] / cells) : math.ceil((j + 1) * size[1] / cells),
+        ]
+        np.testing.assert_allclose(found[:, :, i, j], part.mean((1, 2)), rtol=1e-5, atol=1e-6)
+
+
+def test_the_maximum_of_the_imagenet_stem():
+    maps = -np.abs(np.asarray(images(1, side=5)))  # padding is no 0 among them
+    found = layers.max_pool(jnp.asarray(maps))
+    assert found.shape == (1, 3, 3, 3)
+    np.testing.assert_array_equal(found[0, 0, 1], maps[0, :2, 1:4].max((0, 1)))
+    np.testing.assert_array_equal(found[0, 2, 2], maps[0, 3:, 3:].max((0, 1)))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "wide_resnet28_10", "densenet40_bc", "vit"])
+def test_blocks_computed_again(name):
+    plain, x = small(name), images(2)
+    again = plain.clone(remat=True)
+    variables = abstract(plain)
+    assert jax.tree.structure(abstract(again)) == jax.tree.structure(variables)
+    blocks = {}
+    for network in (plain, again):
+        train = functools.partial(network.apply, train=True, mutable=["batch_stats"])
+        jaxpr = jax.make_jaxpr(train)(variables, x, **keys(network, 2))
+        blocks[network] = sum("remat" in str(e.primitive) for e in jaxpr.eqns)
+    assert blocks[plain] == 0
+    assert blocks[again] == (plain.depth if name == "vit" else len(plain.blocks))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet18", *(pytest.param(n, marks=pytest.mark.slow) for n in ("wide_resnet28_10", "vit"))],
+)
+def test_blocks_computed_again_give_the_same(name):
+    network, x = small(name), images(3)
+    if name != "vit":
+        network = network.clone(blocks=(1,))
+    variables = variables_of(network, x)
+
+    def total(params, network):
+        logits, changed = network.apply(
+            {**variables, "params": params},
+            x,
+            train=True,
+            mask=jnp.array([True, False, True]),
+            mutable=["batch_stats"],
+            **keys(network, 3),
+        )
+        return jnp.sum(jnp.sin(logits)), changed
+
+    plain, again = (
+        jax.jit(jax.grad(functools.partial(total, network=n), has_aux=True))(variables["params"])
+        for n in (network, network.clone(remat=True))
+    )
+    chex.assert_trees_all_close(plain, again, rtol=1e-4, atol=1e-5)
 
 
 def lenet_by_hand(params, image, pool, activation):

@@ -100,19 +100,23 @@ def test_totals_merge_in_double_precision():
 
 
 class Normalised(nn.Module):
-    """Two dense layers with batch norm between them."""
+    """Two dense layers with batch norm and dropout between them."""
 
     axis_name: str | None = None
 
     @nn.compact
-    def __call__(self, x, *, train, mask=None):
+    def __call__(self, x, *, train, mask=None, keys=None):
         x = nn.Dense(8, param_dtype=jnp.float64)(x)
         x = models.BatchNorm(axis_name=self.axis_name, dtype=jnp.float64)(x, train=train, mask=mask)
-        return nn.Dense(tasks.NUM_CLASSES, param_dtype=jnp.float64)(jnp.tanh(x))
+        x = models.Dropout(0.3)(jnp.tanh(x), train, keys)
+        return nn.Dense(tasks.NUM_CLASSES, param_dtype=jnp.float64)(x)
 
 
-def test_batch_norm_on_one_and_on_eight_devices_and_with_padding(x64):
-    """Statistics are those of the real examples of the whole batch, wherever they lie."""
+def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64):
+    """Statistics are those of the real examples of the whole batch, wherever they lie.
+
+    So are the examples' keys, and what dropout drops.
+    """
     objective, tx = losses.objective("cross_entropy"), tasks.sgd()
     source = tasks.examples(10)
     variables = Normalised().init(jax.random.key(0), source.inputs, train=False)

@@ -1,0 +1,34 @@
+"""What a network is called with: keys only while training, and only if it takes them."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import train
+
+
+class Keyed(nn.Module):
+    @nn.compact
+    def __call__(self, x, *, train, mask=None, keys=None):
+        assert (keys is not None) == train
+        return x if keys is None else x + jax.vmap(jax.random.uniform)(keys)[:, None]
+
+
+class Plain(nn.Module):
+    @nn.compact
+    def __call__(self, x, *, train, mask=None):
+        return x
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_keys_are_for_training(training):
+    keys, x = jax.random.split(jax.random.key(0), 3), jnp.zeros((3, 2))
+
+    def logits(module):
+        return train.linen(module)({}, {}, x, train=training, rng=keys)[0]
+
+    drawn = np.array([float(jax.random.uniform(key)) for key in keys])
+    np.testing.assert_allclose(logits(Keyed())[:, 0], drawn if training else 0 * drawn)
+    np.testing.assert_array_equal(logits(Plain()), x)
