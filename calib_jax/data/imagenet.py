@@ -5,9 +5,11 @@ train (732 to 1,300 of a class) and 50,000 to validate (50 of a class), which ar
 here, since the labels of the 100,000 test images were never published. JPEG files of about 500 x
 375 pixels, 138 GB and 6.3 GB. Terms: image-net.org gives them to those who register, for research
 and education that is not commercial; it does not own the photographs. So nothing here can fetch
-them: download ILSVRC2012_img_train.tar (147,897,477,120 bytes) and ILSVRC2012_img_val.tar
-(6,744,924,160 bytes) from https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, and
-ILSVRC2012_devkit_t12.tar.gz, which has the labels of the latter.
+them: download, from https://image-net.org/challenges/LSVRC/2012/2012-downloads.php,
+
+    ILSVRC2012_img_train.tar       147,897,477,120 bytes, MD5 1d675b47d978889d74fa0da5fadfb00e
+    ILSVRC2012_img_val.tar           6,744,924,160 bytes, MD5 29b22e2961454d5413ddabcf34fc5622
+    ILSVRC2012_devkit_t12.tar.gz    the labels of the latter, MD5 fa75699e90414af021442c21a62c3abf
 """
 
 from typing import Any
