@@ -2,7 +2,11 @@
 
 The classification task of ILSVRC 2012: 1,281,167 photographs to train (732 to 1,300 of a class)
 and 50,000 to validate (50 of a class), which are the test part here, since the labels of the
-100,000 test images were never published.
+100,000 test images were never published. What image-net.org gives to those who register:
+
+    ILSVRC2012_img_train.tar       147,897,477,120 bytes, MD5 1d675b47d978889d74fa0da5fadfb00e
+    ILSVRC2012_img_val.tar           6,744,924,160 bytes, MD5 29b22e2961454d5413ddabcf34fc5622
+    ILSVRC2012_devkit_t12.tar.gz    the labels of the latter, MD5 fa75699e90414af021442c21a62c3abf
 """
 
 import numpy as np

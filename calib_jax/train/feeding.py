@@ -227,7 +227,7 @@ class Streamed:
         return _StreamedRunner(run, functools.partial(self._batches, accumulate=accumulate))
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Callable[[TrainState], Joint]:
-        """Make a pass over all examples, whose statistics are merged on the host."""
+        """Make a pass over the examples of this process; statistics are merged on the host."""
         num_devices = len(self._devices) * self._num_processes
         order = _pass_over(self._source, num_devices, batch_size)
         run = parallel.data_parallel(step, self._devices)

@@ -129,7 +129,7 @@ def compared(setting: Setting) -> list[Row]:
         "decoding alone": setting.decoded,
         "and window, mirror": setting.drawn,
         "centre, for evaluation": setting.centred,
-        **{f"stream, {number} threads": setting.streamed(number) for number in threads},
+        **{f"stream, threads: {number}": setting.streamed(number) for number in threads},
     }
     busy: dict[str, list[float]] = {name: [] for name in works}
 
@@ -176,7 +176,7 @@ def memory(setting: Setting) -> Row:
     settled = max(held[: done // 4])
     return {
         "task": "memory",
-        "name": f"{done} batches, {threads} threads",
+        "name": f"{done} batches, threads: {threads}",
         "batch_megabytes": setting.order.examples.shape[1] * setting.source.size**2 * 3 / 1e6,
         "settled_megabytes": settled / 1e6,
         "growth_megabytes": (max(held) - settled) / 1e6,
