@@ -10,8 +10,8 @@ from calib_jax import models
 
 CLASSES = 3
 
-# How many parameters a network has as it comes, for images of its `example_shape`: counted in the
-# released code, where there is one, or published.
+# How many parameters a network has as it comes, for images of its `example_shape`: recorded,
+# published, or following from one of these by another stem and last layer.
 PARAMETERS = {
     "densenet121": 6_956_298,
     "densenet121_imagenet": 7_978_856,
