@@ -69,6 +69,7 @@ def base(loss: str) -> ConfigDict:
             "run": {
                 "num_devices": 0,  # 0 is all
                 "resident_bytes": 2**30,  # data sets up to this size move to the devices
+                "threads": 0,  # that read larger ones; 0 is one for each core
                 "keep": 2,
                 "checkpoint_every_epochs": 1,
                 "checkpoint_every_minutes": 10.0,

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
+from calib_jax.core.examples import as_stored
 from experiments import initial
 
 INIT_FROM = flags.DEFINE_string(
@@ -92,7 +93,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         objective=objective,
         tx=optimiser(config, rate),
         metrics=chosen_metrics(config),
-        train=dataset.train,
+        train=dataset.train if config.augment else as_stored(dataset.train),
         evaluated=evaluated,
         num_classes=dataset.num_classes,
         reduction=config.loss.reduction,
@@ -113,6 +114,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         warm_up_epochs=config.warm_up_epochs,
         eval_every_steps=config.eval_every_steps,
         resident_bytes=config.run.resident_bytes,
+        threads=config.run.threads,
         keep=config.run.keep,
         checkpoint_every_epochs=config.run.checkpoint_every_epochs,
         checkpoint_every_minutes=config.run.checkpoint_every_minutes,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.examples import Examples, InMemory, Source
+from calib_jax.core.examples import Draw, Examples, InMemory, Source, read
 
 __all__ = ["Split", "Subset", "shuffled", "split", "subset"]
 
@@ -76,6 +76,10 @@ class Subset:
 
     def __getitem__(self, index: np.ndarray) -> Examples:
         return self.source[self.index[index]]
+
+    def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
+        """Read a random view of each of these, if the source has such."""
+        return read(self.source, self.index[index], draw)
 
 
 def subset(source: Source, index: np.ndarray) -> Source:

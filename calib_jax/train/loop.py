@@ -23,7 +23,7 @@ import numpy as np
 import optax
 
 from calib_jax.core import checks
-from calib_jax.core.examples import Source
+from calib_jax.core.examples import Draw, Source
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, PyTree
@@ -122,6 +122,7 @@ class Plan:
       eval_every_steps: evaluations apart; 0 is once at every epoch's end.
       eval_batch_size: 0 is that of training.
       resident_bytes: up to this size, examples in memory move to the devices.
+      threads: that read examples which are not in memory; 0 is one for each core.
       keep: checkpoints that are kept, beside the best.
       checkpoint_every_epochs: epochs apart; the best and the last are always saved. 0: only these.
       checkpoint_every_minutes: also within an epoch, where it is long.
@@ -142,6 +143,7 @@ class Plan:
     eval_every_steps: int = 0
     eval_batch_size: int = 0
     resident_bytes: int = 2**30
+    threads: int = 0
     keep: int = 2
     checkpoint_every_epochs: int = 1
     checkpoint_every_minutes: float = 10.0
@@ -414,7 +416,12 @@ class _Loop:
         self.begun = -1
 
     def _feed(self, source: Source) -> Feed:
-        return feed(source, self.devices, resident_bytes=self.plan.resident_bytes)
+        return feed(
+            source,
+            self.devices,
+            resident_bytes=self.plan.resident_bytes,
+            threads=self.plan.threads or None,
+        )
 
     # ------------------------------------------------------------------------------------------
     # Training.
@@ -453,7 +460,7 @@ class _Loop:
                 accumulate=self.plan.accumulate,
                 drop_last=self.plan.drop_last,
             )
-            runner.begin(order, offset)
+            runner.begin(order, offset, Draw(self.plan.seed, epoch))
             self.begun = epoch
         return runner
 

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import losses, metrics, train
+from calib_jax import data, losses, metrics, train
 from calib_jax.train import journal
 from calib_jax.train.lock import InUse, only_one
 from calib_jax.train.loop import CHECKPOINTS, AnotherConfig, NonFinite
@@ -247,6 +247,40 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(
     assert same(whole.state, outcome.state)
     assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "parts")
     assert whole.best == outcome.best
+
+
+@dataclasses.dataclass(frozen=True)
+class Shifted:
+    """A source whose random views are its examples, each moved by its own draw."""
+
+    source: object
+    seen: list
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        return self.source[index]
+
+    def drawn(self, index, draw):
+        self.seen.append(draw)
+        found = self.source[index]
+        shift = [np.random.default_rng([*draw, int(one)]).normal() for one in index]
+        return found._replace(inputs=found.inputs + np.asarray(shift)[:, None])
+
+
+def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
+    source = Shifted(tasks.examples(38), [])
+    task = task_of(train=data.subset(source, np.arange(38)))
+    plan = dataclasses.replace(PLAN, seed=5, num_epochs=2)
+    whole = run(tmp_path / "whole", task=task, plan=plan)
+    assert set(source.seen) == {(5, 0), (5, 1)}  # and evaluation draws none
+    plain = run(tmp_path / "plain", plan=plan)
+    assert not same(whole.state.params, plain.state.params)
+    stopping_after_pieces(monkeypatch, 3)
+    while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
+        pass
+    assert same(whole.state, outcome.state)
 
 
 def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
