@@ -60,7 +60,7 @@ _RECIPES = {
     "torch": Recipe(uniform_fan_in(), uniform_fan_in(), uniform_bias),
     # Fan-out is for layers between layers. For the last, of as few outputs as classes, it would
     # make logits of size 10 before anything is learnt.
-    "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), lambda fan_in: initializers.zeros),
+    "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), uniform_bias),
 }
 
 
@@ -70,7 +70,7 @@ def recipe(name: str) -> Recipe:
     Args:
       name: "torch", PyTorch's default: weights and biases uniform within $1/\sqrt{n}$, n being
         the fan-in. "he_normal", of the papers with residual networks: convolutions normal by
-        fan-out, dense layers as in PyTorch, biases 0.
+        fan-out, dense layers and biases as in PyTorch.
 
     >>> recipe("he_nomal")
     Traceback (most recent call last):
