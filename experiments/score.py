@@ -17,10 +17,10 @@ import sys
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from calib_jax import report
-from experiments import predictions
+from experiments import cli, predictions
 
 _PREDICTIONS = flags.DEFINE_multi_string("predictions", [], "File of predictions to score.")
 _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of several files.")
@@ -98,20 +98,17 @@ def scored() -> report.Report:
     )
 
 
-def main(_: list[str]) -> None:
+def main() -> int:
     """Score, print the tables, write the files."""
-    try:
-        found = scored()
-        files = {"predictions": ", ".join(_PREDICTIONS.value), "command": " ".join(sys.argv[1:])}
-        found = dataclasses.replace(found, settings={**found.settings, **files})
-        print(found)
-        if _OUT.value:
-            names = found.save(_OUT.value)
-            print(f"\nwritten to {_OUT.value}: {', '.join(names)}")
-    except (ValueError, TypeError) as error:  # what a user can mend; anything else is a bug
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    found = cli.refusing(scored)
+    files = {"predictions": ", ".join(_PREDICTIONS.value), "command": " ".join(sys.argv[1:])}
+    found = dataclasses.replace(found, settings={**found.settings, **files})
+    print(found)
+    if _OUT.value:
+        names = cli.refusing(found.save, _OUT.value)
+        print(f"\nwritten to {_OUT.value}: {', '.join(names)}")
+    return 0
 
 
 if __name__ == "__main__":
-    app.run(main)
+    cli.run(main)
