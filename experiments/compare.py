@@ -21,7 +21,7 @@ import pathlib
 
 from absl import flags
 
-from experiments import cli, comparison
+from experiments import cli, comparison, finished
 
 _OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and pictures.")
 _BINS = flags.DEFINE_integer(
@@ -35,13 +35,12 @@ flags.register_validator(
 
 def main(given: list[str]) -> int:
     """Compare, print the tables, write the files."""
-    folders = cli.refusing(comparison.look, given)
-    runs = cli.refusing(comparison.read, folders)
+    shared = cli.refusing(finished.read, given)
     out = pathlib.Path(_OUT.value) if _OUT.value else None
     if out:
         cli.refusing(out.mkdir, parents=True, exist_ok=True)
     options = {"num_bins": _BINS.value, "num_resamples": _RESAMPLES.value}
-    found = cli.failing(comparison.compare, folders, runs, **options)
+    found = cli.failing(comparison.compare, shared, **options)
     print(comparison.text(found))
     if out:
         names = cli.refusing(comparison.save, found, out)

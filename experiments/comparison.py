@@ -17,9 +17,8 @@ import dataclasses
 import io
 import json
 import math
-import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -29,30 +28,11 @@ from flax import traverse_util
 
 from calib_jax import calibrators, metrics, plots, train
 from calib_jax.report import Change, tables
-from calib_jax.train import journal
-from experiments import predictions, summary
+from experiments import summary
+from experiments.finished import ALONE, Folder, Shared
 
-TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
-ALONE = ""  # stands for the loss where a folder is one run: two runs may well differ in it
 PHASES = (summary.BEFORE, summary.AFTER)
 CURVES = ("validation_error", "validation_nll", "validation_ece")
-
-
-@dataclasses.dataclass(frozen=True)
-class Folder:
-    """What was given: a run, or a sweep.
-
-    Attributes:
-      name: short, and no other folder's.
-      given: what the user calls it.
-      runs: folders of trained networks, by loss and seed.
-      sweep: whether there are several.
-    """
-
-    name: str
-    given: str
-    runs: dict[str, dict[int, pathlib.Path]]
-    sweep: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +53,10 @@ class Part:
     found: summary.Summary
     changes: dict[tuple[str, str, str], Change]
 
+    def titled(self, what: str) -> str:
+        """Put the loss before something, where there are several."""
+        return what if self.loss == ALONE else f"{self.loss}, {what}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
@@ -86,184 +70,26 @@ class Comparison:
 
 
 # --------------------------------------------------------------------------------------------
-# What lies in the folders.
-
-
-def look(given: Sequence[str]) -> list[Folder]:
-    """Find the runs of the folders; one that cannot be compared is refused."""
-    if len(given) < 2:
-        raise ValueError(
-            "give two folders or more, the baseline first: python -m experiments.compare DIR DIR."
-        )
-    paths = [pathlib.Path(one).resolve() for one in given]
-    for place, path in enumerate(paths):
-        if path in paths[:place]:
-            raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
-    above = os.path.commonpath([path.parent for path in paths])
-    names = [path.relative_to(above).as_posix() for path in paths]
-    found = [_look(name, one) for name, one in zip(names, given, strict=True)]
-    kinds = {one.sweep: one.given for one in found}
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{kinds[True]} is a sweep and {kinds[False]} a run: compare sweeps with sweeps, and"
-            f" runs with runs, such as {kinds[True]}/runs/LOSS/SEED."
-        )
-    return found
-
-
-def _look(name: str, given: str) -> Folder:
-    path = pathlib.Path(given)
-    if not path.is_dir():
-        raise FileNotFoundError(f"there is no folder {given}.")
-    if (path / "sweep.json").is_file():
-        runs: dict[str, dict[int, pathlib.Path]] = {}
-        for through in sorted(path.glob("runs/*/*/result.json")):  # written last, by each run
-            run = through.parent
-            runs.setdefault(run.parent.name, {})[int(run.name)] = run
-        return Folder(name, given, runs, sweep=True)
-    if (path / "runs").is_dir():
-        raise FileNotFoundError(
-            f"{given} has no sweep.json, since its sweep is not through: python -m"
-            f" experiments.sweep --workdir={given}, with the options it was begun with, goes on."
-        )
-    for file in (TEST, VALIDATION):
-        if not (path / file).is_file():
-            trained = (path / "config.json").is_file()
-            what = "has" if trained else "is neither a run nor a sweep: it has"
-            first = "" if trained else "after experiments.train, "
-            raise FileNotFoundError(
-                f"{given} {what} no {file}; {first}python -m experiments.evaluate"
-                f" --workdir={given} writes it."
-            )
-    return Folder(name, given, {ALONE: {0: path}}, sweep=False)
-
-
-def _common(folders: Sequence[Folder]) -> dict[str, list[int]]:
-    """List the losses, and their seeds, that all folders have."""
-    found = {
-        loss: sorted(set.intersection(*(set(one.runs.get(loss, {})) for one in folders)))
-        for loss in folders[0].runs
-    }
-    found = {loss: seeds for loss, seeds in found.items() if seeds}
-    if not found:
-        said = ", ".join(f"{one.given} has {' '.join(one.runs) or 'no loss'}" for one in folders)
-        raise ValueError(
-            f"the sweeps have no loss and seed in common ({said}): compare single runs, such as"
-            f" {folders[0].given}/runs/LOSS/SEED."
-        )
-    return found
-
-
-def _left_out(folders: Sequence[Folder], common: Mapping[str, list[int]]) -> list[str]:
-    """Say what is not compared, since another folder does not have it."""
-    notes = []
-    for one in folders:
-        for loss, runs in one.runs.items():
-            alone = sorted(set(runs) - set(common.get(loss, [])))
-            if alone:
-                seeds = f"seed{'s' * (len(alone) > 1)} {', '.join(map(str, alone))}"
-                notes.append(f"{one.name}, {loss}: {seeds} left out, which not all folders have.")
-    return notes
-
-
-def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
-    """Read what a run left; the name of the folder stands for the loss."""
-
-    def part(file: str) -> tuple[np.ndarray, np.ndarray]:
-        found = predictions.read(str(path / file))
-        rows = found.logits.reshape(-1, found.logits.shape[-1])
-        wrong = int(np.sum(~np.isfinite(rows).all(axis=-1)))
-        if wrong:
-            raise ValueError(
-                f"{path / file} has NaN or infinite logits in {wrong:,} of {len(rows):,} rows:"
-                " compare a checkpoint from before the training went wrong."
-            )
-        return found.logits, found.labels
-
-    return summary.Run(
-        name, seed, part(VALIDATION), part(TEST), journal.read_rows(path / journal.ROWS)
-    )
-
-
-def _same_examples(one: pathlib.Path, first: Any, other: pathlib.Path, second: Any) -> None:
-    """Refuse predictions that are not of the same test examples."""
-    (logits, labels), (others, other_labels) = first, second
-    if len(labels) != len(other_labels):
-        raise ValueError(
-            f"{one} has {len(labels):,} test examples and {other} {len(other_labels):,}: a paired"
-            " comparison needs the same ones."
-        )
-    if logits.shape[1:] != others.shape[1:]:
-        raise ValueError(
-            f"{one} has {logits.shape[-1]} classes and {other} {others.shape[-1]}: a paired"
-            " comparison needs the same ones."
-        )
-    unlike = np.flatnonzero(labels != other_labels)
-    if len(unlike):
-        raise ValueError(
-            f"{one} and {other} have other test labels, first of example {unlike[0]}: a paired"
-            " comparison needs the same examples in the same order."
-        )
-
-
-def _config(path: pathlib.Path) -> dict[str, Any] | None:
-    """Read what a run was told, but for what does not change its results; None if nobody knows."""
-    for name, inside in (("config.json", None), ("result.json", "config")):
-        if (path / name).is_file():
-            try:
-                found = json.loads((path / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(f"{path / name} is damaged: {error}.") from error
-            config = found[inside] if inside else found
-            return {key: value for key, value in config.items() if key != "run"}
-    return None  # predictions of weights that no run of ours trained
-
-
-# --------------------------------------------------------------------------------------------
 # What differs.
 
 
-def read(folders: Sequence[Folder]) -> dict[str, list[summary.Run]]:
-    """Read the runs that all folders have, by loss; refuse them if they cannot be compared."""
-    found: dict[str, list[summary.Run]] = {}
-    first = None
-    for loss, seeds in _common(folders).items():
-        for one in folders:
-            for seed in seeds:
-                path = one.runs[loss][seed]
-                run = _read(one.name, seed, path)
-                first = first or (path, run.test)
-                _same_examples(*first, path, run.test)
-                found.setdefault(loss, []).append(run)
-    return found
-
-
 def compare(
-    folders: Sequence[Folder],
-    runs: Mapping[str, Sequence[summary.Run]],
-    *,
-    num_bins: int | None = None,
-    num_resamples: int = 1000,
+    shared: Shared, *, num_bins: int | None = None, num_resamples: int = 1000
 ) -> Comparison:
     """Compare folders with the first of them.
 
     Args:
-      folders: what `look` found.
-      runs: what `read` found in them.
+      shared: what `finished.read` found in them.
       num_bins: of every metric that has bins; what the first folder's config says when None.
       num_resamples: of the bootstrap.
     """
-    common = _common(folders)
-    configs = {
-        loss: {one.name: _config(one.runs[loss][seeds[0]]) for one in folders}
-        for loss, seeds in common.items()
-    }
-    told = configs[next(iter(common))]
+    first = shared.folders[0].name
+    told = next(iter(shared.configs.values()))
     if num_bins is None:
-        num_bins = int((told[folders[0].name] or {}).get("num_bins", 15))
-    logits, labels = next(iter(runs.values()))[0].test
+        num_bins = int((told[first] or {}).get("num_bins", 15))
+    logits, labels = next(iter(shared.runs.values()))[0].test
     about = {
-        "baseline": folders[0].name,
+        "baseline": first,
         "examples": labels.size,
         "classes": logits.shape[-1],
         "level": summary.LEVEL,
@@ -271,21 +97,17 @@ def compare(
         "num_bins": num_bins,
     }
     parts = []
-    aligned = _on_one_axis(runs)
-    for loss, own in aligned.items():
+    for loss, runs in _on_one_axis(shared.runs).items():
         found = summary.summarise(
-            own,
-            baseline=folders[0].name,
-            num_bins=num_bins,
-            num_resamples=num_resamples,
-            about=about,
+            runs, baseline=first, num_bins=num_bins, num_resamples=num_resamples, about=about
         )
-        parts.append(Part(loss, common[loss], found, _changes(own, about)))
+        parts.append(Part(loss, shared.seeds[loss], found, _changes(runs, about)))
+    settings = _settings(shared.configs)
     unknown = [name for name, config in told.items() if config is None]
     notes = [f"{name} has no config.json: its settings are not known." for name in unknown]
-    return Comparison(
-        list(folders), parts, _settings(configs), _left_out(folders, common) + notes, about
-    )
+    if not settings and not unknown:
+        notes = ["The configs differ in nothing."]
+    return Comparison(shared.folders, parts, settings, shared.notes + notes, about)
 
 
 def _changes(
@@ -413,12 +235,13 @@ def text(comparison: Comparison) -> str:
     return "\n\n".join([_head(comparison), *shown, *_foot(comparison)])
 
 
-def markdown(comparison: Comparison) -> str:
-    """Lay the tables out for a page, with the pictures."""
-    title = f"# {', '.join(one.name for one in comparison.folders)}"
-    shown = [f"## {title}\n\n{tables.in_markdown(table)}" for title, table in _sections(comparison)]
-    seen = [f"![{name}]({name}.png)" for name in pictures(comparison)]
-    return "\n\n".join([title, _head(comparison), *shown, *_foot(comparison), *seen]) + "\n"
+def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
+    """Lay the tables out for a page, with the pictures of these names."""
+    parts = [f"# {', '.join(one.name for one in comparison.folders)}", _head(comparison)]
+    for title, table in _sections(comparison):
+        parts += [f"## {title}", tables.in_markdown(table)]
+    parts += [*_foot(comparison), *(f"![{name}]({name}.png)" for name in shown)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _head(comparison: Comparison) -> str:
@@ -447,14 +270,14 @@ def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
 
 
 def _title(part: Part, phase: str) -> str:
-    title = phase if part.loss == ALONE else f"{part.loss}, {phase}"
+    title = part.titled(phase)
     if part.loss != ALONE:
         title += f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
     if phase == summary.AFTER:
         fitted = part.found.temperatures.items()
-        said = ("T of " + name + " " + ", ".join(f"{one:.3f}" for one in of) for name, of in fitted)
-        title += f" ({'; '.join(said)})"
-    return title[0].upper() + title[1:] if part.loss == ALONE else title
+        said = [f"{name} {', '.join(f'{one:.3f}' for one in of)}" for name, of in fitted]
+        title += f" (T: {'; '.join(said)})"
+    return title
 
 
 def _table(part: Part, phase: str) -> tables.Table:
@@ -509,14 +332,14 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
     writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(found)
+    figures = pictures(comparison)
     written = {
-        "compare.md": markdown(comparison),
+        "compare.md": markdown(comparison, figures),
         "compare.json": json.dumps(whole, indent=1) + "\n",
         "compare.csv": out.getvalue(),
     }
     for name, content in written.items():
         (folder / name).write_text(content, encoding="utf-8")
-    figures = pictures(comparison)
     for name, figure in figures.items():
         plots.save(figure, folder / f"{name}.png")
     return [*written, *(f"{name}.png" for name in figures)]
@@ -530,22 +353,19 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
     captions: dict[str, dict[str, float]] = {phase: {} for phase in PHASES}
     curves: dict[str, dict[str, Any]] = {}
     for part in comparison.parts:
-
-        def name(folder: str, loss: str = part.loss) -> str:
-            return folder if loss == ALONE else f"{loss}, {folder}"
-
         for cell in part.found.cells:
+            name = part.titled(cell.loss)
             if cell.metric in summary.SHOWN:
                 numbers = (cell.value, cell.low, cell.high)
-                bars.setdefault(name(cell.loss), {})[f"{cell.metric}, {cell.phase}"] = numbers
+                bars.setdefault(name, {})[f"{cell.metric}, {cell.phase}"] = numbers
             if cell.metric == "ece":
-                captions[cell.phase][name(cell.loss)] = cell.value
+                captions[cell.phase][name] = cell.value
         for phase, of in part.found.reliability.items():
-            diagrams[phase] |= {name(folder): table for folder, table in of.items()}
-        for metric, found in part.found.curves.items():
-            own = {name(folder): values for folder, values in found.items()}
-            curves.setdefault(metric, {}).update(own)
-    drawn = {"intervals": plots.intervals(bars, columns=len(summary.SHOWN), width=11.0)}
+            diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
+        curves |= {part.titled(metric): found for metric, found in part.found.curves.items()}
+    level = f"{comparison.about['level']:.0%} intervals over the test examples"
+    four = len(summary.SHOWN)
+    drawn = {"intervals": plots.intervals(bars, columns=four, title=level, width=11.0)}
     for phase in PHASES:
         drawn[f"reliability_{phase.replace(' ', '_')}"] = plots.reliability_grid(
             diagrams[phase],
@@ -555,6 +375,11 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
             width=min(0.6 + 3.2 * columns, 12.0),
         )
     if curves:
-        epochs = comparison.parts[0].found.epochs
-        drawn["curves"] = plots.training_curves(curves, epochs, title="validation set")
+        drawn["curves"] = plots.training_curves(
+            curves,
+            comparison.parts[0].found.epochs,
+            columns=len(comparison.parts[0].found.curves),
+            title="validation set",
+            width=11.0,
+        )
     return drawn
