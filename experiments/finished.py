@@ -97,7 +97,7 @@ def _look(name: str, given: str) -> Folder:
         if not (path / file).is_file():
             trained = (path / "config.json").is_file()
             what = "has" if trained else "is neither a run nor a sweep: it has"
-            first = "" if trained else "after experiments.train, "
+            first = "" if trained else "once a network is trained there, "
             raise FileNotFoundError(
                 f"{given} {what} no {file}; {first}python -m experiments.evaluate"
                 f" --workdir={given} writes it."

@@ -158,9 +158,13 @@ def test_intervals_and_p_are_those_of_resampled_pairs(folders, found, metric, ph
     assert one["difference_high"] == pytest.approx(high, abs=near)
     p = 2 * min(np.mean(differences <= 0), np.mean(differences >= 0))
     assert one["p"] == pytest.approx(min(p, 1), abs=0.15)
-    # The bounds would refuse what resamples the two apart.
-    apart = samples[1][drawn].mean(1) - samples[0][drawn[::-1]].mean(1)
-    assert np.ptp(np.quantile(apart, [0.05, 0.95])) > 1.3 * (high - low)
+
+
+@pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
+def test_what_is_hard_for_both_does_not_count(found, phase):
+    one, two = (record(found, name, "error", phase) for name in ("first", "shy"))
+    apart = np.hypot(one["high"] - one["low"], two["high"] - two["low"])
+    assert two["difference_high"] - two["difference_low"] < 0.7 * apart
 
 
 def test_what_is_there_is_found_and_what_is_not_is_not(found):
@@ -270,7 +274,10 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     refused(tmp_path / "none", "there is no folder .*none")
     refused(first, "first is given twice")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "is neither a run nor a sweep: .* after experiments.train, python")
+    refused(
+        tmp_path / "empty",
+        "is neither a run nor a sweep: .* once a network is trained there, python",
+    )
     trained = leave(tmp_path / "trained", 1)
     (trained / "predictions_test.npz").unlink()
     refused(trained, r"has no predictions_test.npz; python -m experiments.evaluate --workdir=\S*ed")
