@@ -144,11 +144,12 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
     """Say what is not compared, since another folder does not have it."""
     notes = []
     for one in folders:
-        for loss, runs in one.runs.items():
-            alone = sorted(set(runs) - set(shared.get(loss, [])))
-            if alone:
-                seeds = f"seed{'s' * (len(alone) > 1)} {', '.join(map(str, alone))}"
-                notes.append(f"Left out of {one.name}: {loss}, {seeds}, which not all have.")
+        alone = {
+            loss: sorted(set(runs) - set(shared.get(loss, []))) for loss, runs in one.runs.items()
+        }
+        said = [f"{loss} {', '.join(map(str, seeds))}" for loss, seeds in alone.items() if seeds]
+        if said:
+            notes.append(f"Seeds left out of {one.name}, which not all have: {'; '.join(said)}.")
     return notes
 
 

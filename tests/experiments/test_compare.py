@@ -204,9 +204,8 @@ def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
         ("focal", [0, 1, 2, 3, 4]),
     ]
     assert found.notes == [
-        "Left out of one: brier, seed 1, which not all have.",
-        "Left out of two: focal, seed 5, which not all have.",
-        "Left out of two: mmce, seed 1, which not all have.",
+        "Seeds left out of one, which not all have: brier 1.",
+        "Seeds left out of two, which not all have: focal 5; mmce 1.",
     ]
     values = [
         [slow("nll", *stored(sweep / "runs" / "focal" / str(seed))) for seed in range(5)]
