@@ -57,7 +57,9 @@ def test_other_classes_get_another_head(run, capsys):
 def test_refusals(run, tmp_path, capsys):
     folder, _ = run
     network, random = variables_of(3, hidden=(9,))
-    with pytest.raises(ValueError, match=r"another network: params/head/kernel is \(6, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"another network: params/head/kernel is \(6, 3\)"
+    ):
         initial.variables(str(folder), network, random)
     assert not capsys.readouterr().err
     with pytest.raises(ValueError, match="no checkpoint 'best_ece'; this run has latest, best_nll"):
