@@ -31,10 +31,17 @@ class Refused(Exception):
     """What was asked for cannot be."""
 
 
-def run(main: Callable[[], int | None]) -> None:
-    """Run a binary whose flags are defined."""
+def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
+    """Run a binary whose flags are defined.
+
+    Args:
+      main: gives the exit code, or None for 0.
+      positional: whether what is not a flag is handed to it, as a list; otherwise it is refused.
+    """
 
     def guarded(arguments: Sequence[str]) -> int:
+        if positional:
+            return main(list(arguments[1:])) or 0
         if len(arguments) > 1:
             raise Refused(f"{arguments[1]!r} is not a flag: see --help.")
         return main() or 0

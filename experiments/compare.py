@@ -1,0 +1,52 @@
+"""Compare runs, or sweeps, on the same test examples: what differs, and is it chance?
+
+    python -m experiments.compare /tmp/cross_entropy /tmp/adafocal
+    python -m experiments.compare /tmp/cross_entropy /tmp/focal /tmp/adafocal --out=/tmp/compared
+    python -m experiments.compare /tmp/sweep /tmp/longer_sweep
+    python -m experiments.compare /tmp/sweep/runs/brier/1 /tmp/sweep/runs/focal/1
+
+The first folder is the baseline. A run is a folder that experiments.evaluate has written its
+predictions into; a sweep, one that experiments.sweep has finished: of two sweeps each loss is
+compared with the same loss, over the seeds that both have. Nothing is trained or evaluated.
+
+Every metric is shown with its interval, the paired difference to the baseline with its own, and a
+p-value, as trained and after a temperature that each run fits on its validation predictions. Then
+come the keys in which the configs differ, but for those under run, which change no result.
+
+--out=DIR gets compare.md, compare.csv, compare.json and pictures: intervals, reliability diagrams
+side by side, and the validation error, NLL and ECE over the epochs.
+"""
+
+import pathlib
+
+from absl import flags
+
+from experiments import cli, comparison, finished
+
+_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and pictures.")
+_BINS = flags.DEFINE_integer(
+    "bins", None, "Of every metric that has bins; as in the baseline's config if not given."
+)
+_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.", lower_bound=100)
+flags.register_validator(
+    "bins", lambda bins: bins is None or bins > 0, message="must be at least 1"
+)
+
+
+def main(given: list[str]) -> int:
+    """Compare, print the tables, write the files."""
+    shared = cli.refusing(finished.read, given)
+    out = pathlib.Path(_OUT.value) if _OUT.value else None
+    if out:
+        cli.refusing(out.mkdir, parents=True, exist_ok=True)
+    options = {"num_bins": _BINS.value, "num_resamples": _RESAMPLES.value}
+    found = cli.failing(comparison.compare, shared, **options)
+    print(comparison.text(found))
+    if out:
+        names = cli.refusing(comparison.save, found, out)
+        print(f"\nwritten to {out}: {', '.join(names)}")
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main, positional=True)

@@ -1,0 +1,385 @@
+"""Folders of runs, or of sweeps, on the same test examples: what differs, and is it chance?
+
+For every metric of a folder:
+
+    value, low, high  mean over the seeds, and its interval over the test examples
+    difference        to the same metric of the first folder, the baseline, with its own interval:
+                      both see the same resamples, so that what is hard for both does not count
+    p                 two-sided, of the paired bootstrap over the test examples
+    p_seeds           of a paired t-test over the seeds, from five on
+
+each as trained, and after a temperature that every run fits on its own validation predictions.
+Sweeps are compared loss by loss, over the seeds that all of them have.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import traverse_util
+
+from calib_jax import calibrators, metrics, plots, train
+from calib_jax.report import Change, tables
+from experiments import summary
+from experiments.finished import ALONE, Folder, Shared
+
+PHASES = (summary.BEFORE, summary.AFTER)
+CURVES = ("validation_error", "validation_nll", "validation_ece")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A key of the config that is not the same everywhere; a folder without it has no value."""
+
+    key: str
+    values: dict[str, Any]
+    losses: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One loss in all folders; `found` has the folders for losses."""
+
+    loss: str
+    seeds: list[int]
+    found: summary.Summary
+    changes: dict[tuple[str, str, str], Change]
+
+    def titled(self, what: str) -> str:
+        """Put the loss before something, where there are several."""
+        return what if self.loss == ALONE else f"{self.loss}, {what}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The tables, and what the pictures need."""
+
+    folders: list[Folder]
+    parts: list[Part]
+    settings: list[Setting]
+    notes: list[str]
+    about: dict[str, Any]
+
+
+# --------------------------------------------------------------------------------------------
+# What differs.
+
+
+def compare(
+    shared: Shared, *, num_bins: int | None = None, num_resamples: int = 1000
+) -> Comparison:
+    """Compare folders with the first of them.
+
+    Args:
+      shared: what `finished.read` found in them.
+      num_bins: of every metric that has bins; what the first folder's config says when None.
+      num_resamples: of the bootstrap.
+    """
+    first = shared.folders[0].name
+    told = next(iter(shared.configs.values()))
+    if num_bins is None:
+        num_bins = int((told[first] or {}).get("num_bins", 15))
+    logits, labels = next(iter(shared.runs.values()))[0].test
+    about = {
+        "baseline": first,
+        "examples": labels.size,
+        "classes": logits.shape[-1],
+        "level": summary.LEVEL,
+        "resamples": num_resamples,
+        "num_bins": num_bins,
+    }
+    parts = []
+    for loss, runs in _on_one_axis(shared.runs).items():
+        found = summary.summarise(
+            runs, baseline=first, num_bins=num_bins, num_resamples=num_resamples, about=about
+        )
+        parts.append(Part(loss, shared.seeds[loss], found, _changes(runs, about)))
+    settings = _settings(shared.configs)
+    unknown = [name for name, config in told.items() if config is None]
+    notes = [f"{name} has no config.json: its settings are not known." for name in unknown]
+    if not settings and not unknown:
+        notes = ["The configs differ in nothing."]
+    return Comparison(shared.folders, parts, settings, shared.notes + notes, about)
+
+
+def _changes(
+    runs: Sequence[summary.Run], about: Mapping[str, Any]
+) -> dict[tuple[str, str, str], Change]:
+    """Compute the paired differences to the baseline, by folder, phase and metric.
+
+    The mean over the seeds of resampled differences is the resampled difference of the means.
+    """
+    members = {
+        name: one.with_options(num_bins=about["num_bins"])
+        if "num_bins" in (one := metrics.named(name)).defaults()
+        else one
+        for name in summary.CELLS
+    }
+    answers: dict[tuple[str, str], list[Any]] = {}
+    for run in runs:
+        fitted = calibrators.temperature.fit(*run.validation)
+        scaled = calibrators.temperature.apply(fitted, run.test[0])
+        answers.setdefault((run.loss, summary.BEFORE), []).append(run.test[0])
+        answers.setdefault((run.loss, summary.AFTER), []).append(scaled)
+    first = about["baseline"]
+    changes = {}
+    for (name, phase), own in answers.items():
+        if name == first:
+            continue
+        pairs = [
+            metrics.paired_bootstrap(
+                members,
+                *pair,
+                runs[0].test[1],
+                key=jax.random.key(0),
+                num_resamples=about["resamples"],
+            )
+            for pair in zip(answers[first, phase], own, strict=True)
+        ]
+        for metric in summary.CELLS:
+            value = np.mean([float(pair[metric].value) for pair in pairs])
+            samples = np.mean([np.asarray(pair[metric].samples) for pair in pairs], axis=0)
+            low, high = metrics.interval(jnp.asarray(samples), about["level"])
+            numbers = (float(value), float(low), float(high), summary.p_value(samples))
+            changes[name, phase, metric] = Change(metric, first, name, *numbers)
+    return changes
+
+
+def _on_one_axis(runs: Mapping[str, Sequence[summary.Run]]) -> dict[str, list[summary.Run]]:
+    """Give all runs rows at the same epochs, however often and long they were evaluated.
+
+    Between two of its evaluations a curve is the straight line that is drawn anyway; before the
+    first and after the last it is not there.
+    """
+    rows = [row for own in runs.values() for run in own for row in run.rows]
+    epochs = sorted({row["epoch"] for row in rows}) or [math.nan]
+    names = [name for name in CURVES if any(name in row for row in rows)]
+
+    def at(run: summary.Run) -> summary.Run:
+        own: dict[str, Any] = {"epoch": epochs}
+        for name in names:
+            known = [(row["epoch"], row[name]) for row in run.rows if name in row]
+            where, values = np.array(known or [(math.nan, math.nan)], float).T
+            own[name] = np.interp(epochs, where, values, left=math.nan, right=math.nan)
+        shared = [dict(zip(own, row, strict=True)) for row in zip(*own.values(), strict=True)]
+        return dataclasses.replace(run, rows=shared)
+
+    return {loss: [at(run) for run in own] for loss, own in runs.items()}
+
+
+def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> list[Setting]:
+    """Find the keys in which the folders' configs differ; losses that do so alike are one entry."""
+    found: list[Setting] = []
+    for loss, of in configs.items():
+        known = {name: config for name, config in of.items() if config is not None}
+        first, *others = known.values() or [{}]
+        changed = [line for other in others for line in train.differences(first, other)]
+        flat = {name: traverse_util.flatten_dict(one, sep=".") for name, one in known.items()}
+        for key in sorted({line.partition(": ")[0] for line in changed}):
+            values = {name: one[key] for name, one in flat.items() if key in one}
+            same = [one for one in found if (one.key, one.values) == (key, values)]
+            if same:
+                same[0].losses.append(loss)
+            else:
+                found.append(Setting(key, values, [loss]))
+    return found
+
+
+# --------------------------------------------------------------------------------------------
+# As text, files and pictures.
+
+
+def records(comparison: Comparison) -> list[dict[str, Any]]:
+    """List all numbers, a metric of a folder in each record; None is what is not there."""
+    found = []
+    for part in comparison.parts:
+        for cell in part.found.cells:
+            change = part.changes.get((cell.loss, cell.phase, cell.metric))
+            record = {
+                "loss": part.loss,
+                "phase": cell.phase,
+                "metric": cell.metric,
+                "folder": cell.loss,
+                "seeds": cell.n,
+                "value": cell.value,
+                "sd": cell.sd,
+                "low": cell.low,
+                "high": cell.high,
+                "difference": change and change.value,
+                "difference_low": change and change.low,
+                "difference_high": change and change.high,
+                "p": change and change.p_value,
+                "p_seeds": cell.p_seeds,
+            }
+            found.append({key: _known(value) for key, value in record.items()})
+    return found
+
+
+def _known(value: Any) -> Any:
+    """Make NaN, which JSON does not have, None: of one seed's deviation, or seeds all alike."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def text(comparison: Comparison) -> str:
+    """Lay the tables out for a terminal."""
+    sections = _sections(comparison)
+    shown = [f"{title}\n{tables.aligned(table)}" for title, table in sections]
+    return "\n\n".join([_head(comparison), *shown, *_foot(comparison)])
+
+
+def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
+    """Lay the tables out for a page, with the pictures of these names."""
+    parts = [f"# {', '.join(one.name for one in comparison.folders)}", _head(comparison)]
+    for title, table in _sections(comparison):
+        parts += [f"## {title}", tables.in_markdown(table)]
+    parts += [*_foot(comparison), *(f"![{name}]({name}.png)" for name in shown)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(comparison: Comparison) -> str:
+    said, folders = comparison.about, comparison.folders
+    names = ", ".join(one.name for one in folders[1:])
+    return (
+        f"{names} against {said['baseline']}, on the same {said['examples']:,} test examples in"
+        f" {said['classes']} classes; {said['level']:.0%} intervals of {said['resamples']:,}"
+        " resamples, the same for all."
+    )
+
+
+def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
+    sections = [
+        (_title(part, phase), _table(part, phase)) for part in comparison.parts for phase in PHASES
+    ]
+    if comparison.settings:
+        names = [one.name for one in comparison.folders]
+        everywhere = [part.loss for part in comparison.parts]
+        table = [["key", *names]]
+        for one in comparison.settings:
+            key = one.key if one.losses == everywhere else f"{one.key} ({', '.join(one.losses)})"
+            table.append([key, *(str(one.values.get(name, "")) for name in names)])
+        sections.append(("Settings that differ", table))
+    return sections
+
+
+def _title(part: Part, phase: str) -> str:
+    title = part.titled(phase)
+    if part.loss != ALONE:
+        title += f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
+    if phase == summary.AFTER:
+        fitted = part.found.temperatures.items()
+        said = [f"{name} {', '.join(f'{one:.3f}' for one in of)}" for name, of in fitted]
+        title += f" (T: {'; '.join(said)})"
+    return title
+
+
+def _table(part: Part, phase: str) -> tables.Table:
+    several = len(part.seeds) > 1
+    tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
+    head = ["metric", "folder", "value", *["sd of seeds"] * several, "difference", "p"]
+    table = [head + ["p of seeds"] * tested]
+    cells = {(c.metric, c.loss): c for c in part.found.cells if c.phase == phase}
+    for metric in summary.CELLS:
+        for name in part.found.temperatures:
+            cell, change = cells[metric, name], part.changes.get((name, phase, metric))
+            row = [metric, name, tables.with_interval(cell)]
+            row += [f"{cell.sd:.4f}"] * several
+            row += [_said(change), f"{change.p_value:.3f}"] if change else ["", ""]
+            p_seeds = _known(cell.p_seeds)
+            row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested
+            table.append(row)
+    return table
+
+
+def _said(change: Change) -> str:
+    return f"{change.value:+.4f} [{change.low:+.4f}, {change.high:+.4f}]"
+
+
+def _foot(comparison: Comparison) -> list[str]:
+    said = comparison.about
+    seeds = any(len(part.seeds) >= summary.SEEDS_FOR_A_TEST for part in comparison.parts)
+    over = "; p of seeds: paired t-test over the seeds" * seeds
+    return [
+        *comparison.notes,
+        f"difference: to {said['baseline']}, and a negative one is the better; p: paired bootstrap"
+        f" over the test examples{over}; no p is corrected for how many there are. The temperature"
+        " is fitted on the run's own validation set. ece and classwise_ece with"
+        f" {said['num_bins']} bins of equal width, adaptive_ece of equal mass: all are biased"
+        " upwards, resampled ones more so, and a value may lie below its interval.",
+    ]
+
+
+def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
+    """Write compare.md, .json, .csv and the pictures; give their names."""
+    found = records(comparison)
+    whole = {
+        "folders": {one.name: one.given for one in comparison.folders},
+        **comparison.about,
+        "seeds": {part.loss: part.seeds for part in comparison.parts},
+        "temperatures": {part.loss: part.found.temperatures for part in comparison.parts},
+        "metrics": found,
+        "settings": [dataclasses.asdict(one) for one in comparison.settings],
+        "notes": comparison.notes,
+    }
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+    figures = pictures(comparison)
+    written = {
+        "compare.md": markdown(comparison, figures),
+        "compare.json": json.dumps(whole, indent=1) + "\n",
+        "compare.csv": out.getvalue(),
+    }
+    for name, content in written.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    for name, figure in figures.items():
+        plots.save(figure, folder / f"{name}.png")
+    return [*written, *(f"{name}.png" for name in figures)]
+
+
+def pictures(comparison: Comparison) -> dict[str, Any]:
+    """Draw intervals, reliability diagrams side by side and, where they were logged, curves."""
+    columns = len(comparison.folders)
+    bars: dict[str, dict[str, tuple[float, float, float]]] = {}
+    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in PHASES}
+    captions: dict[str, dict[str, float]] = {phase: {} for phase in PHASES}
+    curves: dict[str, dict[str, Any]] = {}
+    for part in comparison.parts:
+        for cell in part.found.cells:
+            name = part.titled(cell.loss)
+            if cell.metric in summary.SHOWN:
+                numbers = (cell.value, cell.low, cell.high)
+                bars.setdefault(name, {})[f"{cell.metric}, {cell.phase}"] = numbers
+            if cell.metric == "ece":
+                captions[cell.phase][name] = cell.value
+        for phase, of in part.found.reliability.items():
+            diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
+        curves |= {part.titled(metric): found for metric, found in part.found.curves.items()}
+    level = f"{comparison.about['level']:.0%} intervals over the test examples"
+    four = len(summary.SHOWN)
+    drawn = {"intervals": plots.intervals(bars, columns=four, title=level, width=11.0)}
+    for phase in PHASES:
+        drawn[f"reliability_{phase.replace(' ', '_')}"] = plots.reliability_grid(
+            diagrams[phase],
+            ece=captions[phase],
+            columns=columns,
+            title=f"test set, {phase}",
+            width=min(0.6 + 3.2 * columns, 12.0),
+        )
+    if curves:
+        drawn["curves"] = plots.training_curves(
+            curves,
+            comparison.parts[0].found.epochs,
+            columns=len(comparison.parts[0].found.curves),
+            title="validation set",
+            width=11.0,
+        )
+    return drawn

@@ -1,0 +1,206 @@
+"""Folders of trained networks, as the binaries left them: which runs are there, read back.
+
+A run is a folder that experiments.evaluate has written its predictions into; a sweep, one that
+experiments.sweep has finished. What cannot be compared is refused, in one sentence.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax.train import journal
+from experiments import predictions, summary
+
+TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
+ALONE = ""  # stands for the loss where a folder is one run: two runs may well differ in it
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """What was given: a run, or a sweep.
+
+    Attributes:
+      name: short, and no other folder's.
+      given: what the user calls it.
+      runs: folders of trained networks, by loss and seed.
+      sweep: whether there are several.
+    """
+
+    name: str
+    given: str
+    runs: dict[str, dict[int, pathlib.Path]]
+    sweep: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """The runs that all folders have.
+
+    Attributes:
+      folders: the first is the baseline.
+      seeds: of every loss.
+      runs: of every loss, folder by folder; the folder's name stands for the loss in them.
+      configs: of every loss and folder, that of the first seed; None where nobody knows it.
+      notes: sentences on what is left out.
+    """
+
+    folders: list[Folder]
+    seeds: dict[str, list[int]]
+    runs: dict[str, list[summary.Run]]
+    configs: dict[str, dict[str, dict[str, Any] | None]]
+    notes: list[str]
+
+
+def look(given: Sequence[str]) -> list[Folder]:
+    """Find the runs of the folders; one that cannot be compared is refused."""
+    if len(given) < 2:
+        raise ValueError(
+            "give two folders or more, the baseline first: python -m experiments.compare DIR DIR."
+        )
+    paths = [pathlib.Path(one).resolve() for one in given]
+    for place, path in enumerate(paths):
+        if path in paths[:place]:
+            raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
+    above = os.path.commonpath([path.parent for path in paths])
+    names = [path.relative_to(above).as_posix() for path in paths]
+    found = [_look(name, one) for name, one in zip(names, given, strict=True)]
+    kinds = {one.sweep: one.given for one in found}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"{kinds[True]} is a sweep and {kinds[False]} a run: compare sweeps with sweeps, and"
+            f" runs with runs, such as {kinds[True]}/runs/LOSS/SEED."
+        )
+    return found
+
+
+def _look(name: str, given: str) -> Folder:
+    path = pathlib.Path(given)
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no folder {given}.")
+    if (path / "sweep.json").is_file():
+        runs: dict[str, dict[int, pathlib.Path]] = {}
+        for through in sorted(path.glob("runs/*/*/result.json")):  # written last, by each run
+            run = through.parent
+            runs.setdefault(run.parent.name, {})[int(run.name)] = run
+        return Folder(name, given, runs, sweep=True)
+    if (path / "runs").is_dir():
+        raise FileNotFoundError(
+            f"{given} has no sweep.json, since its sweep is not through: python -m"
+            f" experiments.sweep --workdir={given}, with the options it was begun with, goes on."
+        )
+    for file in (TEST, VALIDATION):
+        if not (path / file).is_file():
+            trained = (path / "config.json").is_file()
+            what = "has" if trained else "is neither a run nor a sweep: it has"
+            first = "" if trained else "once a network is trained there, "
+            raise FileNotFoundError(
+                f"{given} {what} no {file}; {first}python -m experiments.evaluate"
+                f" --workdir={given} writes it."
+            )
+    return Folder(name, given, {ALONE: {0: path}}, sweep=False)
+
+
+def read(given: Sequence[str]) -> Shared:
+    """Read the runs that all folders have; refuse them if they cannot be compared."""
+    folders = look(given)
+    found = Shared(folders, _in_common(folders), {}, {}, [])
+    first = None
+    for loss, seeds in found.seeds.items():
+        found.runs[loss] = []
+        for one in folders:
+            for seed in seeds:
+                path = one.runs[loss][seed]
+                run = _read(one.name, seed, path)
+                first = first or (path, run.test)
+                _same_examples(*first, path, run.test)
+                found.runs[loss].append(run)
+        found.configs[loss] = {one.name: _config(one.runs[loss][seeds[0]]) for one in folders}
+    found.notes.extend(_left_out(folders, found.seeds))
+    return found
+
+
+def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
+    """List the losses, and their seeds, that all folders have."""
+    found = {
+        loss: sorted(set.intersection(*(set(one.runs.get(loss, {})) for one in folders)))
+        for loss in folders[0].runs
+    }
+    found = {loss: seeds for loss, seeds in found.items() if seeds}
+    if not found:
+        said = ", ".join(f"{one.given} has {' '.join(one.runs) or 'no loss'}" for one in folders)
+        raise ValueError(
+            f"the sweeps have no loss and seed in common ({said}): compare single runs, such as"
+            f" {folders[0].given}/runs/LOSS/SEED."
+        )
+    return found
+
+
+def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
+    """Say what is not compared, since another folder does not have it."""
+    notes = []
+    for one in folders:
+        alone = {
+            loss: sorted(set(runs) - set(shared.get(loss, []))) for loss, runs in one.runs.items()
+        }
+        said = [f"{loss} {', '.join(map(str, seeds))}" for loss, seeds in alone.items() if seeds]
+        if said:
+            notes.append(f"Seeds left out of {one.name}, which not all have: {'; '.join(said)}.")
+    return notes
+
+
+def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
+    """Read what a run left."""
+
+    def part(file: str) -> tuple[np.ndarray, np.ndarray]:
+        found = predictions.read(str(path / file))
+        rows = found.logits.reshape(-1, found.logits.shape[-1])
+        wrong = int(np.sum(~np.isfinite(rows).all(axis=-1)))
+        if wrong:
+            raise ValueError(
+                f"{path / file} has NaN or infinite logits in {wrong:,} of {len(rows):,} rows:"
+                " compare a checkpoint from before the training went wrong."
+            )
+        return found.logits, found.labels
+
+    return summary.Run(
+        name, seed, part(VALIDATION), part(TEST), journal.read_rows(path / journal.ROWS)
+    )
+
+
+def _same_examples(one: pathlib.Path, first: Any, other: pathlib.Path, second: Any) -> None:
+    """Refuse predictions that are not of the same test examples."""
+    (logits, labels), (others, other_labels) = first, second
+    if len(labels) != len(other_labels):
+        raise ValueError(
+            f"{one} has {len(labels):,} test examples and {other} {len(other_labels):,}: a paired"
+            " comparison needs the same ones."
+        )
+    if logits.shape[1:] != others.shape[1:]:
+        raise ValueError(
+            f"{one} has {logits.shape[-1]} classes and {other} {others.shape[-1]}: a paired"
+            " comparison needs the same ones."
+        )
+    unlike = np.flatnonzero(labels != other_labels)
+    if len(unlike):
+        raise ValueError(
+            f"{one} and {other} have other test labels, first of example {unlike[0]}: a paired"
+            " comparison needs the same examples in the same order."
+        )
+
+
+def _config(path: pathlib.Path) -> dict[str, Any] | None:
+    """Read what a run was told, but for what does not change its results; None if nobody knows."""
+    for name, inside in (("config.json", None), ("result.json", "config")):
+        if (path / name).is_file():
+            try:
+                found = json.loads((path / name).read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise ValueError(f"{path / name} is damaged: {error}.") from error
+            config = found[inside] if inside else found
+            return {key: value for key, value in config.items() if key != "run"}
+    return None  # predictions of weights that no run of ours trained

@@ -1,0 +1,335 @@
+"""Runs and sweeps side by side: every number against a slow one, and what is refused."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+from experiments import comparison, finished, summary
+from tests.experiments.processes import ROOT, run
+
+# Few probabilities of these models lie in the first bin: where as many do, programs are shared.
+EXAMPLES, CLASSES, BINS, RESAMPLES = 160, 3, 20, 400
+
+
+def predictions(part, model, scale):
+    """Make a test or validation set, and logits of it that are about right but for a scale.
+
+    All models share the most of their logits: they err on the same examples.
+    """
+    random = np.random.default_rng(part)
+    common = 0.8 * random.normal(size=(EXAMPLES, CLASSES))
+    labels = (common + random.gumbel(size=common.shape)).argmax(1)
+    own = 0.2 * np.random.default_rng([part, *model]).normal(size=common.shape)
+    return (scale * (common + own)).astype(np.float32), labels
+
+
+def leave(folder, *model, scale=1.0, epochs=(1.0, 2.0, 3.0), loss="cross_entropy", **options):
+    """Write what training and evaluation leave of one run."""
+    folder.mkdir(parents=True)
+    for number, part in enumerate(("validation", "test")):
+        logits, labels = predictions(number, model, scale)
+        np.savez(folder / f"predictions_{part}.npz", logits=logits, labels=labels)
+    config = {"num_bins": BINS, "seed": model[-1], "loss": {"name": loss, "options": options}}
+    config["run"] = {"keep": len(folder.name)}
+    (folder / "config.json").write_text(json.dumps(config))
+    rows = [{"epoch": e, "validation_error": e / 10, "validation_nll": scale} for e in epochs]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "metrics.jsonl").write_text(lines)
+    return folder
+
+
+def leave_sweep(folder, kind, seeds):
+    """Write what a sweep leaves: runs by loss and seed, and the file that says that it is done."""
+    for loss, numbers in seeds.items():
+        for seed in numbers:
+            own = leave(folder / "runs" / loss / str(seed), kind, seed, loss=loss, kind=kind)
+            config = json.loads((own / "config.json").read_text())
+            (own / "result.json").write_text(json.dumps({"config": config, "seconds": 1.0}))
+    (folder / "sweep.json").write_text("{}")
+    return folder
+
+
+def stored(folder, part="test"):
+    with np.load(folder / f"predictions_{part}.npz") as arrays:
+        return arrays["logits"].astype(np.float64), arrays["labels"]
+
+
+def log_probs(logits):
+    return logits - scipy.special.logsumexp(logits, axis=1, keepdims=True)
+
+
+def per_example(metric, logits, labels):
+    """What each example adds to a mean, by the definition."""
+    p, rows = np.exp(log_probs(logits)), np.arange(len(labels))
+    return {
+        "error": lambda: (logits.argmax(1) != labels).astype(float),
+        "nll": lambda: -log_probs(logits)[rows, labels],
+        "brier": lambda: ((p - np.eye(CLASSES)[labels]) ** 2).sum(1),
+    }[metric]()
+
+
+def slow(metric, logits, labels):
+    if metric != "ece":
+        return per_example(metric, logits, labels).mean()
+    p = np.exp(log_probs(logits))
+    confidence, right = p.max(1), p.argmax(1) == labels
+    place = np.ceil(confidence * BINS)
+    parts = [(place == k, np.sum(place == k)) for k in range(1, BINS + 1)]
+    gaps = [n * abs(confidence[k].mean() - right[k].mean()) for k, n in parts if n]
+    return sum(gaps) / len(labels)
+
+
+def slow_temperature(folder):
+    logits, labels = stored(folder, "validation")
+    return scipy.optimize.minimize_scalar(
+        lambda t: slow("nll", logits / t, labels), bounds=(0.05, 20), method="bounded"
+    ).x
+
+
+def record(found, folder, metric, phase=summary.BEFORE, loss=finished.ALONE):
+    wanted = (loss, folder, metric, phase)
+    (one,) = (
+        r
+        for r in comparison.records(found)
+        if (r["loss"], r["folder"], r["metric"], r["phase"]) == wanted
+    )
+    return one
+
+
+def compared(*folders):
+    shared = finished.read([str(folder) for folder in folders])
+    return comparison.compare(shared, num_resamples=RESAMPLES)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A baseline, one that is far too unsure, and a twin of the first that nobody knows about."""
+    above = tmp_path_factory.mktemp("runs")
+    first = leave(above / "first", 1)
+    shy = leave(above / "shy", 2, scale=0.1, epochs=(0.5, 2.5), loss="focal", gamma=3)
+    twin = leave(above / "twin", 1)
+    for name in ("config.json", "metrics.jsonl"):
+        (twin / name).unlink()
+    return first, shy, twin
+
+
+@pytest.fixture(scope="module")
+def found(folders):
+    return compared(*folders)
+
+
+@pytest.mark.parametrize("metric", ["error", "nll", "brier", "ece"])
+@pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
+def test_values_and_differences_are_those_of_the_definition(folders, found, metric, phase):
+    values = []
+    for folder in folders[:2]:
+        logits, labels = stored(folder)
+        t = slow_temperature(folder) if phase == summary.AFTER else 1.0
+        values.append(slow(metric, logits / t, labels))
+        assert record(found, folder.name, metric, phase)["value"] == pytest.approx(
+            values[-1], abs=2e-5
+        )
+    one = record(found, "shy", metric, phase)
+    assert one["difference"] == pytest.approx(values[1] - values[0], abs=3e-5)
+    assert record(found, "first", metric, phase)["difference"] is None
+
+
+@pytest.mark.parametrize("metric", ["error", "nll"])
+@pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
+def test_intervals_and_p_are_those_of_resampled_pairs(folders, found, metric, phase):
+    """A slow bootstrap draws other resamples: they agree but for what 400 of them can tell."""
+    samples = []
+    for folder in folders[:2]:
+        logits, labels = stored(folder)
+        t = slow_temperature(folder) if phase == summary.AFTER else 1.0
+        samples.append(per_example(metric, logits / t, labels))
+    drawn = np.random.default_rng(1).integers(EXAMPLES, size=(4000, EXAMPLES))
+    differences = (samples[1] - samples[0])[drawn].mean(1)
+    low, high = np.quantile(differences, [0.05, 0.95])
+    one = record(found, "shy", metric, phase)
+    near = 0.15 * (high - low)
+    assert one["difference_low"] == pytest.approx(low, abs=near)
+    assert one["difference_high"] == pytest.approx(high, abs=near)
+    p = 2 * min(np.mean(differences <= 0), np.mean(differences >= 0))
+    assert one["p"] == pytest.approx(min(p, 1), abs=0.15)
+
+
+@pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
+def test_what_is_hard_for_both_does_not_count(found, phase):
+    one, two = (record(found, name, "error", phase) for name in ("first", "shy"))
+    apart = np.hypot(one["high"] - one["low"], two["high"] - two["low"])
+    assert two["difference_high"] - two["difference_low"] < 0.7 * apart
+
+
+def test_what_is_there_is_found_and_what_is_not_is_not(found):
+    assert record(found, "shy", "nll")["p"] == pytest.approx(2 / (RESAMPLES + 1))
+    twin = record(found, "twin", "ece")
+    assert (twin["difference"], twin["difference_low"], twin["p"]) == (0, 0, 1)
+
+
+def test_settings_that_differ_are_listed_with_their_values(found):
+    listed = {one.key: one.values for one in found.settings}
+    assert listed == {
+        "loss.name": {"first": "cross_entropy", "shy": "focal"},
+        "loss.options.gamma": {"shy": 3},
+        "seed": {"first": 1, "shy": 2},
+    }
+    assert found.notes == ["twin has no config.json: its settings are not known."]
+    assert "twin has no config.json" in comparison.text(found)
+
+
+def test_curves_share_an_axis_though_the_runs_do_not(found):
+    summarised = found.parts[0].found
+    np.testing.assert_array_equal(summarised.epochs, [0.5, 1, 2, 2.5, 3])
+    error = summarised.curves["error"]
+    np.testing.assert_allclose(error["first"], [[np.nan, 0.1, 0.2, 0.25, 0.3]])
+    np.testing.assert_allclose(error["shy"], [[0.05, 0.1, 0.2, 0.25, np.nan]])
+    assert np.isnan(error["twin"]).all()
+    assert set(summarised.curves) == {"error", "nll"}  # nobody logged an ECE
+
+
+def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
+    one = leave_sweep(tmp_path / "one", 1, {"focal": range(5), "brier": [1, 2]})
+    two = leave_sweep(tmp_path / "two", 2, {"focal": range(6), "brier": [2, 3], "mmce": [1]})
+    (two / "runs" / "brier" / "3" / "result.json").unlink()  # begun, and not through
+    found = compared(one, two)
+    assert [(part.loss, part.seeds) for part in found.parts] == [
+        ("brier", [2]),
+        ("focal", [0, 1, 2, 3, 4]),
+    ]
+    assert found.notes == [
+        "Seeds left out of one, which not all have: brier 1.",
+        "Seeds left out of two, which not all have: focal 5; mmce 1.",
+    ]
+    values = [
+        [slow("nll", *stored(sweep / "runs" / "focal" / str(seed))) for seed in range(5)]
+        for sweep in (one, two)
+    ]
+    of_two = record(found, "two", "nll", loss="focal")
+    assert of_two["value"] == pytest.approx(np.mean(values[1]), abs=1e-5)
+    assert of_two["sd"] == pytest.approx(np.std(values[1], ddof=1), abs=1e-5)
+    assert of_two["difference"] == pytest.approx(np.mean(values[1]) - np.mean(values[0]), abs=1e-5)
+    assert of_two["p_seeds"] == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-2)
+    assert record(found, "two", "nll", loss="brier")["p_seeds"] is None
+    # The differences of each seed, resampled together.
+    by_seed = [
+        np.subtract(
+            *(per_example("nll", *stored(sweep / "runs" / "focal" / str(seed)))
+              for sweep in (two, one))
+        )
+        for seed in range(5)
+    ]  # fmt: skip
+    drawn = np.random.default_rng(1).integers(EXAMPLES, size=(4000, EXAMPLES))
+    low, high = np.quantile(np.mean(by_seed, axis=0)[drawn].mean(1), [0.05, 0.95])
+    assert of_two["difference_low"] == pytest.approx(low, abs=0.15 * (high - low))
+    assert of_two["difference_high"] == pytest.approx(high, abs=0.15 * (high - low))
+    # Both losses differ in the same key alike: one entry.
+    (setting,) = found.settings
+    assert (setting.key, setting.losses) == ("loss.options.kind", ["brier", "focal"])
+    assert setting.values == {"one": 1, "two": 2}
+
+
+def test_names_are_short_and_no_other_folders(tmp_path):
+    same = [leave(tmp_path / above / "run", 1) for above in "ab"]
+    assert [one.name for one in finished.look(same)] == ["a/run", "b/run"]
+    assert [one.name for one in finished.look([leave(tmp_path / "c", 1), same[0]])] == [
+        "c",
+        "a/run",
+    ]
+
+
+def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
+    first = leave(tmp_path / "first", 1)
+
+    def refused(other, said):
+        with pytest.raises((ValueError, FileNotFoundError), match=said):
+            finished.read([str(first), str(other)])
+
+    def changed(name, change):
+        folder = leave(tmp_path / name, 1)
+        logits, labels = stored(folder)
+        logits, labels = change(logits, labels.copy())
+        np.savez(folder / "predictions_test.npz", logits=logits, labels=labels)
+        return folder
+
+    def relabelled(logits, labels):
+        labels[7] = (labels[7] + 1) % CLASSES
+        return logits, labels
+
+    refused(changed("fewer", lambda z, y: (z[1:], y[1:])), "has 160 test examples and .*fewer 159")
+    refused(changed("others", relabelled), "have other test labels, first of example 7")
+    refused(changed("classes", lambda z, y: (z[:, :2], y)), "has 3 classes and .*classes 2")
+    diverged = changed("diverged", lambda z, y: (np.where(y[:, None] == 1, np.nan, z), y))
+    refused(diverged, r"diverged/predictions_test.npz has NaN or infinite logits in \d+ of 160")
+
+    with pytest.raises(ValueError, match="give two folders or more, the baseline first"):
+        finished.read([str(first)])
+    refused(tmp_path / "none", "there is no folder .*none")
+    refused(first, "first is given twice")
+    (tmp_path / "empty").mkdir()
+    refused(
+        tmp_path / "empty",
+        "is neither a run nor a sweep: .* once a network is trained there, python",
+    )
+    trained = leave(tmp_path / "trained", 1)
+    (trained / "predictions_test.npz").unlink()
+    refused(trained, r"has no predictions_test.npz; python -m experiments.evaluate --workdir=\S*ed")
+    damaged = leave(tmp_path / "damaged", 1)
+    (damaged / "config.json").write_text("{")
+    refused(damaged, "damaged/config.json is damaged")
+
+    sweep = leave_sweep(tmp_path / "sweep", 1, {"focal": [1]})
+    refused(sweep, "sweep is a sweep and .*first a run: .*sweep/runs/LOSS/SEED")
+    strange = leave_sweep(tmp_path / "strange", 1, {"brier": [1]})
+    with pytest.raises(ValueError, match=r"no loss and seed in common .*has focal.*has brier"):
+        finished.read([str(sweep), str(strange)])
+    (strange / "sweep.json").unlink()
+    refused(strange, "has no sweep.json, .* experiments.sweep --workdir=")
+
+
+def test_from_two_folders_to_tables_and_pictures(folders, found, tmp_path):
+    out = tmp_path / "new" / "out"
+    first, shy, _ = folders
+    code, said = run("compare", first, shy, f"--out={out}", f"--resamples={RESAMPLES}")
+    assert code == 0, said
+    one = record(found, "shy", "nll")
+    number = f"{one['difference']:+.4f} ["
+    page = (out / "compare.md").read_text()
+    assert number in said
+    assert number in page
+    for name in ("intervals", "reliability_as_trained", "reliability_after_temperature", "curves"):
+        assert f"({name}.png)" in page
+        assert (out / f"{name}.png").stat().st_size > 1000
+    whole = json.loads((out / "compare.json").read_text())
+    assert whole["folders"] == {"first": str(first), "shy": str(shy)}
+    (same,) = (
+        r
+        for r in whole["metrics"]
+        if (r["folder"], r["metric"], r["phase"]) == ("shy", "nll", summary.BEFORE)
+    )
+    for key in ("value", "low", "difference_low", "difference_high", "p"):
+        assert same[key] == pytest.approx(one[key], rel=1e-4)
+    with (out / "compare.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * len(summary.CELLS)
+    assert rows[0]["folder"] == "first"
+    assert rows[0]["difference"] == ""
+
+
+def test_words_that_are_no_flags_reach_who_asked_for_them():
+    program = "from experiments import cli\ncli.run(print, positional=True)\n"
+    words = ["a", "--verbosity=0", "b"]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "['a', 'b']\n"
