@@ -312,7 +312,8 @@ def _foot(comparison: Comparison) -> list[str]:
         f" over the test examples{over}; no p is corrected for how many there are. The temperature"
         " is fitted on the run's own validation set. ece and classwise_ece with"
         f" {said['num_bins']} bins of equal width, adaptive_ece of equal mass: all are biased"
-        " upwards, resampled ones more so, and a value may lie below its interval.",
+        " upwards, resampled ones more so: a value may lie below its interval, and a difference"
+        " outside of its own.",
     ]
 
 

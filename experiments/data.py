@@ -23,7 +23,7 @@ from calib_jax.core import checks
 from calib_jax.data import archives, files, tfds
 from experiments import building, cli
 
-flags.adopt_module_key_flags(building)  # --data_dir
+flags.declare_key_flag("data_dir")  # of `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "Tell of every data set.")
 _PREPARE = flags.DEFINE_string("prepare", None, "Data set whose archive is unpacked.")
 _CHECK = flags.DEFINE_string("check", None, "Data set whose files are compared with those known.")
@@ -70,6 +70,10 @@ def _where(name: str, about: data.About, data_dir: str | None) -> str:
             some = f" ({len(there)} of {len(about.variants)})" if form == files.TFDS else ""
             short = path.parent.parent if about.variants and form == files.TFDS else path
             found.append(f"{short.relative_to(root)}{some if about.variants else ''}")
+    packed = [one.name for one in about.downloads if one.folder]
+    places = files.places(name, data_dir)
+    if not found and any((place / one).is_file() for place in places for one in packed):
+        return "downloaded, to be unpacked by --prepare"
     return ", ".join(found) or "missing"
 
 
@@ -92,7 +96,7 @@ def fetching(name: str, about: data.About, root: pathlib.Path) -> list[str]:
         place = shlex.quote(str(root / name / download.name))
         lines.append(f"  curl -fL --create-dirs -o {place} {shlex.quote(download.url)}")
     if about.downloads and not about.read_as_downloaded:
-        lines.append(f"  python -m experiments.data --prepare={name} --data_dir={quoted}")
+        lines.append(f"  {_command('prepare', name, root)}")
     if about.tfds:
         build = f"tfds build {about.tfds} --data_dir={quoted} --file_format=array_record"
         lines.append(f"  {'or ' if lines else ''}{build}  # needs TensorFlow")
@@ -110,7 +114,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
         places = list(files.places(name, data_dir))
         ready = [place / download.folder for place in places if (place / download.folder).is_dir()]
         if ready:
-            yield f"{ready[0]} is there already: nothing to do."
+            yield f"{ready[0]} is there already: nothing to do; to unpack anew, remove it first."
             continue
         there = [place / download.name for place in places if (place / download.name).is_file()]
         if not there:
@@ -125,7 +129,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
                 " or take it as it is with --unchecked."
             )
         yield f"unpacked: {archives.unpack(there[0], download.folder)}"
-    yield f"`python -m experiments.data --check={name}` counts what is in it."
+    yield f"`{_command('check', name, root)}` counts what is in it."
 
 
 def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
@@ -182,6 +186,10 @@ def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> 
         one = wrong[0]
         return f"{said}, but {counts[one]:,} and not {known[one]:,} of class {one}", False
     return f"{said}, of each as many as published", True
+
+
+def _command(flag: str, name: str, root: pathlib.Path) -> str:
+    return f"python -m experiments.data --{flag}={name} --data_dir={shlex.quote(str(root))}"
 
 
 def _unlike(path: pathlib.Path, download: data.Download) -> str:

@@ -20,6 +20,7 @@ entropy of right and of wrong answers, the norms of the last layer and of its gr
 """
 
 import pathlib
+import shlex
 
 from absl import flags
 from ml_collections import config_flags
@@ -72,7 +73,9 @@ def main() -> int:
     if not _QUIET.value:
         _say_more(outcome)
         print(f"written to {folder}: {', '.join(names)}")
-        print(f"next: python -m experiments.evaluate --workdir={folder}")
+        place = building.DATA_DIR.value
+        there = f" --data_dir={shlex.quote(place)}" if place else ""
+        print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(folder))}{there}")
     return 0
 
 

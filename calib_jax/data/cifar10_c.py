@@ -124,5 +124,6 @@ def _array(path: pathlib.Path) -> np.ndarray:
         # Mapped, since one severity is a fifth of 150 MB; never unpickled.
         found = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is no whole array: {error}.") from error
+        why = str(error).removesuffix(".")
+        raise ValueError(f"{path} is no whole array: {why}; unpack the archive anew.") from error
     return found

@@ -66,7 +66,8 @@ def find(
     if len(missing) == 1 and form == OFFICIAL:
         _, why = tfds.root(data_dir)
         missing.append(
-            f"{why} says to look there, --data_dir or the variable {tfds.VARIABLE} where else"
+            f"{why} says to look there; --data_dir or the variable {tfds.VARIABLE} can say another"
+            " place"
         )
     raise FileNotFoundError("; and ".join(missing) + ".")
 
@@ -89,9 +90,17 @@ def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:
             if (place / file).exists():
                 return place / file
     place, root = places(name, data_dir)
-    urls = " and ".join(download.url for download in about.downloads)
-    unpack = f", and unpack it by `python -m experiments.data --prepare={name}`"
     raise FileNotFoundError(
         f"neither {place} nor {root} has {' or '.join(about.official)} of the authors of {name}:"
-        f" download {urls} to {place}{'' if about.read_as_downloaded else unpack}."
+        f" {_how(name, about, place)}."
     )
+
+
+def _how(name: str, about: About, place: pathlib.Path) -> str:
+    if about.by_hand:
+        return f"to fill {place}, {about.by_hand}"
+    urls = " and ".join(download.url for download in about.downloads)
+    if about.read_as_downloaded:
+        return f"download {urls} to {place}"
+    prepare = f"`python -m experiments.data --prepare={name}`"
+    return f"download {urls} to {place}, and unpack it by {prepare}"

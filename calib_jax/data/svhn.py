@@ -92,12 +92,20 @@ def _matlab(path: pathlib.Path) -> Images:
     import scipy.io
 
     if not path.is_file():
-        raise FileNotFoundError(f"{path.parent} has no {path.name}: download {_URL}/{path.name}.")
+        raise FileNotFoundError(
+            f"{path.parent} has no {path.name}: download {_URL}/{path.name} to there."
+        )
     try:
         found = scipy.io.loadmat(path, variable_names=("X", "y"))
-        pixels, labels = np.moveaxis(found["X"], -1, 0), found["y"].reshape(-1)
     except Exception as error:  # of a reader that has many
-        raise ValueError(f"{path} is no whole file of SVHN: {error}.") from error
+        raise ValueError(
+            f"{path} is no whole file of SVHN: {error}; download {_URL}/{path.name} again."
+        ) from error
+    if missing := [name for name in ("X", "y") if name not in found]:
+        raise ValueError(
+            f"{path} has no array {missing[0]}: it is no file of SVHN; download {_URL}/{path.name}."
+        )
+    pixels, labels = np.moveaxis(found["X"], -1, 0), found["y"].reshape(-1)
     shape = (len(labels), 32, 32, 3)
     if pixels.shape != shape or pixels.dtype != np.uint8 or labels.dtype.kind not in "iu":
         raise ValueError(

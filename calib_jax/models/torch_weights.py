@@ -93,12 +93,17 @@ def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
 
     Args:
       network: whose variables they are.
-      variables: `{"params": ..., "batch_stats": ...}`.
+      variables: `{"params": ..., "batch_stats": ...}`, the latter where there is batch norm.
 
     >>> from calib_jax import models
     >>> to_torch(models.resnet18(), {"params": {"norm": {"scale": jnp.ones(2)}}})
     {'bn1.weight': array([1., 1.], dtype=float32)}
     """
+    if other := [name for name in variables if name not in ("params", "batch_stats")]:
+        raise ValueError(
+            f"variables has {other[0]!r}, and not only 'params' and 'batch_stats': give all that"
+            " init returns, and not a part of it."
+        )
     return {
         name: np.array(_to_their_layout(path, np.asarray(leaf)), order="C")
         for name, path, leaf in _named(variables, _released(network)[1])

@@ -59,6 +59,22 @@ def fitted(
     return functools.partial(calibrators.named(name).apply, params), described
 
 
+def sentence(calibrator: dict[str, Any]) -> str:
+    """Say which calibrator it was and what it was fitted on; of temperature scaling also T.
+
+    >>> sentence({"name": "temperature", "fitted_on": "9 others", "params": {"temperature": 1.5}})
+    'temperature fitted on 9 others, T = 1.5.'
+    """
+    said = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
+    if calibrator["name"] != "temperature":
+        return f"{said}."
+    params = calibrator["params"]
+    folds = params if isinstance(params, list) else [params]
+    found = [fold["temperature"] for fold in folds]
+    ends = dict.fromkeys(f"{end:.4g}" for end in (min(found), max(found)))
+    return f"{said}, T = {' to '.join(ends)}."
+
+
 def _described(name: str, objective: str, fitted_on: str, params: Any) -> dict[str, Any]:
     return {"name": name, "objective": objective, "fitted_on": fitted_on, "params": params}
 

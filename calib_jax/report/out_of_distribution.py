@@ -136,7 +136,7 @@ class OutOfDistribution:
             " share in distribution that is rejected where 95 % of the others are."
         )
         if self.calibrator:
-            line += f" {self.calibrator['name']} fitted on {self.calibrator['fitted_on']}."
+            line += f" {calibration.sentence(self.calibrator)}"
         return line
 
     def _table(self) -> tables.Table:

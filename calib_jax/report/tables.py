@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from calib_jax.report import calibration
 from calib_jax.report.scoring import Change, Part, Report, Row
 
 Table = list[list[str]]  # the first row is the head
@@ -81,7 +82,7 @@ def _headline(report: Report) -> str:
         f" {said['interval']} intervals of {said['resamples']:,} resamples."
     )
     if report.calibrator:
-        line += f" {report.calibrator['name']} fitted on {report.calibrator['fitted_on']}."
+        line += f" {calibration.sentence(report.calibrator)}"
     return line
 
 

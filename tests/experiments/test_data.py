@@ -22,6 +22,8 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
     tiny.cifar10(folder / "tfds")
     tiny.cifar10_binary(folder)
     tiny.svhn(folder)
+    (folder / "tiny_imagenet").mkdir()
+    (folder / "tiny_imagenet" / "tiny-imagenet-200.zip").touch()
     some = {"test": tiny.examples("test")}
     tiny.tfds_images(folder, "cifar10_corrupted/elastic_4", some, features=("image", "label"))
     place = tiny.tfds_images(folder, "svhn_cropped", some, features=("image", "label"))
@@ -36,7 +38,10 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
         "cifar10_c": ("cifar10_corrupted (1 of 95) ", " 2,918 MB  CC BY 4.0"),
         "cifar100": (" missing ", " 169 MB "),
         "svhn": ("dataset_info.json is damaged: ", ", svhn/train_32x32.mat ", " 246 MB "),
-        "tiny_imagenet": (" missing ", " 248 MB  that of ImageNet"),
+        "tiny_imagenet": (
+            "  downloaded, to be unpacked by --prepare  ",
+            "  248 MB  that of ",
+        ),
         "digits": (" needs no files ", " CC BY 4.0"),
     }.items():
         row = "  ".join(re.split(r"\s{2,}", rows[name]))
@@ -108,6 +113,7 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
         ((), "give one of --list, --prepare=NAME and --check=NAME."),
         (("--check=cifar_100",), "did you mean 'cifar100'?"),
         (("--prepare=tiny_imagenet",), "tiny-imagenet-200.zip http://cs231n.stanford.edu/tiny-im"),
+        (("--check=imagenet",), "imagenet, register at https://image-net.org"),
     ],
 )
 def test_a_mistake_is_one_sentence(tmp_path, arguments, message):

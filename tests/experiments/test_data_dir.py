@@ -19,6 +19,7 @@ def test_a_run_goes_on_where_the_data_set_lies_elsewhere(tmp_path, monkeypatch):
     train = ("train", "--config=configs/cifar10_lenet5.py", *few)
     code, said = run(*train, f"--workdir={folder}", f"--data_dir={tmp_path / 'here'}")
     assert code == 0, said
+    assert f"next: python -m experiments.evaluate --workdir={folder} --data_dir={tmp_path}" in said
     os.rename(tmp_path / "here", tmp_path / "there")
     moved = f"--data_dir={tmp_path / 'there'}"
     code, said = run(*train, f"--workdir={folder}", moved)

@@ -112,3 +112,10 @@ def test_a_network_that_nobody_released():
         models.from_torch(models.wide_resnet28_10(), {})
     with pytest.raises(ValueError, match="no PyTorch code was released for Perceptron"):
         models.to_torch(models.linear(), {})
+
+
+def test_a_part_of_the_variables_is_refused():
+    network, variables = tiny()
+    # Layers would lose a part of their names, and of two with the same one would be lost.
+    with pytest.raises(ValueError, match="give all that init returns"):
+        models.to_torch(network, variables["params"])

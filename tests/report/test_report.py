@@ -84,7 +84,8 @@ def test_parts_are_scored_on_their_own_examples(full):
 def test_tables_say_the_numbers_and_the_conventions(full):
     text = str(full)
     assert "200 examples in 3 classes; 90% percentile intervals of 50 resamples" in text
-    assert "temperature fitted on 200 other examples" in text
+    fitted = calibrators.temperature.fit(*sample(seed=1)).temperature
+    assert f"temperature fitted on 200 other examples, T = {float(fitted):.4g}." in text
     assert "15 bins of equal width, (lo, hi]" in text
     assert f"{full.value('ece'):.4f} [" in text
     assert "biased upwards" in text
