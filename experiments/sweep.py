@@ -81,6 +81,9 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
                     " another folder, or the old values."
                 )
+    missing = next((member for member in found if not member.done), None)
+    if missing is not None and missing.config.init_from:
+        built(missing.config).state()  # reads the weights, which may be those of another network
     return found
 
 
@@ -134,7 +137,7 @@ def run(member: Member) -> train.Outcome:
     outcome: train.Outcome = cli.failing(
         train.fit,
         member.folder,
-        experiment.state(),
+        cli.refusing(experiment.state),
         experiment.task,
         experiment.plan,
         config=cli.plain(member.config),

@@ -61,6 +61,10 @@ def test_a_stopped_sweep_goes_on(tmp_path):
         (["--losses=cross_entropy,focl"], "no config for a loss 'focl'; did you mean"),
         (["--losses=brier", "--config.loss.options.gamma=3"], "gamma"),
         (["--losses=brier", "--baseline=focal"], "--baseline=focal is not among --losses=brier"),
+        (
+            ["--losses=brier", "--init_from=absent.npz"],
+            "neither a file nor a run called absent.npz",
+        ),
         ([], "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME"),
     ],
 )
