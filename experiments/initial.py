@@ -33,9 +33,11 @@ def variables(source: str, module: Any, random: PyTree) -> PyTree:
     path = pathlib.Path(source)
     if path.is_file():
         return _fitted(source, _released(path, module), random)
-    if not path.is_dir() and not pathlib.Path(source.partition(":")[0]).is_dir():
+    # A folder may have a colon in its name; what follows the last one may be a checkpoint.
+    folder, _, checkpoint = (source, "", "") if path.is_dir() else source.rpartition(":")
+    if not folder or not pathlib.Path(folder).is_dir():
         raise FileNotFoundError(f"there is neither a file nor a run called {source}.")
-    return _fitted(source, _of_run(source), random)
+    return _fitted(source, _of_run(folder, checkpoint), random)
 
 
 def _released(path: pathlib.Path, module: Any) -> PyTree:
@@ -47,8 +49,7 @@ def _released(path: pathlib.Path, module: Any) -> PyTree:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _of_run(source: str) -> PyTree:
-    folder, _, checkpoint = source.partition(":")
+def _of_run(folder: str, checkpoint: str) -> PyTree:
     checkpoints = opened(folder)
     try:
         return checkpoints.variables(step_of(checkpoints, checkpoint or "latest"), say=warn)
