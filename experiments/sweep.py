@@ -134,7 +134,7 @@ def run(member: Member) -> train.Outcome:
     outcome: train.Outcome = cli.failing(
         train.fit,
         member.folder,
-        experiment.state(),
+        cli.refusing(experiment.state),
         experiment.task,
         experiment.plan,
         config=cli.plain(member.config),
