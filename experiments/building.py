@@ -31,11 +31,12 @@ class Experiment(NamedTuple):
     task: train.Task
     plan: train.Plan
 
-    def state(self) -> train.TrainState:
-        """Make the state before the first step."""
+    def state(self, *, anew: bool = True) -> train.TrainState:
+        """Make the state before the first step; `anew` is as in `initial.variables`."""
         variables = jax.jit(self._at_random)()
         if self.config.init_from:
-            variables = initial.variables(self.config.init_from, self.module, variables)
+            source = self.config.init_from
+            variables = initial.variables(source, self.module, variables, anew=anew)
         return self._created(variables)
 
     def template(self) -> train.TrainState:

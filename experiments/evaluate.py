@@ -75,7 +75,7 @@ def begun(
     """Make what a config names, with weights that are there already, and no run."""
     config.init_from = source
     experiment = building.build(config, data_dir=data_dir)
-    return experiment, jax.device_get(experiment.state())
+    return experiment, jax.device_get(experiment.state(anew=False))
 
 
 def predictions(
