@@ -31,11 +31,12 @@ class Experiment(NamedTuple):
     task: train.Task
     plan: train.Plan
 
-    def state(self) -> train.TrainState:
-        """Make the state before the first step."""
+    def state(self, *, anew: bool = True) -> train.TrainState:
+        """Make the state before the first step; `anew` is as in `initial.variables`."""
         variables = jax.jit(self._at_random)()
         if self.config.init_from:
-            variables = initial.variables(self.config.init_from, self.module, variables)
+            source = self.config.init_from
+            variables = initial.variables(source, self.module, variables, anew=anew)
         return self._created(variables)
 
     def template(self) -> train.TrainState:
@@ -105,6 +106,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         learning_rate=rate,
         last_layer=train.LastLayer(objective) if config.diagnose else None,
     )
+    _check_epochs(config.run.show_epochs)
     plan = train.Plan(
         num_epochs=config.num_epochs,
         batch_size=config.batch_size,
@@ -125,6 +127,14 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         patience_for=config.patience_for,
     )
     return Experiment(config, dataset, module, task, plan)
+
+
+def _check_epochs(epochs: Any) -> None:
+    """Refuse what the page at the end of a run could not draw."""
+    if not all(isinstance(epoch, int | float) for epoch in epochs):
+        raise ValueError(
+            f"run.show_epochs must be numbers, such as 1,10,20, got {', '.join(map(str, epochs))}."
+        )
 
 
 def _try(objective: losses.Objective, num_classes: int) -> None:

@@ -75,7 +75,7 @@ def begun(
     """Make what a config names, with weights that are there already, and no run."""
     config.init_from = source
     experiment = building.build(config, data_dir=data_dir)
-    return experiment, jax.device_get(experiment.state())
+    return experiment, jax.device_get(experiment.state(anew=False))
 
 
 def predictions(
@@ -105,6 +105,12 @@ def main() -> int:
             "--init_from=FILE and --config=FILE go together: weights of which network."
         )
     if source:
+        if flags.FLAGS["checkpoint"].present:
+            raise cli.Refused("--checkpoint is of --workdir: give --init_from=RUN:CHECKPOINT.")
+        if (folder / "checkpoints").exists():
+            raise cli.Refused(
+                f"{folder} holds a run, and these are other weights: choose a new --workdir."
+            )
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(folder.mkdir, parents=True, exist_ok=True)
     else:
@@ -116,7 +122,7 @@ def main() -> int:
         sources["training"] = dataset.train
     found = {}
     for name, examples in {**sources, **others}.items():
-        logits, labels = predictions(experiment, state, examples, _BATCH_SIZE.value)
+        logits, labels = cli.failing(predictions, experiment, state, examples, _BATCH_SIZE.value)
         found[name] = logits, labels
         path = folder / f"predictions_{name}.npz"
         cli.refusing(np.savez, path, logits=logits, labels=labels)

@@ -22,20 +22,23 @@ from calib_jax.core.types import PyTree
 HEAD = "head"
 
 
-def variables(source: str, module: Any, random: PyTree) -> PyTree:
+def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) -> PyTree:
     """Read weights for a network.
 
     Args:
       source: see above.
       module: the network.
       random: its variables as they begin at random, which tell the shapes.
+      anew: whether the last layer may begin at random, where the number of classes is another.
     """
     path = pathlib.Path(source)
     if path.is_file():
-        return _fitted(source, _released(path, module), random)
-    if not path.is_dir() and not pathlib.Path(source.partition(":")[0]).is_dir():
+        return _fitted(source, _released(path, module), random, anew)
+    # A folder may have a colon in its name; what follows the last one may be a checkpoint.
+    folder, _, checkpoint = (source, "", "") if path.is_dir() else source.rpartition(":")
+    if not folder or not pathlib.Path(folder).is_dir():
         raise FileNotFoundError(f"there is neither a file nor a run called {source}.")
-    return _fitted(source, _of_run(source), random)
+    return _fitted(source, _of_run(folder, checkpoint), random, anew)
 
 
 def _released(path: pathlib.Path, module: Any) -> PyTree:
@@ -47,8 +50,7 @@ def _released(path: pathlib.Path, module: Any) -> PyTree:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _of_run(source: str) -> PyTree:
-    folder, _, checkpoint = source.partition(":")
+def _of_run(folder: str, checkpoint: str) -> PyTree:
     checkpoints = opened(folder)
     try:
         return checkpoints.variables(step_of(checkpoints, checkpoint or "latest"), say=warn)
@@ -83,11 +85,13 @@ def warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def _fitted(source: str, found: PyTree, random: PyTree) -> PyTree:
+def _fitted(source: str, found: PyTree, random: PyTree, anew: bool) -> PyTree:
     """Put what was read in the place of what is random; only the last layer may differ."""
     ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (random, found))
     head = [name for name in ours if name.split("/")[1] == HEAD]
     if any(np.shape(theirs.get(name, ours[name]))[-1] != ours[name].shape[-1] for name in head):
+        if not anew:
+            raise ValueError(f"the last layer of {source} is for other classes than the data set.")
         warn(f"the last layer of {source} is for other classes: ours begins at random.")
         theirs |= {name: ours[name] for name in head}
     for name in sorted({*ours, *theirs}):

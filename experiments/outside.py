@@ -11,7 +11,7 @@ They are normalised as the network's own data set is: SVHN with the statistics o
 import ast
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,12 @@ def _one(text: str, own: data.Dataset, data_dir: str | None) -> Source:
         if own.brightest is None:
             raise ValueError(f"{NOISE} needs images, and {own.name} has none.")
         add = functools.partial(data.gaussian_noise, own.test, brightest=own.brightest)
-        checks.check_options(NOISE, add, options)
+        _check_kinds(NOISE, add, options)
         return add(**options)
     if name not in data.catalogue():
         known = ", ".join([NOISE, *sorted(data.catalogue())])
         raise ValueError(f"there is no set {name!r} to tell from {own.name}; there are {known}.")
+    _check_kinds(name, data.catalogue()[name], options)
     source = building.data_set(name, options, data_dir).test
     theirs, ours = (_look(one) for one in (source, own.test))
     if theirs != ours:
@@ -64,6 +65,16 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
         except (ValueError, SyntaxError):
             options[key] = value
     return name, options
+
+
+def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Refuse an option that is not there, or a word or a fraction where a whole number is due."""
+    checks.check_options(name, function, options)
+    known = checks.options_of(function)
+    for key, value in options.items():
+        for kind, fitting, what in ((int, int, "a whole number"), (float, int | float, "a number")):
+            if type(known[key]) is kind and not isinstance(value, fitting):
+                raise ValueError(f"{key} of {name} must be {what}, got {value!r}.")
 
 
 def _look(source: Source) -> str:

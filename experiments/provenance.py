@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import shlex
 import subprocess
 import sys
 from typing import Any
@@ -18,7 +19,7 @@ _CHECKOUT = pathlib.Path(__file__).parent
 def describe() -> dict[str, Any]:
     """Describe this process: command, commit, date, machine, versions."""
     return {
-        "command": "python -m " + " ".join([_module(), *sys.argv[1:]]),
+        "command": shlex.join(["python", "-m", _module(), *sys.argv[1:]]),
         "commit": _commit(),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "device": f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s)",

@@ -42,6 +42,7 @@ def gaussian_noise(
     """
     checks.between("severity", severity, 1, len(SIGMAS))
     checks.above("brightest", brightest, 0)
+    checks.at_least("seed", seed, 0)
     generator = np.random.default_rng(seed)
     inputs, labels = [], []
     for start in range(0, len(source), _CHUNK):

@@ -83,7 +83,8 @@ class Journal:
 
     def begin(self, step: int, environment: Mapping[str, Any]) -> None:
         """Note that the run starts, or goes on, here."""
-        _append(self._folder / ENVIRONMENT, _json_lines([{"step": step, **environment}]))
+        path = self._folder / ENVIRONMENT  # written anew, since its last line may be cut off
+        _replace(path, _json_lines([*read_rows(path), {"step": step, **environment}]))
 
     def rewind(
         self, step: int, row: Row | None = None, tables: Mapping[str, Row] | None = None

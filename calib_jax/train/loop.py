@@ -338,6 +338,12 @@ class _Loop:
             return 0, template
         self._compare(self.checkpoints.about()["config"])
         saved = self.checkpoints.latest(template, say=self._warn)
+        known = {field.name for field in dataclasses.fields(_Ledger)}
+        if not known.issuperset(saved.about["ledger"]):
+            raise AnotherConfig(
+                f"{self.folder} holds a run of another version of calib_jax: go on with that one,"
+                " or choose another folder."
+            )
         self.ledger = _Ledger(**saved.about["ledger"])
         step = int(saved.state.step)
         self.journal.rewind(step, self.ledger.row, self.ledger.tables)

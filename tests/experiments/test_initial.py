@@ -45,6 +45,16 @@ def test_a_run_hands_out_what_it_is_evaluated_with(run, ending):
         np.testing.assert_array_equal(one, other)
 
 
+def test_a_folder_may_have_a_colon_in_its_name(run, tmp_path):
+    folder, variables = run
+    (tmp_path / "a:b").symlink_to(folder, target_is_directory=True)
+    network, random = variables_of(3, seed=1)
+    for ending in ("", ":best_nll"):
+        found = initial.variables(f"{tmp_path / 'a:b'}{ending}", network, random)
+        kernels = (tree["params"]["head"]["kernel"] for tree in (found, variables))
+        np.testing.assert_array_equal(*kernels)
+
+
 def test_other_classes_get_another_head(run, capsys):
     folder, variables = run
     network, random = variables_of(5, seed=1)
@@ -54,6 +64,8 @@ def test_other_classes_get_another_head(run, capsys):
     np.testing.assert_array_equal(params["head"]["kernel"], fresh["head"]["kernel"])
     np.testing.assert_array_equal(params["head"]["bias"], fresh["head"]["bias"])
     assert "is for other classes: ours begins at random" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="is for other classes than the data set"):
+        initial.variables(str(folder), network, random, anew=False)
 
 
 @pytest.mark.parametrize("name", ["theirs.npz", "theirs.safetensors"])

@@ -28,6 +28,9 @@ def test_names_and_options():
         ("gaussian_noise:3", "must look like NAME or NAME:key=value"),
         ("gaussian_noise:severity=9", "severity must lie in"),
         ("gaussian_noise:severty=3", "did you mean 'severity'"),
+        ("gaussian_noise:severity=2.5", "severity of gaussian_noise must be a whole number, got 2"),
+        ("gaussian_noise:seed=-1", "seed must be at least 0"),
+        ("digits:seed=fog", "seed of digits must be a whole number, got 'fog'"),
     ],
 )
 def test_refusals(asked, message):

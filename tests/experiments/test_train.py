@@ -101,6 +101,11 @@ def test_weights_of_a_run_are_measured_and_tuned_elsewhere(trained, tmp_path):
     code, said = run("evaluate", source, f"--workdir={tmp_path}")
     assert code == 2
     assert "--init_from=FILE and --config=FILE go together" in said
+    before = (folder / "predictions_test.npz").read_bytes()
+    code, said = run("evaluate", source, CONFIG, SHORT[1], f"--workdir={folder}")
+    assert code == 2
+    assert "holds a run, and these are other weights: choose a new --workdir" in said
+    assert (folder / "predictions_test.npz").read_bytes() == before
 
 
 def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_path):

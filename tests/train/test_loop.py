@@ -340,6 +340,24 @@ def test_another_config_is_refused_by_its_keys(tmp_path):
     assert run(tmp_path, config={**changed, "rate": 0.1}, free=["run"]).already
 
 
+def test_a_run_of_another_version_is_refused(tmp_path):
+    kept = train.Checkpoints(tmp_path / CHECKPOINTS)
+    about = {"config": {}, "ledger": {"steps": 0, "table": {}}}
+    kept.save(jax.device_get(tasks.state_of(OBJECTIVE, tasks.sgd())), about, 0)
+    kept.wait()
+    kept.close()
+    with pytest.raises(AnotherConfig, match="a run of another version of calib_jax"):
+        run(tmp_path)
+
+
+def test_starts_are_noted_after_one_that_was_cut_off(tmp_path):
+    whole = '{"step": 0}\n'
+    (tmp_path / journal.ENVIRONMENT).write_text(whole + '{"step": 4, "versi')
+    journal.Journal(tmp_path, total_steps=8, quiet=True).begin(4, {"cores": 2})
+    found = (tmp_path / journal.ENVIRONMENT).read_text()
+    assert found == whole + '{"step": 4, "cores": 2}\n'
+
+
 def test_one_trainer_a_folder(tmp_path):
     with only_one(tmp_path), pytest.raises(InUse, match=r"is in use by process \d+"):
         run(tmp_path)
