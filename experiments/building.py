@@ -1,5 +1,6 @@
 """From a config to what it names: the one place where names become values."""
 
+import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -38,6 +39,12 @@ class Experiment(NamedTuple):
             source = self.config.init_from
             variables = initial.variables(source, self.module, variables, anew=anew)
         return self._created(variables)
+
+    def beginning(self, folder: pathlib.Path | str) -> train.TrainState:
+        """Make what `train.fit` is given for a folder: a run that goes on there has its weights."""
+        if any(pathlib.Path(folder, "checkpoints").glob("[0-9]*")):
+            return self._created(jax.jit(self._at_random)())
+        return self.state()
 
     def template(self) -> train.TrainState:
         """Say what the state looks like, without making it."""

@@ -110,6 +110,7 @@ def _config_file(name: str) -> None:
 
 def _say(error: BaseException | str, code: int) -> int:
     said = error if isinstance(error, str) else sentence(error)
+    sys.stdout.flush()  # what was found before it went wrong comes first, also in a pipe
     print(f"error: {said}", file=sys.stderr)
     return code
 

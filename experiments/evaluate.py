@@ -31,7 +31,7 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import report, train
 from calib_jax.core.examples import Source
-from experiments import building, cli, initial, outside
+from experiments import building, cli, initial, outside, run_report
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = config_flags.DEFINE_config_file(
@@ -143,6 +143,8 @@ def main() -> int:
         outer = {name: found[name][0] for name in others}
         told = cli.refusing(report.out_of_distribution, found["test"][0], outer, **calibrated)
         _show("out of distribution", told, folder / "report")
+    if not source:  # the page of the run, which now has a report to point to
+        run_report.write(folder, dataset.description, tuple(experiment.config.run.show_epochs))
     return 0
 
 

@@ -137,7 +137,7 @@ def run(member: Member) -> train.Outcome:
     outcome: train.Outcome = cli.failing(
         train.fit,
         member.folder,
-        cli.refusing(experiment.state),
+        cli.refusing(experiment.beginning, member.folder),
         experiment.task,
         experiment.plan,
         config=cli.plain(member.config),

@@ -43,7 +43,7 @@ def start(experiment: building.Experiment, workdir: str, *, quiet: bool = False)
     outcome: train.Outcome = cli.failing(
         train.fit,
         workdir,
-        cli.refusing(experiment.state),
+        cli.refusing(experiment.beginning, workdir),
         experiment.task,
         experiment.plan,
         config=cli.plain(config),

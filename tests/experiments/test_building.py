@@ -79,3 +79,13 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(change, me
     config.update_from_flattened_dict(change)
     with pytest.raises(ValueError, match=message):
         building.build(config)
+
+
+def test_weights_to_begin_with_are_asked_for_only_at_the_beginning(tmp_path):
+    config = config_of("digits")
+    config.init_from = "nowhere"
+    experiment = building.build(config)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        experiment.beginning(tmp_path)
+    (tmp_path / "checkpoints" / "120").mkdir(parents=True)
+    assert int(experiment.beginning(tmp_path).step) == 0

@@ -55,13 +55,6 @@ def test_a_stopped_sweep_goes_on(tmp_path):
     assert rows == list(range(1, 301))
 
 
-def test_weights_that_are_not_there_are_one_sentence(tmp_path):
-    wanted = ["--losses=brier", "--init_from=nowhere", f"--workdir={tmp_path}"]
-    code, said = run("sweep", "--config=configs/digits.py", *wanted)
-    assert code == 2
-    assert said == "error: there is neither a file nor a run called nowhere.\n"
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -75,6 +75,7 @@ def test_evaluation_writes_predictions_and_a_report(trained):
     with np.load(folder / "predictions_training.npz") as found:
         assert found["logits"].shape == (500, 10)
     assert (folder / "report_training" / "reliability_temperature.png").exists()
+    assert "(report/report.md)" in (folder / "report.md").read_text()
     assert (folder / "report" / "roc_gaussian_noise_severity_4.png").exists()
     told = json.loads((folder / "report" / "ood.json").read_text())["metrics"]
     doubts = []
@@ -162,7 +163,7 @@ def test_a_signal_loses_nothing(tmp_path, number, code):
         ),
         (
             ["--config=configs/digits.py", "--config.model.name=resnet"],
-            "network must be one of",
+            "no network is called 'resnet'; did you mean 'resnet",
         ),
         (
             ["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"],

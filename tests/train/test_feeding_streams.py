@@ -214,6 +214,8 @@ def test_the_first_error_of_the_order_is_raised_and_everything_ends():
 
 
 def test_ctrl_c_while_waiting_ends_the_stream():
+    # Where the tests run in the background, Python leaves SIGINT ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     stopped = threading.Event()
 
     def slow(index):
@@ -223,14 +225,17 @@ def test_ctrl_c_while_waiting_ends_the_stream():
     stream = feeding.batches(Numbers(1000, slow), order, train.local_devices(1), threads=1)
     main = threading.main_thread().ident
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        list(stream)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(stream)
+    finally:
+        signal.signal(signal.SIGINT, before)
     stopped.set()
     assert not reading()
 
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
 import numpy as np
 from calib_jax import train
 from calib_jax.core.examples import Examples
@@ -245,6 +250,7 @@ class Slow:
 
 order = train.in_batches(np.arange(10_000), 50)
 stream = feeding.batches(Slow(), order, train.local_devices(1), threads=2)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
 next(stream)
 print("reading", flush=True)
 time.sleep(60)
