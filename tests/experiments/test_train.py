@@ -57,11 +57,17 @@ def test_a_run_explains_itself(trained):
     assert "gamma" in page
 
 
-def test_evaluation_writes_predictions_and_a_report(trained):
+@pytest.fixture(scope="module")
+def evaluated(trained):
     folder, _ = trained
     more = ("--resamples=20", "--training", "--ood=gaussian_noise:severity=4")
     code, said = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", *more)
     assert code == 0, said
+    return folder, said
+
+
+def test_evaluation_writes_predictions_and_a_report(evaluated):
+    folder, said = evaluated
     assert "temperature - as given" in said
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     best = min(rows, key=lambda row: row["validation_nll"])
@@ -89,15 +95,15 @@ def test_evaluation_writes_predictions_and_a_report(trained):
     assert f"step {best['step']} of" in said
 
 
-def test_weights_of_a_run_are_measured_and_tuned_elsewhere(trained, tmp_path):
-    folder, _ = trained
+def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
+    folder, _ = evaluated
     source = f"--init_from={folder}:best_nll"
     code, said = run(
         "evaluate", source, CONFIG, SHORT[1], f"--workdir={tmp_path / 'new'}", "--resamples=20"
     )
     assert code == 0, said
     ours, theirs = (where / "predictions_test.npz" for where in (tmp_path / "new", folder))
-    with np.load(ours) as one, np.load(theirs) as other:  # evaluated at best_nll, above
+    with np.load(ours) as one, np.load(theirs) as other:
         np.testing.assert_array_equal(one["logits"], other["logits"])
     code, said = run("evaluate", source, f"--workdir={tmp_path}")
     assert code == 2
