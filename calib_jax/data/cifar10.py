@@ -66,8 +66,8 @@ def cifar10(
     time; all are normalised with the papers' mean (.4914, .4822, .4465) and deviation (.2023,
     .1994, .2010).
 
-    What TFDS prepared as array_record is read without TensorFlow, and its pixels are kept in a
-    file beside it, so that only the first start decodes.
+    What TFDS prepared is read without TensorFlow, and its pixels are kept in a file beside it, so
+    that only the first start decodes.
 
     Args:
       data_dir: the folder of the data sets. None is the variable CALIB_JAX_DATA_DIR, then TFDS's

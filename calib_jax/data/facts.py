@@ -42,6 +42,8 @@ class About:
       counts: the number of examples of each class, or of all, in what is published to train with
         (of which a part may validate) and to test with: `train` and `test`.
       tfds: its name in TFDS; empty where TFDS does not have it.
+      looked_up: whether its records are read one by one, by their numbers, and not all at once:
+        of TFDS's formats array_record alone can do that.
       official: names of the authors' own files or folders, of which one is enough to read it.
       downloads: the files that the authors publish.
       by_hand: how to get it, in a few words, where no command can; with `size`.
@@ -54,6 +56,7 @@ class About:
     licence: str
     counts: Mapping[str, tuple[int, ...] | int] = dataclasses.field(default_factory=dict)
     tfds: str = ""
+    looked_up: bool = False
     official: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     by_hand: str = ""

@@ -59,7 +59,9 @@ def find(
     for form in forms(about) if source is None else [source]:
         try:
             if form == TFDS:
-                return Found(TFDS, tfds.found(f"{about.tfds}/{config}".rstrip("/"), data_dir))
+                name_there = f"{about.tfds}/{config}".rstrip("/")
+                formats = (tfds.ARRAY_RECORD,) if about.looked_up else tfds.FORMATS
+                return Found(TFDS, tfds.found(name_there, data_dir, formats=formats))
             return Found(OFFICIAL, _official(name, about, data_dir))
         except FileNotFoundError as error:
             missing.append(str(error).removesuffix("."))

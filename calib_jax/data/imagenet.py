@@ -25,6 +25,7 @@ _ABOUT = About(
     licence="terms of image-net.org: non-commercial research and education only",
     counts={"train": 1_281_167, "test": 50_000},
     tfds="imagenet2012",
+    looked_up=True,
     official=("train",),
     by_hand="register at https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, and "
     + imagenet_files.HOW,

@@ -80,7 +80,7 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
     missing = []
     if source != OFFICIAL:
         try:
-            return _prepared(tfds.found(_OF_TFDS, data_dir))
+            return _prepared(tfds.found(_OF_TFDS, data_dir, formats=(tfds.ARRAY_RECORD,)))
         except FileNotFoundError as error:
             missing.append(str(error).removesuffix("."))
     if source != TFDS:

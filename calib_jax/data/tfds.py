@@ -1,7 +1,8 @@
 """Images of a data set that TFDS prepared, read without TensorFlow and decoded only once.
 
-`tensorflow_datasets` reads files of the format array_record without TensorFlow. Decoding tens of
-thousands of PNG files takes seconds all the same, so the pixels are kept beside the data set.
+`tensorflow_datasets` reads files of the format array_record without TensorFlow, and those of the
+format tfrecord, which it writes unless told otherwise, are read here (`tfrecord.py`). Decoding tens
+of thousands of PNG files takes seconds all the same, so the pixels are kept beside the data set.
 """
 
 import hashlib
@@ -9,16 +10,17 @@ import json
 import os
 import pathlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from calib_jax.data import decoded
+from calib_jax.data import decoded, tfrecord
 from calib_jax.data.images import Images, checked_labels
 
 VARIABLE = "CALIB_JAX_DATA_DIR"
 
-_FORMAT = "array_record"
+FORMATS = ARRAY_RECORD, TFRECORD = "array_record", "tfrecord"
 _ABOUT = "dataset_info.json"
 _ORDER = 1  # changes when this file would hand out the same records in another way
 _CHUNK = 500
@@ -59,13 +61,16 @@ def images(
     return tuple(Images(kept[f"{part}_images"], kept[f"{part}_labels"]) for part in parts)
 
 
-def found(name: str, data_dir: str | None = None) -> pathlib.Path:
+def found(
+    name: str, data_dir: str | None = None, *, formats: tuple[str, ...] = FORMATS
+) -> pathlib.Path:
     """Find the folder of the newest version of a data set, or say how to get it.
 
     Args:
       name: of the data set in TFDS; of one that has many configurations, with one of them, as in
         `cifar10_corrupted/fog_5`.
       data_dir: see `root`.
+      formats: of its files, any of which will do.
     """
     given, why = root(data_dir)
     places = [given / name, given / "tfds" / name]
@@ -76,18 +81,23 @@ def found(name: str, data_dir: str | None = None) -> pathlib.Path:
         for version in reversed(versions):
             if not (version / _ABOUT).is_file():
                 continue  # not prepared to the end
-            about = _about(version)
-            form = about.get("fileFormat", "tfrecord")
-            if _FORMAT in (form, *about.get("alternativeFileFormats", ())):
+            there = _formats(version)
+            if not set(formats).isdisjoint(there):
                 return version
-            others.add(f"{version} has the format {form}")
-    note = f" ({'; '.join(sorted(others))}, which only TensorFlow reads)" if others else ""
+            others.add(f"{version} has the format {there[0]}, which cannot be read here")
+    note = f" ({'; '.join(sorted(others))})" if others else ""
     raise FileNotFoundError(
         f"the data set {name} is neither in {places[0]} nor in {places[1]}{note}, where {why}"
         " says to look; nothing is downloaded unasked: prepare it, where TensorFlow is installed,"
-        f" by `tfds build {name} --data_dir={given} --file_format={_FORMAT}`, or give the"
+        f" by `tfds build {name} --data_dir={given} --file_format={ARRAY_RECORD}`, or give the"
         f" folder that has it by --data_dir or the variable {VARIABLE}."
     )
+
+
+def _formats(folder: pathlib.Path) -> list[str]:
+    """List the formats in which a version is there."""
+    about = _about(folder)
+    return [about.get("fileFormat", TFRECORD), *about.get("alternativeFileFormats", ())]
 
 
 def _about(folder: pathlib.Path) -> dict[str, Any]:
@@ -119,7 +129,8 @@ def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
     """Say what the files of a data set are, so that others are not taken for them."""
     files = {
         path.name: (path.stat().st_size, int(path.stat().st_mtime))
-        for path in sorted(folder.glob("*.array_record*"))
+        for form in FORMATS
+        for path in sorted(folder.glob(f"*.{form}*"))
     }
     texts = [path.read_bytes() for path in sorted(folder.glob("*.json"))]
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
@@ -129,29 +140,44 @@ def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
 def _decoded(
     folder: pathlib.Path, part: str, size: int, shape: tuple[int, ...], advance: Any
 ) -> tuple[np.ndarray, np.ndarray]:
+    read = _of_array_record if ARRAY_RECORD in _formats(folder) else _of_tfrecord
+    pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
+    names = []
+    try:
+        for row, record in enumerate(read(folder, part, size)):
+            pixels[row] = decoded.pixels(record["image"], shape)
+            labels[row] = record["label"]
+            names.append(record.get("id", b""))
+            if not (row + 1) % _CHUNK or row + 1 == size:
+                advance(row % _CHUNK + 1)
+        if len(names) != size:
+            raise ValueError(f"{len(names)} records instead of {size}")
+    except Exception as error:  # of a reader in C++ that has no class of its own
+        raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
+    order = _numbered(names)
+    return (pixels, labels) if order is None else (pixels[order], labels[order])
+
+
+def _of_array_record(folder: pathlib.Path, part: str, size: int) -> Iterator[dict[str, Any]]:
     import tensorflow_datasets as tfds
 
     # Undecoded: which decoder TFDS takes depends on what else is installed, and two decoders of
     # JPEG differ in the last bit.
     undecoded = {"image": tfds.decode.SkipDecoding()}
-    builder = tfds.builder_from_directory(str(folder))
-    try:
-        source = builder.as_data_source(part, decoders=undecoded)
-        if len(source) != size:
-            raise ValueError(f"{len(source)} records instead of {size}")
-        pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
-        names = []
-        for start in range(0, size, _CHUNK):
-            rows = range(start, min(start + _CHUNK, size))
-            for row, record in zip(rows, source.__getitems__(rows), strict=True):
-                pixels[row] = decoded.pixels(record["image"], shape)
-                labels[row] = record["label"]
-                names.append(record.get("id", b""))
-            advance(len(rows))
-    except Exception as error:  # of a reader in C++ that has no class of its own
-        raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
-    order = _numbered(names)
-    return (pixels, labels) if order is None else (pixels[order], labels[order])
+    source = tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
+    if len(source) != size:
+        raise ValueError(f"{len(source)} records instead of {size}")
+    for start in range(0, size, _CHUNK):
+        yield from source.__getitems__(range(start, min(start + _CHUNK, size)))
+
+
+def _of_tfrecord(folder: pathlib.Path, part: str, size: int) -> Iterator[dict[str, Any]]:
+    shards = sorted(folder.glob(f"*-{part}.{TFRECORD}-*"))
+    rows = (tfrecord.example(data) for shard in shards for data in tfrecord.records(shard))
+    for row, record in enumerate(rows):
+        if row == size:
+            raise ValueError(f"more records than {size}")
+        yield record
 
 
 def _numbered(names: list[bytes]) -> np.ndarray | None:

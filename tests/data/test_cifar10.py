@@ -56,6 +56,25 @@ def test_what_was_written_is_read_and_decoded_once(folder, counted):
     assert [path.name for path in place.iterdir() if "calib" in path.name] == [CACHE]
 
 
+def test_the_format_that_tfds_writes_unasked_is_read_too(folder):
+    place = tiny.cifar10(folder, form="tfrecord")
+    assert_tiny(data.cifar10(data_dir=str(folder)))
+    (place / CACHE).unlink()
+    shard = place / "cifar10-train.tfrecord-00000-of-00001"
+    whole = shard.read_bytes()
+    for content, message in (
+        (whole[:-1000], "ends within record 39"),
+        (whole[:5], "ends within record 0"),
+        (b"\1" + whole[1:], "no file of TFRecords, or damaged, at record 0"),
+        (b"<html>", "ends within record 0"),
+        (whole + whole, "more records than 40"),
+        (b"", "0 records instead of 40"),
+    ):
+        shard.write_bytes(content)
+        with pytest.raises(ValueError, match=f"train in .* cannot be read: .*{message}"):
+            data.cifar10(data_dir=str(folder))
+
+
 def test_ids_without_numbers_leave_the_order_of_the_records(folder):
     tiny.cifar10(folder, numbered=False)
     written = np.random.default_rng(7).permutation(20)
@@ -163,19 +182,19 @@ def test_an_absent_data_set_is_one_sentence(folder, monkeypatch):
     (folder / "cifar10" / "3.0.2").mkdir(parents=True)  # that was not prepared to the end
     with pytest.raises(FileNotFoundError, match="is neither"):
         data.cifar10()
-    tiny.cifar10(folder / "tfds", fileFormat="tfrecord")
-    with pytest.raises(FileNotFoundError, match=r"3\.0\.2 has the format tfrecord, which only"):
+    tiny.cifar10(folder / "tfds", fileFormat="riegeli")
+    with pytest.raises(FileNotFoundError, match=r"3\.0\.2 has the format riegeli, which cannot"):
         data.cifar10()
 
 
 def test_the_newest_version_in_a_format_that_can_be_read(folder):
-    tiny.cifar10(folder, version="3.0.9", fileFormat="tfrecord", alternativeFileFormats=[])
+    tiny.cifar10(folder, version="3.0.9", fileFormat="riegeli", alternativeFileFormats=[])
     small = {"train": tiny.examples("train"), "test": tiny.examples("test", size=3)}
     tiny.cifar10(
         folder,
         small,
         version="3.0.10",
-        fileFormat="tfrecord",
+        fileFormat="riegeli",
         alternativeFileFormats=["array_record"],
     )
     tiny.cifar10(folder, version="3.0.2")

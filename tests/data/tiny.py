@@ -8,6 +8,7 @@ import functools
 import io
 import json
 import pathlib
+import struct
 
 import numpy as np
 import scipy.io
@@ -37,9 +38,10 @@ def tfds_images(
     version="3.0.2",
     features=("id", "image", "label"),
     numbered=True,
+    form="array_record",
     **about,
 ):
-    """Write images and labels as TFDS does: as PNG in array_record, shuffled, with numbered ids."""
+    """Write images and labels as TFDS does: as PNG, in records, shuffled, with numbered ids."""
     parts = {part: examples(part) for part in SIZES} if parts is None else parts
     place = pathlib.Path(folder) / name / version
     place.mkdir(parents=True)
@@ -52,8 +54,12 @@ def tfds_images(
     }
     tfds.features.FeaturesDict({feature: known[feature] for feature in features}).save_config(place)
     for part, (images, labels) in parts.items():
-        path = place / f"{name}-{part}.array_record-00000-of-00001"
-        writer = ArrayRecordWriter(str(path), "group_size:1")
+        path = place / f"{name}-{part}.{form}-00000-of-00001"
+        writer = (
+            ArrayRecordWriter(str(path), "group_size:1")
+            if form == "array_record"
+            else TFRecords(path)
+        )
         for number in np.random.default_rng(7).permutation(len(labels)):
             record = {
                 "id": f"{part}_{number:05d}" if numbered else "an image",
@@ -66,7 +72,7 @@ def tfds_images(
     text = {
         "name": name,
         "version": version,
-        "fileFormat": "array_record",
+        "fileFormat": form,
         "splits": [
             {
                 "name": part,
@@ -80,6 +86,31 @@ def tfds_images(
     text |= {"configName": config} if config else {}
     (place / "dataset_info.json").write_text(json.dumps(text | about), encoding="utf-8")
     return place
+
+
+class TFRecords:
+    """Write TensorFlow's format; the checksum of the data is left out, which readers may do too."""
+
+    def __init__(self, path):
+        self.file = path.open("wb")
+
+    def write(self, data):
+        length = struct.pack("<Q", len(data))
+        self.file.write(length + struct.pack("<I", masked_crc(length)) + data + bytes(4))
+
+    def close(self):
+        self.file.close()
+
+
+def masked_crc(data):
+    """Divide by Castagnoli's polynomial bit by bit, as its definition says."""
+    rest = 0xFFFFFFFF
+    for byte in data:
+        rest ^= byte
+        for _ in range(8):
+            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
+    crc = rest ^ 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
 
 
 def cifar10(folder, parts=None, **options):
