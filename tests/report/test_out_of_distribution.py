@@ -15,7 +15,7 @@ def logits_of(num_rows, scale, seed):
     return (scale * np.random.default_rng(seed).standard_normal((num_rows, 4))).astype(np.float32)
 
 
-INSIDE, NEAR, FAR = logits_of(60, 4.0, 0), logits_of(50, 2.5, 1), logits_of(40, 0.8, 2)
+INSIDE, NEAR, FAR = logits_of(60, 4.0, 0), logits_of(50, 2.5, 1), logits_of(50, 0.8, 2)
 HELD_OUT = logits_of(80, 4.0, 3), (logits_of(80, 4.0, 3) + logits_of(80, 4.0, 4)).argmax(-1)
 
 
@@ -72,7 +72,7 @@ def test_what_is_written(found, tmp_path):
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 2 * 3
     record = json.loads((tmp_path / "ood.json").read_text())
-    assert record["settings"]["outside"] == {"near": 50, "far": 40}
+    assert record["settings"]["outside"] == {"near": 50, "far": 50}
     assert record["calibrator"]["name"] == "temperature"
     page = (tmp_path / "ood.md").read_text()
     assert "| near | entropy | temperature |" in page
