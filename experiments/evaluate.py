@@ -144,7 +144,8 @@ def main() -> int:
         told = cli.refusing(report.out_of_distribution, found["test"][0], outer, **calibrated)
         _show("out of distribution", told, folder / "report")
     if not source:  # the page of the run, which now has a report to point to
-        run_report.write(folder, dataset.description, tuple(experiment.config.run.show_epochs))
+        shown = tuple(experiment.config.run.show_epochs)
+        cli.refusing(run_report.write, folder, dataset.description, shown)
     return 0
 
 

@@ -122,7 +122,7 @@ class OutOfDistribution:
                 {title[key]: curve.true_positive_rate for key, curve in own.items()},
                 auroc={title[key]: areas[key] for key in own},
                 title=f"{outside} against the test set",
-                width=4.8,
+                width=5.2,
             )
         return figures
 

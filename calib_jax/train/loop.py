@@ -574,9 +574,6 @@ class _Loop:
             row["learning_rate"] = float(self.task.learning_rate(step - 1))
         look = self.task.last_layer
         norms: Row = {}
-        if look is not None:
-            params, _ = parallel.first_on_device(state.evaluated)
-            row["weight_norm"] = look.weight_norm(params)
         evidence: Any = NOTHING
         for number, (name, evaluate) in enumerate(self.evaluators.items()):
             stats = evaluate(state)
@@ -588,6 +585,9 @@ class _Loop:
                 means = look.means(stats["last_layer"])
                 row |= {f"{name}_{key}": value for key, value in means.items()}
                 norms[name] = last_layer.histogram(stats["last_layer"])
+        if look is not None:
+            head = {last_layer.HEAD: state.evaluated[0][last_layer.HEAD]}
+            row["weight_norm"] = look.weight_norm(parallel.first_on_device(head))
         row["seconds"] = self.ledger.seconds
         row["evaluation_seconds"] = time.monotonic() - began
         row["examples_per_second"] = totals["weight"] / max(row["seconds"], 1e-9)

@@ -68,10 +68,23 @@ def test_norms_beyond_the_bins_are_in_the_last_ones():
     assert stat["histogram"][0] == stat["histogram"][-1] == 1  # no gradient, and 1.4e9
 
 
-def test_networks_without_a_head_are_told():
+def test_networks_without_a_head_are_told(tmp_path):
     look = train.LastLayer(losses.objective("cross_entropy"))
     with pytest.raises(ValueError, match="what its layer 'head' is given"):
         look.stat((), jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), None)
+    task = train.Task(
+        forward=tasks.forward,
+        objective=look.objective,
+        tx=tasks.sgd(),
+        metrics={"nll": metrics.nll},
+        train=tasks.examples(20),
+        evaluated={"validation": tasks.examples(12, seed=2)},
+        num_classes=5,
+        last_layer=look,
+    )
+    plan = train.Plan(num_epochs=1, batch_size=10)
+    with pytest.raises(ValueError, match="what its layer 'head' is given"):
+        train.fit(tmp_path, tasks.state_of(look.objective), task, plan, quiet=True)
 
 
 def head_alone(params, model_state, inputs, *, train, rng=None, weights=None):
