@@ -1,21 +1,24 @@
 """Train: one loop for every objective, on any number of devices.
 
     fit(folder, state, task, plan)     train, log, checkpoint, resume
+    fit_all(runs, task, plan)          several runs in one program
     make_train_step, make_eval_step    the steps, for a loop of your own
     data_parallel, replicate, ...      the same on several devices
 
 The network, the objective, the metrics and the optimiser are handed over as values.
 """
 
-from calib_jax.train import optimisers, schedules
+from calib_jax.train import memory, optimisers, schedules
+from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.feeding import Resident, Streamed, feed
 from calib_jax.train.forward import Forward, linen
 from calib_jax.train.last_layer import LastLayer
-from calib_jax.train.loop import Outcome, Plan, Task, fit, last_table
+from calib_jax.train.loop import fit, fit_all, last_table
 from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import (
     AXIS,
+    all_devices,
     data_parallel,
     differing,
     first,
@@ -23,12 +26,14 @@ from calib_jax.train.parallel import (
     replicate,
     split,
 )
+from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.prediction import predict
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
 
 __all__ = [
     "AXIS",
+    "Arrangement",
     "Batch",
     "Checkpoints",
     "Forward",
@@ -37,9 +42,11 @@ __all__ = [
     "Outcome",
     "Plan",
     "Resident",
+    "Run",
     "Streamed",
     "Task",
     "TrainState",
+    "all_devices",
     "create",
     "data_parallel",
     "differences",
@@ -47,12 +54,14 @@ __all__ = [
     "feed",
     "first",
     "fit",
+    "fit_all",
     "in_batches",
     "last_table",
     "linen",
     "local_devices",
     "make_eval_step",
     "make_train_step",
+    "memory",
     "optimisers",
     "predict",
     "replicate",

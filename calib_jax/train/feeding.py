@@ -21,7 +21,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
@@ -35,6 +35,7 @@ from calib_jax.core.examples import Draw, Examples, InMemory, Source, read
 from calib_jax.core.statistics import Joint, merged, merged_scan
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
+from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.ordering import Order, in_batches, of_process
 from calib_jax.train.parallel import Devices
 from calib_jax.train.state import TrainState
@@ -56,29 +57,44 @@ EvalStep = Callable[[TrainState, Batch], Joint]
 
 @runtime_checkable
 class Runner(Protocol):
-    """Training steps over an order of examples."""
+    """Training steps of every run, each over its own order of examples."""
 
-    def begin(self, order: Order, start: int, draw: Draw | None = None) -> None:
-        """Take a new order, from the step `start` of it on.
+    def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
+        """Let a run take a new order, from the step `start` of it on.
 
         Args:
           order: of the global batches.
           start: the first step.
           draw: for a source with random views, which of them; None shows it as it is evaluated.
+          run: which of the runs.
         """
         ...
 
-    def __call__(self, state: TrainState, start: int, stop: int) -> tuple[TrainState, PyTree]:
-        """Do the steps from `start` to `stop` without waiting.
+    def __call__(
+        self, states: PyTree, starts: Sequence[int], stops: Sequence[int]
+    ) -> tuple[PyTree, PyTree]:
+        """Do the steps of every run from its start to its stop, without waiting.
+
+        A run whose stop is its start stays as it is.
 
         Returns:
-          The state, and what was measured: a tree, which `measured_in` reads.
+          The states, and what was measured: a tree, which `measured_in` reads.
         """
         ...
 
-    def measured_in(self, measured: PyTree, start: int, stop: int) -> dict[str, np.ndarray]:
-        """Wait for what was measured in each of these steps."""
+    def measured_in(
+        self, measured: PyTree, starts: Sequence[int], stops: Sequence[int]
+    ) -> list[dict[str, np.ndarray]]:
+        """Wait for what was measured in each of these steps of every run."""
         ...
+
+    def compiled(self, states: PyTree) -> Any:
+        """Compile the program of the steps, without running it; an order must have begun."""
+        ...
+
+
+# From the states of all runs to the merged statistics of each.
+Evaluate = Callable[[PyTree], list[Joint]]
 
 
 @runtime_checkable
@@ -89,14 +105,14 @@ class Feed(Protocol):
         """Make what runs training steps."""
         ...
 
-    def evaluation(self, step: EvalStep, batch_size: int) -> Callable[[TrainState], Joint]:
-        """Make a pass over all examples in their order, which gives the merged statistics."""
+    def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
+        """Make a pass over all examples in their order."""
         ...
 
 
 def feed(
     source: Source,
-    devices: Devices,
+    arrangement: Arrangement,
     *,
     resident_bytes: int = 2**30,
     threads: int | None = None,
@@ -105,18 +121,13 @@ def feed(
 
     Args:
       source: the examples.
-      devices: where.
+      arrangement: of the runs on the devices.
       resident_bytes: up to this size, examples in memory move to the devices.
       threads: that read a stream; None is one for each core that this process may use.
     """
     if isinstance(source, InMemory) and source.nbytes <= resident_bytes:
-        return Resident(source, devices)
-    return Streamed(source, devices, threads=threads)
-
-
-def _dealt(order: Order, devices: Devices, accumulate: int, *, axis: int = 1) -> Order:
-    deal = (len(devices), accumulate, axis)
-    return Order(*(parallel.rows_of_devices(part, *deal) for part in order))
+        return Resident(source, arrangement)
+    return Streamed(source, arrangement, threads=threads)
 
 
 def _pass_over(source: Source, num_devices: int, batch_size: int) -> Order:
@@ -124,43 +135,66 @@ def _pass_over(source: Source, num_devices: int, batch_size: int) -> Order:
     return in_batches(np.arange(len(source)), size, multiple=num_devices)
 
 
+def _own_part(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:
+    """Take the rows that the devices of this process see."""
+    if arrangement.apart:
+        return order
+    local, everywhere = len(arrangement.local), len(arrangement.devices)
+    process = arrangement.devices.index(arrangement.local[0]) // local
+    return of_process(order, process, everywhere // local, accumulate=accumulate)
+
+
+def _dealt(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:
+    """Deal the rows of batches to the devices of this process, as a leading axis."""
+    sharing = min(arrangement.sharing, len(arrangement.local))
+    own = _own_part(order, arrangement, accumulate)
+    return Order(*(parallel.rows_of_devices(part, sharing, accumulate, 1) for part in own))
+
+
 class Resident:
     """Examples on every device."""
 
-    def __init__(self, source: InMemory, devices: Devices) -> None:
+    def __init__(self, source: InMemory, arrangement: Arrangement) -> None:
         self._source = source
-        self._devices = devices
-        self._examples = parallel.replicate(source.examples, devices)
+        self._arrangement = arrangement
+        self._examples = parallel.replicate(source.examples, arrangement.local)
 
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
         """Make what runs training steps: one program for any stretch of them."""
-        return _ResidentRunner(self._examples, step, self._devices, accumulate)
+        return _ResidentRunner(self._examples, step, self._arrangement, accumulate)
 
-    def evaluation(self, step: EvalStep, batch_size: int) -> Callable[[TrainState], Joint]:
+    def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
         """Make a pass over all examples: one program."""
-        order = _pass_over(self._source, len(self._devices), batch_size)
-        order = _dealt(order, self._devices, 1)
-        index, weights = parallel.split(order, self._devices)
+        arrangement = self._arrangement
+        order = _dealt(_pass_over(self._source, arrangement.sharing, batch_size), arrangement)
+        if arrangement.apart:
+            placed = parallel.replicate(Order(*(part[0] for part in order)), arrangement.local)
+        else:
+            placed = parallel.split(order, arrangement.local)
 
-        def all_steps(state: TrainState, examples: Any, index: Any, weights: Any) -> Joint:
+        def all_steps(_: Any, state: TrainState, examples: Any, order: Order) -> tuple[Any, Joint]:
             def one(part: tuple[Any, Any]) -> Joint:
                 return step(state, _looked_up(examples, *part))
 
-            return merged_scan(one, (index, weights))
+            return _, merged_scan(one, tuple(order))
 
-        run = parallel.data_parallel(all_steps, self._devices)
-        return lambda state: parallel.first_on_device(run(state, self._examples, index, weights))
+        run = arrangement.program(all_steps, own=1)
+        return lambda states: arrangement.fetch(run((), states, self._examples, placed)[1])
 
 
 class _ResidentRunner:
-    def __init__(self, examples: Any, step: Step, devices: Devices, accumulate: int) -> None:
+    def __init__(
+        self, examples: Any, step: Step, arrangement: Arrangement, accumulate: int
+    ) -> None:
         self._examples = examples
-        self._devices = devices
+        self._arrangement = arrangement
         self._accumulate = accumulate
+        self._orders: dict[int, Order] = {}
+        self._placed: PyTree = None
 
-        def steps(
-            state: TrainState, examples: Any, index: Any, weights: Any, start: Any, stop: Any
-        ) -> Any:
+        def steps(state: TrainState, order: Order, start: Any, stop: Any, examples: Any) -> Any:
+            index, weights = order
+
             def one(number: Any, carry: Any) -> Any:
                 state, measured = carry
                 state, found = step(state, _looked_up(examples, index[number], weights[number]))
@@ -172,20 +206,39 @@ class _ResidentRunner:
             empty = jax.tree.map(lambda s: jnp.zeros((len(index), *s.shape), s.dtype), shapes)
             return lax.fori_loop(start, stop, one, (state, empty))
 
-        self._run = parallel.data_parallel(
-            steps, devices, in_axes=(0, 0, 0, 0, None, None), donate=(0,)
-        )
+        self._run = arrangement.program(steps, own=3, donate=True)
 
-    def begin(self, order: Order, start: int, draw: Draw | None = None) -> None:
-        dealt = _dealt(order, self._devices, self._accumulate)
-        self._index, self._weights = parallel.split(dealt, self._devices)
+    def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
+        self._orders[run] = _dealt(order, self._arrangement, self._accumulate)
+        self._placed = None
 
-    def __call__(self, state: TrainState, start: int, stop: int) -> tuple[TrainState, PyTree]:
-        bounds = np.int32(start), np.int32(stop)
-        return self._run(state, self._examples, self._index, self._weights, *bounds)
+    def __call__(
+        self, states: PyTree, starts: Sequence[int], stops: Sequence[int]
+    ) -> tuple[PyTree, PyTree]:
+        return self._run(states, *self._arguments(starts, stops), self._examples)
 
-    def measured_in(self, measured: PyTree, start: int, stop: int) -> dict[str, np.ndarray]:
-        return {name: rows[start:stop] for name, rows in parallel.first(measured).items()}
+    def compiled(self, states: PyTree) -> Any:
+        none = [0] * self._arrangement.num_runs
+        return self._run.compiled(states, *self._arguments(none, none), self._examples)
+
+    def _arguments(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[PyTree, ...]:
+        place = self._arrangement.place
+        if self._placed is None:
+            any_order = next(iter(self._orders.values()))  # stands in for runs that are done
+            orders = [self._orders.get(run, any_order) for run in range(self._arrangement.num_runs)]
+            self._placed = self._arrangement.place_shares(orders)
+        bounds = (place([*map(np.int32, numbers)]) for numbers in (starts, stops))
+        return self._placed, *bounds
+
+    def measured_in(
+        self, measured: PyTree, starts: Sequence[int], stops: Sequence[int]
+    ) -> list[dict[str, np.ndarray]]:
+        return [
+            {name: rows[start:stop] for name, rows in found.items()}
+            for found, start, stop in zip(
+                self._arrangement.fetch(measured), starts, stops, strict=True
+            )
+        ]
 
 
 def _looked_up(examples: Any, index: Any, weights: Any) -> Batch:
@@ -194,63 +247,60 @@ def _looked_up(examples: Any, index: Any, weights: Any) -> Batch:
 
 
 class Streamed:
-    """Examples that are read batch by batch.
+    """Examples that are read batch by batch; of several processes each reads its own rows.
 
     Args:
       source: the examples.
-      devices: those of this process.
-      threads: that read; None is one for each core that this process may use.
-      process: which process this is, from 0; it reads its own rows of every batch only.
-      num_processes: how many there are, each with as many devices.
+      arrangement: of the runs on the devices; one after another, since each has its own order.
+      threads: that read, for every run; None is one for each core that this process may use.
     """
 
     def __init__(
-        self,
-        source: Source,
-        devices: Devices,
-        *,
-        threads: int | None = None,
-        process: int = 0,
-        num_processes: int = 1,
+        self, source: Source, arrangement: Arrangement, *, threads: int | None = None
     ) -> None:
         self._source = source
-        self._devices = devices
+        self._arrangement = arrangement
         self._threads = _cores() if threads is None else threads
-        self._process = process
-        self._num_processes = num_processes
         checks.at_least("threads", self._threads, 1)
-        checks.between("process", process, 0, num_processes - 1)
+        if arrangement.over != "map":
+            raise ValueError(
+                f"over={arrangement.over!r} needs examples that lie on the devices, and these are"
+                " streamed: take over='map', or a larger resident_bytes if they are in memory."
+            )
 
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
         """Make what runs training steps, one call each."""
-        run = parallel.data_parallel(step, self._devices, donate=(0,))
-        return _StreamedRunner(run, functools.partial(self._batches, accumulate=accumulate))
+        run = self._arrangement.program_of_one(step, donate=True)
+        batches_of = functools.partial(self._batches, accumulate=accumulate)
+        return _StreamedRunner(run, self._arrangement, batches_of)
 
-    def evaluation(self, step: EvalStep, batch_size: int) -> Callable[[TrainState], Joint]:
-        """Make a pass over the examples of this process; statistics are merged on the host."""
-        num_devices = len(self._devices) * self._num_processes
-        order = _pass_over(self._source, num_devices, batch_size)
-        run = parallel.data_parallel(step, self._devices)
+    def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
+        """Make a pass over all examples; statistics are merged on the host."""
+        arrangement = self._arrangement
+        order = _pass_over(self._source, len(arrangement.devices), batch_size)
 
-        def evaluate(state: TrainState) -> Joint:
+        def of_one(_: Any, state: TrainState, batch: Batch) -> tuple[Any, Joint]:
+            return _, step(state, batch)
+
+        run = arrangement.program(of_one, own=1)
+
+        def evaluate(states: PyTree) -> list[Joint]:
             waiting: collections.deque[Any] = collections.deque()
             found = []
             for batch in self._batches(order, None, accumulate=1):
-                waiting.append(run(state, batch))
+                waiting.append(run((), states, batch)[1])
                 if len(waiting) > STEPS_IN_FLIGHT:
-                    found.append(parallel.first(waiting.popleft()))
-            found += [parallel.first(stat) for stat in waiting]
-            stat: Joint = merged(found)
-            return stat
+                    found.append(arrangement.fetch(waiting.popleft()))
+            found += [arrangement.fetch(stats) for stats in waiting]
+            return [merged(stats) for stats in zip(*found, strict=True)]
 
         return evaluate
 
     def _batches(self, order: Order, draw: Draw | None, *, accumulate: int) -> Iterator[Batch]:
-        own = of_process(order, self._process, self._num_processes, accumulate=accumulate)
         return batches(
             self._source,
-            own,
-            self._devices,
+            _own_part(order, self._arrangement, accumulate),
+            self._arrangement.local,
             accumulate=accumulate,
             draw=draw,
             threads=self._threads,
@@ -259,28 +309,55 @@ class Streamed:
 
 class _StreamedRunner:
     def __init__(
-        self, run: Callable[..., Any], batches: Callable[[Order, Draw | None], Iterator[Batch]]
+        self,
+        run: parallel.Program,
+        arrangement: Arrangement,
+        batches_of: Callable[[Order, Draw | None], Iterator[Batch]],
     ) -> None:
         self._run = run
-        self._batches_of = batches
-        self._batches: Iterator[Batch] = iter(())
+        self._arrangement = arrangement
+        self._batches_of = batches_of
+        self._batches: dict[int, Iterator[Batch]] = {}
+        self._unused: dict[int, Batch] = {}
 
-    def begin(self, order: Order, start: int, draw: Draw | None = None) -> None:
+    def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
         rest = Order(*(part[start:] for part in order))
-        self._batches = self._batches_of(rest, draw)
+        self._batches[run] = self._batches_of(rest, draw)
+        self._unused.pop(run, None)
 
-    def __call__(self, state: TrainState, start: int, stop: int) -> tuple[TrainState, PyTree]:
-        found: list[Any] = []
-        for _ in range(start, stop):
-            state, measured = self._run(state, next(self._batches))
-            found.append(measured)
-            if len(found) > STEPS_IN_FLIGHT:
-                jax.block_until_ready(found[-1 - STEPS_IN_FLIGHT])
-        return state, found
+    def __call__(
+        self, states: PyTree, starts: Sequence[int], stops: Sequence[int]
+    ) -> tuple[PyTree, PyTree]:
+        waiting: collections.deque[Any] = collections.deque()
+        found: list[list[Any]] = [[] for _ in starts]
+        for run, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            for _ in range(start, stop):
+                states, measured = self._run(
+                    states, self._arrangement.numbers[run], self._next(run)
+                )
+                found[run].append(measured)
+                waiting.append(measured)
+                if len(waiting) > STEPS_IN_FLIGHT:
+                    jax.block_until_ready(waiting.popleft())
+        return states, found
 
-    def measured_in(self, measured: PyTree, start: int, stop: int) -> dict[str, np.ndarray]:
-        rows = [parallel.first(found) for found in measured]
-        return jax.tree.map(lambda *values: np.stack(values), *rows)
+    def _next(self, run: int) -> Batch:
+        return self._unused.pop(run) if run in self._unused else next(self._batches[run])
+
+    def compiled(self, states: PyTree) -> Any:
+        run = next(iter(self._batches))
+        self._unused[run] = self._next(run)
+        number = self._arrangement.numbers[run]
+        return self._run.compiled(states, number, self._unused[run])
+
+    def measured_in(
+        self, measured: PyTree, starts: Sequence[int], stops: Sequence[int]
+    ) -> list[dict[str, np.ndarray]]:
+        def one(found: list[Any]) -> dict[str, np.ndarray]:
+            rows = [parallel.first(step) for step in found]
+            return jax.tree.map(lambda *values: np.stack(values), *rows) if rows else {}
+
+        return [one(found) for found in measured]
 
 
 def batches(

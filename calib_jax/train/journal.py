@@ -1,5 +1,6 @@
 """What a run writes down: a line for people, and rows for programs.
 
+    config.json                  what identifies the run
     metrics.jsonl, metrics.csv   one row an evaluation
     loss_state.jsonl             what the objective learned, where it shows a table
     gradient_norms.jsonl         histograms of last-layer gradient norms, by option
@@ -17,8 +18,9 @@ import csv
 import io
 import json
 import math
+import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,44 +32,32 @@ LOSS_STATE = "loss_state.jsonl"
 GRADIENT_NORMS = "gradient_norms.jsonl"
 ENVIRONMENT = "environment.jsonl"
 SPOKEN = "log.txt"
+CONFIG = "config.json"
 
 Row = dict[str, Any]
 
 SAID = 3  # metrics of each data set in the line for people; the files have all
 
 
-class Journal:
-    """The log of a run.
+class Console:
+    """What people see while they wait: lines, and a progress bar on a terminal.
 
     Args:
-      folder: where.
-      total_steps: of the whole run, for the progress bar.
+      total_steps: of all runs.
       progress: a bar on a terminal; without it, or elsewhere, plain lines.
-      tensorboard: also write events, which needs tensorboardX.
-      quiet: say nothing; the files are written all the same.
+      quiet: say nothing.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        total_steps: int,
-        progress: bool = True,
-        tensorboard: bool = False,
-        quiet: bool = False,
-    ) -> None:
-        self._folder = folder
+    def __init__(self, total_steps: int, *, progress: bool = True, quiet: bool = False) -> None:
         self._quiet = quiet
         self._bar: Any = None
-        self._events = _events(folder) if tensorboard else None
         if progress and not quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def say(self, text: str) -> None:
-        """Print a line, at once, and keep it."""
-        _append(self._folder / SPOKEN, text + "\n")
+        """Print a line, at once."""
         if self._quiet:
             return
         if self._bar is not None:
@@ -75,11 +65,38 @@ class Journal:
         else:
             print(text, flush=True)
 
-    def advance(self, step: int, loss: float) -> None:
-        """Move the progress bar."""
+    def advance(self, step: int, loss: float | None = None) -> None:
+        """Move the progress bar to the number of steps done."""
         if self._bar is not None:
-            self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            if loss is not None:
+                self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
             self._bar.update(step - self._bar.n)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Journal:
+    """The files of a run.
+
+    Args:
+      folder: where.
+      tensorboard: also write events, which needs tensorboardX.
+    """
+
+    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+        self._folder = folder
+        self._events = _events(folder) if tensorboard else None
+
+    def note(self, text: str) -> None:
+        """Keep a line that was said."""
+        _append(self._folder / SPOKEN, text + "\n")
+
+    def describe(self, config: Mapping[str, Any]) -> None:
+        """Write the config down for people; the checkpoints have it too."""
+        _replace(self._folder / CONFIG, json.dumps(config, indent=1) + "\n")
 
     def begin(self, step: int, environment: Mapping[str, Any]) -> None:
         """Note that the run starts, or goes on, here."""
@@ -98,11 +115,9 @@ class Journal:
             kept = _until(step, path, (tables or {}).get(name))
             if kept or path.exists():
                 _replace(path, _json_lines(kept))
-        if self._bar is not None:
-            self._bar.update(step - self._bar.n)
 
     def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
-        """Add the row of an evaluation, and say it; `tables` are rows of other files, by name."""
+        """Add the row of an evaluation; `tables` are rows of other files, by name."""
         path = self._folder / TABLE
         head = not path.exists() or path.stat().st_size == 0
         for name, table in (tables or {}).items():
@@ -113,12 +128,10 @@ class Journal:
             for name, value in row.items():
                 self._events.add_scalar(name, value, row["step"])
             self._events.flush()
-        self.say(line_of(row))
+        self.note(line_of(row))
 
     def close(self) -> None:
         """Close what is open."""
-        if self._bar is not None:
-            self._bar.close()
         if self._events is not None:
             self._events.close()
 
@@ -134,6 +147,15 @@ def line_of(row: Row) -> str:
     start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
     rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
     return start + part("train_") + part("validation_") + part("test_") + rate
+
+
+def mean_line(rows: Sequence[Row]) -> str:
+    """Put the rows of several runs after as many steps into one line: their means."""
+    if len(rows) == 1:
+        return line_of(rows[0])
+    floats = [key for key, value in rows[0].items() if isinstance(value, float)]
+    means = {key: statistics.fmean(row[key] for row in rows) for key in floats}
+    return f"{line_of(rows[0] | means)} | means of {len(rows)} runs"
 
 
 def _short(value: float) -> str:

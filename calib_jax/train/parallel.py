@@ -8,6 +8,7 @@ nothing would be donated.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -23,11 +24,46 @@ Devices: TypeAlias = Sequence[jax.Device]
 
 
 def local_devices(count: int | None = None) -> Devices:
-    """List the devices to use: all of this process, or the first few."""
+    """List devices of this process: all, or the first few."""
     devices = jax.local_devices()
     if count is not None and not 1 <= count <= len(devices):
         raise ValueError(f"there are {len(devices)} devices, so {count} cannot be used.")
     return devices[:count]
+
+
+def all_devices() -> Devices:
+    """List the devices of all processes, process by process."""
+    devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    counts = collections.Counter(device.process_index for device in devices)
+    if len({*counts.values()}) > 1:
+        said = ", ".join(f"process {process} has {count}" for process, count in counts.items())
+        raise ValueError(f"all processes must have as many devices: {said}.")
+    return devices
+
+
+def of_this_process(devices: Devices) -> Devices:
+    """Leave out the devices of other processes."""
+    return [device for device in devices if device.process_index == jax.process_index()]
+
+
+class Program:
+    """A function that runs on every device, each with its entry of the leading axis."""
+
+    def __init__(self, run: Any, *first: Any) -> None:
+        self._run = run
+        self._first = first
+
+    def given(self, *first: Any) -> Program:
+        """Give it its first arguments for all calls."""
+        return Program(self._run, *self._first, *first)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run on all devices, without waiting."""
+        return self._run(*self._first, *arguments)
+
+    def compiled(self, *arguments: Any) -> Any:
+        """Compile for arguments like these, without running; a call does not compile again."""
+        return self._run.lower(*self._first, *arguments).compile()
 
 
 def data_parallel(
@@ -36,17 +72,19 @@ def data_parallel(
     *,
     in_axes: Any = 0,
     donate: Sequence[int] = (),
-) -> Callable[..., Any]:
+) -> Program:
     """Run a function on every device, each with its entry of the leading axis.
 
     Args:
       step: uses `AXIS` as its axis name.
-      devices: where.
+      devices: where; of several processes, each gives the entries of its own devices.
       in_axes: 0, or one for each argument: None for a number that all devices are given alike.
       donate: positions of arguments whose memory the results may take.
     """
-    return jax.pmap(
-        step, axis_name=AXIS, in_axes=in_axes, devices=devices, donate_argnums=tuple(donate)
+    return Program(
+        jax.pmap(
+            step, axis_name=AXIS, in_axes=in_axes, devices=devices, donate_argnums=tuple(donate)
+        )
     )
 
 
@@ -105,9 +143,9 @@ def first(tree: PyTree) -> PyTree:
     return jax.tree.map(one, tree)
 
 
-def first_on_device(tree: PyTree) -> PyTree:
-    """Take the copy of the first device, and leave it there."""
-    return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data[0], tree)
+def of_every_device(tree: PyTree) -> PyTree:
+    """Take what every device of this process has, to the host, in memory of its own."""
+    return jax.tree.map(lambda leaf: np.array(leaf, copy=True), tree)
 
 
 def differing(tree: PyTree) -> list[str]:

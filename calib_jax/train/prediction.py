@@ -11,6 +11,7 @@ from calib_jax.core.examples import Source
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
+from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import feed
 from calib_jax.train.forward import Forward
 from calib_jax.train.parallel import Devices
@@ -50,10 +51,11 @@ def predict(
       Logits and labels, in the order of the source.
     """
     devices = parallel.local_devices() if devices is None else devices
+    arrangement = Arrangement(devices)
     step = make_eval_step(forward, {"all": _Everything}, axis_name=parallel.AXIS, prepare=prepare)
-    everywhere = parallel.replicate(state, devices)
-    fed = feed(source, devices, resident_bytes=resident_bytes)
-    rows = fed.evaluation(step, batch_size)(everywhere)["metrics"]["all"]
+    fed = feed(source, arrangement, resident_bytes=resident_bytes)
+    (found,) = fed.evaluation(step, batch_size)(arrangement.place([state]))
+    rows = found["metrics"]["all"]
     weights = np.asarray(rows["weights"])
     real = weights.reshape(len(weights), -1).max(axis=1) > 0
     return np.asarray(rows["logits"])[real], np.asarray(rows["labels"])[real]

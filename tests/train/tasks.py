@@ -62,8 +62,11 @@ def trained(
     dtype=float,
     **options,
 ):
-    """Train with the feed's own runner; the state comes as it lies on the devices."""
-    devices = train.local_devices(num_devices)
+    """Train with the feed's own runner; the state comes as it lies on the devices.
+
+    There it has two leading axes, of the devices and of the runs; `the_only` takes it from there.
+    """
+    arrangement = train.Arrangement(train.local_devices(num_devices))
     tx = sgd() if tx is None else tx
     step = train.make_train_step(
         forward,
@@ -74,8 +77,8 @@ def trained(
         accumulate=accumulate,
         **options,
     )
-    state = train.replicate(state_of(objective, tx, dtype=dtype), devices)
-    runner = feed(source, devices).training(step, accumulate=accumulate)
+    states = arrangement.place([state_of(objective, tx, dtype=dtype)])
+    runner = feed(source, arrangement).training(step, accumulate=accumulate)
     measured = []
     done = epoch = 0
     while done < steps:
@@ -83,10 +86,15 @@ def trained(
         order = train.in_batches(numbers, batch_size, multiple=num_devices, accumulate=accumulate)
         runner.begin(order, 0)
         stop = min(order.num_steps, steps - done)
-        state, found = runner(state, 0, stop)
-        measured.append(runner.measured_in(found, 0, stop))
+        states, found = runner(states, [0], [stop])
+        measured += runner.measured_in(found, [0], [stop])
         done, epoch = done + stop, epoch + 1
-    return state, jax.tree.map(lambda *parts: np.concatenate(parts), *measured)
+    return states, jax.tree.map(lambda *parts: np.concatenate(parts), *measured)
+
+
+def the_only(states):
+    """The state of the one run, on the host."""
+    return jax.tree.map(lambda leaf: leaf[0], train.first(states))
 
 
 def objectives():

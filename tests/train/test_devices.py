@@ -25,7 +25,7 @@ def test_ten_steps_on_one_and_on_eight_devices(name, x64):
     one, measured_one = tasks.trained(objective, SOURCE, num_devices=1, steps=10)
     eight, measured_eight = tasks.trained(objective, SOURCE, num_devices=8, steps=10)
     assert train.differing(eight) == []
-    one, eight = train.first(one), train.first(eight)
+    one, eight = tasks.the_only(one), tasks.the_only(eight)
     moved = jax.tree.leaves(one.params)[0] - np.asarray(tasks.variables()["params"]["in"])
     assert np.abs(moved).max() > 1e-6
     close(one, eight, 1e-9)
@@ -60,7 +60,7 @@ def test_one_gradient_in_single_precision(name):
             dtype=np.float32,
         )
         start = tasks.variables(dtype=np.float32)["params"]
-        moved = jax.tree.map(lambda a, b: np.ravel(a - b), train.first(state).params, start)
+        moved = jax.tree.map(lambda a, b: np.ravel(a - b), tasks.the_only(state).params, start)
         return np.concatenate(jax.tree.leaves(moved))
 
     one, eight = gradient(1), gradient(8)
@@ -70,11 +70,16 @@ def test_one_gradient_in_single_precision(name):
 @pytest.mark.parametrize("num_devices", [1, 4, 8])
 def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     objective = losses.objective("adafocal")
-    devices = train.local_devices(num_devices)
+    arrangement = train.Arrangement(train.local_devices(num_devices))
     step = train.make_eval_step(tasks.forward, {}, objective=objective, axis_name=train.AXIS)
     state = tasks.state_of(objective)
-    everywhere = train.replicate(state, devices)
-    found = train.Resident(SOURCE, devices).evaluation(step, 10)(everywhere)["evidence"]
+    everywhere = arrangement.place([state])
+
+    def evidence(feed):
+        (found,) = feed(SOURCE, arrangement).evaluation(step, 10)(everywhere)
+        return found["evidence"]
+
+    found = evidence(train.Resident)
     logits, _, _ = tasks.forward(state.params, {}, SOURCE.inputs, train=False)
     wanted = objective.evidence(state.loss_state, logits, SOURCE.labels, None)
 
@@ -83,8 +88,7 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
         return np.sort(np.asarray(rows["confidence"])[kept])
 
     np.testing.assert_allclose(real(found), real(wanted), rtol=1e-5)
-    streamed = train.Streamed(SOURCE, devices).evaluation(step, 10)(everywhere)["evidence"]
-    np.testing.assert_array_equal(real(streamed), real(found))
+    np.testing.assert_array_equal(real(evidence(train.Streamed)), real(found))
 
 
 def test_totals_merge_in_double_precision():
@@ -123,17 +127,17 @@ def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64
     assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(variables))
 
     def trained(num_devices, rows):
-        devices = train.local_devices(num_devices)
+        arrangement = train.Arrangement(train.local_devices(num_devices))
         module = Normalised(axis_name=train.AXIS)
         step = train.make_train_step(train.linen(module), objective, tx, axis_name=train.AXIS)
         state = train.create(variables, objective, tx, tasks.NUM_CLASSES, 0)
-        runner = train.Resident(source, devices).training(step)
+        runner = train.Resident(source, arrangement).training(step)
         runner.begin(train.in_batches(np.arange(10), 10, multiple=rows), 0)
-        state = train.replicate(state, devices)
+        states = arrangement.place([state])
         for start in range(3):
-            state, _ = runner(state, 0, 1)
-            assert train.differing(state) == [], start
-        return train.first(state)
+            states, _ = runner(states, [0], [1])
+            assert train.differing(states) == [], start
+        return tasks.the_only(states)
 
     plain, padded, eight = trained(1, 1), trained(1, 16), trained(8, 8)
     moved = np.asarray(variables["batch_stats"]["BatchNorm_0"]["mean"])

@@ -72,29 +72,28 @@ def test_streamed_is_resident(num_devices, accumulate, x64):
     arguments = dict(num_devices=num_devices, steps=6, batch_size=8, accumulate=accumulate)
     resident, measured = tasks.trained(OBJECTIVE, source, **arguments)
     streamed, found = tasks.trained(OBJECTIVE, OnDisk(source), feed=train.Streamed, **arguments)
-    for a, b in zip(*map(jax.tree.leaves, map(train.first, (resident, streamed))), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, map(tasks.the_only, (resident, streamed))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     for key, values in measured.items():
         np.testing.assert_allclose(values, found[key], rtol=1e-12)
 
 
 def test_small_arrays_move_to_the_device_and_others_stream():
-    devices = train.local_devices(1)
+    one = train.Arrangement(train.local_devices(1))
     source = tasks.examples(22)
-    assert isinstance(train.feed(source, devices), train.Resident)
-    assert isinstance(train.feed(source, devices, resident_bytes=10), train.Streamed)
-    assert isinstance(train.feed(OnDisk(source), devices), train.Streamed)
+    assert isinstance(train.feed(source, one), train.Resident)
+    assert isinstance(train.feed(source, one, resident_bytes=10), train.Streamed)
+    assert isinstance(train.feed(OnDisk(source), one), train.Streamed)
 
 
 def test_an_epoch_may_begin_in_its_middle():
     source = OnDisk(tasks.examples(20))
-    devices = train.local_devices(1)
+    one = train.Arrangement(train.local_devices(1))
     step = train.make_train_step(tasks.forward, OBJECTIVE, tasks.sgd(), axis_name=train.AXIS)
-    state = train.replicate(tasks.state_of(OBJECTIVE), devices)
-    runner = train.Streamed(source, devices).training(step)
+    runner = train.Streamed(source, one).training(step)
     order = train.in_batches(np.arange(20), 5)
     runner.begin(order, 2)
-    runner(state, 2, 4)
+    runner(one.place([tasks.state_of(OBJECTIVE)]), [2], [4])
     assert sorted(np.concatenate(source.read).tolist()) == list(range(10, 20))
 
 
@@ -127,18 +126,18 @@ def test_the_step_is_traced_once_and_the_state_is_donated():
         traced.append(1)
         return tasks.forward(*args, **options)
 
-    devices = train.local_devices(2)
+    two = train.Arrangement(train.local_devices(2))
     source = tasks.examples(20)
     step = train.make_train_step(forward, OBJECTIVE, tasks.sgd(), axis_name=train.AXIS)
-    runner = train.Resident(source, devices).training(step)
-    state = train.replicate(tasks.state_of(OBJECTIVE), devices)
+    runner = train.Resident(source, two).training(step)
+    states = two.place([tasks.state_of(OBJECTIVE)])
     counts = []
     for epoch in range(3):
-        before = state
+        before = states
         runner.begin(train.in_batches(train.shuffled(20, 0, epoch), 4, multiple=2), 0)
         for start, stop in ((0, 1), (1, 4), (4, 5)):
-            state, _ = runner(state, start, stop)
-        jax.block_until_ready(state)
+            states, _ = runner(states, [start], [stop])
+        jax.block_until_ready(states)
         counts.append(len(traced))
         assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
     assert counts[0] == counts[-1]

@@ -45,6 +45,9 @@ class Numbers:
         return Examples(inputs.astype(np.float32), (index % 5).astype(np.int32))
 
 
+ONE = train.Arrangement(train.local_devices(1))
+
+
 def echo(state, batch):
     """A step that trains nothing and tells what it was given."""
     return state, {"inputs": batch.inputs, "index": batch.index, "weights": batch.weights}
@@ -52,12 +55,12 @@ def echo(state, batch):
 
 def read_through(runner, order, cuts, draw):
     """Everything that comes, where a new stream begins at every cut."""
-    state = train.replicate(tasks.state_of(OBJECTIVE), train.local_devices(1))
+    states = ONE.place([tasks.state_of(OBJECTIVE)])
     found = []
     for start, stop in zip([0, *cuts], [*cuts, order.num_steps], strict=True):
         runner.begin(order, start, draw)
-        state, measured = runner(state, start, stop)
-        found.append(runner.measured_in(measured, start, stop))
+        states, measured = runner(states, [start], [stop])
+        found += runner.measured_in(measured, [start], [stop])
     return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
@@ -80,7 +83,7 @@ def photographs(tmp_path_factory):
 def test_a_stream_goes_on_where_it_was_stopped(photographs):
     """Ten times at random, element for element, with the random views of the epoch."""
     order = train.in_batches(train.shuffled(18, seed=4, epoch=2), 4)
-    runner = train.Streamed(photographs.train, train.local_devices(1), threads=3).training(echo)
+    runner = train.Streamed(photographs.train, ONE, threads=3).training(echo)
     whole = read_through(runner, order, [], Draw(4, 2))
     expected = photographs.train.drawn(order.examples.reshape(-1), Draw(4, 2)).inputs
     np.testing.assert_array_equal(whole["inputs"].reshape(expected.shape), expected)
@@ -112,11 +115,11 @@ def test_training_is_drawn_and_evaluation_is_not():
         def stat(batch):
             return Joint({"all": Rows({"inputs": batch.inputs, "weights": batch.weights})})
 
-    devices = train.local_devices(1)
-    fed = train.feed(Numbers(10), devices, threads=2)
+    fed = train.feed(Numbers(10), ONE, threads=2)
     assert isinstance(fed, train.Streamed)
     evaluate = fed.evaluation(lambda state, batch: Everything.stat(batch), 4)
-    rows = evaluate(train.replicate(tasks.state_of(OBJECTIVE), devices))["all"]
+    (found,) = evaluate(ONE.place([tasks.state_of(OBJECTIVE)]))
+    rows = found["all"]
     real = rows["inputs"][rows["weights"] > 0]
     np.testing.assert_array_equal(real, np.stack([np.arange(10), *np.zeros((2, 10))], axis=1))
     order = train.in_batches(np.arange(10), 5)
@@ -142,12 +145,14 @@ def test_three_processes_together_read_the_whole(accumulate, local):
 
 
 def test_a_process_reads_its_own_rows_only():
+    """As if each of three devices belonged to another process."""
     order = train.in_batches(train.shuffled(24, 0, 0), 6, multiple=3)
     read = []
     for process in range(3):
-        source = Numbers(24)
-        fed = train.Streamed(source, train.local_devices(1), process=process, num_processes=3)
-        read_through(fed.training(echo), order, [], None)
+        source, three = Numbers(24), train.Arrangement(train.local_devices(3))
+        vars(three)["local"] = three.devices[process : process + 1]
+        batches = train.Streamed(source, three)._batches(order, None, accumulate=1)
+        assert sum(batch.inputs.shape[1] for batch in batches) == 8
         assert len(source.seen) == 8
         read += source.seen
     assert sorted(read) == list(range(24))
@@ -158,9 +163,12 @@ def test_orders_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="batches of 5 rows in 1 parts cannot be shared evenly by"):
         ordering.of_process(order, 0, 3)
     with pytest.raises(ValueError, match=r"process must lie in \[0, 2\], got 3"):
-        train.Streamed(Numbers(4), train.local_devices(1), process=3, num_processes=3)
+        ordering.of_process(order, 3, 3)
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
-        train.feed(Numbers(4), train.local_devices(1), threads=0)
+        train.feed(Numbers(4), ONE, threads=0)
+    side_by_side = train.Arrangement(train.local_devices(1), 2, "vmap")
+    with pytest.raises(ValueError, match="over='vmap' needs examples that lie on the devices"):
+        train.feed(Numbers(4), side_by_side)
 
 
 # --------------------------------------------------------------------------------------------

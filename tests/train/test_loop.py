@@ -18,7 +18,8 @@ import pytest
 from calib_jax import data, losses, metrics, train
 from calib_jax.train import journal
 from calib_jax.train.lock import InUse, only_one
-from calib_jax.train.loop import CHECKPOINTS, AnotherConfig, NonFinite
+from calib_jax.train.loop import NonFinite
+from calib_jax.train.record import CHECKPOINTS, AnotherConfig, Record
 from tests.train import tasks
 
 METRICS = {name: metrics.named(name) for name in ("error", "nll")}
@@ -216,15 +217,21 @@ def test_patience_ends_a_run(tmp_path):
 
 def stopping_after_pieces(monkeypatch, size):
     """Send a signal after every piece of so many steps."""
-    monkeypatch.setattr(train.loop._Pieces, "__init__", lambda self: setattr(self, "size", size))
-    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, steps, seconds: None)
-    add = train.loop._Loop._add
+    pieces = train.loop._Pieces.__init__
 
-    def add_and_stop(self, found):
-        add(self, found)
+    def of_size(self):
+        pieces(self)
+        self.size = size
+
+    monkeypatch.setattr(train.loop._Pieces, "__init__", of_size)
+    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, seconds: None)
+    add = Record.add
+
+    def add_and_stop(self, found, seconds):
+        add(self, found, seconds)
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(train.loop._Loop, "_add", add_and_stop)
+    monkeypatch.setattr(Record, "add", add_and_stop)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +319,7 @@ def test_rows_after_the_checkpoint_come_once(tmp_path):
     run(tmp_path / "whole", plan=plan)
     rows = rows_in(tmp_path / "whole")
     folder = tmp_path / "killed"
-    log = journal.Journal(folder, total_steps=12, quiet=True)
+    log = journal.Journal(folder)
     folder.mkdir()
     for row in journal.read_rows(tmp_path / "whole" / journal.ROWS)[:2]:
         log.write(row)
@@ -353,7 +360,7 @@ def test_a_run_of_another_version_is_refused(tmp_path):
 def test_starts_are_noted_after_one_that_was_cut_off(tmp_path):
     whole = '{"step": 0}\n'
     (tmp_path / journal.ENVIRONMENT).write_text(whole + '{"step": 4, "versi')
-    journal.Journal(tmp_path, total_steps=8, quiet=True).begin(4, {"cores": 2})
+    journal.Journal(tmp_path).begin(4, {"cores": 2})
     found = (tmp_path / journal.ENVIRONMENT).read_text()
     assert found == whole + '{"step": 4, "cores": 2}\n'
 

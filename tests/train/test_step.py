@@ -107,10 +107,10 @@ def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
     one, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=10, accumulate=2)
     four, _ = tasks.trained(objective, source, num_devices=4, steps=4, batch_size=10, accumulate=2)
     whole, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=10)
-    for a, b in zip(*map(jax.tree.leaves, map(train.first, (one, four))), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, map(tasks.the_only, (one, four))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert not np.allclose(
-        train.first(one).loss_state.miss_rate, train.first(whole).loss_state.miss_rate
+        tasks.the_only(one).loss_state.miss_rate, tasks.the_only(whole).loss_state.miss_rate
     )
 
 

@@ -1,0 +1,201 @@
+"""How several runs of one experiment lie on the devices, and how one program trains them all.
+
+    "map"      one run after another, each on all devices: bit for bit what it gives alone
+    "vmap"     all runs side by side in every operation: for GPUs that one run does not fill
+    "devices"  every device has runs of its own, one after another, and nothing crosses devices
+
+A run that is alone is a map over one: what its program computes, step by step, is the same. How
+many runs there are is told to the program as a number, so that the compiler cannot treat one run
+differently.
+
+On the devices every array has two leading axes, `[devices, slots, ...]`: with "map" and "vmap"
+all devices have a copy of all runs, with "devices" the runs are dealt out, and the last slots may
+hold copies that nobody asks for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from calib_jax.core import checks
+from calib_jax.core.types import PyTree
+from calib_jax.train import parallel
+from calib_jax.train.parallel import Devices, Program
+
+WAYS = ("map", "vmap", "devices")
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrangement:
+    """Some runs on some devices.
+
+    Attributes:
+      devices: of all processes.
+      num_runs: how many runs.
+      over: one of `WAYS`.
+    """
+
+    devices: Devices
+    num_runs: int = 1
+    over: str = "map"
+
+    def __post_init__(self) -> None:
+        checks.at_least("num_runs", self.num_runs, 1)
+        checks.one_of("over", self.over, WAYS)
+        if self.apart and len(self.local) < len(self.devices):
+            raise ValueError(
+                'over="devices" is for the devices of one process: give every process runs of its'
+                ' own, in a folder of its own, or take over="map".'
+            )
+
+    @property
+    def apart(self) -> bool:
+        """Whether every device has runs of its own."""
+        return self.over == "devices"
+
+    @functools.cached_property
+    def local(self) -> Devices:
+        """The devices of this process."""
+        return parallel.of_this_process(self.devices)
+
+    @property
+    def sharing(self) -> int:
+        """How many devices share a batch."""
+        return 1 if self.apart else len(self.devices)
+
+    @property
+    def slots(self) -> int:
+        """How many runs a device has."""
+        return -(-self.num_runs // len(self.devices)) if self.apart else self.num_runs
+
+    # ------------------------------------------------------------------------------------------
+    # To the devices and back.
+
+    def place(self, trees: Sequence[PyTree]) -> PyTree:
+        """Bring one tree of every run to the devices."""
+        if not self.apart:
+            return parallel.replicate(_stacked(trees, 0), self.local)
+        return parallel.split(self._dealt(_stacked(trees, 0)), self.local)
+
+    def place_shares(self, trees: Sequence[PyTree]) -> PyTree:
+        """Bring to the devices what differs between those that share a batch.
+
+        Args:
+          trees: one of every run, with a leading axis for the devices of this process that share.
+        """
+        if not self.apart:
+            return parallel.split(_stacked(trees, 1), self.local)
+        whole = _stacked([jax.tree.map(lambda leaf: leaf[0], tree) for tree in trees], 0)
+        return parallel.split(self._dealt(whole), self.local)
+
+    def fetch(self, placed: PyTree) -> list[PyTree]:
+        """Bring one tree of every run to the host, in memory of its own."""
+        if not self.apart:
+            whole = parallel.first(placed)
+        else:
+            whole = jax.tree.map(np.concatenate, parallel.of_every_device(placed))
+        return [
+            jax.tree.map(lambda leaf, run=run: leaf[run], whole) for run in range(self.num_runs)
+        ]
+
+    def _dealt(self, stacked: PyTree) -> PyTree:
+        """Deal runs to the devices; the last one fills up what is left."""
+        places = np.minimum(np.arange(len(self.devices) * self.slots), self.num_runs - 1)
+        shape = (len(self.devices), self.slots)
+        return jax.tree.map(lambda leaf: leaf[places].reshape(*shape, *leaf.shape[1:]), stacked)
+
+    # ------------------------------------------------------------------------------------------
+    # Programs.
+
+    def program(
+        self, function: Callable[..., tuple[PyTree, PyTree]], *, own: int, donate: bool = False
+    ) -> Program:
+        """Make a program of all runs from a function of one.
+
+        Args:
+          function: `(carry, *own, *shared) -> (carry, found)`; the axis of the devices is
+            `parallel.AXIS`, if `sharing` is more than one.
+          own: how many of its arguments after the first differ between runs.
+          donate: whether the memory of the carry is used again.
+
+        Returns:
+          The same, of what `place` and `place_shares` have made; `found` has the leading axes.
+        """
+
+        def of_device(count: Any, carry: PyTree, *arguments: Any) -> tuple[PyTree, PyTree]:
+            mine, shared = arguments[:own], arguments[own:]
+            if self.over == "vmap":
+                axes = (0, *(0 for _ in mine), *(None for _ in shared))
+                return jax.vmap(function, in_axes=axes)(carry, *mine, *shared)
+            return _one_after_another(function, count, self.slots, carry, mine, shared)
+
+        run = parallel.data_parallel(of_device, self.devices, donate=(1,) if donate else ())
+        return run.given(parallel.replicate(np.int32(self.slots), self.local))
+
+    def program_of_one(
+        self, function: Callable[..., tuple[PyTree, PyTree]], *, donate: bool = False
+    ) -> Program:
+        """Make a program that lets one run move, of those whose carries are placed together.
+
+        Args:
+          function: `(carry, *arguments) -> (carry, found)`.
+          donate: whether the memory of the carries is used again.
+
+        Returns:
+          `(carries, one of numbers, *arguments) -> (carries, found)`.
+        """
+
+        def of_device(carries: PyTree, run: Any, *arguments: Any) -> tuple[PyTree, PyTree]:
+            carry, found = function(_taken(carries, run), *arguments)
+            return _put(carries, run, carry), found
+
+        return parallel.data_parallel(of_device, self.devices, donate=(0,) if donate else ())
+
+    @functools.cached_property
+    def numbers(self) -> list[PyTree]:
+        """The number of every run, on the devices."""
+        return [parallel.replicate(np.int32(run), self.local) for run in range(self.num_runs)]
+
+
+def _one_after_another(
+    function: Callable[..., tuple[PyTree, PyTree]],
+    count: Any,
+    slots: int,
+    carry: PyTree,
+    own: tuple[Any, ...],
+    shared: tuple[Any, ...],
+) -> tuple[PyTree, PyTree]:
+    """Map over runs; the carries change in place, so that there is never a second set of them."""
+    first = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (carry, own)
+    )
+    shapes = jax.eval_shape(function, first[0], *first[1], *shared)[1]
+    empty = jax.tree.map(lambda shape: jnp.zeros((slots, *shape.shape), shape.dtype), shapes)
+
+    def one(run: Any, so_far: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        carry, found = so_far
+        mine, new = function(_taken(carry, run), *_taken(own, run), *shared)
+        return _put(carry, run, mine), _put(found, run, new)
+
+    return lax.fori_loop(0, count, one, (carry, empty))
+
+
+def _taken(trees: PyTree, run: Any) -> PyTree:
+    return jax.tree.map(lambda leaf: lax.dynamic_index_in_dim(leaf, run, keepdims=False), trees)
+
+
+def _put(trees: PyTree, run: Any, tree: PyTree) -> PyTree:
+    put = lambda leaf, one: lax.dynamic_update_index_in_dim(leaf, one, run, 0)  # noqa: E731
+    return jax.tree.map(put, trees, tree)
+
+
+def _stacked(trees: Sequence[PyTree], axis: int) -> PyTree:
+    return jax.tree.map(lambda *leaves: np.stack(leaves, axis=axis), *trees)

@@ -1,0 +1,132 @@
+"""Whether it fits: what a compiled program needs, and what the devices have left."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from calib_jax.core.types import PyTree
+from calib_jax.train import parallel
+from calib_jax.train.parallel import Devices
+
+# Where Linux says what a process may still have: the machine, and the limit of a container.
+MACHINE = Path("/proc/meminfo")
+CONTAINER = Path("/sys/fs/cgroup")
+
+
+class DoesNotFit(RuntimeError):
+    """More memory is needed than there is."""
+
+
+def free(devices: Devices) -> float:
+    """Say how many bytes a device of this process has left; infinite where nobody knows."""
+    device = parallel.of_this_process(devices)[0]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    if device.platform == "cpu":
+        return min(_of_machine(), _of_container()) / len(parallel.of_this_process(devices))
+    return math.inf
+
+
+def _of_machine() -> float:
+    try:
+        lines = dict(line.split(":", 1) for line in MACHINE.read_text().splitlines())
+        return 1024 * float(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError, AttributeError):
+        return math.inf
+
+
+def _of_container() -> float:
+    try:
+        most = float((CONTAINER / "memory.max").read_text())  # "max" is no number
+        return most - float((CONTAINER / "memory.current").read_text())
+    except (OSError, ValueError):
+        return math.inf
+
+
+def size(tree: PyTree) -> int:
+    """Count the bytes of the arrays of a tree; their shapes are enough."""
+    leaves = jax.tree.leaves(tree)
+    return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
+
+
+def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = "map") -> None:
+    """Refuse to train more runs at once than there is memory for their states.
+
+    Args:
+      state: of one run, or its shapes.
+      num_runs: how many.
+      devices: of all processes.
+      over: how the runs lie on them, as in `Arrangement`.
+    """
+    on_a_device = -(-num_runs // len(devices)) if over == "devices" else num_runs
+    one, left = size(state), free(devices)
+    if one * on_a_device > left:
+        fit = int(left / one) * (num_runs // on_a_device)
+        raise DoesNotFit(
+            f"the states of {num_runs} runs take {said(one * on_a_device)} on a device, which has"
+            f" {said(left)} left: train at most {fit} at once."
+        )
+
+
+class Need:
+    """What a compiled training program takes on a device, beside what lies there already.
+
+    Args:
+      compiled: the program.
+      rows: examples of a batch on one device.
+    """
+
+    def __init__(self, compiled: Any, rows: int) -> None:
+        found = compiled.memory_analysis()
+        self.known = found is not None
+        self.rows = rows
+        if self.known:
+            made = found.output_size_in_bytes - found.alias_size_in_bytes
+            self.stays = found.argument_size_in_bytes
+            self.comes = max(found.temp_size_in_bytes + made, 1)
+
+    def check(self, left: float, sharing: int) -> str:
+        """Say it in a sentence, or raise one.
+
+        Args:
+          left: bytes that a device has.
+          sharing: devices that share a batch.
+        """
+        if not self.known:
+            return "this device does not say how much memory a step needs."
+        largest = int(min(self.rows * left / self.comes, 1e12)) * sharing
+        if self.comes > left:
+            raise DoesNotFit(
+                f"a step needs {said(self.comes)} on a device, which has {said(left)} left: take a"
+                f" smaller batch_size (about {max(largest, 1):,} would fit), the same one in parts"
+                " (accumulate), or fewer runs at once."
+            )
+        text = f"memory of a step: {said(self.comes)} beside {said(self.stays)} that stay"
+        if math.isinf(left):
+            return text + "."
+        few = f"{float(f'{largest:.2g}'):,.0f}"
+        return f"{text}; {said(left)} are free: batches of up to about {few} examples would fit."
+
+
+def said(count: float) -> str:
+    """Put bytes into words.
+
+    >>> said(1_234), said(56_700_000), said(8.9e9)
+    ('1.2 kB', '57 MB', '8.9 GB')
+    """
+    unit, factor = next(
+        ((unit, factor) for unit, factor in (("GB", 1e9), ("MB", 1e6)) if count >= factor),
+        ("kB", 1e3),
+    )
+    return f"{float(f'{count / factor:.2g}'):,g} {unit}"

@@ -1,0 +1,278 @@
+"""What the loop knows of one run beside its train state, and what it keeps on the disk.
+
+The first of several processes alone reads and writes; in the others a record is kept in memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from calib_jax.core.types import PyTree
+from calib_jax.train.checkpoint import Checkpoints, differences
+from calib_jax.train.journal import Console, Journal, Row
+from calib_jax.train.plan import Outcome, Plan, Run
+from calib_jax.train.together import Together
+
+CHECKPOINTS = "checkpoints"
+
+
+class AnotherConfig(ValueError):
+    """The folder holds a run of another config."""
+
+
+@dataclasses.dataclass
+class Ledger:
+    """What is saved with the train state, as JSON.
+
+    Attributes:
+      totals: of training since the last evaluation, added up step by step, so that they do not
+        depend on where training was cut.
+      steps: how many steps that was.
+      seconds: how long they took, also before the run was resumed.
+      best: see `Outcome`.
+      waited: evaluations without a better `patience_for`.
+      row, tables: what the last evaluation logged; tables by the name of their file.
+      done: whether the run has ended.
+    """
+
+    totals: dict[str, float] = dataclasses.field(default_factory=dict)
+    steps: int = 0
+    seconds: float = 0.0
+    best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    waited: int = 0
+    row: Row | None = None
+    tables: dict[str, Row] = dataclasses.field(default_factory=dict)
+    done: bool = False
+
+
+class Record:
+    """One run: how far it is, its checkpoints and its log.
+
+    Args:
+      run: what only it has.
+      plan: of all runs.
+      free: keys of its config that may change in the middle of a run.
+      together: the processes.
+      console: where people read.
+      tensorboard: write events, too.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        free: Collection[str],
+        together: Together,
+        console: Console,
+        *,
+        tensorboard: bool = False,
+    ) -> None:
+        self.run = run
+        self.folder = Path(run.folder)
+        self.plan = plan
+        self.free = free
+        self.together = together
+        self.console = console
+        self.ledger = Ledger()
+        self.step = 0
+        self.already = False
+        self.failed = ""
+        self.last_save = time.monotonic()
+        self._journal: Journal | None = None
+        self._checkpoints: Checkpoints | None = None
+        if together.leads:
+            self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
+            self._journal = Journal(self.folder, tensorboard=tensorboard)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is more to train."""
+        return not (self.ledger.done or self.failed)
+
+    @property
+    def called(self) -> str:
+        """What lines about it begin with."""
+        return f"{self.run.name}: " if self.run.name else ""
+
+    def note(self, text: str) -> None:
+        """Keep a line that was said elsewhere."""
+        if self._journal is not None:
+            self._journal.note(text)
+
+    def say(self, text: str) -> None:
+        """Say a line about this run, and keep it."""
+        self.note(text)
+        self.console.say(self.called + text)
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._journal is not None:
+            self._journal.close()
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+
+    # ------------------------------------------------------------------------------------------
+    # Beginning and going on.
+
+    def resumed(self, total_steps: int) -> PyTree:
+        """Read the newest checkpoint, in the first process, and give all its state."""
+        template = jax.tree.map(np.asarray, self.run.state)
+        told = self.together.of_first(lambda: self._found(template, total_steps))
+        head, _, arrays = told.partition(b"\n")
+        ledger = json.loads(head)
+        if ledger is not None:
+            self.ledger = Ledger(**ledger)
+        state = _from_bytes(arrays, template)
+        self.step = int(state.step)
+        self.already = self.ledger.done
+        return state
+
+    def begin(self, environment: Mapping[str, Any]) -> None:
+        """Note that the run starts, or goes on."""
+        if self._journal is not None:
+            self._journal.begin(self.step, environment)
+
+    def _found(self, template: PyTree, total_steps: int) -> bytes:
+        assert self._checkpoints is not None
+        assert self._journal is not None
+        if not self._checkpoints.steps:
+            self._journal.rewind(0)
+            self._journal.describe(self.run.config)
+            return b"null\n" + _as_bytes(template)
+        self._compare(self._checkpoints.about()["config"])
+        saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
+        ledger = saved.about["ledger"]
+        if not {field.name for field in dataclasses.fields(Ledger)}.issuperset(ledger):
+            raise AnotherConfig(
+                f"{self.folder} holds a run of another version of calib_jax: go on with that one,"
+                " or choose another folder."
+            )
+        step = int(saved.state.step)
+        self._journal.rewind(step, ledger["row"], ledger["tables"])
+        if not ledger["done"]:
+            self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
+        return json.dumps(ledger).encode() + b"\n" + _as_bytes(saved.state)
+
+    def _compare(self, before: Mapping[str, Any]) -> None:
+        """Refuse to go on with a run of another config."""
+        fixed = (
+            {key: value for key, value in config.items() if key not in self.free}
+            for config in (before, self.run.config)
+        )
+        changed = differences(*fixed)
+        if changed:
+            said = "; ".join(changed[:5])
+            said += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
+            raise AnotherConfig(
+                f"{self.folder} holds a run of another config ({said}): choose another folder, or"
+                " the old values."
+            )
+
+    # ------------------------------------------------------------------------------------------
+    # While it trains.
+
+    def add(self, found: Mapping[str, np.ndarray], seconds: float) -> None:
+        """Add up what was measured in some steps."""
+        totals = self.ledger.totals
+        for name, values in found.items():
+            # One after another: a sum in blocks would depend on where the blocks are cut.
+            added = totals.get(name, 0.0)
+            for value in values.tolist():
+                added += value
+            totals[name] = added
+        self.ledger.steps += len(found["loss"])
+        self.ledger.seconds += seconds
+
+    def evaluated(self, row: Row, tables: Mapping[str, Row], part: str, *, last: bool) -> bool:
+        """Take the row of an evaluation; tell whether it is the best by some metric.
+
+        Args:
+          row: of the log.
+          tables: more rows, by the name of their file; empty ones are left out.
+          part: the set that chooses the best.
+          last: whether all planned steps are done.
+        """
+        better = self._note_best(row, part)
+        self.ledger.row = row
+        self.ledger.tables = {name: table for name, table in tables.items() if table}
+        self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
+        patient = not self.plan.patience or self.ledger.waited < self.plan.patience
+        self.ledger.done = last or not patient
+        return better
+
+    def _note_best(self, row: Row, part: str) -> bool:
+        improved = set()
+        for name, direction in self.plan.best.items():
+            value = row[f"{part}_{name}"]
+            known = self.ledger.best.get(name)
+            sign = 1 if direction == "min" else -1
+            if not math.isnan(value) and (known is None or sign * value < sign * known["value"]):
+                self.ledger.best[name] = {"step": self.step, "epoch": row["epoch"], "value": value}
+                improved.add(name)
+        self.ledger.waited = 0 if self.plan.patience_for in improved else self.ledger.waited + 1
+        return bool(improved)
+
+    # ------------------------------------------------------------------------------------------
+    # On the disk.
+
+    def begin_to_save(self, host: PyTree, epoch_steps: int) -> None:
+        """Begin to save the state after this step; `host` must not change any more."""
+        self.last_save = time.monotonic()
+        if self._checkpoints is None:
+            return
+        ledger = dataclasses.asdict(self.ledger)
+        kept = {int(best["step"]) for best in ledger["best"].values()}
+        every = self.plan.keep_every_epochs * epoch_steps
+        known = self._checkpoints.steps
+        if every:
+            kept |= {one for one in {*known, self.step} if one % every == 0}
+        if self.step not in known:
+            about = {"config": self.run.config, "ledger": ledger}
+            self._checkpoints.save(host, about, self.step, kept=kept)
+
+    def wait(self) -> None:
+        """Wait until what was begun is on the disk."""
+        if self._checkpoints is not None:
+            self._checkpoints.wait()
+
+    def write(self) -> Row:
+        """Add the row of the last evaluation to the log."""
+        row = self.ledger.row or {}
+        if self._journal is not None:
+            self._journal.write(row, self.ledger.tables)
+        return row
+
+    def last_good(self) -> str:
+        """Say where the newest checkpoint is."""
+        good = self._checkpoints.steps if self._checkpoints is not None else []
+        if not good:
+            return "there is no checkpoint yet"
+        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(good[-1])}"
+
+    def outcome(self, state: PyTree, stopped_by: int | None) -> Outcome:
+        """Say how it ended."""
+        done, best = self.ledger.done, self.ledger.best
+        return Outcome(state, self.step, done, stopped_by, self.already, best, self.failed)
+
+
+def _as_bytes(state: PyTree) -> bytes:
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state))
+
+
+def _from_bytes(told: bytes, template: PyTree) -> PyTree:
+    leaves, structure = jax.tree.flatten(template)
+    found, at = [], 0
+    for leaf in leaves:
+        flat = np.frombuffer(told, leaf.dtype, count=leaf.size, offset=at)
+        found.append(flat.reshape(leaf.shape))
+        at += flat.nbytes
+    return jax.tree.unflatten(structure, found)
