@@ -20,6 +20,7 @@ def base(loss: str) -> ConfigDict:
             "model": {"name": "", "options": {}},
             "loss": losses.load(loss),
             "seed": 1,
+            "num_seeds": 1,  # from seed on, trained in one program; each has its own folder
             "init_from": "",  # weights to begin with: a file, or another run; --init_from sets it
             # For how long, and how.
             "num_epochs": 350,
@@ -68,6 +69,7 @@ def base(loss: str) -> ConfigDict:
             # What a result does not depend on, so that it may change while a run is resumed.
             "run": {
                 "num_devices": 0,  # 0 is all
+                "over": "map",  # seeds one after another; or side by side, by vmap; or by devices
                 "resident_bytes": 2**30,  # data sets up to this size move to the devices
                 "threads": 0,  # that read larger ones; 0 is one for each core
                 "keep": 2,

@@ -1,7 +1,7 @@
 """From a config to what it names: the one place where names become values."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored
-from experiments import initial
+from experiments import cli, initial
 
 INIT_FROM = flags.DEFINE_string(
     "init_from", None, "Weights to begin with: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
@@ -34,33 +34,48 @@ class Experiment(NamedTuple):
 
     def state(self, *, anew: bool = True) -> train.TrainState:
         """Make the state before the first step; `anew` is as in `initial.variables`."""
-        variables = jax.jit(self._at_random)()
-        if self.config.init_from:
-            source = self.config.init_from
-            variables = initial.variables(source, self.module, variables, anew=anew)
-        return self._created(variables)
+        return self._begun(jax.jit(self._at_random), self.config.seed, anew=anew)
 
-    def beginning(self, folder: pathlib.Path | str) -> train.TrainState:
-        """Make what `train.fit` is given for a folder: a run that goes on there has its weights."""
-        if any(pathlib.Path(folder, "checkpoints").glob("[0-9]*")):
-            return self._created(jax.jit(self._at_random)())
-        return self.state()
+    def runs(self, folders: Mapping[int, pathlib.Path]) -> list[train.Run]:
+        """Make what `train.fit_all` is given, for the folders of some seeds.
+
+        A run that goes on in its folder has its weights there: those to begin with are not read.
+        """
+        over, used = self.config.run.over, devices(self.config)
+        train.memory.check_states(self.template(), len(folders), used, over=over)
+        init = jax.jit(self._at_random)  # compiled once for all seeds
+        runs = []
+        for seed, folder in folders.items():
+            begins = not any((folder / "checkpoints").glob("[0-9]*"))
+            config = cli.plain(of_seed(self.config, seed))
+            name = f"seed {seed}" if len(folders) > 1 else ""
+            runs.append(train.Run(folder, self._begun(init, seed, begins), seed, config, name))
+        return runs
 
     def template(self) -> train.TrainState:
         """Say what the state looks like, without making it."""
-        return jax.eval_shape(lambda: self._created(self._at_random()))
-
-    def _at_random(self) -> Any:
         key = jax.random.key(self.config.seed)
+        return jax.eval_shape(lambda: self._created(self._at_random(key), self.config.seed))
+
+    def _begun(
+        self, init: Callable[[Any], Any], seed: int, begins: bool = True, *, anew: bool = True
+    ) -> train.TrainState:
+        variables = init(jax.random.key(seed))
+        if self.config.init_from and begins:
+            source = self.config.init_from
+            variables = initial.variables(source, self.module, variables, anew=anew)
+        return self._created(variables, seed)
+
+    def _at_random(self, key: Any) -> Any:
         return self.module.init(key, self.inputs(1), train=False)
 
-    def _created(self, variables: Any) -> train.TrainState:
+    def _created(self, variables: Any, seed: int) -> train.TrainState:
         return train.create(
             variables,
             self.task.objective,
             self.task.tx,
             self.dataset.num_classes,
-            self.config.seed,
+            seed,
             averaged=self.plan.average > 0,
         )
 
@@ -68,6 +83,13 @@ class Experiment(NamedTuple):
         """Take inputs of the first few examples, as the network gets them."""
         examples = self.dataset.train[np.arange(count)]
         return self.dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
+
+
+def of_seed(config: ConfigDict, seed: int) -> ConfigDict:
+    """Return the config of one of several seeds: that of a run alone."""
+    own = config.copy_and_resolve_references()
+    own.seed, own.num_seeds = seed, 1
+    return own
 
 
 def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
@@ -114,6 +136,8 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         last_layer=train.LastLayer(objective) if config.diagnose else None,
     )
     _check_epochs(config.run.show_epochs)
+    checks.at_least("num_seeds", config.num_seeds, 1)
+    checks.one_of("run.over", config.run.over, train.arrangement.WAYS)
     plan = train.Plan(
         num_epochs=config.num_epochs,
         batch_size=config.batch_size,
@@ -164,7 +188,8 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     checks.one_of("network", config.model.name, models.catalogue())
     options = {**config.model.options}
     known = checks.options_of(models.catalogue()[config.model.name])
-    if "axis_name" in known:
+    # Where devices train runs of their own, nothing crosses them.
+    if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
     if config.remat:
         options["remat"] = True  # refused, by its name, by a network that has no such option
@@ -216,5 +241,12 @@ def optimiser(config: ConfigDict, rate: Any) -> Any:
 
 
 def devices(config: ConfigDict) -> train.parallel.Devices:
-    """List the devices that a run uses."""
-    return train.local_devices(config.run.num_devices or None)
+    """List the devices that a run uses: those of all processes, or as many as the config says."""
+    if jax.process_count() == 1:
+        return train.local_devices(config.run.num_devices or None)
+    if config.run.num_devices:
+        raise ValueError(
+            f"run.num_devices={config.run.num_devices} is for one process: several use all of"
+            " theirs."
+        )
+    return train.all_devices()

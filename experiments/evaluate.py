@@ -10,6 +10,9 @@ the number of a step. The folder gets predictions_validation.npz and predictions
 labels), for experiments.score or for anything else; and the folder report: tables and pictures of
 the test set, before and after a calibrator that was fitted on the validation set.
 
+Where the folder holds several seeds, all of them are measured, each in its own folder, and put
+together: means over the seeds, with intervals, in the folder report.
+
 --ood=NAME,NAME tells other inputs from the test set by the entropy of the prediction, its largest
 probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95 and ROC curves in
 the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the test
@@ -22,7 +25,8 @@ Weights that no run of ours has trained, of a released PyTorch network, say, are
 """
 
 import pathlib
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -31,7 +35,8 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import report, train
 from calib_jax.core.examples import Source
-from experiments import building, cli, initial, outside, run_report
+from calib_jax.train.journal import read_rows
+from experiments import building, cli, initial, outside, provenance, run_report, seeds, summary
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = config_flags.DEFINE_config_file(
@@ -52,21 +57,36 @@ _BATCH_SIZE = flags.DEFINE_integer(
 )
 
 
+class Trained(NamedTuple):
+    """A network that was trained, or whose weights were given: where its results go."""
+
+    folder: pathlib.Path
+    state: train.TrainState
+
+
 def restored(
-    workdir: str, checkpoint: str, *, data_dir: str | None = None
-) -> tuple[building.Experiment, train.TrainState]:
-    """Read a run: what its config names, and the state of one of its checkpoints."""
-    checkpoints = initial.opened(workdir)
-    try:
-        step = initial.step_of(checkpoints, checkpoint)
-        config = ConfigDict(checkpoints.about()["config"])
-        experiment = building.build(config, data_dir=data_dir)
-        template = experiment.template()
-        if step is None:
-            return experiment, checkpoints.latest(template, say=initial.warn).state
-        return experiment, checkpoints.read(template, step).state
-    finally:
-        checkpoints.close()
+    folders: Iterable[pathlib.Path], checkpoint: str, *, data_dir: str | None = None
+) -> tuple[building.Experiment, list[Trained]]:
+    """Read runs that differ in their seed: what their config names, and a checkpoint of each."""
+    experiment: building.Experiment | None = None
+    found = []
+    for folder in folders:
+        checkpoints = initial.opened(str(folder))
+        try:
+            step = initial.step_of(checkpoints, checkpoint)
+            if experiment is None:
+                config = ConfigDict(checkpoints.about()["config"])
+                experiment = building.build(config, data_dir=data_dir)
+            template = experiment.template()
+            if step is None:
+                state = checkpoints.latest(template, say=initial.warn).state
+            else:
+                state = checkpoints.read(template, step).state
+        finally:
+            checkpoints.close()
+        found.append(Trained(folder, state))
+    assert experiment is not None
+    return experiment, found
 
 
 def begun(
@@ -79,12 +99,12 @@ def begun(
 
 
 def predictions(
-    experiment: building.Experiment, state: train.TrainState, source: Source, batch_size: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the logits of the examples of a source, and their labels."""
-    return train.predict(
+    experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Compute the logits of the examples of a source by every network, and their labels."""
+    return train.predict_all(
         experiment.task.forward,
-        state,
+        [one.state for one in trained],
         source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,
@@ -104,31 +124,52 @@ def main() -> int:
         raise cli.Refused(
             "--init_from=FILE and --config=FILE go together: weights of which network."
         )
+    several = seeds.there(folder)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint is of --workdir: give --init_from=RUN:CHECKPOINT.")
-        if (folder / "checkpoints").exists():
+        if (folder / "checkpoints").exists() or several:
             raise cli.Refused(
                 f"{folder} holds a run, and these are other weights: choose a new --workdir."
             )
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(folder.mkdir, parents=True, exist_ok=True)
+        trained = [Trained(folder, state)]
     else:
-        experiment, state = cli.refusing(restored, _WORKDIR.value, _CHECKPOINT.value, **where)
+        folders = several.values() or [folder]
+        experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
     dataset = experiment.dataset
     others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
         sources["training"] = dataset.train
-    found = {}
+    found: list[Answers] = [{} for _ in trained]
     for name, examples in {**sources, **others}.items():
-        logits, labels = cli.failing(predictions, experiment, state, examples, _BATCH_SIZE.value)
-        found[name] = logits, labels
-        path = folder / f"predictions_{name}.npz"
-        cli.refusing(np.savez, path, logits=logits, labels=labels)
-        print(f"written: {path} ({len(labels):,} examples)")
-    print(f"{dataset.description}\n{source or f'step {int(state.step)} of {folder}'}")
+        logits, labels = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
+        for one, answers, own in zip(trained, found, logits, strict=True):
+            answers[name] = own, labels
+            path = one.folder / f"predictions_{name}.npz"
+            cli.refusing(np.savez, path, logits=own, labels=labels)
+            print(f"written: {path} ({len(labels):,} examples)")
+    print(dataset.description)
+    for one, answers in zip(trained, found, strict=True):
+        print(f"{source or f'step {int(one.state.step)} of {one.folder}'}")
+        _score(experiment, one.folder, answers, list(others))
+        if not source:  # the page of the run, which now has a report to point to
+            shown = tuple(experiment.config.run.show_epochs)
+            cli.refusing(run_report.write, one.folder, dataset.description, shown)
+    if several:
+        _score_all(experiment, folder, dict(zip(several, found, strict=True)))
+    return 0
 
+
+Answers = dict[str, tuple[np.ndarray, np.ndarray]]
+
+
+def _score(
+    experiment: building.Experiment, folder: pathlib.Path, found: Answers, others: Sequence[str]
+) -> None:
+    """Report on the predictions of one network."""
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
         calibrated["calibrate"] = _CALIBRATE.value
@@ -143,10 +184,36 @@ def main() -> int:
         outer = {name: found[name][0] for name in others}
         told = cli.refusing(report.out_of_distribution, found["test"][0], outer, **calibrated)
         _show("out of distribution", told, folder / "report")
-    if not source:  # the page of the run, which now has a report to point to
-        shown = tuple(experiment.config.run.show_epochs)
-        cli.refusing(run_report.write, folder, dataset.description, shown)
-    return 0
+
+
+def _score_all(
+    experiment: building.Experiment, folder: pathlib.Path, found: Mapping[int, Answers]
+) -> None:
+    """Report on all seeds together, before and after a temperature."""
+    loss = experiment.config.loss.name
+    runs = [
+        summary.Run(
+            loss,
+            seed,
+            answers["validation"],
+            answers["test"],
+            read_rows(folder / f"seed_{seed}" / "metrics.jsonl"),
+        )
+        for seed, answers in found.items()
+    ]
+    described = experiment.dataset.description
+    about = {
+        "title": f"{loss}, {len(runs)} seeds",
+        "what": f"{described} {len(experiment.dataset.test):,} test examples.",
+        "num_bins": experiment.config.num_bins,
+        "provenance": provenance.describe(),
+    }
+    options = {"num_bins": experiment.config.num_bins, "num_resamples": _RESAMPLES.value}
+    all_seeds = summary.summarise(runs, baseline=loss, about=about, **options)
+    print("\n" + summary.text(all_seeds))
+    cli.refusing((folder / "report").mkdir, exist_ok=True)
+    names = cli.refusing(summary.save, all_seeds, folder / "report")
+    print(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
 
 
 def _show(title: str, found: Any, folder: pathlib.Path) -> None:

@@ -1,4 +1,7 @@
-"""The page of one run, from the files in its folder: what it was, how it went, what it learned."""
+"""The page of a run, from the files in its folder: what it was, how it went, what it learned.
+
+Several seeds have a page together, beside those of their own.
+"""
 
 import json
 import math
@@ -54,6 +57,52 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
     return [PAGE, *(f"{PICTURES}/{name}.png" for name in figures)]
 
 
+def write_seeds(
+    workdir: pathlib.Path | str, folders: Mapping[int, pathlib.Path], described: str
+) -> list[str]:
+    """Write report.md and the curves of several seeds into the folder above them."""
+    workdir = pathlib.Path(workdir)
+    rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
+    parts = [f"# {len(rows)} seeds", described, "## After the last evaluation", of_seeds(folders)]
+    parts.append(
+        "Means and standard deviations are over the seeds. Each has its own page: "
+        + ", ".join(f"[seed {seed}]({folders[seed].name}/{PAGE})" for seed in rows)
+        + "."
+    )
+    names = [PAGE]
+    (workdir / PICTURES).mkdir(exist_ok=True)
+    epochs = [np.array([row["epoch"] for row in found], float) for found in rows.values()]
+    if all(np.array_equal(one, epochs[0]) for one in epochs):  # none was stopped by patience
+        curves = {}
+        for title, key in PANELS.items():
+            each = [_of_sets(found, key) for found in rows.values()]
+            if each[0]:
+                curves[title] = {name: np.stack([one[name] for one in each]) for name in each[0]}
+        figure = plots.training_curves(_alike(curves), epochs[0], title=f"{len(rows)} seeds")
+        plots.save(figure, workdir / PICTURES / "curves.png")
+        names.append(f"{PICTURES}/curves.png")
+        parts.append(f"![curves]({PICTURES}/curves.png)")
+    (workdir / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    return names
+
+
+def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
+    """Set the last rows of all seeds as a table, and their mean and standard deviation."""
+    last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
+    first = next(iter(last.values()))
+    keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
+    lines = ["| seed | epoch | " + " | ".join(key.replace("_", " ", 1) for key in keys) + " |"]
+    lines.append("|---" * (len(keys) + 2) + "|")
+    for seed, row in last.items():
+        cells = " | ".join(f"{row[key]:.4f}" if row[key] is not None else "" for key in keys)
+        lines.append(f"| {seed} | {row['epoch']:g} | {cells} |")
+    if len(last) > 1:
+        values = [_column([*last.values()], key) for key in keys]
+        cells = " | ".join(f"{one.mean():.4f} ± {one.std(ddof=1):.4f}" for one in values)
+        lines.append(f"| mean ± sd | | {cells} |")
+    return "\n".join(lines)
+
+
 def pictures(
     rows: list[dict[str, Any]], norms: list[dict[str, Any]], show_epochs: Sequence[float] = ()
 ) -> dict[str, Any]:
@@ -93,7 +142,7 @@ def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
 def _alike(curves: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
     """Give every panel the same curves in the same order, so that one legend serves all."""
     names = list(dict.fromkeys(name for found in curves.values() for name in found))
-    missing = np.full(len(next(iter(next(iter(curves.values())).values()))), math.nan)
+    missing = np.full_like(next(iter(next(iter(curves.values())).values())), math.nan)
     return {
         title: {name: found.get(name, missing) for name in names} for title, found in curves.items()
     }

@@ -139,16 +139,22 @@ def summarise(
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
-    epochs = np.array([row["epoch"] for row in runs[0].rows], float)
+    # Where patience has ended runs early, curves go on as long as the longest one.
+    longest = max((run.rows for run in runs), key=len)
+    epochs = np.array([row["epoch"] for row in longest], float)
     curves = {
         name: {
-            loss: np.array([[row[f"validation_{name}"] for row in one] for one in found])
+            loss: np.array([_padded(one, f"validation_{name}", len(epochs)) for one in found])
             for loss, found in rows.items()
         }
         for name in ("error", "nll", "ece")
-        if f"validation_{name}" in runs[0].rows[0]
+        if longest and f"validation_{name}" in longest[0]
     }
     return Summary(cells, temperatures, tables, curves, epochs, baseline, dict(about or {}))
+
+
+def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
+    return [row[key] for row in rows] + [float("nan")] * (length - len(rows))
 
 
 def _cell(

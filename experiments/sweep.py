@@ -5,9 +5,10 @@ r"""Train several losses with several seeds, and put them in one table.
     python -m experiments.sweep --config=configs/digits.py --workdir=/tmp/sweep \
         --losses=cross_entropy,brier --seeds=5 --baseline=brier --config.num_epochs=20
 
-Each loss takes its fragment of configs/losses; --config.KEY=VALUE holds for all. Runs that are
-done are not done again, and one that was stopped goes on: after Ctrl-C or a power cut the same
-command continues, and with more losses or seeds it adds these.
+Each loss takes its fragment of configs/losses; --config.KEY=VALUE holds for all. The seeds of a
+loss are one program; --config.run.over=vmap or devices says how, as in experiments.train. Runs
+that are done are not done again, and one that was stopped goes on: after Ctrl-C or a power cut the
+same command continues, and with more losses or seeds it adds these.
 
 The folder gets runs/LOSS/SEED (as experiments.train leaves it), and over all of them report.md,
 sweep.csv, sweep.json and pictures: before and after temperature scaling, with intervals over the
@@ -18,6 +19,7 @@ import importlib.util
 import json
 import pathlib
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -69,8 +71,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
         built(config)
         first = config.seed
         for seed in range(first, first + seeds):
-            own = config.copy_and_resolve_references()
-            own.seed = seed
+            own = building.of_seed(config, seed)
             found.append(Member(loss, seed, own, folder / "runs" / loss / str(seed)))
     for member in found:
         if member.done:
@@ -108,47 +109,52 @@ def _config_of(loss: str) -> ConfigDict:
     config.init_from = building.INIT_FROM.value or config.init_from
     # The unit that is resumed is the run: it is saved when it ends, and when it is stopped.
     config.run.checkpoint_every_epochs = 0
-    config.best = ConfigDict()
+    best = config.best.to_dict() if config.patience else {}
+    config.best = ConfigDict({k: v for k, v in best.items() if k == config.patience_for})
     return config
 
 
-def finish(member: Member, experiment: building.Experiment, state: Any, seconds: float) -> None:
-    """Write predictions, and then the file that says that the run is through."""
+def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
+    """Write the predictions of the seeds of a loss."""
     for part in ("validation", "test"):
-        logits, labels = train.predict(
+        logits, labels = train.predict_all(
             experiment.task.forward,
-            state,
+            states,
             getattr(experiment.dataset, part),
             prepare=experiment.dataset.prepare,
             batch_size=1024,
-            devices=building.devices(member.config),
+            devices=building.devices(experiment.config),
         )
-        np.savez(member.folder / f"predictions_{part}.npz", logits=logits, labels=labels)
-    record = {"config": cli.plain(member.config), "seconds": seconds}
-    temporary = member.folder / (RESULT + ".new")
-    temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    temporary.replace(member.folder / RESULT)
+        for member, own in zip(members, logits, strict=True):
+            np.savez(member.folder / f"predictions_{part}.npz", logits=own, labels=labels)
 
 
-def run(member: Member) -> train.Outcome:
-    """Train one member, or go on with it."""
+def run(members: Sequence[Member]) -> list[train.Outcome]:
+    """Train the seeds of one loss in one program, or go on with them."""
     began = time.monotonic()
-    experiment = built(member.config)
-    outcome: train.Outcome = cli.failing(
-        train.fit,
-        member.folder,
-        cli.refusing(experiment.beginning, member.folder),
+    config = members[0].config
+    experiment = built(config)
+    outcomes: list[train.Outcome] = cli.failing(
+        train.fit_all,
+        cli.refusing(experiment.runs, {member.seed: member.folder for member in members}),
         experiment.task,
         experiment.plan,
-        config=cli.plain(member.config),
         free=["run"],
         environment=provenance.describe(),
-        devices=building.devices(member.config),
+        devices=building.devices(config),
+        over=config.run.over,
         quiet=True,
     )
-    if outcome.finished:
-        finish(member, experiment, outcome.state, time.monotonic() - began)
-    return outcome
+    through = [(m, one.state) for m, one in zip(members, outcomes, strict=True) if one.finished]
+    if through:
+        finish([member for member, _ in through], experiment, [state for _, state in through])
+    for member, _ in through:  # the file that says that a run is through comes last
+        seconds = (time.monotonic() - began) / len(members)
+        record = {"config": cli.plain(member.config), "seconds": seconds}
+        temporary = member.folder / (RESULT + ".new")
+        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
+        temporary.replace(member.folder / RESULT)
+    return outcomes
 
 
 def read(member: Member) -> summary.Run:
@@ -176,7 +182,7 @@ def main() -> int:
     folder = pathlib.Path(_WORKDIR.value)
     asked = cli.refusing(members, folder, losses, _SEEDS.value)
     cli.refusing(folder.mkdir, parents=True, exist_ok=True)
-    # The seeds of a loss are one program: it is compiled for the first of them.
+    # Losses share what does not differ between them, and so does a sweep that goes on.
     jax.config.update("jax_compilation_cache_dir", str(folder / ".compiled"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
     with cli.failing(lambda: only_one(folder)):
@@ -197,20 +203,38 @@ def main() -> int:
 
 
 def _train_all(asked: list[Member]) -> int:
+    """Train what is missing, the seeds of a loss together; give the exit code."""
     missing = [member for member in asked if not member.done]
     if len(missing) < len(asked):
         print(f"{len(asked) - len(missing)} of {len(asked)} runs are done already.", flush=True)
-    for number, member in enumerate(tqdm(missing, unit="run", disable=None), start=1):
-        began = time.monotonic()
-        outcome = run(member)
-        if outcome.stopped_by is not None and not outcome.finished:
-            print("stopped; nothing is lost: the same command goes on from here.", flush=True)
-            return 128 + outcome.stopped_by
-        row = read_rows(member.folder / "metrics.jsonl")[-1]
-        tqdm.write(
-            f"{number}/{len(missing)}  {member.loss} seed {member.seed}: validation error"
-            f" {row['validation_error']:.3f}  nll {row['validation_nll']:.3f}  ece"
-            f" {row['validation_ece']:.3f} | {time.monotonic() - began:.1f} s"
+    failed: dict[str, str] = {}
+    number = 0
+    with tqdm(total=len(missing), unit="run", disable=None) as bar:
+        for loss in dict.fromkeys(member.loss for member in missing):
+            seeds = [member for member in missing if member.loss == loss]
+            began = time.monotonic()
+            outcomes = run(seeds)
+            seconds = (time.monotonic() - began) / len(seeds)
+            for member, outcome in zip(seeds, outcomes, strict=True):
+                if outcome.stopped_by is not None and not outcome.finished:
+                    print("stopped; nothing is lost: the same command goes on from here.")
+                    return 128 + outcome.stopped_by
+                number += 1
+                bar.update()
+                if outcome.failed:
+                    failed[f"{loss} seed {member.seed}"] = outcome.failed
+                    continue
+                row = read_rows(member.folder / "metrics.jsonl")[-1]
+                tqdm.write(
+                    f"{number}/{len(missing)}  {loss} seed {member.seed}: validation error"
+                    f" {row['validation_error']:.3f}  nll {row['validation_nll']:.3f}  ece"
+                    f" {row['validation_ece']:.3f} | {seconds:.1f} s"
+                )
+    if failed:
+        first, why = next(iter(failed.items()))
+        raise cli.Failed(
+            f"{len(failed)} of {len(asked)} runs failed ({', '.join(failed)}), so that there is no"
+            f" table; {first}: {why}"
         )
     return 0
 

@@ -11,6 +11,11 @@ weights of a released PyTorch network (resnet50.npz, resnet50.safetensors) or of
 (/tmp/adafocal:best_nll); the last layer begins anew where the number of classes is another.
 After Ctrl-C, SIGTERM, or a power cut the same command goes on where it was.
 
+--config.num_seeds=5 trains five seeds in one program, each in its own folder, WORKDIR/seed_K, bit
+for bit as it would be trained alone; --config.run.over=vmap trains them side by side, which is
+faster where one network does not fill a GPU, and --config.run.over=devices gives every device
+seeds of its own.
+
 The folder gets config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row an
 evaluation), loss_state.jsonl (what AdaFocal and others learn), checkpoints and, at the end,
 report.md with pictures. --config.diagnose adds to them what the papers plot of a training: NLL and
@@ -21,12 +26,13 @@ entropy of right and of wrong answers, the norms of the last layer and of its gr
 
 import pathlib
 import shlex
+from collections.abc import Mapping
 
 from absl import flags
 from ml_collections import config_flags
 
 from calib_jax import train
-from experiments import building, cli, provenance, run_report
+from experiments import building, cli, provenance, run_report, seeds
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
@@ -36,24 +42,28 @@ flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
 
 
-def start(experiment: building.Experiment, workdir: str, *, quiet: bool = False) -> train.Outcome:
-    """Train an experiment in a folder, or go on with it."""
+def start(
+    experiment: building.Experiment,
+    folders: Mapping[int, pathlib.Path],
+    *,
+    quiet: bool = False,
+) -> list[train.Outcome]:
+    """Train the seeds of an experiment in their folders, or go on with them."""
     config = experiment.config
     devices = cli.refusing(building.devices, config)
-    outcome: train.Outcome = cli.failing(
-        train.fit,
-        workdir,
-        cli.refusing(experiment.beginning, workdir),
+    outcomes: list[train.Outcome] = cli.failing(
+        train.fit_all,
+        cli.refusing(experiment.runs, folders),
         experiment.task,
         experiment.plan,
-        config=cli.plain(config),
         free=["run"],
         environment=provenance.describe(),
         devices=devices,
+        over=config.run.over,
         quiet=quiet,
         tensorboard=config.run.tensorboard,
     )
-    return outcome
+    return outcomes
 
 
 def main() -> int:
@@ -65,22 +75,44 @@ def main() -> int:
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
-    outcome = start(experiment, _WORKDIR.value, quiet=_QUIET.value)
-    if outcome.stopped_by is not None and not outcome.finished:
-        return 128 + outcome.stopped_by
-    folder, described = pathlib.Path(_WORKDIR.value), experiment.dataset.description
-    names = cli.refusing(run_report.write, folder, described, tuple(config.run.show_epochs))
+    folders = cli.refusing(seeds.folders, _WORKDIR.value, config)
+    outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
+    stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
+    if stopped:
+        return 128 + stopped[0]
+    _report(experiment, {seed: folders[seed] for seed, one in outcomes.items() if one.finished})
+    failed = {seed: one.failed for seed, one in outcomes.items() if one.failed}
+    if failed:
+        which = f"of {len(folders)} seeds {', '.join(map(str, failed))} failed: "
+        raise cli.Failed((which if len(folders) > 1 else "") + next(iter(failed.values())))
     if not _QUIET.value:
-        _say_more(outcome)
-        print(f"written to {folder}: {', '.join(names)}")
+        if len(folders) == 1:
+            _say_more(*folders.values(), *outcomes.values())
+        else:
+            print(f"\n{run_report.of_seeds(folders)}\n")
         place = building.DATA_DIR.value
         there = f" --data_dir={shlex.quote(place)}" if place else ""
-        print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(folder))}{there}")
+        workdir = shlex.quote(_WORKDIR.value)
+        print(f"next: python -m experiments.evaluate --workdir={workdir}{there}")
     return 0
 
 
-def _say_more(outcome: train.Outcome) -> None:
-    table = train.last_table(_WORKDIR.value or "")
+def _report(experiment: building.Experiment, folders: Mapping[int, pathlib.Path]) -> None:
+    """Write the page of every run that is through, and one of all."""
+    described = experiment.dataset.description
+    shown = tuple(experiment.config.run.show_epochs)
+    for folder in folders.values():
+        names = cli.refusing(run_report.write, folder, described, shown)
+        if not _QUIET.value:
+            print(f"written to {folder}: {', '.join(names)}")
+    if experiment.config.num_seeds > 1 and folders:
+        names = cli.refusing(run_report.write_seeds, _WORKDIR.value, folders, described)
+        if not _QUIET.value:
+            print(f"written to {_WORKDIR.value}: {', '.join(names)}")
+
+
+def _say_more(folder: pathlib.Path, outcome: train.Outcome) -> None:
+    table = train.last_table(folder)
     if table:
         print(f"\nwhat the loss learned, after its last update:\n{table}")
     for name, best in outcome.best.items():

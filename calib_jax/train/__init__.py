@@ -27,7 +27,7 @@ from calib_jax.train.parallel import (
     split,
 )
 from calib_jax.train.plan import Outcome, Plan, Run, Task
-from calib_jax.train.prediction import predict
+from calib_jax.train.prediction import predict, predict_all
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
 
@@ -64,6 +64,7 @@ __all__ = [
     "memory",
     "optimisers",
     "predict",
+    "predict_all",
     "replicate",
     "schedules",
     "shuffled",

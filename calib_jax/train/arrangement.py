@@ -79,11 +79,22 @@ class Arrangement:
     # ------------------------------------------------------------------------------------------
     # To the devices and back.
 
-    def place(self, trees: Sequence[PyTree]) -> PyTree:
-        """Bring one tree of every run to the devices."""
+    def place(self, trees: Sequence[PyTree], *, idle: PyTree = None) -> PyTree:
+        """Bring one tree of every run to the devices.
+
+        Args:
+          trees: of the runs.
+          idle: for slots that are left over; a copy of the last one by default.
+        """
         if not self.apart:
             return parallel.replicate(_stacked(trees, 0), self.local)
-        return parallel.split(self._dealt(_stacked(trees, 0)), self.local)
+        left = len(self.devices) * self.slots - self.num_runs
+        filled = [*trees, *(trees[-1] if idle is None else idle for _ in range(left))]
+        shape = (len(self.devices), self.slots)
+        dealt = jax.tree.map(
+            lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), _stacked(filled, 0)
+        )
+        return parallel.split(dealt, self.local)
 
     def place_shares(self, trees: Sequence[PyTree]) -> PyTree:
         """Bring to the devices what differs between those that share a batch.
@@ -93,8 +104,7 @@ class Arrangement:
         """
         if not self.apart:
             return parallel.split(_stacked(trees, 1), self.local)
-        whole = _stacked([jax.tree.map(lambda leaf: leaf[0], tree) for tree in trees], 0)
-        return parallel.split(self._dealt(whole), self.local)
+        return self.place([jax.tree.map(lambda leaf: leaf[0], tree) for tree in trees])
 
     def fetch(self, placed: PyTree) -> list[PyTree]:
         """Bring one tree of every run to the host, in memory of its own."""
@@ -105,12 +115,6 @@ class Arrangement:
         return [
             jax.tree.map(lambda leaf, run=run: leaf[run], whole) for run in range(self.num_runs)
         ]
-
-    def _dealt(self, stacked: PyTree) -> PyTree:
-        """Deal runs to the devices; the last one fills up what is left."""
-        places = np.minimum(np.arange(len(self.devices) * self.slots), self.num_runs - 1)
-        shape = (len(self.devices), self.slots)
-        return jax.tree.map(lambda leaf: leaf[places].reshape(*shape, *leaf.shape[1:]), stacked)
 
     # ------------------------------------------------------------------------------------------
     # Programs.

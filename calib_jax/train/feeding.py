@@ -227,7 +227,8 @@ class _ResidentRunner:
             any_order = next(iter(self._orders.values()))  # stands in for runs that are done
             orders = [self._orders.get(run, any_order) for run in range(self._arrangement.num_runs)]
             self._placed = self._arrangement.place_shares(orders)
-        bounds = (place([*map(np.int32, numbers)]) for numbers in (starts, stops))
+        idle = np.int32(0)
+        bounds = (place([*map(np.int32, numbers)], idle=idle) for numbers in (starts, stops))
         return self._placed, *bounds
 
     def measured_in(

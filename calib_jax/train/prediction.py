@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,11 +30,7 @@ def predict(
     forward: Forward,
     state: PyTree,
     source: Source,
-    *,
-    prepare: Callable[[PyTree], PyTree] = identity,
-    batch_size: int = 128,
-    devices: Devices | None = None,
-    resident_bytes: int = 2**30,
+    **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the logits of every example.
 
@@ -42,20 +38,46 @@ def predict(
       forward: of the network.
       state: a train state, on the host.
       source: the examples.
-      prepare: as in training.
-      batch_size: examples at a time.
-      devices: where; all by default.
-      resident_bytes: up to this size, examples in memory move to the devices.
+      options: of `predict_all`.
 
     Returns:
       Logits and labels, in the order of the source.
     """
+    logits, labels = predict_all(forward, [state], source, **options)
+    return logits[0], labels
+
+
+def predict_all(
+    forward: Forward,
+    states: Sequence[PyTree],
+    source: Source,
+    *,
+    prepare: Callable[[PyTree], PyTree] = identity,
+    batch_size: int = 128,
+    devices: Devices | None = None,
+    resident_bytes: int = 2**30,
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Compute the logits of every example by several trainings of a network, in one program.
+
+    Args:
+      forward: of the network.
+      states: train states, on the host.
+      source: the examples.
+      prepare: as in training.
+      batch_size: examples at a time.
+      devices: where; all of this process by default.
+      resident_bytes: up to this size, examples in memory move to the devices.
+
+    Returns:
+      Logits of each state, and labels, in the order of the source.
+    """
     devices = parallel.local_devices() if devices is None else devices
-    arrangement = Arrangement(devices)
+    arrangement = Arrangement(devices, len(states))
     step = make_eval_step(forward, {"all": _Everything}, axis_name=parallel.AXIS, prepare=prepare)
     fed = feed(source, arrangement, resident_bytes=resident_bytes)
-    (found,) = fed.evaluation(step, batch_size)(arrangement.place([state]))
-    rows = found["metrics"]["all"]
-    weights = np.asarray(rows["weights"])
+    stats = fed.evaluation(step, batch_size)(arrangement.place(states))
+    found = [of_state["metrics"]["all"] for of_state in stats]
+    weights = np.asarray(found[0]["weights"])
     real = weights.reshape(len(weights), -1).max(axis=1) > 0
-    return np.asarray(rows["logits"])[real], np.asarray(rows["labels"])[real]
+    logits = [np.asarray(rows["logits"])[real] for rows in found]
+    return logits, np.asarray(found[0]["labels"])[real]

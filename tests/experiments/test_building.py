@@ -86,6 +86,7 @@ def test_weights_to_begin_with_are_asked_for_only_at_the_beginning(tmp_path):
     config.init_from = "nowhere"
     experiment = building.build(config)
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        experiment.beginning(tmp_path)
+        experiment.runs({1: tmp_path})
     (tmp_path / "checkpoints" / "120").mkdir(parents=True)
-    assert int(experiment.beginning(tmp_path).step) == 0
+    (run,) = experiment.runs({1: tmp_path})
+    assert int(run.state.step) == 0
