@@ -6,8 +6,8 @@
     flops(compiled)                       # as XLA counts them
     training_flops(network, (32, 32, 3))  # as the mathematics does, whatever the device
 
-Counts are of one device. They say what a program was compiled to, so they need the number of
-devices, real or faked, and the backend of the program in question.
+Counts are of one device. They say what a program was compiled to, for as many devices as it was
+given, real or faked, and for their backend: a CPU exchanges bfloat16 as float32, for one.
 """
 
 import dataclasses
@@ -92,7 +92,9 @@ class Traffic:
                 f"{len(names)} loops of unknown length exchange data ({', '.join(names)}), so that"
                 " a step may be a trip of any: take it from inside."
             )
-        return sum(sum(kinds.values()) for kinds in self.inside.values()) or self.per_call
+        for kinds in self.inside.values():
+            return sum(kinds.values())
+        return self.per_call
 
 
 def collective_bytes(compiled: Any) -> Traffic:
@@ -106,8 +108,8 @@ def collective_bytes(compiled: Any) -> Traffic:
     all-to-all, and $s$ for a permutation.
 
     A loop of known length counts that often, and one of unknown length by the trip, apart (see
-    `Traffic`). Of a conditional all branches count. An optimiser of loops may have taken a trip
-    out of a loop, or two into one: the text says what was compiled.
+    `Traffic`). Of a conditional all branches count. What is the same in every trip XLA may take
+    out of a loop: the text says what was compiled.
 
     Args:
       compiled: of `jax.jit(f).lower(...).compile()`, or `jax.pmap`.
@@ -285,8 +287,8 @@ def flops(compiled: Any) -> float | None:
     """Return XLA's count of floating-point operations; None where the backend makes none.
 
     It counts the body of a loop once, however long the loop, leaves out of a convolution what
-    falls on its padding, and knows nothing of calls into libraries. For the utilisation of a
-    device take `training_flops`.
+    falls on its padding, counts activations that are computed again, and may not know what a
+    library does that is called. For the utilisation of a device take `training_flops`.
     """
     try:
         found = compiled.cost_analysis()
