@@ -1,0 +1,150 @@
+"""The loop in PyTorch trains as ours does. The tests that train need torch.
+
+python -m pytest tests/experiments/test_torch_loop.py -m slow
+"""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import data, losses, models, train
+from experiments.benchmarks import torch_loop
+from tests.experiments import processes
+
+
+def examples(count, size, seed=0):
+    draw = np.random.default_rng(seed)
+    images = draw.integers(256, size=(count, size, size, 3)).astype(np.uint8)
+    return images, draw.integers(10, size=count).astype(np.int32)
+
+
+def test_without_torch_all_but_training_works(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not torch_loop.available()
+    with pytest.raises(ImportError, match="needs PyTorch: pip install torch"):
+        torch_loop.network("resnet20")
+    with pytest.raises(ValueError, match="network must be one of resnet20, resnet50, got 'vgg'"):
+        torch_loop.network("vgg")
+    with pytest.raises(ValueError, match="form must be one of plain, released, got 'fast'"):
+        torch_loop.Loop(None, *examples(2, 4), [[0, 1]], form="fast")
+
+
+def test_crops_and_flips():
+    image = examples(1, 5)[0][0]
+    for row, column, flip in ((4, 4, False), (0, 8, False), (7, 3, True)):
+        found = torch_loop.cropped(image, row, column, flip)
+        for y in range(5):
+            for x in range(5):
+                across = 4 - x if flip else x
+                there = (y + row - 4, across + column - 4)
+                inside = all(0 <= place < 5 for place in there)
+                np.testing.assert_array_equal(found[y, x], image[there] if inside else [0, 0, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", torch_loop.NETWORKS)
+def test_networks_have_our_parameters(name):
+    ours = models.named(name)
+    variables = jax.eval_shape(
+        lambda: ours.init(jax.random.key(0), jnp.ones((1, 32, 32, 3)), train=False)
+    )
+    theirs = torch_loop.network(name)
+    count = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
+    assert sum(parameter.numel() for parameter in theirs.parameters()) == count
+    assert count == {"resnet20": 269_722, "resnet50": 23_520_842}[name]
+    models.from_torch(ours, theirs.state_dict())  # refuses other names and shapes
+    assert sum(p.numel() for p in torch_loop.network(name, 7).parameters()) < count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "size", "dtype", "gamma", "options"),
+    [
+        ("resnet20", 32, "float32", 0, {}),
+        ("resnet20", 16, "float64", 3, {"reduction": "mean", "channels_last": True}),
+        ("resnet50", 16, "float64", 0, {}),
+    ],
+)
+def test_two_steps_are_ours(name, size, dtype, gamma, options, x64):
+    import torch
+
+    torch.manual_seed(0)
+    images, labels = examples(40, size)
+    papers = data.images.CIFAR10
+    floats = ((images / 255 - papers.mean) / papers.deviation).astype(dtype)
+    ours, theirs = models.named(name, dtype=dtype), torch_loop.network(name)
+    if dtype == "float64":  # in float32 the second step of a deep network has lost three digits
+        theirs, images = theirs.double(), floats
+    variables = models.from_torch(ours, theirs.state_dict())
+    batches = [np.arange(16), np.arange(39, 15, -1)]
+    loop = torch_loop.Loop(
+        theirs, images, labels, batches, gamma=gamma, learning_rate=0.05, **options
+    )
+    found = loop.epoch()
+
+    objective = losses.objective("focal", gamma=gamma)  # gamma 0 is cross-entropy
+    tx = train.optimisers.sgd(0.05, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
+    reduction = options.get("reduction", "sum")
+    step = jax.jit(train.make_train_step(train.linen(ours), objective, tx, reduction=reduction))
+    state, total = train.create(variables, objective, tx, 10, 0), 0.0
+    for numbers in batches:
+        inputs, weights = jnp.asarray(floats[numbers]), jnp.ones(len(numbers), dtype)
+        state, measured = step(state, train.Batch(inputs, labels[numbers], weights, numbers))
+        total += float(measured["loss"])
+        # The clipping is at work, or the sum would be another optimiser than the mean.
+        assert reduction == "mean" or float(measured["gradient_norm"]) > torch_loop.CLIP_NORM
+    close = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-8, "atol": 1e-9}
+    np.testing.assert_allclose(found, total / 40, **close)
+    after = models.to_torch(ours, {"params": state.params, **state.model_state})
+    before = models.to_torch(ours, variables)
+    for key, tensor in theirs.state_dict().items():
+        if key in after:
+            np.testing.assert_allclose(after[key], tensor.numpy(), **close)
+            assert np.abs(after[key] - before[key]).max() > close["atol"]  # and have moved
+
+
+FORMS = """
+import json, sys
+import numpy as np, torch
+from experiments.benchmarks import torch_loop
+
+draw = np.random.default_rng(0)
+images = draw.integers(256, size=(24, 16, 16, 3)).astype(np.uint8)
+labels = draw.integers(10, size=24)
+batches = [range(0, 24, 2), range(1, 24, 2)]
+
+def losses(**options):
+    torch.manual_seed(0)
+    loop = torch_loop.Loop(
+        torch_loop.network("resnet20"), images, labels, batches, learning_rate=0.01, **options
+    )
+    return [loop.epoch(), loop.epoch()]
+
+print(json.dumps({
+    "plain": losses(),
+    "released": losses(form="released", num_workers=2, augment=False),
+    "augmented": losses(form="released", num_workers=2),
+    "bfloat16": losses(dtype="bfloat16"),
+    "jax": "jax" in sys.modules,
+}))
+"""
+
+
+@pytest.mark.slow
+def test_forms_train_alike():
+    # A process of its own: workers are forked, which threads of JAX would not survive for sure.
+    command = [sys.executable, "-W", "error", "-c", FORMS]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=processes.ROOT, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert not found["jax"]
+    np.testing.assert_allclose(found["released"], found["plain"], rtol=1e-5)
+    np.testing.assert_allclose(found["bfloat16"], found["plain"], rtol=0.05)
+    assert found["bfloat16"] != found["plain"]
+    assert not np.allclose(found["augmented"], found["plain"], rtol=1e-3)
+    assert np.isfinite(found["augmented"]).all()
