@@ -72,7 +72,7 @@ def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = 
     on_a_device = -(-num_runs // len(devices)) if over == "devices" else num_runs
     one, left = size(state), free(devices)
     if one * on_a_device > left:
-        fit = int(left / one) * (num_runs // on_a_device)
+        fit = int(left / one) * (len(devices) if over == "devices" else 1)
         raise DoesNotFit(
             f"the states of {num_runs} runs take {said(one * on_a_device)} on a device, which has"
             f" {said(left)} left: train at most {fit} at once."
