@@ -2,7 +2,8 @@
 
     "map"      one run after another, each on all devices: bit for bit what it gives alone
     "vmap"     all runs side by side in every operation: for GPUs that one run does not fill
-    "devices"  every device has runs of its own, one after another, and nothing crosses devices
+    "devices"  every device has runs of its own, one after another, and nothing crosses devices:
+               bit for bit what one gives there without the others
 
 A run that is alone is a map over one: what its program computes, step by step, is the same. How
 many runs there are is told to the program as a number, so that the compiler cannot treat one run

@@ -105,14 +105,14 @@ def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
 
 
 def test_devices_train_runs_of_their_own(tmp_path):
-    """Three runs on two devices: one has two of them, and nobody trains the fourth."""
+    """Three runs on two devices: the first one has two of them."""
     objective = losses.objective("mmce")  # gathers the batch of all devices that share it
     task = task_of(objective)
     runs = [run_of(tmp_path / "all", seed, objective=objective) for seed in SEEDS]
     outcomes = together(tmp_path, task=task, runs=runs, over="devices")
     for seed, outcome in zip(SEEDS, outcomes, strict=True):
         one = [run_of(tmp_path / "one", seed, objective=objective)]
-        (wanted,) = together(tmp_path, task=task, runs=one, devices=1, over="devices")
+        (wanted,) = together(tmp_path, task=task, runs=one, over="devices")
         assert same(outcome.state, wanted.state), seed
 
 
@@ -176,8 +176,7 @@ def test_seeds_of_convolutional_networks(tmp_path, name, over):
     options = {"task": task, "plan": plan, "over": over, "devices": 1 if shared else 2}
     many = together(tmp_path, runs=list(runs(tmp_path / "many", (1, 2, 3))), **options)
     for seed, outcome in zip((1, 2, 3), many, strict=True):
-        alone = {**options, "devices": 1}
-        (one,) = together(tmp_path, runs=list(runs(tmp_path / "one", [seed])), **alone)
+        (one,) = together(tmp_path, runs=list(runs(tmp_path / "one", [seed])), **options)
         assert same(outcome.state, one.state), seed
 
 
