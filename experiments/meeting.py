@@ -556,6 +556,7 @@ class Meeting:
                     self._drop(wire)
                     how = f"nothing was heard of it for {self._silence:g} s"
                     self._bad_news(self._lost_sentence(wire.process, how))
+        self._selector.close()
         self._all_done.set()
 
     def _read(self, wire: _Wire) -> None:

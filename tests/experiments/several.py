@@ -34,7 +34,7 @@ def main() -> int:
             raise RuntimeError("a bug")
         if _DEED.value == "idle" and not acts:
             time.sleep(0.5)
-        elif _DEED.value != "sum" and not acts or _DEED.value == "loop":
+        elif _DEED.value == "loop" or (_DEED.value != "sum" and not acts):
             while True:
                 total()
     return 0
