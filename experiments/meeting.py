@@ -60,8 +60,12 @@ def end_here(sentence: str) -> NoReturn:
 def flush() -> None:
     """Write out what was said, unless another thread holds the stream, stuck in a full pipe."""
     writing = threading.Thread(target=_flush, daemon=True)
-    writing.start()
-    writing.join(1)
+    try:
+        writing.start()
+    except RuntimeError:  # none can start while the interpreter ends
+        _flush()
+    else:
+        writing.join(1)
 
 
 def _flush() -> None:
@@ -404,7 +408,7 @@ class _Guest:
                     wire.close()
                     raise
                 wire.close()
-            time.sleep(max(0.0, min(0.2, self.end - time.monotonic())))
+            time.sleep(max(0.0, min(0.1, self.end - time.monotonic())))
         where = _said(*self.place)
         raise cli.Failed(
             f"process 0 cannot be reached at --coordinator={where}, tried for {self.seconds:g} s"

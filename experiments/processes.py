@@ -297,6 +297,7 @@ def _leave_at_exit(code: int) -> None:
         os._exit(code)
 
     atexit.register(leave)
-    timer = threading.Timer(_EXIT_SECONDS, leave)  # what is between here and there may wait, too
+    # What is between here and there may wait, too.
+    timer = threading.Timer(_EXIT_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
