@@ -121,11 +121,12 @@ def _number(text: str | None) -> int:
 def _on(cluster: str) -> Iterator[None]:
     """Be one process of a cluster that JAX knows, which also ends the others of a broken run."""
     try:
-        jax.distributed.initialize(
-            initialization_timeout=_JAX_START_SECONDS,
-            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=_CLUSTER_STOP_SECONDS,
-        )
+        with _same_signals():
+            jax.distributed.initialize(
+                initialization_timeout=_JAX_START_SECONDS,
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=_CLUSTER_STOP_SECONDS,
+            )
     except (ValueError, RuntimeError) as error:
         raise cli.Failed(
             f"JAX could not start on {cluster}: {cli.sentence(error)}; --coordinator,"
@@ -177,7 +178,7 @@ def _start(met: meeting.Meeting, coordinator: str) -> None:
     direct = (os.environ.get(_DIRECT) or os.environ.get("no_proxy"), "127.0.0.1", met.hub)
     os.environ[_DIRECT] = ",".join(filter(None, direct))
     sentence = f"JAX did not start within {_START_SECONDS} s, though all processes had met."
-    with _limit(_START_SECONDS, lambda: _give_up(met, sentence)):
+    with _limit(_START_SECONDS, lambda: _give_up(met, sentence)), _same_signals():
         try:
             jax.distributed.initialize(
                 inside,
@@ -191,6 +192,17 @@ def _start(met: meeting.Meeting, coordinator: str) -> None:
             )
         except jax.errors.JaxRuntimeError as error:
             raise cli.Failed(f"JAX could not start: {cli.sentence(error)}") from error
+
+
+@contextlib.contextmanager
+def _same_signals() -> Iterator[None]:
+    """Leave SIGTERM as it is: JAX takes it for a notice that somebody may ask for, and goes on."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 def _stop(met: meeting.Meeting) -> None:
