@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
     }
 
 
@@ -36,7 +36,8 @@ def _module() -> str:
     return spec.name if spec else sys.argv[0]
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """Return the version of an installed package."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -16,6 +16,10 @@ for bit as it would be trained alone; --config.run.over=vmap trains them side by
 faster where one network does not fill a GPU, and --config.run.over=devices gives every device
 seeds of its own.
 
+On several machines the same command is one run: with --coordinator=HOST:PORT --num_processes=N
+--process_id=I, I from 0 on, or under Slurm, Open MPI or on a TPU pod without these. Process 0
+writes the folder; the others need the data, not the folder.
+
 The folder gets config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row an
 evaluation), loss_state.jsonl (what AdaFocal and others learn), checkpoints and, at the end,
 report.md with pictures. --config.diagnose adds to them what the papers plot of a training: NLL and
@@ -24,21 +28,25 @@ entropy of right and of wrong answers, the norms of the last layer and of its gr
     python -m experiments.evaluate --workdir=/tmp/digits
 """
 
+import hashlib
+import json
 import pathlib
 import shlex
 from collections.abc import Mapping
 
+import jax
 from absl import flags
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
-from experiments import building, cli, provenance, run_report, seeds
+from experiments import building, cli, processes, provenance, run_report, seeds
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
+flags.adopt_module_key_flags(processes)  # --coordinator, --num_processes, --process_id
 _QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
 
 
@@ -74,30 +82,47 @@ def main() -> int:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
+    with processes.begin(_same_in_all(config)):
+        return _train(config, pathlib.Path(_WORKDIR.value))
+
+
+def _same_in_all(config: ConfigDict) -> dict[str, str]:
+    """Say what several processes must have in common to be one run."""
+    fixed = {key: value for key, value in cli.plain(config).items() if key != "run"}
+    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
+    versions = {name: provenance.version(name) for name in ("jax", "calib_jax")}
+    return {"the digest of the config": digest, **versions}
+
+
+def _train(config: ConfigDict, workdir: pathlib.Path) -> int:
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
-    folders = cli.refusing(seeds.folders, _WORKDIR.value, config)
+    folders = cli.refusing(seeds.folders, workdir, config)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
     stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
     if stopped:
         return 128 + stopped[0]
-    _report(experiment, {seed: folders[seed] for seed, one in outcomes.items() if one.finished})
     failed = {seed: one.failed for seed, one in outcomes.items() if one.failed}
+    first = jax.process_index() == 0  # it alone writes
+    if first:
+        through = {seed: folders[seed] for seed, one in outcomes.items() if one.finished}
+        _report(experiment, through, workdir)
     if failed:
         which = f"of {len(folders)} seeds {', '.join(map(str, failed))} failed: "
         raise cli.Failed((which if len(folders) > 1 else "") + next(iter(failed.values())))
-    if not _QUIET.value:
+    if first and not _QUIET.value:
         if len(folders) == 1:
             _say_more(*folders.values(), *outcomes.values())
         else:
             print(f"\n{run_report.of_seeds(folders)}\n")
         place = building.DATA_DIR.value
         there = f" --data_dir={shlex.quote(place)}" if place else ""
-        workdir = shlex.quote(_WORKDIR.value)
-        print(f"next: python -m experiments.evaluate --workdir={workdir}{there}")
+        print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(workdir))}{there}")
     return 0
 
 
-def _report(experiment: building.Experiment, folders: Mapping[int, pathlib.Path]) -> None:
+def _report(
+    experiment: building.Experiment, folders: Mapping[int, pathlib.Path], workdir: pathlib.Path
+) -> None:
     """Write the page of every run that is through, and one of all."""
     described = experiment.dataset.description
     shown = tuple(experiment.config.run.show_epochs)
@@ -106,9 +131,9 @@ def _report(experiment: building.Experiment, folders: Mapping[int, pathlib.Path]
         if not _QUIET.value:
             print(f"written to {folder}: {', '.join(names)}")
     if experiment.config.num_seeds > 1 and folders:
-        names = cli.refusing(run_report.write_seeds, _WORKDIR.value, folders, described)
+        names = cli.refusing(run_report.write_seeds, workdir, folders, described)
         if not _QUIET.value:
-            print(f"written to {_WORKDIR.value}: {', '.join(names)}")
+            print(f"written to {workdir}: {', '.join(names)}")
 
 
 def _say_more(folder: pathlib.Path, outcome: train.Outcome) -> None:

@@ -48,7 +48,7 @@ class Checkpoints:
     """The checkpoints of one folder, by optimiser step.
 
     Args:
-      folder: where; it is made when something is saved.
+      folder: where; made if it is not there.
       keep: how many of the newest are kept.
       read_only: change nothing there, so that a run that is going on is not disturbed.
     """
@@ -61,13 +61,16 @@ class Checkpoints:
         self._policy = _Keep(keep)
         self._damaged: set[int] = set()
         self._saving: int | None = None
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=self._policy,
-                create=not read_only,
+                create=False,
                 cleanup_tmp_directories=not read_only,
                 read_only=read_only,
+                multiprocessing_options=_alone(),
             ),
         )
 
@@ -259,6 +262,16 @@ class Checkpoints:
             f"checkpoint {self._saving} could not be written to {self._folder}"
             f" ({_first_line(error)}); {rest}"
         )
+
+
+def _alone() -> Any:
+    """Keep orbax from waiting for other processes: one of them writes, and they do other things."""
+    import orbax.checkpoint as ocp
+
+    if jax.process_count() == 1:
+        return ocp.options.MultiprocessingOptions()
+    this = jax.process_index()
+    return ocp.options.MultiprocessingOptions(primary_host=this, active_processes={this})
 
 
 class _Keep:
