@@ -9,6 +9,7 @@ import gc
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Iterator
 
 # Before JAX starts. What the caller has set stays: JAX_PLATFORMS=cuda runs the tests on a GPU.
@@ -29,6 +30,13 @@ jaxtyping.install_import_hook(
 )
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Programs that were compiled once are read back where a closure is new, or the memory was cleared:
+# half the time of the laws. Every process has a folder of its own, since nobody locks them.
+PROGRAMS = tempfile.TemporaryDirectory()
+jax.config.update("jax_compilation_cache_dir", PROGRAMS.name)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ A member is found, never listed: an objective appears here by being in the catal
 its defaults and once for each other value of the options that choose among formulas.
 """
 
+import functools
 import inspect
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ class Member(NamedTuple):
 
     @property
     def objective(self) -> losses.Objective:
-        return losses.objective(self.name, **self.options)
+        return _made(self.name, **self.options)
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -52,6 +53,12 @@ class Member(NamedTuple):
 
     def __str__(self) -> str:
         return ",".join([self.name, *(f"{key}={value}" for key, value in self.options.items())])
+
+
+@functools.cache
+def _made(name: str, **options: Any) -> losses.Objective:
+    """Make it once, so that what is remembered of an objective is found again."""
+    return losses.objective(name, **options)
 
 
 def _members() -> list[Member]:
@@ -79,6 +86,8 @@ def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):
     return jnp.asarray(logits, dtype), jnp.asarray(labels), jnp.asarray(weights, dtype)
 
 
+# The fit of a temperature is compiled anew for every call: the state is remembered.
+@functools.cache
 def trained_state(objective, num_classes=5, dtype=np.float32):
     """Return a state that has seen one update, and so is not the initial one."""
     state = objective.init(num_classes)

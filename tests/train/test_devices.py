@@ -7,64 +7,131 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, models, train
-from calib_jax.core.statistics import merged
+from calib_jax.core.statistics import Joint, merged
 from tests.train import tasks
 
 # 38 examples in batches of 10: the last batch of an epoch has 8, on 8 devices one or two each.
 SOURCE = tasks.examples(38)
 
 
-def close(one, other, tolerance):
+def close(one, other, tolerance, name=""):
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize("name", tasks.objectives())
-def test_ten_steps_on_one_and_on_eight_devices(name, x64):
-    objective = losses.objective(name)
-    one, measured_one = tasks.trained(objective, SOURCE, num_devices=1, steps=10)
-    eight, measured_eight = tasks.trained(objective, SOURCE, num_devices=8, steps=10)
-    assert train.differing(eight) == []
-    one, eight = tasks.the_only(one), tasks.the_only(eight)
-    moved = jax.tree.leaves(one.params)[0] - np.asarray(tasks.variables()["params"]["in"])
-    assert np.abs(moved).max() > 1e-6
-    close(one, eight, 1e-9)
+# Several objectives are trained by one program, each with a network of its own: what a program
+# needs beside the losses is compiled once for all of them.
+TOGETHER = [tasks.objectives()[start::4] for start in range(4)]
+together = pytest.mark.parametrize("names", TOGETHER)
+
+
+def joined(names):
+    """Make one objective of many: each has its classes of the logits and its own state."""
+    members = {name: losses.objective(name) for name in names}
+
+    def parts(logits):
+        split = jnp.split(logits, len(members), axis=-1)
+        return zip(members.items(), split, strict=True)
+
+    def value(state, logits, labels, weights, *, axis_name=None):
+        return sum(
+            member.value(state[name], own, labels, weights, axis_name=axis_name)
+            for (name, member), own in parts(logits)
+        )
+
+    def evidence(state, logits, labels, weights):
+        return Joint(
+            {
+                name: member.evidence(state[name], own, labels, weights)
+                for (name, member), own in parts(logits)
+                if member.clock == "step"
+            }
+        )
+
+    def update(state, stat, progress):
+        seen = {
+            name: members[name].update(state[name], part, progress)
+            for name, part in stat.parts.items()
+        }
+        return state | seen
+
+    def init(num_classes):
+        return {name: member.init(num_classes) for name, member in members.items()}
+
+    clock = "step" if any(member.clock == "step" for member in members.values()) else "never"
+    return losses.Objective(init, value, evidence, update, clock)
+
+
+def forward(params, model_state, inputs, **options):
+    """Apply all networks; the classes of the first one come first."""
+    logits = jax.vmap(lambda own: tasks.forward(own, {}, inputs, **options)[0], out_axes=1)(params)
+    return logits.reshape(len(inputs), -1), model_state, None
+
+
+def trained(names, source, *, num_devices, steps, tx, dtype):
+    """Train a network with each objective; return each one's parameters, and what was measured."""
+    objective, arrangement = joined(names), train.Arrangement(train.local_devices(num_devices))
+    start = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(names)), tasks.variables(dtype=dtype))
+    state = train.create(start, objective, tx, tasks.NUM_CLASSES, 0)
+    states = arrangement.place([state])
+    step = train.make_train_step(forward, objective, tx, axis_name=train.AXIS)
+    runner = train.Resident(source, arrangement).training(step)
+    measured = []
+    for epoch in range(-(-steps // 4)):
+        order = train.shuffled(len(source), 0, epoch)
+        runner.begin(train.in_batches(order, 10, multiple=num_devices), 0)
+        stop = min(4, steps - 4 * epoch)
+        states, found = runner(states, [0], [stop])
+        measured += runner.measured_in(found, [0], [stop])
+    assert train.differing(states) == []
+    state = tasks.the_only(states)
+    each = {
+        name: {
+            "params": jax.tree.map(lambda leaf: leaf[number], state.params),  # noqa: B023
+            "state": state.loss_state[name],
+        }
+        for number, name in enumerate(names)
+    }
+    return each, measured
+
+
+@together
+def test_ten_steps_on_one_and_on_eight_devices(names, x64):
+    options = {"steps": 10, "tx": tasks.sgd(), "dtype": float}
+    one, measured_one = trained(names, SOURCE, num_devices=1, **options)
+    eight, measured_eight = trained(names, SOURCE, num_devices=8, **options)
+    for name in names:
+        moved = one[name]["params"]["in"] - np.asarray(tasks.variables()["params"]["in"])
+        assert np.abs(moved).max() > 1e-6, name
+        close(one[name], eight[name], 1e-9, name)
     close(measured_one, measured_eight, 1e-9)
 
 
 # One of every way to make a loss; the others, whose gradients are made of the same, are slow.
-DISTINCT = {
+DISTINCT = (
     *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
     "tempered_focal",
-}
+)
+OTHERS = [name for name in tasks.objectives() if name not in DISTINCT]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        name if name in DISTINCT else pytest.param(name, marks=pytest.mark.slow)
-        for name in tasks.objectives()
-    ],
+    "names", [DISTINCT, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["distinct", "others"]
 )
-def test_one_gradient_in_single_precision(name):
+def test_one_gradient_in_single_precision(names):
     """SGD of rate 1 without momentum moves by the gradient itself."""
-    objective = losses.objective(name)
+    source = tasks.examples(38, dtype=np.float32)
+    start = tasks.variables(dtype=np.float32)["params"]
 
-    def gradient(num_devices):
-        state, _ = tasks.trained(
-            objective,
-            tasks.examples(38, dtype=np.float32),
-            num_devices=num_devices,
-            steps=1,
-            tx=tasks.optax.sgd(1.0),
-            dtype=np.float32,
-        )
-        start = tasks.variables(dtype=np.float32)["params"]
-        moved = jax.tree.map(lambda a, b: np.ravel(a - b), tasks.the_only(state).params, start)
-        return np.concatenate(jax.tree.leaves(moved))
+    def gradients(num_devices):
+        options = {"steps": 1, "tx": tasks.optax.sgd(1.0), "dtype": np.float32}
+        each, _ = trained(names, source, num_devices=num_devices, **options)
+        for name in names:
+            moved = jax.tree.map(lambda a, b: np.ravel(a - b), each[name]["params"], start)
+            yield np.concatenate(jax.tree.leaves(moved))
 
-    one, eight = gradient(1), gradient(8)
-    assert np.linalg.norm(one - eight) <= 1e-4 * np.linalg.norm(one)
+    for name, one, eight in zip(names, gradients(1), gradients(8), strict=True):
+        assert np.linalg.norm(one - eight) <= 1e-4 * np.linalg.norm(one), name
 
 
 @pytest.mark.parametrize("num_devices", [1, 4, 8])

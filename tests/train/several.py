@@ -1,0 +1,60 @@
+"""One of two processes that train together: `several.py PORT PROCESS FOLDER`.
+
+It leaves the states that it ends with beside the folders of the runs, for the test to compare.
+"""
+
+import dataclasses
+import sys
+
+import jax
+import numpy as np
+
+from calib_jax import losses, metrics, train
+from tests.train import tasks
+
+PROCESSES = 2
+
+
+def cases(folder):
+    """What is trained: on the devices and as a stream, a loss of each clock, two seeds."""
+    plan = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})
+    stream = dataclasses.replace(plan, resident_bytes=0, accumulate=2)
+    for name, loss, its, seeds in (
+        ("resident", "adafocal", plan, (1, 2)),
+        ("streamed", "recall", stream, (1,)),
+    ):
+        objective = losses.objective(loss)
+        task = train.Task(
+            forward=tasks.forward,
+            objective=objective,
+            tx=tasks.sgd(),
+            metrics={"nll": metrics.named("nll")},
+            train=tasks.examples(38),
+            evaluated={"validation": tasks.examples(30, seed=2)},
+            num_classes=tasks.NUM_CLASSES,
+        )
+        runs = [
+            train.Run(folder / name / str(seed), tasks.state_of(objective, seed=seed), seed)
+            for seed in seeds
+        ]
+        yield name, runs, task, its
+
+
+def trained(folder, devices=None):
+    """Train all, and give the states by name and seed."""
+    found = {}
+    for name, runs, task, plan in cases(folder):
+        outcomes = train.fit_all(runs, task, plan, devices=devices, quiet=True)
+        for run, outcome in zip(runs, outcomes, strict=True):
+            found[f"{name}_{run.seed}"] = outcome.state
+    return found
+
+
+if __name__ == "__main__":
+    import pathlib
+
+    port, process, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
+    jax.config.update("jax_enable_x64", True)
+    jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, process, initialization_timeout=60)
+    for name, state in trained(folder).items():
+        np.savez(folder / f"{name}_of_{process}.npz", *jax.tree.leaves(state))

@@ -1,0 +1,78 @@
+"""Two processes train what one does: the state, the log, the checkpoints."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import train
+from tests.train import several
+from tests.train.test_loop import rows_in
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def in_two(tmp_path_factory):
+    """What both processes leave."""
+    folder = tmp_path_factory.mktemp("two")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.train.several", str(port), str(process), str(folder)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for process in range(several.PROCESSES)
+    ]
+    said = [process.communicate(timeout=200)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def in_one(tmp_path_factory):
+    """What one process with two devices leaves, and its states."""
+    folder = tmp_path_factory.mktemp("one")
+    with jax.enable_x64(True):
+        return folder, several.trained(folder, train.local_devices(2))
+
+
+def test_two_processes_are_one(in_two, in_one):
+    """Every process ends with the state that one gives: on the devices, streamed, of two seeds."""
+    for name, state in in_one[1].items():
+        for process in range(several.PROCESSES):
+            with np.load(in_two / f"{name}_of_{process}.npz") as arrays:
+                for own, wanted in zip(arrays.values(), jax.tree.leaves(state), strict=True):
+                    assert own.dtype == wanted.dtype
+                    np.testing.assert_allclose(own, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_the_first_process_alone_writes(in_two, in_one, x64):
+    """So the folder is that of one process, where one process can go on."""
+    for name in in_one[1]:
+        ours, theirs = (folder / name.replace("_", "/") for folder in (in_two, in_one[0]))
+        assert {path.name for path in ours.iterdir()} == {path.name for path in theirs.iterdir()}
+        for one, other in zip(rows_in(ours), rows_in(theirs), strict=True):
+            assert one == pytest.approx(other, rel=1e-6)
+        assert len((ours / "environment.jsonl").read_text().splitlines()) == 1
+    again = several.trained(in_two, train.local_devices(1))
+    assert int(again["resident_1"].step) == 12
+
+
+def test_more_processes_than_examples(tmp_path, monkeypatch):
+    many = types.SimpleNamespace(number=39)
+    monkeypatch.setattr(train.loop, "Together", lambda devices: many)
+    with pytest.raises(ValueError, match="39 processes cannot share 38 examples"):
+        several.trained(tmp_path)
