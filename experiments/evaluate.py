@@ -36,7 +36,16 @@ from ml_collections import ConfigDict, config_flags
 from calib_jax import report, train
 from calib_jax.core.examples import Source
 from calib_jax.train.journal import read_rows
-from experiments import building, cli, initial, outside, provenance, run_report, seeds, summary
+from experiments import (
+    building,
+    cli,
+    initial,
+    outside,
+    provenance,
+    run_report,
+    seed_folders,
+    summary,
+)
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = config_flags.DEFINE_config_file(
@@ -124,7 +133,7 @@ def main() -> int:
         raise cli.Refused(
             "--init_from=FILE and --config=FILE go together: weights of which network."
         )
-    several = seeds.there(folder)
+    several = seed_folders.there(folder)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint is of --workdir: give --init_from=RUN:CHECKPOINT.")

@@ -1,7 +1,8 @@
 """Folders of trained networks, as the binaries left them: which runs are there, read back.
 
-A run is a folder that experiments.evaluate has written its predictions into; a sweep, one that
-experiments.sweep has finished. What cannot be compared is refused, in one sentence.
+A run is a folder that experiments.evaluate has written its predictions into, or one with several
+seeds, each of which has its own; a sweep, one that experiments.sweep has finished. What cannot be
+compared is refused, in one sentence.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax.train import journal
-from experiments import predictions, summary
+from experiments import predictions, seed_folders, summary
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 ALONE = ""  # stands for the loss where a folder is one run: two runs may well differ in it
@@ -93,16 +94,23 @@ def _look(name: str, given: str) -> Folder:
             f"{given} has no sweep.json, since its sweep is not through: python -m"
             f" experiments.sweep --workdir={given}, with the options it was begun with, goes on."
         )
+    alone = seed_folders.there(path) or {0: path}
+    for run in alone.values():
+        _check_predictions(given, run)
+    return Folder(name, given, {ALONE: alone}, sweep=False)
+
+
+def _check_predictions(given: str, run: pathlib.Path) -> None:
+    """Refuse a folder that experiments.evaluate has not written its predictions into."""
     for file in (TEST, VALIDATION):
-        if not (path / file).is_file():
-            trained = (path / "config.json").is_file()
+        if not (run / file).is_file():
+            trained = (run / "config.json").is_file()
             what = "has" if trained else "is neither a run nor a sweep: it has"
             first = "" if trained else "once a network is trained there, "
             raise FileNotFoundError(
-                f"{given} {what} no {file}; {first}python -m experiments.evaluate"
+                f"{run} {what} no {file}; {first}python -m experiments.evaluate"
                 f" --workdir={given} writes it."
             )
-    return Folder(name, given, {ALONE: {0: path}}, sweep=False)
 
 
 def read(given: Sequence[str]) -> Shared:
@@ -131,6 +139,12 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
         for loss in folders[0].runs
     }
     found = {loss: seeds for loss, seeds in found.items() if seeds}
+    if not found and not folders[0].sweep:
+        said = ", ".join(f"{one.given} has {_listed(one.runs[ALONE])}" for one in folders)
+        raise ValueError(
+            f"the runs have no seed in common ({said}): compare single ones, such as"
+            f" {next(iter(folders[0].runs[ALONE].values()))}."
+        )
     if not found:
         said = ", ".join(f"{one.given} has {' '.join(one.runs) or 'no loss'}" for one in folders)
         raise ValueError(
@@ -140,6 +154,11 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
     return found
 
 
+def _listed(runs: Mapping[int, pathlib.Path]) -> str:
+    """Say which seeds a folder has; 0 stands for a run without any beside it."""
+    return "one run" if list(runs) == [0] else f"the seeds {', '.join(map(str, runs))}"
+
+
 def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
     """Say what is not compared, since another folder does not have it."""
     notes = []
@@ -147,7 +166,7 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
         alone = {
             loss: sorted(set(runs) - set(shared.get(loss, []))) for loss, runs in one.runs.items()
         }
-        said = [f"{loss} {', '.join(map(str, seeds))}" for loss, seeds in alone.items() if seeds]
+        said = [f"{loss} {', '.join(map(str, own))}" for loss, own in alone.items() if own]
         if said:
             notes.append(f"Seeds left out of {one.name}, which not all have: {'; '.join(said)}.")
     return notes

@@ -39,7 +39,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
-from experiments import building, cli, processes, provenance, run_report, seeds
+from experiments import building, cli, processes, provenance, run_report, seed_folders
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
@@ -96,7 +96,7 @@ def _same_in_all(config: ConfigDict) -> dict[str, str]:
 
 def _train(config: ConfigDict, workdir: pathlib.Path) -> int:
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
-    folders = cli.refusing(seeds.folders, workdir, config)
+    folders = cli.refusing(seed_folders.of_config, workdir, config)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
     stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
     if stopped:

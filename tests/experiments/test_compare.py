@@ -235,6 +235,19 @@ def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
     assert setting.values == {"one": 1, "two": 2}
 
 
+def test_folders_of_several_seeds_are_compared_over_those_that_both_have(tmp_path):
+    for kind, (name, seeds) in enumerate({"one": (1, 2), "two": (2, 3)}.items()):
+        for seed in seeds:
+            leave(tmp_path / name / f"seed_{seed}", kind, seed, kind=name)
+    found = compared(tmp_path / "one", tmp_path / "two")
+    assert [(part.loss, part.seeds) for part in found.parts] == [(finished.ALONE, [2])]
+    value = record(found, "two", "nll")["value"]
+    assert value == pytest.approx(slow("nll", *stored(tmp_path / "two" / "seed_2")), rel=1e-5)
+    leave(tmp_path / "three", 3)
+    with pytest.raises(ValueError, match=r"no seed in common .*has the seeds 1, 2.*has one run"):
+        compared(tmp_path / "one", tmp_path / "three")
+
+
 def test_names_are_short_and_no_other_folders(tmp_path):
     same = [leave(tmp_path / above / "run", 1) for above in "ab"]
     assert [one.name for one in finished.look(same)] == ["a/run", "b/run"]

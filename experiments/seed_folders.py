@@ -6,7 +6,7 @@ import re
 from ml_collections import ConfigDict
 
 
-def folders(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, pathlib.Path]:
+def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, pathlib.Path]:
     """Name the folder of every seed of a config: that which is given, if there is only one."""
     folder = pathlib.Path(workdir)
     found = there(folder)
