@@ -46,10 +46,12 @@ class Experiment(NamedTuple):
         init = jax.jit(self._at_random)  # compiled once for all seeds
         runs = []
         for seed, folder in folders.items():
-            begins = not any((folder / "checkpoints").glob("[0-9]*"))
+            # Of several processes the first one tells the others its state.
+            goes_on = any((folder / "checkpoints").glob("[0-9]*")) or jax.process_index() > 0
+            state = jax.device_get(self._begun(init, seed, given=not goes_on))
             config = cli.plain(of_seed(self.config, seed))
             name = f"seed {seed}" if len(folders) > 1 else ""
-            runs.append(train.Run(folder, self._begun(init, seed, begins), seed, config, name))
+            runs.append(train.Run(folder, state, seed, config, name))
         return runs
 
     def template(self) -> train.TrainState:
@@ -58,10 +60,10 @@ class Experiment(NamedTuple):
         return jax.eval_shape(lambda: self._created(self._at_random(key), self.config.seed))
 
     def _begun(
-        self, init: Callable[[Any], Any], seed: int, begins: bool = True, *, anew: bool = True
+        self, init: Callable[[Any], Any], seed: int, *, given: bool = True, anew: bool = True
     ) -> train.TrainState:
         variables = init(jax.random.key(seed))
-        if self.config.init_from and begins:
+        if self.config.init_from and given:
             source = self.config.init_from
             variables = initial.variables(source, self.module, variables, anew=anew)
         return self._created(variables, seed)

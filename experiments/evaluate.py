@@ -79,8 +79,13 @@ def restored(
     """Read runs that differ in their seed: what their config names, and a checkpoint of each."""
     experiment: building.Experiment | None = None
     found = []
+    folders = list(folders)
     for folder in folders:
         checkpoints = initial.opened(str(folder))
+        if len(folders) > 1 and not checkpoints.steps:  # it went wrong in its first epoch
+            initial.warn(f"{folder} has no checkpoint, and is left out.")
+            checkpoints.close()
+            continue
         try:
             step = initial.step_of(checkpoints, checkpoint)
             if experiment is None:
@@ -94,7 +99,8 @@ def restored(
         finally:
             checkpoints.close()
         found.append(Trained(folder, state))
-    assert experiment is not None
+    if experiment is None:
+        raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")
     return experiment, found
 
 
@@ -168,7 +174,9 @@ def main() -> int:
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, one.folder, dataset.description, shown)
     if several:
-        _score_all(experiment, folder, dict(zip(several, found, strict=True)))
+        seeds = {path: seed for seed, path in several.items()}
+        by_seed = {seeds[one.folder]: own for one, own in zip(trained, found, strict=True)}
+        _score_all(experiment, folder, by_seed)
     return 0
 
 

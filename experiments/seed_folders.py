@@ -14,8 +14,8 @@ def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, path
         if found:
             raise ValueError(
                 f"{folder} holds the seeds {', '.join(map(str, found))}: go on with"
-                f" --config.num_seeds={len(found)}, with one of them in {folder}/seed_{min(found)},"
-                " or choose another folder."
+                f" --config.seed={min(found)} --config.num_seeds={max(found) - min(found) + 1}, or"
+                " choose another folder."
             )
         return {config.seed: folder}
     if (folder / "checkpoints").exists():

@@ -134,9 +134,11 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
     began = time.monotonic()
     config = members[0].config
     experiment = built(config)
+    folders = {member.seed: member.folder for member in members}
+    runs = cli.failing(cli.refusing, experiment.runs, folders)
     outcomes: list[train.Outcome] = cli.failing(
         train.fit_all,
-        cli.refusing(experiment.runs, {member.seed: member.folder for member in members}),
+        runs,
         experiment.task,
         experiment.plan,
         free=["run"],

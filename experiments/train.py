@@ -59,9 +59,10 @@ def start(
     """Train the seeds of an experiment in their folders, or go on with them."""
     config = experiment.config
     devices = cli.refusing(building.devices, config)
+    runs = cli.failing(cli.refusing, experiment.runs, folders)
     outcomes: list[train.Outcome] = cli.failing(
         train.fit_all,
-        cli.refusing(experiment.runs, folders),
+        runs,
         experiment.task,
         experiment.plan,
         free=["run"],
@@ -83,24 +84,30 @@ def main() -> int:
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
     with processes.begin(_same_in_all(config)):
-        return _train(config, pathlib.Path(_WORKDIR.value))
+        code, failure = _train(config, pathlib.Path(_WORKDIR.value))
+    if failure:  # which all processes have found, and none of them tells another
+        raise cli.Failed(failure)
+    return code
 
 
 def _same_in_all(config: ConfigDict) -> dict[str, str]:
     """Say what several processes must have in common to be one run."""
-    fixed = {key: value for key, value in cli.plain(config).items() if key != "run"}
+    fixed = cli.plain(config)
+    # What decides on the program has to be the same; where and how often things are kept, not.
+    fixed["run"] = {key: fixed["run"][key] for key in ("over", "resident_bytes", "num_devices")}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
     versions = {name: provenance.version(name) for name in ("jax", "calib_jax")}
     return {"the digest of the config": digest, **versions}
 
 
-def _train(config: ConfigDict, workdir: pathlib.Path) -> int:
+def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
+    """Give the exit code, and what went wrong in the end."""
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     folders = cli.refusing(seed_folders.of_config, workdir, config)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
     stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
     if stopped:
-        return 128 + stopped[0]
+        return 128 + stopped[0], ""
     failed = {seed: one.failed for seed, one in outcomes.items() if one.failed}
     first = jax.process_index() == 0  # it alone writes
     if first:
@@ -108,7 +115,8 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> int:
         _report(experiment, through, workdir)
     if failed:
         which = f"of {len(folders)} seeds {', '.join(map(str, failed))} failed: "
-        raise cli.Failed((which if len(folders) > 1 else "") + next(iter(failed.values())))
+        why = next(iter(failed.values()))
+        return cli.FAILED, (which if len(folders) > 1 else "") + why
     if first and not _QUIET.value:
         if len(folders) == 1:
             _say_more(*folders.values(), *outcomes.values())
@@ -117,7 +125,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> int:
         place = building.DATA_DIR.value
         there = f" --data_dir={shlex.quote(place)}" if place else ""
         print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(workdir))}{there}")
-    return 0
+    return 0, ""
 
 
 def _report(

@@ -13,8 +13,11 @@ from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.feeding import Resident, Streamed, feed
 from calib_jax.train.forward import Forward, linen
+from calib_jax.train.journal import CannotWrite
 from calib_jax.train.last_layer import LastLayer
-from calib_jax.train.loop import fit, fit_all, last_table
+from calib_jax.train.lock import InUse
+from calib_jax.train.loop import NonFinite, fit, fit_all, last_table
+from calib_jax.train.memory import DoesNotFit
 from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import (
     AXIS,
@@ -28,16 +31,22 @@ from calib_jax.train.parallel import (
 )
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.prediction import predict, predict_all
+from calib_jax.train.record import AnotherConfig
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
 
 __all__ = [
     "AXIS",
+    "AnotherConfig",
     "Arrangement",
     "Batch",
+    "CannotWrite",
     "Checkpoints",
+    "DoesNotFit",
     "Forward",
+    "InUse",
     "LastLayer",
+    "NonFinite",
     "Order",
     "Outcome",
     "Plan",

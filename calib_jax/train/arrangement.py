@@ -142,7 +142,10 @@ class Arrangement:
                 return jax.vmap(function, in_axes=axes)(carry, *mine, *shared)
             return _one_after_another(function, count, self.slots, carry, mine, shared)
 
-        run = parallel.data_parallel(of_device, self.devices, donate=(1,) if donate else ())
+        # Where nothing may cross devices, what tries to is told that there is no such axis.
+        axis_name = "apart" if self.apart else parallel.AXIS
+        donated = (1,) if donate else ()
+        run = parallel.data_parallel(of_device, self.devices, axis_name=axis_name, donate=donated)
         return run.given(parallel.replicate(np.int32(self.slots), self.local))
 
     def program_of_one(

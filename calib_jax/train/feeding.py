@@ -21,7 +21,7 @@ import os
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
@@ -48,7 +48,7 @@ STEPS_IN_FLIGHT = 4
 # is idle while the last rows of one are read. One more may be on its way between them.
 BATCHES_AHEAD = 3
 BATCHES_READ_AT_ONCE = 2
-PIECE = 8  # examples that a thread reads in one go
+ROWS_AT_ONCE = 8  # examples that a thread reads in one go
 MAPPED = 2**20  # bytes from which on memory is taken from the system and given back to it
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
@@ -88,13 +88,28 @@ class Runner(Protocol):
         """Wait for what was measured in each of these steps of every run."""
         ...
 
+    def end(self, run: int) -> None:
+        """Let go of what a run needed that will do no more steps."""
+        ...
+
     def compiled(self, states: PyTree) -> Any:
         """Compile the program of the steps, without running it; an order must have begun."""
         ...
 
 
-# From the states of all runs to the merged statistics of each.
-Evaluate = Callable[[PyTree], list[Joint]]
+# From the states of all runs, and whether each is wanted, to the merged statistics of each.
+Evaluate = Callable[[PyTree, Sequence[bool]], list[Joint]]
+
+
+def _if_wanted(step: Callable[..., Joint]) -> Callable[..., tuple[tuple[()], Joint]]:
+    """Evaluate a run if that is wanted: those that are over cost nothing."""
+
+    def evaluated(carry: tuple[()], state: Any, wanted: Any, *given: Any) -> tuple[Any, Joint]:
+        shapes = jax.eval_shape(step, state, *given)
+        zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+        return carry, lax.cond(wanted, lambda: step(state, *given), lambda: zeros)
+
+    return evaluated
 
 
 @runtime_checkable
@@ -172,14 +187,20 @@ class Resident:
         else:
             placed = parallel.split(order, arrangement.local)
 
-        def all_steps(_: Any, state: TrainState, examples: Any, order: Order) -> tuple[Any, Joint]:
+        def all_steps(state: TrainState, examples: Any, order: Order) -> Joint:
             def one(part: tuple[Any, Any]) -> Joint:
                 return step(state, _looked_up(examples, *part))
 
-            return _, merged_scan(one, tuple(order))
+            stat: Joint = merged_scan(one, tuple(order))
+            return stat
 
-        run = arrangement.program(all_steps, own=1)
-        return lambda states: arrangement.fetch(run((), states, self._examples, placed)[1])
+        run = arrangement.program(_if_wanted(all_steps), own=2)
+
+        def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
+            chosen = arrangement.place([*map(np.bool_, wanted)], idle=np.bool_(False))
+            return arrangement.fetch(run((), states, chosen, self._examples, placed)[1])
+
+        return evaluate
 
 
 class _ResidentRunner:
@@ -217,6 +238,9 @@ class _ResidentRunner:
     ) -> tuple[PyTree, PyTree]:
         return self._run(states, *self._arguments(starts, stops), self._examples)
 
+    def end(self, run: int) -> None:
+        pass  # an order takes little, and stands in for one of its shape
+
     def compiled(self, states: PyTree) -> Any:
         none = [0] * self._arrangement.num_runs
         return self._run.compiled(states, *self._arguments(none, none), self._examples)
@@ -253,7 +277,7 @@ class Streamed:
     Args:
       source: the examples.
       arrangement: of the runs on the devices; one after another, since each has its own order.
-      threads: that read, for every run; None is one for each core that this process may use.
+      threads: that read; None is one for each core that this process may use.
     """
 
     def __init__(
@@ -272,7 +296,9 @@ class Streamed:
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
         """Make what runs training steps, one call each."""
         run = self._arrangement.program_of_one(step, donate=True)
-        batches_of = functools.partial(self._batches, accumulate=accumulate)
+        # Every run has a stream of its own, and they read at the same time.
+        threads = -(-self._threads // self._arrangement.num_runs)
+        batches_of = functools.partial(self._batches, accumulate=accumulate, threads=threads)
         return _StreamedRunner(run, self._arrangement, batches_of)
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
@@ -280,16 +306,14 @@ class Streamed:
         arrangement = self._arrangement
         order = _pass_over(self._source, len(arrangement.devices), batch_size)
 
-        def of_one(_: Any, state: TrainState, batch: Batch) -> tuple[Any, Joint]:
-            return _, step(state, batch)
+        run = arrangement.program(_if_wanted(step), own=2)
 
-        run = arrangement.program(of_one, own=1)
-
-        def evaluate(states: PyTree) -> list[Joint]:
+        def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
+            chosen = arrangement.place([*map(np.bool_, wanted)])
             waiting: collections.deque[Any] = collections.deque()
             found = []
-            for batch in self._batches(order, None, accumulate=1):
-                waiting.append(run((), states, batch)[1])
+            for batch in self._batches(order, None):
+                waiting.append(run((), states, chosen, batch)[1])
                 if len(waiting) > STEPS_IN_FLIGHT:
                     found.append(arrangement.fetch(waiting.popleft()))
             found += [arrangement.fetch(stats) for stats in waiting]
@@ -297,14 +321,16 @@ class Streamed:
 
         return evaluate
 
-    def _batches(self, order: Order, draw: Draw | None, *, accumulate: int) -> Iterator[Batch]:
+    def _batches(
+        self, order: Order, draw: Draw | None, *, accumulate: int = 1, threads: int | None = None
+    ) -> Generator[Batch, None, None]:
         return batches(
             self._source,
             _own_part(order, self._arrangement, accumulate),
             self._arrangement.local,
             accumulate=accumulate,
             draw=draw,
-            threads=self._threads,
+            threads=threads or self._threads,
         )
 
 
@@ -313,12 +339,12 @@ class _StreamedRunner:
         self,
         run: parallel.Program,
         arrangement: Arrangement,
-        batches_of: Callable[[Order, Draw | None], Iterator[Batch]],
+        batches_of: Callable[[Order, Draw | None], Generator[Batch, None, None]],
     ) -> None:
         self._run = run
         self._arrangement = arrangement
         self._batches_of = batches_of
-        self._batches: dict[int, Iterator[Batch]] = {}
+        self._batches: dict[int, Generator[Batch, None, None]] = {}
         self._unused: dict[int, Batch] = {}
 
     def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
@@ -345,6 +371,11 @@ class _StreamedRunner:
     def _next(self, run: int) -> Batch:
         return self._unused.pop(run) if run in self._unused else next(self._batches[run])
 
+    def end(self, run: int) -> None:
+        stream = self._batches.pop(run, None)
+        if stream is not None:
+            stream.close()
+
     def compiled(self, states: PyTree) -> Any:
         run = next(iter(self._batches))
         self._unused[run] = self._next(run)
@@ -369,7 +400,7 @@ def batches(
     accumulate: int = 1,
     draw: Draw | None = None,
     threads: int = 1,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Read batches in threads, a few ahead, and place them on the devices.
 
     What goes wrong in a thread is raised here; when the iterator is dropped, all of them end.
@@ -437,7 +468,7 @@ def read_ahead(
       threads: that read.
     """
     # Arrays in memory are copied as fast by one thread.
-    piece = rows.shape[1] if isinstance(source, InMemory) else PIECE
+    piece = rows.shape[1] if isinstance(source, InMemory) else ROWS_AT_ONCE
     pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
     begun: collections.deque[tuple[_Whole, list[Future[None]]]] = collections.deque()
 

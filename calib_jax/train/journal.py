@@ -14,13 +14,14 @@ after it are taken away, since they will come again.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import math
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,22 @@ CONFIG = "config.json"
 Row = dict[str, Any]
 
 SAID = 3  # metrics of each data set in the line for people; the files have all
+
+
+class CannotWrite(OSError):
+    """The folder of a run cannot be written to."""
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a sentence what cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CannotWrite(
+            f"{error.filename or path} cannot be written to: {why}; what was saved is whole."
+        ) from error
 
 
 class Console:
@@ -149,13 +166,13 @@ def line_of(row: Row) -> str:
     return start + part("train_") + part("validation_") + part("test_") + rate
 
 
-def mean_line(rows: Sequence[Row]) -> str:
-    """Put the rows of several runs after as many steps into one line: their means."""
-    if len(rows) == 1:
+def mean_line(rows: Sequence[Row], num_runs: int) -> str:
+    """Put the rows of some of the runs after as many steps into one line: their means."""
+    if num_runs == 1:
         return line_of(rows[0])
     floats = [key for key, value in rows[0].items() if isinstance(value, float)]
     means = {key: statistics.fmean(row[key] for row in rows) for key in floats}
-    return f"{line_of(rows[0] | means)} | means of {len(rows)} runs"
+    return f"{line_of(rows[0] | means)} | means of {len(rows)} of {num_runs} runs"
 
 
 def _short(value: float) -> str:
@@ -211,7 +228,7 @@ def _strict(value: Any) -> Any:
 
 
 def _append(path: Path, text: str) -> None:
-    with path.open("a", encoding="utf-8", newline="") as file:
+    with writing(path), path.open("a", encoding="utf-8", newline="") as file:
         file.write(text)
 
 
@@ -228,8 +245,9 @@ def _json_lines(rows: list[Row]) -> str:
 def _replace(path: Path, text: str) -> None:
     """Write a file anew, at once or not at all."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    with writing(path):
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
 
 
 def _csv_lines(rows: list[Row], *, head: bool) -> str:

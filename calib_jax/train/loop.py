@@ -13,6 +13,8 @@ it was stopped in between.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ from calib_jax.train.interruption import Interruption, noted
 from calib_jax.train.journal import (
     GRADIENT_NORMS,
     LOSS_STATE,
+    CannotWrite,
     Console,
     Row,
     mean_line,
@@ -47,19 +50,15 @@ from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
 from calib_jax.train.state import TrainState
 from calib_jax.train.step import make_eval_step, make_train_step
-from calib_jax.train.together import Together
+from calib_jax.train.together import Elsewhere, Together
 
 # A piece of work after which signals are looked at, in seconds. Every call of a program allocates
 # its memory anew: 70 ms for a small ResNet on a CPU, so pieces of one second would cost 7 %.
-PIECE = 4.0
+PIECE_SECONDS = 4.0
 
 
 class NonFinite(ArithmeticError):
     """The loss or its gradient became NaN or infinite."""
-
-
-class CannotWrite(OSError):
-    """The folder of a run cannot be written to."""
 
 
 def fit(
@@ -126,6 +125,8 @@ def fit_all(
                 f"average={plan.average}, and the state has {'' if run.state.average else 'no '}"
                 "averages: make it by create(..., averaged=plan.average > 0)."
             )
+    if len({Path(run.folder).resolve() for run in runs}) < len(runs):
+        raise ValueError("two of the runs have the same folder: give each its own.")
     devices = parallel.all_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(runs), over)
     together = Together(devices)
@@ -138,22 +139,28 @@ def fit_all(
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(noted())
 
-        def claim() -> bytes:
-            for run in runs:
-                stack.enter_context(_claimed(Path(run.folder)))
-            return b""
-
-        together.of_first(claim)
         loop = _Loop(task, plan, arrangement, together, interruption)
-        console = Console(
+        loop.console = Console(
             len(runs) * loop.total_steps, progress=progress, quiet=quiet or not together.leads
         )
-        stack.callback(console.close)
-        for run in runs:
-            kept = Record(run, plan, free, together, console, tensorboard=tensorboard)
-            stack.callback(kept.close)
-            loop.records.append(kept)
-        loop.console = console
+        stack.callback(loop.console.close)
+
+        def open_records() -> bytes:
+            for run in runs:
+                if together.leads:
+                    stack.enter_context(_claimed(Path(run.folder)))
+                kept = Record(run, plan, free, together, loop.console, tensorboard=tensorboard)
+                stack.callback(kept.close)
+                loop.records.append(kept)
+            return loop.facts()
+
+        if together.of_first(open_records) != loop.facts():
+            raise ValueError(
+                "this process trains something else than the first one: give all of them the same"
+                " command and the same data."
+            )
+        if not together.leads:
+            open_records()
         return loop.run(environment or {})
 
 
@@ -193,7 +200,16 @@ class _Loop:
         self.pieces = _Pieces()
         self.begun: dict[int, int] = {}
         self.sized = False
+        self.trouble: Exception | None = None
         self.pending: tuple[Mapping[int, PyTree], Sequence[int]] = {}, ()
+
+    def facts(self) -> bytes:
+        """Say on what the programs depend, so that several processes can compare."""
+        sets = [len(self.task.train), *map(len, self.task.evaluated.values())]
+        plan = dataclasses.asdict(self.plan)
+        kept = ("batch_size", "num_epochs", "accumulate", "eval_every_steps", "resident_bytes")
+        fixed = [sets, [plan[name] for name in kept], self.arrangement.over]
+        return json.dumps([*fixed, self.arrangement.num_runs]).encode()
 
     def run(self, environment: Mapping[str, Any]) -> list[Outcome]:
         hosts = [record.resumed(self.total_steps) for record in self.records]
@@ -207,11 +223,16 @@ class _Loop:
         for record in self.records:
             if record.active:
                 record.begin(environment)
+            else:
+                self.console.say(f"{record.called}finished already.")
         states = self.arrangement.place(hosts)
         self._build()
-        while any(record.active for record in self.records) and not self._stopped():
-            states = self._piece(states)
-        self._complete()
+        try:
+            while any(record.active for record in self.records) and not self._stopped():
+                states = self._piece(states)
+        finally:  # what was evaluated is kept, whatever happens in the next piece
+            self._complete()
+        self._raise_alike()
         hosts = self.arrangement.fetch(states)
         stopped = self.interruption.signal
         left = [number for number, record in enumerate(self.records) if record.active]
@@ -229,6 +250,7 @@ class _Loop:
 
     def _stopped(self) -> bool:
         """Agree with the other processes whether a signal came, and how long a piece took."""
+        self._raise_alike()
         seconds, signal = self.together.largest(
             [self.pieces.seconds, float(self.interruption.signal or 0)]
         )
@@ -236,6 +258,14 @@ class _Loop:
         if signal:
             self.interruption.signal = int(signal)
         return bool(signal)
+
+    def _raise_alike(self) -> None:
+        """Raise in all processes what one could not write: the others would wait for it."""
+        (failed,) = self.together.largest([float(self.trouble is not None)])
+        if self.trouble is not None:
+            raise self.trouble
+        if failed:
+            raise Elsewhere("the first process cannot go on: see what it says.")
 
     def _stop_line(self, steps: Sequence[int]) -> str:
         step = " to ".join(map(str, sorted({min(steps), max(steps)})))
@@ -305,12 +335,12 @@ class _Loop:
     def _piece(self, states: PyTree) -> PyTree:
         """Train for a few seconds at most, and do what is due at their end."""
         active = [number for number, record in enumerate(self.records) if record.active]
-        by_runner: dict[int, list[int]] = {}
-        for number in active:  # of runs that were stopped apart some may still warm up
-            by_runner.setdefault(id(self._begin(number)), []).append(number)
+        runners = {number: self._begin(number) for number in active}
         at_stop: list[int] = []
-        for runner in {id(one): one for one in (self.warm_up_runner, self.runner)}.values():
-            members = by_runner.get(id(runner), [])
+        self.pieces.begin()
+        for runner in dict.fromkeys((self.warm_up_runner, self.runner)):
+            # Of runs that were stopped apart some may still warm up.
+            members = [number for number in active if runners[number] is runner]
             if members:
                 states, stopped = self._stretch(states, runner, members)
                 at_stop += stopped
@@ -323,11 +353,20 @@ class _Loop:
             and time.monotonic() - self.records[number].last_save
             > 60 * self.plan.checkpoint_every_minutes
         ]
-        if late:
-            hosts = self.arrangement.fetch(states)
-            for number in late:
-                self.records[number].begin_to_save(hosts[number], self.epoch_steps)
+        hosts = self._hosts(states, late)
+        for number in late:
+            self.records[number].begin_to_save(hosts[number], self.epoch_steps)
+        for number in active:
+            if not self.records[number].active:
+                runners[number].end(number)
         return states
+
+    def _hosts(self, states: PyTree, saved: Sequence[int]) -> dict[int, PyTree]:
+        """Bring the states that are to be saved to the host, in the process that saves."""
+        if not (saved and self.together.leads):
+            return dict.fromkeys(saved)
+        hosts = self.arrangement.fetch(states)
+        return {number: hosts[number] for number in saved}
 
     def _stretch(
         self, states: PyTree, runner: Runner, members: Sequence[int]
@@ -365,10 +404,12 @@ class _Loop:
         self.sized = True
         sharing = self.arrangement.sharing
         need = memory.Need(runner.compiled(states), -(-self.plan.batch_size // sharing))
-        text = need.check(memory.free(self.arrangement.devices), sharing)
+        (used,) = self.together.largest([-memory.free(self.arrangement.devices)])
+        text = need.check(-used, sharing)
         self.console.say(text)
         for record in self.records:
-            record.note(text)
+            if record.active:
+                record.note(text)
 
     def _begin(self, number: int) -> Runner:
         """Let a run begin its epoch, if it has not; give what its steps are done by."""
@@ -411,8 +452,9 @@ class _Loop:
             f" training examples {shown}; {record.last_good()}: lower the learning rate, or look at"
             " these examples."
         )
+        record.note(record.failed)
         if len(self.records) > 1:
-            record.say(record.failed)
+            self.console.say(record.called + record.failed)
         return False
 
     # ------------------------------------------------------------------------------------------
@@ -451,24 +493,27 @@ class _Loop:
             or self.records[number].ledger.done
             or any(epochs and steps[number] % (epochs * self.epoch_steps) == 0 for epochs in often)
         ]
-        hosts = self.arrangement.fetch(states) if saved else []
         # Written during the next piece: checkpoints, and then the rows that they make safe.
-        self.pending = {number: hosts[number] for number in saved}, due
+        self.pending = self._hosts(states, saved), due
         return states
 
     def _complete(self) -> None:
         """Do what was left from the last stop: the devices are at work meanwhile."""
         (hosts, evaluated), self.pending = self.pending, ({}, ())
-        for number, host in hosts.items():
-            self.records[number].begin_to_save(host, self.epoch_steps)
-        for number in hosts:
-            self.records[number].wait()
-        rows: dict[int, list[Row]] = {}
-        for number in evaluated:
-            row = self.records[number].write()
-            rows.setdefault(row["step"], []).append(row)
+        try:
+            for number, host in hosts.items():
+                self.records[number].begin_to_save(host, self.epoch_steps)
+            for number in hosts:
+                self.records[number].wait()
+            rows: dict[int, list[Row]] = {}
+            for number in evaluated:
+                row = self.records[number].write()
+                rows.setdefault(row["step"], []).append(row)
+        except Exception as error:  # raised where all processes are at the same point
+            self.trouble = error
+            return
         for same in rows.values():
-            self.console.say(mean_line(same))
+            self.console.say(mean_line(same, len(self.records)))
 
     def _tick(self, clock: str, states: PyTree, evidence: Mapping[int, Any]) -> PyTree:
         """Tell the objective of some runs what it waits for."""
@@ -484,7 +529,8 @@ class _Loop:
     def _evaluate(self, states: PyTree, due: Collection[int]) -> dict[int, tuple[Row, Any, Row]]:
         """Measure every data set: of each run the row, what its objective wants, histograms."""
         began = time.monotonic()
-        stats = {name: evaluate(states) for name, evaluate in self.evaluators.items()}
+        wanted = [number in due for number in range(len(self.records))]
+        stats = {name: evaluate(states, wanted) for name, evaluate in self.evaluators.items()}
         seconds = (time.monotonic() - began) / len(due)
         heads: list[PyTree] = []
         if self.task.last_layer is not None:
@@ -572,17 +618,21 @@ class _Pieces:
 
     def __init__(self) -> None:
         self.size = 1
-        self.steps = 0
-        self.seconds = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a piece."""
+        self.steps, self.seconds = 0, 0.0
 
     def took(self, steps: int, seconds: float) -> None:
-        """Note how long a piece took here."""
-        self.steps, self.seconds = steps, seconds
+        """Note how long some of its steps took here."""
+        self.steps = max(self.steps, steps)
+        self.seconds += seconds
 
     def note(self, seconds: float) -> None:
-        """Aim at `PIECE`; grow with care, since the first steps compile."""
+        """Aim at `PIECE_SECONDS`; grow with care, since the first steps compile."""
         if self.steps:
-            wanted = self.steps * PIECE / max(seconds, 1e-6)
+            wanted = self.steps * PIECE_SECONDS / max(seconds, 1e-6)
             self.size = max(1, int(min(wanted, 64 * max(self.size, 1))))
 
 

@@ -49,9 +49,14 @@ def _of_machine() -> float:
 def _of_container() -> float:
     try:
         most = float((CONTAINER / "memory.max").read_text())  # "max" is no number
-        return most - float((CONTAINER / "memory.current").read_text())
+        used = float((CONTAINER / "memory.current").read_text())
+        lines = (CONTAINER / "memory.stat").read_text().splitlines()
+        stat = {name: float(value) for name, value in (line.split() for line in lines)}
     except (OSError, ValueError):
         return math.inf
+    # Files that were read lie in memory, too, until somebody needs it.
+    files = stat.get("inactive_file", 0) + stat.get("active_file", 0)
+    return max(0.0, most - used + files)
 
 
 def size(tree: PyTree) -> int:
@@ -73,9 +78,10 @@ def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = 
     one, left = size(state), free(devices)
     if one * on_a_device > left:
         fit = int(left / one) * (len(devices) if over == "devices" else 1)
+        way_out = f"train at most {fit} at once" if fit else "take a smaller network"
         raise DoesNotFit(
-            f"the states of {num_runs} runs take {said(one * on_a_device)} on a device, which has"
-            f" {said(left)} left: train at most {fit} at once."
+            f"the state of {num_runs} run{'s' * (num_runs > 1)} takes {said(one * on_a_device)} on"
+            f" a device, which has {said(left)} left: {way_out}."
         )
 
 
@@ -107,10 +113,11 @@ class Need:
             return "this device does not say how much memory a step needs."
         largest = int(min(self.rows * left / self.comes, 1e12)) * sharing
         if self.comes > left:
+            fits = f" (about {largest:,} would fit)" if largest else ""
             raise DoesNotFit(
                 f"a step needs {said(self.comes)} on a device, which has {said(left)} left: take a"
-                f" smaller batch_size (about {max(largest, 1):,} would fit), the same one in parts"
-                " (accumulate), or fewer runs at once."
+                f" smaller batch_size{fits}, the same one in parts (accumulate), fewer runs at"
+                " once, or a smaller network."
             )
         text = f"memory of a step: {said(self.comes)} beside {said(self.stays)} that stay"
         if math.isinf(left):

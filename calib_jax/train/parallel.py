@@ -70,21 +70,19 @@ def data_parallel(
     step: Callable[..., Any],
     devices: Devices,
     *,
-    in_axes: Any = 0,
+    axis_name: str = AXIS,
     donate: Sequence[int] = (),
 ) -> Program:
     """Run a function on every device, each with its entry of the leading axis.
 
     Args:
-      step: uses `AXIS` as its axis name.
+      step: what runs on each.
       devices: where; of several processes, each gives the entries of its own devices.
-      in_axes: 0, or one for each argument: None for a number that all devices are given alike.
+      axis_name: of the devices, inside the step.
       donate: positions of arguments whose memory the results may take.
     """
     return Program(
-        jax.pmap(
-            step, axis_name=AXIS, in_axes=in_axes, devices=devices, donate_argnums=tuple(donate)
-        )
+        jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
     )
 
 

@@ -148,7 +148,7 @@ class Outcome(NamedTuple):
     Attributes:
       state: the train state, on the host.
       step: steps done.
-      finished: whether all that was planned was done.
+      finished: whether it has ended: all that was planned is done, or patience is out.
       stopped_by: the signal, if one came.
       already: whether it had been finished before.
       best: by metric, the step, epoch and value of the best evaluation.

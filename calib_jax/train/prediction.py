@@ -75,7 +75,8 @@ def predict_all(
     arrangement = Arrangement(devices, len(states))
     step = make_eval_step(forward, {"all": _Everything}, axis_name=parallel.AXIS, prepare=prepare)
     fed = feed(source, arrangement, resident_bytes=resident_bytes)
-    stats = fed.evaluation(step, batch_size)(arrangement.place(states))
+    evaluate = fed.evaluation(step, batch_size)
+    stats = evaluate(arrangement.place(states), [True] * len(states))
     found = [of_state["metrics"]["all"] for of_state in stats]
     weights = np.asarray(found[0]["weights"])
     real = weights.reshape(len(weights), -1).max(axis=1) > 0

@@ -18,7 +18,7 @@ import numpy as np
 
 from calib_jax.core.types import PyTree
 from calib_jax.train.checkpoint import Checkpoints, differences
-from calib_jax.train.journal import Console, Journal, Row
+from calib_jax.train.journal import Console, Journal, Row, writing
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.together import Together
 
@@ -89,9 +89,11 @@ class Record:
         self.last_save = time.monotonic()
         self._journal: Journal | None = None
         self._checkpoints: Checkpoints | None = None
+        self.saved: int | None = None  # the newest checkpoint
         if together.leads:
-            self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
-            self._journal = Journal(self.folder, tensorboard=tensorboard)
+            with writing(self.folder):
+                self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
+                self._journal = Journal(self.folder, tensorboard=tensorboard)
 
     @property
     def active(self) -> bool:
@@ -125,14 +127,18 @@ class Record:
 
     def resumed(self, total_steps: int) -> PyTree:
         """Read the newest checkpoint, in the first process, and give all its state."""
-        template = jax.tree.map(np.asarray, self.run.state)
-        told = self.together.of_first(lambda: self._found(template, total_steps))
-        head, _, arrays = told.partition(b"\n")
-        ledger = json.loads(head)
-        if ledger is not None:
-            self.ledger = Ledger(**ledger)
-        state = _from_bytes(arrays, template)
+        state = jax.tree.map(np.asarray, self.run.state)
+
+        def find() -> bytes:
+            nonlocal state
+            ledger, state = self._found(state, total_steps)
+            return json.dumps(ledger).encode()
+
+        ledger = json.loads(self.together.of_first(find))
+        state = self.together.tree_of_first(state)
         self.step = int(state.step)
+        if ledger is not None:
+            self.ledger, self.saved = Ledger(**ledger), self.step
         self.already = self.ledger.done
         return state
 
@@ -141,13 +147,13 @@ class Record:
         if self._journal is not None:
             self._journal.begin(self.step, environment)
 
-    def _found(self, template: PyTree, total_steps: int) -> bytes:
+    def _found(self, template: PyTree, total_steps: int) -> tuple[dict[str, Any] | None, PyTree]:
         assert self._checkpoints is not None
         assert self._journal is not None
         if not self._checkpoints.steps:
             self._journal.rewind(0)
             self._journal.describe(self.run.config)
-            return b"null\n" + _as_bytes(template)
+            return None, template
         self._compare(self._checkpoints.about()["config"])
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
@@ -160,7 +166,7 @@ class Record:
         self._journal.rewind(step, ledger["row"], ledger["tables"])
         if not ledger["done"]:
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
-        return json.dumps(ledger).encode() + b"\n" + _as_bytes(saved.state)
+        return ledger, saved.state
 
     def _compare(self, before: Mapping[str, Any]) -> None:
         """Refuse to go on with a run of another config."""
@@ -207,6 +213,13 @@ class Record:
         self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
         patient = not self.plan.patience or self.ledger.waited < self.plan.patience
         self.ledger.done = last or not patient
+        if not patient and not last:
+            name = self.plan.patience_for
+            best = self.ledger.best.get(name, {"epoch": math.nan})
+            self.say(
+                f"ends after epoch {row['epoch']:g}: {self.plan.patience} evaluations brought no"
+                f" better {name} than that of epoch {best['epoch']:g}."
+            )
         return better
 
     def _note_best(self, row: Row, part: str) -> bool:
@@ -225,8 +238,12 @@ class Record:
     # On the disk.
 
     def begin_to_save(self, host: PyTree, epoch_steps: int) -> None:
-        """Begin to save the state after this step; `host` must not change any more."""
+        """Begin to save the state after this step; `host` must not change any more.
+
+        It is the first process that saves; the others need not have it.
+        """
         self.last_save = time.monotonic()
+        self.saved = self.step
         if self._checkpoints is None:
             return
         ledger = dataclasses.asdict(self.ledger)
@@ -253,26 +270,11 @@ class Record:
 
     def last_good(self) -> str:
         """Say where the newest checkpoint is."""
-        good = self._checkpoints.steps if self._checkpoints is not None else []
-        if not good:
+        if self.saved is None:
             return "there is no checkpoint yet"
-        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(good[-1])}"
+        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(self.saved)}"
 
     def outcome(self, state: PyTree, stopped_by: int | None) -> Outcome:
         """Say how it ended."""
         done, best = self.ledger.done, self.ledger.best
         return Outcome(state, self.step, done, stopped_by, self.already, best, self.failed)
-
-
-def _as_bytes(state: PyTree) -> bytes:
-    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(state))
-
-
-def _from_bytes(told: bytes, template: PyTree) -> PyTree:
-    leaves, structure = jax.tree.flatten(template)
-    found, at = [], 0
-    for leaf in leaves:
-        flat = np.frombuffer(told, leaf.dtype, count=leaf.size, offset=at)
-        found.append(flat.reshape(leaf.shape))
-        at += flat.nbytes
-    return jax.tree.unflatten(structure, found)

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.parallel import AXIS, Devices
 
@@ -35,6 +36,8 @@ class Together:
 
     def __init__(self, devices: Devices) -> None:
         self._local = parallel.of_this_process(devices)
+        if not self._local:
+            raise ValueError("none of the devices belongs to this process.")
         self._several = len(self._local) < len(devices)
         self.number = len(devices) // len(self._local)
         self._largest = parallel.data_parallel(lambda value: lax.pmax(value, AXIS), devices)
@@ -62,21 +65,38 @@ class Together:
                 found = function()
             except Exception as caught:  # the others wait, and must hear of it
                 found, error = str(caught).encode(), caught
-        size, failed = self._told(np.array([len(found), error is not None], np.uint32))
-        words = np.zeros(-(-int(size) // WORD), np.uint32)
-        if self.leads:
-            words = np.frombuffer(found.ljust(len(words) * WORD, b"\0"), np.uint32)
-        told = self._told(words).tobytes()[: int(size)] if len(words) else b""
+        size, failed = self._summed(np.array([len(found), error is not None], np.uint32))
+        told = self._told(found, int(size))
         if error is not None:
             raise error
         if failed:
             raise Elsewhere(told.decode())
         return told
 
-    def _told(self, words: np.ndarray) -> np.ndarray:
+    def tree_of_first(self, tree: PyTree) -> PyTree:
+        """Give all processes the arrays that the first one has; shapes are the same in all."""
+        if not self._several:
+            return tree
+
+        def one(leaf: np.ndarray) -> np.ndarray:
+            told = self._told(leaf.tobytes(), leaf.nbytes)
+            return np.frombuffer(told, leaf.dtype).reshape(leaf.shape)
+
+        return jax.tree.map(one, tree)
+
+    def _told(self, found: bytes, size: int) -> bytes:
+        """Send bytes of the first process, as many words as a power of two: few programs."""
+        if not size:
+            return b""
+        words = np.zeros(1 << (-(-size // WORD) - 1).bit_length(), np.uint32)
+        if self.leads:
+            words.view(np.uint8)[:size] = np.frombuffer(found, np.uint8)
+        return self._summed(words).tobytes()[:size]
+
+    def _summed(self, words: np.ndarray) -> np.ndarray:
         """Add up what all devices say, of which only the first says anything."""
         rows = np.zeros((len(self._local), len(words)), np.uint32)
         if self.leads:
             rows[0] = words
-        told: np.ndarray = parallel.first(self._total(parallel.split(rows, self._local)))
-        return told
+        total: np.ndarray = parallel.first(self._total(parallel.split(rows, self._local)))
+        return total

@@ -36,7 +36,10 @@ def test_a_run_is_told_and_kept(trained):
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert json.loads((folder / "config.json").read_text())["loss"]["name"] == "adafocal"
     assert "Traceback" not in said
-    assert (folder / "log.txt").read_text().splitlines() == lines
+    memory, *rest = (folder / "log.txt").read_text().splitlines()
+    assert memory.startswith("memory of a step: ")
+    assert memory in said
+    assert rest == lines
 
 
 def test_a_run_explains_itself(trained):
@@ -185,6 +188,40 @@ def test_mistakes_are_one_sentence(tmp_path, arguments, message):
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_seeds_that_do_not_fit_in_memory(tmp_path):
+    arguments = ["--config=configs/digits.py", "--config.num_seeds=10000000"]
+    code, said = run("train", *arguments, f"--workdir={tmp_path}")
+    assert code == 1
+    assert said.startswith("error: the state of 10000000 runs takes ")
+    assert re.search(r"train at most \d+ at once\.\n$", said)
+    assert said.count("\n") == 1
+
+
+def test_several_seeds_have_folders_of_their_own(tmp_path):
+    two = (CONFIG, f"--workdir={tmp_path}", *SHORT, "--config.num_seeds=2")
+    code, said = run("train", *two)
+    assert code == 0, said
+    assert "means of 2 of 2 runs" in said
+    assert "| mean ± sd |" in said
+    alone = tmp_path / "alone"
+    code, said = run("train", CONFIG, f"--workdir={alone}", *SHORT, "--config.seed=2")
+    assert code == 0, said
+    seed = tmp_path / "seed_2"
+    for name in ("config.json", "loss_state.jsonl"):
+        assert (seed / name).read_text() == (alone / name).read_text()
+    shutil.rmtree(alone)
+    code, said = run("evaluate", f"--workdir={tmp_path}", "--resamples=100")
+    assert code == 0, said
+    assert "Mean ± standard deviation over 2 seeds" in said
+    for folder in (tmp_path / "seed_1", seed):
+        with np.load(folder / "predictions_test.npz") as found:
+            assert found["logits"].shape == (1000, 10)
+    assert (tmp_path / "report" / "report.md").exists()
+    code, said = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
+    assert code == 2
+    assert "holds the seeds 1, 2: go on with --config.seed=1 --config.num_seeds=2, or" in said
 
 
 def test_a_folder_that_cannot_be(tmp_path):

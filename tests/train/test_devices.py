@@ -143,7 +143,7 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     everywhere = arrangement.place([state])
 
     def evidence(feed):
-        (found,) = feed(SOURCE, arrangement).evaluation(step, 10)(everywhere)
+        (found,) = feed(SOURCE, arrangement).evaluation(step, 10)(everywhere, [True])
         return found["evidence"]
 
     found = evidence(train.Resident)

@@ -118,7 +118,7 @@ def test_training_is_drawn_and_evaluation_is_not():
     fed = train.feed(Numbers(10), ONE, threads=2)
     assert isinstance(fed, train.Streamed)
     evaluate = fed.evaluation(lambda state, batch: Everything.stat(batch), 4)
-    (found,) = evaluate(ONE.place([tasks.state_of(OBJECTIVE)]))
+    (found,) = evaluate(ONE.place([tasks.state_of(OBJECTIVE)]), [True])
     rows = found["all"]
     real = rows["inputs"][rows["weights"] > 0]
     np.testing.assert_array_equal(real, np.stack([np.arange(10), *np.zeros((2, 10))], axis=1))
@@ -151,7 +151,7 @@ def test_a_process_reads_its_own_rows_only():
     for process in range(3):
         source, three = Numbers(24), train.Arrangement(train.local_devices(3))
         vars(three)["local"] = three.devices[process : process + 1]
-        batches = train.Streamed(source, three)._batches(order, None, accumulate=1)
+        batches = train.Streamed(source, three)._batches(order, None)
         assert sum(batch.inputs.shape[1] for batch in batches) == 8
         assert len(source.seen) == 8
         read += source.seen

@@ -290,6 +290,22 @@ def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, mo
     assert same(whole.state, outcome.state)
 
 
+def test_what_was_evaluated_is_kept_when_the_next_epoch_cannot_be_read(tmp_path):
+    class Broken(Shifted):
+        def drawn(self, index, draw):
+            if draw.epoch == 2:
+                raise OSError("an image that cannot be read")
+            return super().drawn(index, draw)
+
+    task = task_of(train=Broken(tasks.examples(38), []))
+    with pytest.raises(OSError, match="an image that cannot be read"):
+        run(tmp_path, task=task)
+    assert [row["epoch"] for row in rows_in(tmp_path)] == [1, 2]
+    again = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
+    assert again.steps[-1] == 8
+    again.close()
+
+
 def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     """Else the examples per second of one that was stopped would be those of a miracle."""
     ticks = itertools.count(step=10.0)

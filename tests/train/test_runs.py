@@ -190,10 +190,26 @@ def test_runs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch):
     devices = train.local_devices(2)
     memory.check_states(state, 3, devices)
     memory.check_states(state, 6, devices, over="devices")
-    with pytest.raises(memory.DoesNotFit, match=r"of 4 runs take 4 MB .* has 3.5 MB left: .* 3 at"):
+    with pytest.raises(memory.DoesNotFit, match=r"of 4 runs takes 4 MB .* 3.5 MB left: .* 3 at"):
         memory.check_states(state, 4, devices)
     with pytest.raises(memory.DoesNotFit, match=r"train at most 6 at once"):
         memory.check_states(state, 7, devices, over="devices")
+    monkeypatch.setattr(memory, "free", lambda devices: 0.9e6)
+    with pytest.raises(memory.DoesNotFit, match=r"of 1 run takes .*: take a smaller network"):
+        memory.check_states(state, 1, devices)
+
+
+def test_files_in_the_memory_of_a_container_are_not_lost_to_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    monkeypatch.setattr(memory, "_of_machine", lambda: 1e12)
+    files = {"memory.max": "8000\n", "memory.current": "7900\n"}
+    files["memory.stat"] = "anon 3900\ninactive_file 3000\nactive_file 1000\n"
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert memory.free(train.local_devices(1)) == 4100
+    assert memory.free(train.local_devices(2)) == 2050
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free(train.local_devices(1)) == 1e12
 
 
 def test_a_step_that_does_not_fit_says_what_would(monkeypatch, tmp_path):
