@@ -41,8 +41,7 @@ class Experiment(NamedTuple):
 
         A run that goes on in its folder has its weights there: those to begin with are not read.
         """
-        over, used = self.config.run.over, devices(self.config)
-        train.memory.check_states(self.template(), len(folders), used, over=over)
+        self.check_memory(len(folders))
         init = jax.jit(self._at_random)  # compiled once for all seeds
         runs = []
         for seed, folder in folders.items():
@@ -53,6 +52,11 @@ class Experiment(NamedTuple):
             name = f"seed {seed}" if len(folders) > 1 else ""
             runs.append(train.Run(folder, state, seed, config, name))
         return runs
+
+    def check_memory(self, num_seeds: int) -> None:
+        """Refuse to train more seeds at once than there is memory for."""
+        over, used = self.config.run.over, devices(self.config)
+        train.memory.check_states(self.template(), num_seeds, used, over=over)
 
     def template(self) -> train.TrainState:
         """Say what the state looks like, without making it."""

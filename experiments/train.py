@@ -103,6 +103,7 @@ def _same_in_all(config: ConfigDict) -> dict[str, str]:
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     """Give the exit code, and what went wrong in the end."""
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
+    cli.failing(cli.refusing, experiment.check_memory, config.num_seeds)
     folders = cli.refusing(seed_folders.of_config, workdir, config)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
     stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
