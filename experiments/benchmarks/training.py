@@ -156,7 +156,7 @@ def peer(stack: contextlib.ExitStack) -> torch_worker.Peer | None:
     if not (_TORCH.value or torch_loop.available()):
         return None
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return stack.enter_context(torch_worker.Peer(_TORCH.value, threads=threads or 1))
+    return stack.enter_context(torch_worker.fastest(_TORCH.value, threads or 1))
 
 
 def main(_: list[str]) -> None:

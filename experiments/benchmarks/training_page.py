@@ -1,6 +1,8 @@
 """The training benchmark as a page of text, made of its JSON alone.
 
-python -m experiments.benchmarks.training_page FILE.json FILE.md
+    python -m experiments.benchmarks.training_page FILE.json FILE.md
+
+The benchmark writes it with --page; this writes it again, once a sentence has changed.
 """
 
 import json
@@ -53,9 +55,11 @@ def _head(found: Found) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     beside = "not measured: there was none"
     if torch:
+        waits = ", ".join(f"{way} {took:.2g} s" for way, took in torch["waiting_seconds"].items())
         beside = (
             f"{torch['torch']} (Python {torch['python']}) on {torch['device']},"
-            f" {torch['threads']} threads, in a process of its own, in turns with ours"
+            f" {torch['threads']} threads, in a process of its own, in turns with ours; its threads"
+            f" wait {torch['waiting']}, which was faster here (an epoch of 3 steps: {waits})"
         )
     loads = ", ".join(f"{part} {value:g}" for part, value in load.items())
     took = sum(setting["part_seconds"].values()) / 60
@@ -82,8 +86,8 @@ def _head(found: Found) -> str:
     busy = next(iter(load.values()), 0.0)
     if busy > 1:
         lines.append(
-            f"**The machine was not idle when this began (load {busy:g}): ratios stand, seconds and"
-            " images per second are those of a busy machine.**"
+            f"**The machine was not idle when this began (load {busy:g}): seconds and images per"
+            " second are those of a busy machine, and ratios may be.**"
         )
     if setting["backend"] != "gpu":
         lines.append("**Nothing on this page was measured on a GPU.**")
@@ -99,12 +103,17 @@ def _table(columns: dict[str, Callable[[Row], str]], rows: Sequence[Row]) -> str
     return "\n".join(lines)
 
 
-def _number(key: str, form: str, scale: float = 1.0) -> Callable[[Row], str]:
+def _number(key: str, form: str, scale: float = 1) -> Callable[[Row], str]:
     def cell(row: Row) -> str:
         value = row.get(key)
         return "" if value is None else format(value * scale, form)
 
     return cell
+
+
+def _digits(key: str, scale: float = 1) -> Callable[[Row], str]:
+    """Write three digits of a number, small or large."""
+    return lambda row: f"{float(f'{row[key] * scale:.3g}'):,g}" if key in row else ""
 
 
 def _ratio(form: str) -> Callable[[Row], str]:
@@ -132,8 +141,8 @@ def _target(form: str) -> Callable[[Row], str]:
 _NAME: dict[str, Callable[[Row], str]] = {"": lambda row: str(row["name"])}
 _SPEED: dict[str, Callable[[Row], str]] = {
     "images/s": _number("images_per_second", ",.0f"),
-    "ms a step": _number("step_seconds", ",.3g", 1e3),
-    "s an epoch": _number("seconds", ",.3g"),
+    "ms a step": _digits("step_seconds", 1e3),
+    "s an epoch": _digits("seconds"),
 }
 _COMPILED: dict[str, Callable[[Row], str]] = {
     "s to compile": _number("compile_seconds", ".1f"),
@@ -187,6 +196,8 @@ def _seeds(rows: Sequence[Row]) -> list[str]:
         "": lambda row: str(row["name"]),
     }
     more = {
+        "images/s": _SPEED["images/s"],
+        "s an epoch": _SPEED["s an epoch"],
         "times as fast": _ratio(".2f"),
         "target": _target("g"),
         "s to compile": lambda row: (
@@ -202,7 +213,7 @@ def _seeds(rows: Sequence[Row]) -> list[str]:
         f" {apart} compile {rows[0]['programs']} programs, since each is a process of its own,"
         " whose start is not counted."
     )
-    return [said, _table(told | _SPEED | more, rows)]
+    return [said, _table(told | more, rows)]
 
 
 def _devices(rows: Sequence[Row]) -> list[str]:

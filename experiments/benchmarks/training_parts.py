@@ -182,10 +182,8 @@ def fit(session: Session, work: Work) -> list[Row]:
     rows[1]["images_per_second"] = len(validation) / rows[1]["seconds"]
     del rows[1]["step_seconds"]
     low, middle, high = np.percentile(1 - (training + evaluation) / whole, [25, 50, 75])
-    inside = {
-        name: np.array([line[name] for line in logged])
-        for name in ("seconds", "evaluation_seconds")
-    }
+    timed = ("seconds", "evaluation_seconds")
+    inside = {name: np.array([line[name] for line in logged]) for name in timed}
     rows[2] |= {
         "ratio": {"median": float(middle), "low": float(low), "high": float(high)},
         "against": "its whole",
