@@ -75,7 +75,11 @@ class Peer:
             | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
             | ({"OMP_WAIT_POLICY": "PASSIVE"} if waiting == "asleep" else {}),
         )
-        self.about: dict[str, Any] = self._ask({"do": "begin", "threads": threads})
+        try:
+            self.about: dict[str, Any] = self._ask({"do": "begin", "threads": threads})
+        except RuntimeError:
+            self.close()
+            raise
 
     def build(self, name: str, **options: Any) -> dict[str, Any]:
         """Make a loop, which is called by this name from then on; say what it is."""

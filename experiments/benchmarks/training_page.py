@@ -6,6 +6,7 @@ The benchmark writes it with --page; this writes it again, once a sentence has c
 """
 
 import json
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -165,18 +166,24 @@ def _epoch(rows: Sequence[Row]) -> list[str]:
         f"{_setting(rows[0])} The first call trains nothing: it is what is left to do once a"
         " program is compiled. Memory is what a call takes beside its arguments, by XLA's plan."
     )
+    speed["GFLOP/s"] = _digits("gflops")
     return [said, _table(_NAME | _SPEED | speed | _COMPILED, rows)]
 
 
 def _objective(rows: Sequence[Row]) -> list[str]:
+    alone = {"µs of the loss alone": _digits("loss_seconds", 1e6)}
     cost = {f"time beside {rows[0]['against']}": _ratio(".3f"), "target": _target("g")}
-    return [_setting(rows[0]), _table(_NAME | _SPEED | cost | _COMPILED, rows)]
+    said = (
+        f"{_setting(rows[0])} The loss alone is its value and gradient for a batch of logits, as a"
+        " program of its own."
+    )
+    return [said, _table(_NAME | _SPEED | cost | alone | _COMPILED, rows)]
 
 
 def _fit(rows: Sequence[Row]) -> list[str]:
     share = {"outside the compiled programs": _ratio(".1%"), "target": _target(".0%")}
     whole = rows[-1]
-    lost = whole["outside"]
+    lost, call = whole["outside"], whole["call"]
     said = (
         f"{_setting(whole)} AdaFocal, seven metrics, a checkpoint an epoch. After every epoch of"
         " `train.fit` its compiled programs train and evaluate alone for as long."
@@ -185,7 +192,10 @@ def _fit(rows: Sequence[Row]) -> list[str]:
         f"Beyond the programs alone, medians: {1e3 * lost['training']:,.0f} ms while steps run"
         f" (checkpoints are written meanwhile), {1e3 * lost['evaluation']:,.0f} ms while it"
         f" evaluates, {1e3 * lost['between']:,.0f} ms between. An epoch of the 352 steps that"
-        f" CIFAR-10 has would last {352 * whole['step_seconds']:,.0f} s here."
+        f" CIFAR-10 has would last {352 * whole['step_seconds']:,.0f} s here. A call of the"
+        f" compiled loop costs {1e3 * call['seconds']:.0f} ms beside its steps and"
+        f" {call['page_faults']:,} page faults; `train.fit` makes one about every"
+        f" {call['piece_seconds']:g} s, the program alone one an epoch."
     )
     return [said, _table(_NAME | _SPEED | share, rows), where]
 
@@ -285,7 +295,69 @@ def _unexplained(row: Row, rows: Sequence[Row]) -> str:
     return "what stands in the way has not been found yet."
 
 
-_WHY: dict[tuple[str, str], Callable[[Row, Sequence[Row]], str]] = {}
+def _memory_of_calls(row: Row, rows: Sequence[Row]) -> str:
+    call, lost = row["call"], row["outside"]
+    more = max(math.ceil(row["seconds"] / call["piece_seconds"]) - 1, 0)
+    rest = {
+        "more while steps run, when checkpoints are written": lost["training"]
+        - more * call["seconds"],
+        "more in evaluation": lost["evaluation"],
+        "between": lost["between"],
+    }
+    share = more * call["seconds"] / row["seconds"]
+    pages = ""
+    if call["memory"]:
+        pages = (
+            f" ({call['page_faults']:,} page faults a call, for {call['memory'] / 1e6:,.0f} MB of"
+            " temporaries that XLA takes from the system anew)"
+        )
+    return (
+        f"`train.fit` cuts an epoch into calls, so that a signal is heard; {more} more than the"
+        f" program alone makes, {1e3 * call['seconds']:.0f} ms each{pages}, are {share:.1%} of the"
+        " epoch. The rest, in ms: "
+        + ", ".join(f"{1e3 * seconds:,.0f} {what}" for what, seconds in rest.items())
+        + "."
+    )
+
+
+def _loss_itself(row: Row, rows: Sequence[Row]) -> str:
+    more = row["loss_seconds"] - rows[0]["loss_seconds"]
+    share = more / rows[0]["step_seconds"]
+    return (
+        f"alone the loss takes {1e6 * more:+,.0f} µs beside cross-entropy, {share:+.2%} of a step:"
+        " what is above that is not the loss, but how the rest of the step was compiled around it,"
+        " and noise."
+    )
+
+
+def _slower_convolutions(row: Row, rows: Sequence[Row]) -> str:
+    peer = rows[-1]
+    return (
+        f"the convolutions run at {row['gflops']:.0f} GFLOP/s, and PyTorch's, by oneDNN, at"
+        f" {peer['gflops']:.0f}."
+    )
+
+
+def _calls_of_steps(row: Row, rows: Sequence[Row]) -> str:
+    more = row["step_seconds"] - rows[0]["step_seconds"]
+    return (
+        f"a step is a call, and takes {1e3 * more:.0f} ms more than in the compiled loop: the"
+        " batch is brought to the device, and memory taken from the system anew."
+    )
+
+
+def _filled(row: Row, rows: Sequence[Row]) -> str:
+    return "one run fills this device, so that one program only saves compilation."
+
+
+_WHY: dict[tuple[str, str], Callable[[Row, Sequence[Row]], str]] = {
+    ("epoch", "one compiled loop"): _slower_convolutions,
+    ("epoch", "step by step"): _calls_of_steps,
+    ("objective", "adafocal"): _loss_itself,
+    ("objective", "recall"): _loss_itself,
+    ("fit", "an epoch of train.fit"): _memory_of_calls,
+    ("seeds", "map"): _filled,
+}
 
 
 def main() -> None:

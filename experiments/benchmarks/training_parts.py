@@ -7,6 +7,7 @@ them, and often a `ratio` with its middle half, with the `target` that it should
 import dataclasses
 import json
 import pathlib
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -106,7 +107,9 @@ def epoch(session: Session, work: Work) -> list[Row]:
     spent = session.timed("epoch", calls)
     rows = compared("epoch", work, spent, calls)
     base = TORCH if TORCH in spent else COMPILED
+    operations = programs.training_flops(work.module(None), work.shape)
     for made in rows:
+        made["gflops"] = 1e-9 * operations * made["images_per_second"]
         made["ratio"] = timing.ratio(spent[base], spent[made["name"]])
         made["against"] = base
         if base == TORCH and made["name"] != TORCH and jax.default_backend() == "cpu":
@@ -120,7 +123,11 @@ def objective(session: Session, work: Work) -> list[Row]:
     calls: dict[str, Any] = {name: Epochs(work, losses.objective(name)) for name in names}
     spent = session.timed("objective", calls)
     rows = compared("objective", work, spent, calls)
+    alone = timing.interleaved(
+        {name: _loss_alone(name, work.batch_size) for name in names}, rounds=session.rounds
+    )
     for made in rows:
+        made["loss_seconds"] = float(np.median(alone[made["name"]]))
         made["ratio"] = timing.ratio(spent[made["name"]], spent[names[0]])
         made["against"] = names[0]
         if made["name"] != names[0]:
@@ -128,11 +135,27 @@ def objective(session: Session, work: Work) -> list[Row]:
     return rows
 
 
+def _loss_alone(name: str, batch_size: int) -> Callable[[], Any]:
+    """Make a call that computes a loss and its gradient from logits, without a network."""
+    loss = losses.objective(name)
+    state = loss.init(10)
+    draw = np.random.default_rng(0)
+    logits = jax.device_put(draw.normal(size=(batch_size, 10)).astype(np.float32))
+    labels = jax.device_put(draw.integers(10, size=batch_size))
+    weights = jax.device_put(np.ones(batch_size, np.float32))
+
+    def summed(logits: Any) -> Any:
+        return loss.value(state, logits, labels, weights).sum()
+
+    gradient = jax.jit(jax.value_and_grad(summed))
+    return lambda: gradient(logits)
+
+
 def fit(session: Session, work: Work) -> list[Row]:
     """Time epochs of `train.fit` in turns with the compiled programs that they run."""
     loss = losses.objective("adafocal")
     alone = Epochs(work, loss)
-    validation = work.some(max(work.batch_size, work.images // 10))
+    validation = work.some(max(work.batch_size, work.images // 10, 100))  # 15 bins of them
     chosen = {name: metrics.named(name) for name in METRICS}
     forward = train.linen(work.module(train.AXIS))
     step = train.make_eval_step(forward, chosen, objective=loss, axis_name=train.AXIS)
@@ -195,8 +218,27 @@ def fit(session: Session, work: Work) -> list[Row]:
             "evaluation": float(np.median(inside["evaluation_seconds"] - evaluation)),
             "between": float(np.median(whole - sum(inside.values()))),
         },
+        "call": _of_a_call(alone, steps=min(work.steps, 6)),
     }
     return rows
+
+
+def _of_a_call(epochs: Epochs, *, steps: int) -> Row:
+    """Measure what a call of the compiled loop costs beside its steps."""
+    calls = {
+        "one": lambda: epochs.in_pieces(steps, steps),
+        "all": lambda: epochs.in_pieces(steps, 1),
+    }
+    spent = timing.interleaved(calls, rounds=3, label="calls")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    calls["one"]()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    return {
+        "seconds": float(np.median(spent["all"] - spent["one"])) / (steps - 1),
+        "page_faults": faults,
+        "memory": epochs.memory,
+        "piece_seconds": train.loop.PIECE,
+    }
 
 
 def seeds(session: Session, works: Sequence[Work], number: int, epochs: int) -> list[Row]:

@@ -145,19 +145,24 @@ class Epochs:
         for run, seed in enumerate(group):
             self._runner.begin(self._orders[seed], 0, run=run)
 
-    def _train(self, number: int, steps: int) -> list[dict[str, Any]]:
-        starts, stops = ([bound] * len(self._groups[number]) for bound in (0, steps))
+    def _train(self, number: int, stop: int, start: int = 0) -> None:
+        starts, stops = ([bound] * len(self._groups[number]) for bound in (start, stop))
         states, measured = self._runner(self.states[number], starts, stops)
         self.states[number] = states
-        found = self._runner.measured_in(measured, starts, stops)
+        self._runner.measured_in(measured, starts, stops)
         jax.block_until_ready(states)
-        return found
 
     def __call__(self) -> None:
         """Train every run for an epoch, and wait."""
         for number, group in enumerate(self._groups):
             self._begin(group)
             self._train(number, self.work.steps)
+
+    def in_pieces(self, steps: int, size: int) -> None:
+        """Train the first run for some steps, so many at a call."""
+        self._begin(self._groups[0])
+        for start in range(0, steps, size):
+            self._train(0, min(start + size, steps), start)
 
     @property
     def memory(self) -> int | None:
