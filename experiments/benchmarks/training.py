@@ -185,7 +185,10 @@ def main(_: list[str]) -> None:
             "peak_tflops": session.peak_tflops,
             "backend": jax.default_backend(),
         }
-    found = {"provenance": provenance.describe(), "setting": about, "results": results}
+    origin = provenance.describe()
+    if _TORCH.value:  # a path of this machine alone
+        origin["command"] = origin["command"].replace(_TORCH.value, "PYTHON")
+    found = {"provenance": origin, "setting": about, "results": results}
     text = training_page.page(found)
     print(text)
     for path, content in ((_OUT.value, json.dumps(found, indent=1) + "\n"), (_PAGE.value, text)):
