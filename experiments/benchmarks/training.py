@@ -1,250 +1,199 @@
-"""Time training itself: whole epochs, what is spent outside the compiled steps, losses with state.
+"""Time training: epochs, what surrounds them, losses with state, several seeds, several devices.
 
     python -m experiments.benchmarks.training
-    python -m experiments.benchmarks.training --model=mlp --steps=200 --out=training.json
-    python -m experiments.benchmarks.training --peers
+    python -m experiments.benchmarks.training --torch_python=OTHER/bin/python --page=training.md
+    python -m experiments.benchmarks.training --parts=epoch,seeds --out=training.json
 
-Random images of 32 x 32. Four tables: an epoch as one compiled loop beside the same steps called
-one by one; the loop of `train.fit` with evaluation, checkpoints and logs beside its compiled
-programs alone; a step with AdaFocal and with recall loss beside cross-entropy; and, with --peers,
-the same network and step in PyTorch, where that is installed.
+Random images. The parts:
+
+  epoch      an epoch as one compiled loop, its steps one by one, and PyTorch's; compile time
+  objective  steps with AdaFocal and with recall loss beside cross-entropy
+  fit        what an epoch of `train.fit`, with evaluation, checkpoints and logs, takes beside the
+             compiled programs that it runs
+  seeds      several seeds in one program beside the same runs one after another
+  devices    bytes that cross devices in a step, counted from a program compiled for 8
+  gpu        ResNet-50 in float32 and bfloat16 beside PyTorch's plain loop and the released one:
+             utilisation and memory; by default only where there is a GPU
+
+PyTorch runs in a process of its own, in turns with ours and with as many threads. It is that of
+this Python, or of --torch_python; without it, its rows are missing. On two CPU cores all of it
+takes about ten minutes, which --steps and --rounds shorten.
 """
 
-import dataclasses
-import importlib
+import contextlib
 import json
-import tempfile
+import os
+import pathlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 from absl import app, flags, logging
+from tqdm import tqdm
 
-from calib_jax import losses, metrics, models, train
-from calib_jax.core import InMemory
 from experiments import provenance
-from experiments.benchmarks import timing
+from experiments.benchmarks import (
+    torch_loop,
+    torch_worker,
+    training_page,
+    training_parts,
+    training_traffic,
+)
+from experiments.benchmarks.training_work import Work
 
-_MODEL = flags.DEFINE_string("model", "resnet20", "One of calib_jax.models.")
-_BATCH = flags.DEFINE_integer("batch_size", 128, "Examples of a step.", lower_bound=1)
-_STEPS = flags.DEFINE_integer("steps", 10, "Steps of an epoch.", lower_bound=2)
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each is timed.", lower_bound=3)
-_EPOCHS = flags.DEFINE_integer("epochs", 4, "Of train.fit, after two that compile.", lower_bound=2)
-_PEERS = flags.DEFINE_bool("peers", False, "Also time PyTorch, if it is installed.")
+_PARTS = flags.DEFINE_list("parts", None, "What to measure; by default all that there is for.")
+_MODEL = flags.DEFINE_string(
+    "model", None, "One of calib_jax.models; by default resnet20, and resnet50 in the part gpu."
+)
+_BATCH = flags.DEFINE_integer(
+    "batch_size", None, "Images of a step; by default 128, fewer for seeds on a CPU.", lower_bound=1
+)
+_STEPS = flags.DEFINE_integer(
+    "steps",
+    None,
+    "Steps of an epoch; by default 10 (fit: 30) on a CPU, 352, as CIFAR-10 has, on a GPU; other"
+    " numbers for seeds.",
+    lower_bound=2,
+)
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "How often each is timed.", lower_bound=3)
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Runs of one program.", lower_bound=2)
+_EPOCHS = flags.DEFINE_integer(
+    "run_epochs", 30, "Of a run, where seeds are compared with compilation.", lower_bound=1
+)
+_DEVICES = flags.DEFINE_integer("devices", 8, "That bytes are counted for.", lower_bound=2)
+_TORCH = flags.DEFINE_string("torch_python", None, "A Python with PyTorch; by default this one.")
+_PEAK = flags.DEFINE_list(
+    "peak_tflops",
+    None,
+    "Peak of the device in float32 (by TF32) and bfloat16, as 495,989; known of A100, H100, H200.",
+)
 _OUT = flags.DEFINE_string("out", None, "Write all numbers, with their provenance, to this JSON.")
+_PAGE = flags.DEFINE_string("page", None, "Write them as a page of text to this Markdown file.")
 
-METRICS = ("error", "nll", "ece", "brier", "mce", "adaptive_ece", "classwise_ece")
-# At most this share of an epoch outside the compiled programs; at most this ratio of steps.
-OUTSIDE, STATEFUL = 0.03, 1.02
-Row = dict[str, Any]
-
-
-def images(count: int) -> InMemory:
-    """Make images and labels out of nothing."""
-    random = np.random.default_rng(0)
-    inputs = random.normal(size=(count, 32, 32, 3)).astype(np.float32)
-    return InMemory(inputs, random.integers(10, size=count).astype(np.int32))
+# Dense, of the forms with SXM sockets where there are several; from their data sheets.
+_PEAKS = {"A100": (156, 312), "H100 PCIe": (378, 756), "H100": (495, 989), "H200": (495, 989)}
+# Batch size and steps: on a CPU steps that take 1 to 100 ms, on a GPU an epoch that can be timed.
+_SEEDED = {
+    "cpu": {"mlp": (128, 100), "lenet5": (64, 20), "resnet20": (16, 4)},
+    "gpu": {"mlp": (128, 300), "lenet5": (128, 300), "resnet20": (128, 100)},
+}
 
 
-class Setting:
-    """A network, its optimiser, and data."""
-
-    def __init__(self) -> None:
-        self.devices = train.local_devices()
-        named = models.named(_MODEL.value)
-        self.module = named.clone(axis_name=train.AXIS) if hasattr(named, "axis_name") else named
-        self.tx = train.optimisers.sgd(0.1, weight_decay=5e-4, clip_norm=2.0)
-        self.source = images(_BATCH.value * _STEPS.value)
-        self.order = train.in_batches(
-            train.shuffled(len(self.source), 0, 0), _BATCH.value, multiple=len(self.devices)
-        )
-        init = jax.jit(lambda key: named.init(key, self.source.inputs[:1], train=False))
-        self.variables = init(jax.random.key(0))
-
-    def state(self, objective: losses.Objective) -> Any:
-        """Make the first state."""
-        return train.create(self.variables, objective, self.tx, 10, 0)
-
-    def epoch(self, objective: losses.Objective, kind: Any) -> Callable[[], Any]:
-        """Make a call that trains one epoch, on the device or step by step."""
-        step = train.make_train_step(
-            train.linen(self.module), objective, self.tx, axis_name=train.AXIS
-        )
-        runner = kind(self.source, self.devices).training(step)
-        held = [train.replicate(self.state(objective), self.devices)]
-
-        def run() -> Any:
-            runner.begin(self.order, 0)
-            held[0], measured = runner(held[0], 0, _STEPS.value)
-            runner.measured_in(measured, 0, _STEPS.value)
-            return held[0].step
-
-        return run
+def peaks() -> dict[str, float]:
+    """Say what the device can do, by dtype; nothing if that is not known."""
+    if _PEAK.value:
+        try:
+            narrow, wide = map(float, _PEAK.value)
+        except ValueError:
+            raise ValueError(
+                f"--peak_tflops={','.join(_PEAK.value)} must be two numbers, as 495,989: of float32"
+                " and of bfloat16."
+            ) from None
+        return {"float32": narrow, "bfloat16": wide}
+    kind = jax.devices()[0].device_kind
+    known = next((both for name, both in _PEAKS.items() if name in kind), ())
+    return dict(zip(("float32", "bfloat16"), map(float, known), strict=False))
 
 
-def _compared(task: str, calls: dict[str, Callable[[], Any]]) -> list[Row]:
-    spent = timing.interleaved(calls, rounds=_ROUNDS.value, label=task)
-    first = next(iter(calls))
-    examples = _BATCH.value * _STEPS.value
+def work(steps: int, *, model: str = "resnet20", batch_size: int = 128) -> Work:
+    """Make a network and its data, as the flags say it where they do."""
+    return Work(model, _BATCH.value or batch_size, _STEPS.value or steps)
+
+
+def seeded() -> list[Work]:
+    """Make the networks that are trained with several seeds."""
+    sizes = _SEEDED["gpu" if jax.default_backend() == "gpu" else "cpu"]
+    names = [_MODEL.value] if _MODEL.value else [*sizes]
+    default = sizes["resnet20"]
     return [
-        {
-            "task": task,
-            "name": name,
-            "rounds": _ROUNDS.value,
-            "seconds": float(np.median(spent[name])),
-            "examples_per_second": examples / float(np.median(spent[name])),
-            "ratio": timing.ratio(spent[name], spent[first]),
-        }
-        for name in calls
+        work(model=name, batch_size=batch, steps=steps)
+        for name in names
+        for batch, steps in [sizes.get(name, default)]
     ]
 
 
-def epochs(setting: Setting) -> list[Row]:
-    """Compare an epoch as one compiled loop with its steps one by one."""
-    objective = losses.objective("cross_entropy")
-    calls = {
-        "one compiled loop": setting.epoch(objective, train.Resident),
-        "step by step": setting.epoch(objective, train.Streamed),
+def parts(session: training_parts.Session) -> dict[str, Callable[[], list[dict[str, Any]]]]:
+    """Name the parts, in the order in which they are measured."""
+    on_gpu = jax.default_backend() == "gpu"
+    model = _MODEL.value or "resnet20"
+    usual, longer = (
+        work(352 if on_gpu else 10, model=model),
+        work(352 if on_gpu else 30, model=model),
+    )
+
+    def devices() -> list[dict[str, Any]]:
+        names = ("cross_entropy", "mmce")
+        found = training_traffic.counted(model, usual.batch_size, names, _DEVICES.value)
+        bar = tqdm(found, desc="devices", total=len(names), leave=False, disable=None)
+        return [{"task": "devices", **made} for made in bar]
+
+    def gpu() -> list[dict[str, Any]]:
+        return training_parts.gpu(session, work(352, model=_MODEL.value or "resnet50"))
+
+    return {
+        "epoch": lambda: training_parts.epoch(session, usual),
+        "objective": lambda: training_parts.objective(session, usual),
+        "fit": lambda: training_parts.fit(session, longer),
+        "seeds": lambda: training_parts.seeds(session, seeded(), _SEEDS.value, _EPOCHS.value),
+        "devices": devices,
+        "gpu": gpu,
     }
-    if _PEERS.value and (peer := torch_epoch(setting)) is not None:
-        calls["PyTorch, step by step"] = peer
-    return _compared("epoch", calls)
 
 
-def stateful(setting: Setting) -> list[Row]:
-    """Compare objectives with a state to cross-entropy."""
-    names = ("cross_entropy", "adafocal", "recall")
-    return _compared(
-        "objective",
-        {name: setting.epoch(losses.objective(name), train.Resident) for name in names},
-    )
+def chosen(known: list[str]) -> list[str]:
+    """Say which parts are wanted."""
+    if _PARTS.value is None:
+        return [name for name in known if name != "gpu" or jax.default_backend() == "gpu"]
+    for name in _PARTS.value:
+        if name not in known:
+            raise ValueError(f"--parts={name} is none of {', '.join(known)}.")
+    return [name for name in known if name in _PARTS.value]
 
 
-def outside(setting: Setting) -> list[Row]:
-    """Compare epochs of `train.fit` with the compiled programs that they run."""
-    objective = losses.objective("adafocal")
-    validation = images(max(_BATCH.value, len(setting.source) // 10))
-    chosen = {name: metrics.named(name) for name in METRICS}
-    forward = train.linen(setting.module)
-    step = train.make_eval_step(forward, chosen, objective=objective, axis_name=train.AXIS)
-    evaluate = train.Resident(validation, setting.devices).evaluation(step, _BATCH.value)
-    state = train.replicate(setting.state(objective), setting.devices)
-    parts = {
-        "training, compiled": setting.epoch(objective, train.Resident),
-        "evaluation, compiled": lambda: evaluate(state),
-    }
-    rows = _compared("fit", parts)
-    task = train.Task(
-        forward=forward,
-        objective=objective,
-        tx=setting.tx,
-        metrics=chosen,
-        train=setting.source,
-        evaluated={"validation": validation},
-        num_classes=10,
-    )
-    plan = train.Plan(
-        num_epochs=_EPOCHS.value + 2, batch_size=_BATCH.value, best={"nll": "min", "error": "min"}
-    )
-    ends: list[float] = []
-
-    def rate(step: int) -> float:  # the log asks for it once an epoch
-        ends.append(time.perf_counter())
-        return 0.1
-
-    with tempfile.TemporaryDirectory() as folder:
-        train.fit(
-            folder,
-            setting.state(objective),
-            dataclasses.replace(task, learning_rate=rate),
-            plan,
-            devices=setting.devices,
-            quiet=True,
-        )
-    whole = float(np.median(np.diff(ends)[1:]))  # the first has compiled what follows evaluation
-    compiled = sum(row["seconds"] for row in rows)
-    share = 1 - compiled / whole
-    more = {"task": "fit", "name": "an epoch of train.fit", "rounds": len(ends) - 2}
-    return [*rows, {**more, "seconds": whole, "outside": share, "target": OUTSIDE}]
-
-
-def torch_epoch(setting: Setting) -> Callable[[], Any] | None:
-    """Make a call that trains the same small ResNet for an epoch in PyTorch."""
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError:
+def peer(stack: contextlib.ExitStack) -> torch_worker.Peer | None:
+    """Start PyTorch, if there is one."""
+    if not (_TORCH.value or torch_loop.available()):
         return None
-    if _MODEL.value != "resnet20":
-        return None
-    nn: Any = torch.nn
-
-    class Block(nn.Module):
-        def __init__(self, width: int, out: int, stride: int) -> None:
-            super().__init__()
-            self.stride, self.more = stride, out - width
-            self.one = nn.Conv2d(width, out, 3, stride, 1, bias=False)
-            self.two = nn.Conv2d(out, out, 3, 1, 1, bias=False)
-            self.norms = nn.ModuleList([nn.BatchNorm2d(out), nn.BatchNorm2d(out)])
-
-        def forward(self, x: Any) -> Any:
-            y = torch.relu(self.norms[0](self.one(x)))
-            y = self.norms[1](self.two(y))
-            x = x[:, :, :: self.stride, :: self.stride]
-            return torch.relu(y + nn.functional.pad(x, (0, 0, 0, 0, 0, self.more)))
-
-    narrow, middle, wide = (16, 16, 1), (32, 32, 1), (64, 64, 1)
-    shapes = [narrow, narrow, narrow, (16, 32, 2), middle, middle, (32, 64, 2), wide, wide]
-    body = [Block(*shape) for shape in shapes]
-    stem = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)]
-    network = nn.Sequential(*stem, *body, *head)
-    tx = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
-    inputs = torch.tensor(np.moveaxis(setting.source.inputs, -1, 1).copy())
-    labels = torch.tensor(setting.source.labels, dtype=torch.long)
-
-    def run() -> Any:
-        for numbers in setting.order.examples:
-            tx.zero_grad()
-            nn.functional.cross_entropy(network(inputs[numbers]), labels[numbers]).backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 2.0)
-            tx.step()
-
-    return run
-
-
-def line(row: Row) -> str:
-    """Lay one result out as text."""
-    text = f"  {row['name']:26s} {row['seconds']:9.3f} s"
-    if "examples_per_second" in row:
-        text += f" {row['examples_per_second']:10,.0f} examples/s"
-    if "ratio" in row:
-        ratio = row["ratio"]
-        text += f"  {ratio['median']:6.3f}x [{ratio['low']:.3f}, {ratio['high']:.3f}]"
-    if "outside" in row:
-        missed = " !" if row["outside"] > row["target"] else ""
-        share = f"{row['outside']:.1%}"
-        text += f"  {share} outside the compiled programs, target {OUTSIDE:.0%}{missed}"
-    return text
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return stack.enter_context(torch_worker.fastest(_TORCH.value, threads or 1))
 
 
 def main(_: list[str]) -> None:
-    """Run, print the tables, write the JSON."""
+    """Measure, print the page, write it and the JSON."""
     logging.set_verbosity(logging.ERROR)  # checkpoints tell much
-    setting = Setting()
-    print(f"{_MODEL.value}: epochs of {_STEPS.value} steps of {_BATCH.value} images")
-    results = []
-    for part in (epochs, stateful, outside):
-        rows = part(setting)
-        results += rows
-        print(rows[0]["task"], *map(line, rows), sep="\n", flush=True)
-    if _OUT.value:
-        about = {"model": _MODEL.value, "batch_size": _BATCH.value, "steps": _STEPS.value}
-        found = {"provenance": provenance.describe(), "setting": about, "results": results}
-        with open(_OUT.value, "w") as file:
-            json.dump(found, file, indent=1)
-        print(f"written to {_OUT.value}")
+    jax.config.update("jax_enable_compilation_cache", False)  # compilation is timed
+    load: dict[str, float] = {}
+    seconds: dict[str, float] = {}
+    results: list[dict[str, Any]] = []
+    with contextlib.ExitStack() as stack:
+        torch = peer(stack)
+        session = training_parts.Session(_ROUNDS.value, torch, peaks())
+        every = parts(session)
+        wanted = chosen([*every])
+        bar = stack.enter_context(tqdm(wanted, unit="part", disable=None))
+        for name in bar:
+            bar.set_description(name)
+            load[name] = round(os.getloadavg()[0], 2)
+            began = time.monotonic()
+            results += every[name]()
+            seconds[name] = round(time.monotonic() - began, 1)
+        about = {
+            "load": load,
+            "part_seconds": seconds,
+            "torch": torch.about if torch else None,
+            "peak_tflops": session.peak_tflops,
+            "backend": jax.default_backend(),
+        }
+    origin = provenance.describe()
+    if _TORCH.value:  # a path of this machine alone
+        origin["command"] = origin["command"].replace(_TORCH.value, "PYTHON")
+    found = {"provenance": origin, "setting": about, "results": results}
+    text = training_page.page(found)
+    print(text)
+    for path, content in ((_OUT.value, json.dumps(found, indent=1) + "\n"), (_PAGE.value, text)):
+        if path:
+            pathlib.Path(path).write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":
