@@ -54,7 +54,7 @@ from calib_jax.train.together import Elsewhere, Together
 
 # A piece of work after which signals are looked at, in seconds. Every call of a program allocates
 # its memory anew: 70 ms for a small ResNet on a CPU, so pieces of one second would cost 7 %.
-PIECE_SECONDS = 4.0
+PIECE_SECONDS = 8.0
 
 
 class NonFinite(ArithmeticError):

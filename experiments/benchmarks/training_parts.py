@@ -171,7 +171,7 @@ def fit(session: Session, work: Work) -> list[Row]:
         ended = time.perf_counter()
         alone()
         trained = time.perf_counter()
-        evaluate(alone.states[0])
+        evaluate(alone.states[0], [True])
         evaluated = time.perf_counter()
         turns.append((ended, trained - ended, evaluated - trained, time.perf_counter()))
         return 0.1
@@ -237,7 +237,7 @@ def _of_a_call(epochs: Epochs, *, steps: int) -> Row:
         "seconds": float(np.median(spent["all"] - spent["one"])) / (steps - 1),
         "page_faults": faults,
         "memory": epochs.memory,
-        "piece_seconds": train.loop.PIECE,
+        "piece_seconds": train.loop.PIECE_SECONDS,
     }
 
 
