@@ -27,8 +27,8 @@ import numpy as np
 from calib_jax.core.examples import Draw, Source
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
-from calib_jax.core.types import Array, PyTree
-from calib_jax.train import last_layer, memory, parallel
+from calib_jax.core.types import PyTree
+from calib_jax.train import memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import Feed, Runner, feed
 from calib_jax.train.interruption import Interruption, noted
@@ -44,12 +44,13 @@ from calib_jax.train.journal import (
 )
 from calib_jax.train.last_layer import EDGES
 from calib_jax.train.lock import only_one
+from calib_jax.train.measuring import Measuring
 from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
 from calib_jax.train.state import TrainState
-from calib_jax.train.step import make_eval_step, make_train_step
+from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
 # A piece of work after which signals are looked at, in seconds. Every call of a program allocates
@@ -138,7 +139,6 @@ def fit_all(
     memory.check_states(runs[0].state, len(runs), devices, over=over)
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(noted())
-
         loop = _Loop(task, plan, arrangement, together, interruption)
         loop.console = Console(
             len(runs) * loop.total_steps, progress=progress, quiet=quiet or not together.leads
@@ -276,9 +276,9 @@ class _Loop:
 
     def _build(self) -> None:
         task, plan = self.task, self.plan
-        self.axis_name = None if self.arrangement.apart else parallel.AXIS
+        axis_name = None if self.arrangement.apart else parallel.AXIS
         common: dict[str, Any] = dict(
-            axis_name=self.axis_name,
+            axis_name=axis_name,
             accumulate=plan.accumulate,
             augment=task.augment,
             prepare=task.prepare,
@@ -295,31 +295,13 @@ class _Loop:
         self.runner = self.warm_up_runner = runner(task.objective, task.reduction)
         if plan.warm_up_epochs:
             self.warm_up_runner = runner(task.warm_up_objective, task.warm_up_reduction)
-        self.evaluators = {}
-        for number, (name, examples) in enumerate(task.evaluated.items()):
-            step = make_eval_step(
-                task.forward,
-                task.metrics,
-                objective=task.objective if number == 0 else None,
-                axis_name=self.axis_name,
-                prepare=task.prepare,
-                last_layer=task.last_layer,
-            )
-            size = plan.eval_batch_size or plan.batch_size
-            # The training set may be measured, too: it is not kept twice.
-            fed = source if examples is task.train else self._feed(examples)
-            self.evaluators[name] = fed.evaluation(step, size)
-        self.values_of = jax.jit(
-            lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
-        )
-        self.table_names: list[str] = []
-
-        def table_of(loss_state: PyTree, evidence: Any) -> list[Array]:
-            table = task.objective.table(loss_state, evidence)
-            self.table_names = list(table)  # a dict would come back with its keys sorted
-            return list(table.values())
-
-        self.table_of = jax.jit(table_of)
+        # The training set may be measured, too: it is not kept twice.
+        feeds = {
+            name: source if examples is task.train else self._feed(examples)
+            for name, examples in task.evaluated.items()
+        }
+        size = plan.eval_batch_size or plan.batch_size
+        self.measure = Measuring(task, feeds, size, self.arrangement, axis_name)
 
     def _feed(self, source: Source) -> Feed:
         return feed(
@@ -471,19 +453,23 @@ class _Loop:
         due = [n for n in at_stop if steps[n] % every == 0 or steps[n] == self.total_steps]
         better: set[int] = set()
         if due:
-            found = self._evaluate(states, due)
-            evidence = {number: found[number][1] for number in due}
+            began = time.monotonic()
+            found = self.measure(states, due)
+            seconds = (time.monotonic() - began) / len(due)
+            evidence = {number: measured.evidence for number, measured in found.items()}
             states = self._tick("validation", states, evidence)
             loss_states = self.arrangement.fetch(states.loss_state)
-            part = next(iter(self.evaluators), "")
-            for number in due:
-                row, seen, norms = found[number]
-                tables = {
-                    LOSS_STATE: self._table(loss_states[number], steps[number], seen),
-                    GRADIENT_NORMS: norms,
-                }
-                last = steps[number] == self.total_steps
-                if self.records[number].evaluated(row, tables, part, last=last):
+            for number, measured in found.items():
+                record, tables = self.records[number], {}
+                row = record.row(self.epoch_steps, self.task.learning_rate, measured.row, seconds)
+                about = {"step": record.step}
+                if table := self.measure.table(loss_states[number], measured.evidence):
+                    tables[LOSS_STATE] = about | table
+                if measured.norms:
+                    more = {"epoch": row["epoch"], "edges": EDGES, **measured.norms}
+                    tables[GRADIENT_NORMS] = about | more
+                last = record.step == self.total_steps
+                if record.evaluated(row, tables, self.measure.chooses, last=last):
                     better.add(number)
         often = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
         saved = [
@@ -525,75 +511,6 @@ class _Loop:
             now = self.clocks.progress_at(self.records[number].step)
             loss_states[number] = self.clocks.update(loss_states[number], seen, now)
         return states._replace(loss_state=self.arrangement.place(loss_states))
-
-    def _evaluate(self, states: PyTree, due: Collection[int]) -> dict[int, tuple[Row, Any, Row]]:
-        """Measure every data set: of each run the row, what its objective wants, histograms."""
-        began = time.monotonic()
-        wanted = [number in due for number in range(len(self.records))]
-        stats = {name: evaluate(states, wanted) for name, evaluate in self.evaluators.items()}
-        seconds = (time.monotonic() - began) / len(due)
-        heads: list[PyTree] = []
-        if self.task.last_layer is not None:
-            kernels = {last_layer.HEAD: states.evaluated[0][last_layer.HEAD]}
-            heads = self.arrangement.fetch(kernels)
-        found = {}
-        for number in due:
-            of_run = {name: every[number] for name, every in stats.items()}
-            row, norms = self._row(self.records[number], of_run, heads[number] if heads else None)
-            evidence = next((of["evidence"] for of in of_run.values()), NOTHING)
-            row["evaluation_seconds"] = seconds
-            row["examples_per_second"] = row.pop("weight") / max(row["seconds"], 1e-9)
-            found[number] = row, evidence, norms
-        return found
-
-    def _row(self, record: Record, stats: Mapping[str, Any], head: PyTree) -> tuple[Row, Row]:
-        """Make the row of a run from its statistics, and its histograms of gradients."""
-        step, ledger = record.step, record.ledger
-        totals, steps = ledger.totals, max(ledger.steps, 1)
-        mass = max(totals["weight"], 1e-30)
-        row: Row = {
-            "epoch": step / self.epoch_steps,
-            "num_epochs": self.plan.num_epochs,
-            "step": step,
-            "train_loss": totals["loss"] / mass,
-            "train_error": 1 - totals["hit"] / mass,
-            "train_gradient_norm": totals["gradient_norm"] / steps,
-        }
-        if self.task.learning_rate is not None:
-            row["learning_rate"] = float(self.task.learning_rate(step - 1))
-        look = self.task.last_layer
-        norms: Row = {}
-        for name, of_set in stats.items():
-            values = jax.device_get(self.values_of(of_set["metrics"]))
-            for metric in self.task.metrics:
-                row |= _numbers(f"{name}_{metric}", values[metric])
-            if look is not None:
-                means = look.means(of_set["last_layer"])
-                row |= {f"{name}_{key}": value for key, value in means.items()}
-                norms[name] = last_layer.histogram(of_set["last_layer"])
-        if look is not None:
-            row["weight_norm"] = look.weight_norm(head)
-        row["seconds"] = ledger.seconds
-        row["weight"] = totals["weight"]
-        if norms:
-            norms = {"step": step, "epoch": row["epoch"], "edges": EDGES, **norms}
-        return row, norms
-
-    def _table(self, loss_state: PyTree, step: int, evidence: Any) -> Row:
-        """Ask the objective what it has to show; most have nothing."""
-        columns = self.table_of(loss_state, evidence)
-        values = (np.atleast_1d(column).tolist() for column in jax.device_get(columns))
-        table = dict(zip(self.table_names, values, strict=True))
-        return {"step": step, **table} if table else {}
-
-
-def _numbers(name: str, value: Any) -> Row:
-    """Name the numbers of a metric: itself, or those of its fields; arrays are left out."""
-    return {
-        "_".join([name, *(str(key.name) for key in path)]): float(leaf)
-        for path, leaf in jax.tree.leaves_with_path(value)
-        if np.ndim(leaf) == 0
-    }
 
 
 class _Clocks:

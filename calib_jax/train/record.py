@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -198,18 +198,42 @@ class Record:
         self.ledger.steps += len(found["loss"])
         self.ledger.seconds += seconds
 
+    def row(
+        self,
+        epoch_steps: int,
+        learning_rate: Callable[[int], Any] | None,
+        measured: Row,
+        seconds: float,
+    ) -> Row:
+        """Make the row of an evaluation: what training has added up, what was measured, times."""
+        ledger = self.ledger
+        mass = max(ledger.totals["weight"], 1e-30)
+        row: Row = {
+            "epoch": self.step / epoch_steps,
+            "num_epochs": self.plan.num_epochs,
+            "step": self.step,
+            "train_loss": ledger.totals["loss"] / mass,
+            "train_error": 1 - ledger.totals["hit"] / mass,
+            "train_gradient_norm": ledger.totals["gradient_norm"] / max(ledger.steps, 1),
+        }
+        if learning_rate is not None:
+            row["learning_rate"] = float(learning_rate(self.step - 1))
+        speed = ledger.totals["weight"] / max(ledger.seconds, 1e-9)
+        times = {"seconds": ledger.seconds, "evaluation_seconds": seconds}
+        return {**row, **measured, **times, "examples_per_second": speed}
+
     def evaluated(self, row: Row, tables: Mapping[str, Row], part: str, *, last: bool) -> bool:
         """Take the row of an evaluation; tell whether it is the best by some metric.
 
         Args:
           row: of the log.
-          tables: more rows, by the name of their file; empty ones are left out.
+          tables: more rows, by the name of their file.
           part: the set that chooses the best.
           last: whether all planned steps are done.
         """
         better = self._note_best(row, part)
         self.ledger.row = row
-        self.ledger.tables = {name: table for name, table in tables.items() if table}
+        self.ledger.tables = dict(tables)
         self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
         patient = not self.plan.patience or self.ledger.waited < self.plan.patience
         self.ledger.done = last or not patient

@@ -1,0 +1,124 @@
+"""What is measured between stretches of training: all data sets, of all runs that are due."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax.core.statistics import NOTHING
+from calib_jax.core.types import Array, PyTree
+from calib_jax.train import last_layer
+from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.feeding import Evaluate, Feed
+from calib_jax.train.journal import Row
+from calib_jax.train.plan import Task
+from calib_jax.train.step import make_eval_step
+
+
+class Measured(NamedTuple):
+    """What an evaluation says of one run.
+
+    Attributes:
+      row: numbers, for the log.
+      evidence: what the objective wants to see, of the first data set.
+      norms: histograms of last-layer gradients by data set, if they are looked at.
+    """
+
+    row: Row
+    evidence: Any
+    norms: Row
+
+
+class Measuring:
+    """The evaluation of a task.
+
+    Args:
+      task: what is trained, and its metrics.
+      feeds: of every data set, by name; the first one feeds the objective, and chooses the best.
+      batch_size: of evaluation.
+      arrangement: of the runs on the devices.
+      axis_name: of the devices that share a batch.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        feeds: Mapping[str, Feed],
+        batch_size: int,
+        arrangement: Arrangement,
+        axis_name: str | None,
+    ) -> None:
+        self._task = task
+        self._arrangement = arrangement
+        self.chooses = next(iter(feeds), "")
+        self._evaluators: dict[str, Evaluate] = {}
+        for name, fed in feeds.items():
+            step = make_eval_step(
+                task.forward,
+                task.metrics,
+                objective=task.objective if name == self.chooses else None,
+                axis_name=axis_name,
+                prepare=task.prepare,
+                last_layer=task.last_layer,
+            )
+            self._evaluators[name] = fed.evaluation(step, batch_size)
+        self._values_of = jax.jit(
+            lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
+        )
+        self._columns: list[str] = []
+
+        def table_of(loss_state: PyTree, evidence: Any) -> list[Array]:
+            table = task.objective.table(loss_state, evidence)
+            self._columns = list(table)  # a dict would come back with its keys sorted
+            return list(table.values())
+
+        self._table_of = jax.jit(table_of)
+
+    def __call__(self, states: PyTree, due: Collection[int]) -> dict[int, Measured]:
+        """Measure every data set, for the runs that are due."""
+        wanted = [number in due for number in range(self._arrangement.num_runs)]
+        stats = {name: evaluate(states, wanted) for name, evaluate in self._evaluators.items()}
+        heads: list[PyTree] = [None] * len(wanted)
+        if self._task.last_layer is not None:
+            kernels = {last_layer.HEAD: states.evaluated[0][last_layer.HEAD]}
+            heads = self._arrangement.fetch(kernels)
+        return {
+            number: self._of_run({name: all_runs[number] for name, all_runs in stats.items()}, head)
+            for number, head in enumerate(heads)
+            if wanted[number]
+        }
+
+    def _of_run(self, stats: Mapping[str, Any], head: PyTree) -> Measured:
+        look = self._task.last_layer
+        row: Row = {}
+        norms: Row = {}
+        for name, of_set in stats.items():
+            values = jax.device_get(self._values_of(of_set["metrics"]))
+            for metric in self._task.metrics:
+                row |= _numbers(f"{name}_{metric}", values[metric])
+            if look is not None:
+                means = look.means(of_set["last_layer"])
+                row |= {f"{name}_{key}": value for key, value in means.items()}
+                norms[name] = last_layer.histogram(of_set["last_layer"])
+        if look is not None:
+            row["weight_norm"] = look.weight_norm(head)
+        evidence = stats[self.chooses]["evidence"] if self.chooses else NOTHING
+        return Measured(row, evidence, norms)
+
+    def table(self, loss_state: PyTree, evidence: Any) -> Row:
+        """Ask the objective what it has to show; most have nothing."""
+        columns = self._table_of(loss_state, evidence)
+        values = (np.atleast_1d(column).tolist() for column in jax.device_get(columns))
+        return dict(zip(self._columns, values, strict=True))
+
+
+def _numbers(name: str, value: Any) -> Row:
+    """Name the numbers of a metric: itself, or those of its fields; arrays are left out."""
+    return {
+        "_".join([name, *(str(key.name) for key in path)]): float(leaf)
+        for path, leaf in jax.tree.leaves_with_path(value)
+        if np.ndim(leaf) == 0
+    }
