@@ -80,6 +80,12 @@ def test_the_page_marks_and_explains_what_is_missed():
     assert "was not idle" in training_page.page(found | {"setting": setting | {"backend": "gpu"}})
 
 
+def test_the_committed_page_is_that_of_the_committed_numbers():
+    results = processes.ROOT / "experiments" / "results"
+    found = json.loads((results / "benchmarks_training_cpu.json").read_text())
+    assert training_page.page(found) == (results / "benchmarks_training.md").read_text()
+
+
 def test_what_is_exchanged_is_told_apart():
     loop = "jit(_fun)/shard_map/while/body/"
     assert training_traffic.purpose(loop + "psum") == "gradient"
