@@ -12,15 +12,11 @@ from calib_jax import losses, models, train
 from experiments.benchmarks import programs
 
 
-def on_devices(function, count, *arguments, shared=0):
-    """Compile a function of one device's arguments, the last few of them the same for all."""
-    axes = (0,) * (len(arguments) - shared) + (None,) * shared
-    spread = [
-        leaf if axis is None else jax.tree.map(lambda a: jnp.stack([a] * count), leaf)
-        for leaf, axis in zip(arguments, axes, strict=True)
-    ]
+def on_devices(function, count, *arguments):
+    """Compile a function for some of the faked devices, each with a copy of the arguments."""
     devices = train.local_devices(count)
-    return train.data_parallel(function, devices, in_axes=axes).lower(*spread).compile()
+    spread = [train.replicate(argument, devices) for argument in arguments]
+    return train.data_parallel(function, devices).compiled(*spread)
 
 
 @pytest.mark.parametrize("count", [2, 8])
@@ -67,7 +63,7 @@ def test_loops_count_by_the_trip_and_those_of_known_length_as_often_as_they_turn
         return lax.psum(x[:2] * y[0], train.AXIS), x, y
 
     arguments = jnp.ones(10), jnp.ones(100), np.int32(4)
-    found = programs.collective_bytes(on_devices(program, 2, *arguments, shared=1))
+    found = programs.collective_bytes(on_devices(program, 2, *arguments))
     assert found.outside == {"all-reduce": 2 * 4}
     ((loops, inside),) = found.inside.items()
     assert len(loops) == 1
@@ -86,7 +82,7 @@ def test_loops_inside_and_beside_each_other_are_apart():
         one = lax.fori_loop(0, stop, outer, x)
         return one, lax.fori_loop(0, stop, inner, x[:3])
 
-    found = programs.collective_bytes(on_devices(program, 2, jnp.ones(10), np.int32(2), shared=1))
+    found = programs.collective_bytes(on_devices(program, 2, jnp.ones(10), np.int32(2)))
     sizes = {len(loops): kinds for loops, kinds in found.inside.items()}
     assert sizes == {2: {"all-reduce": 40}, 1: {"all-reduce": 12}}
     with pytest.raises(ValueError, match="2 loops of unknown length exchange data"):
@@ -161,7 +157,7 @@ def test_a_training_step_exchanges_its_gradients_once_and_the_sums_of_batch_norm
     variables = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), variables)
     state = train.create(variables, objective, tx, 10, 0)
     batch = train.Batch(images, jnp.zeros(2, jnp.int32), jnp.ones(2), jnp.arange(2))
-    compiled = on_devices(steps, 2, state, batch, np.int32(3), shared=1)
+    compiled = on_devices(steps, 2, state, batch, np.int32(3))
     found = programs.collective_bytes(compiled)
 
     sizes = {
