@@ -305,7 +305,6 @@ class Streamed:
         """Make a pass over all examples; statistics are merged on the host."""
         arrangement = self._arrangement
         order = _pass_over(self._source, len(arrangement.devices), batch_size)
-
         run = arrangement.program(_if_wanted(step), own=2)
 
         def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
