@@ -290,9 +290,11 @@ def pictures(summary: Summary) -> dict[str, Any]:
                 cell.low,
                 cell.high,
             )
+    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # one diagram is no poster
     before, after = (
         plots.reliability_grid(
             summary.reliability[phase],
+            width=width,
             ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
             title=f"test set, {phase}",
         )

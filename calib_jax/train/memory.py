@@ -85,6 +85,14 @@ def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = 
         )
 
 
+def plan_of(compiled: Any) -> Any:
+    """Ask XLA how a program lays out its memory; None where a backend has no answer."""
+    try:
+        return compiled.memory_analysis()
+    except (NotImplementedError, jax.errors.JaxRuntimeError):
+        return None
+
+
 class Need:
     """What a compiled training program takes on a device, beside what lies there already.
 
@@ -94,7 +102,7 @@ class Need:
     """
 
     def __init__(self, compiled: Any, rows: int) -> None:
-        found = compiled.memory_analysis()
+        found = plan_of(compiled)
         self.known = found is not None
         self.rows = rows
         if self.known:

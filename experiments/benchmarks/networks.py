@@ -60,7 +60,7 @@ def measured(name: str, remat: bool) -> Row:
     tracing = time.perf_counter() - began
     compiled = traced.lower().compile()
     compiling = time.perf_counter() - began - tracing
-    memory = compiled.memory_analysis()
+    memory = train.memory.plan_of(compiled)
     seconds, loss = [], []
     for _ in range(_STEPS.value):
         began = time.perf_counter()

@@ -35,6 +35,8 @@ __all__ = [
     "training_flops",
 ]
 
+from calib_jax import train
+
 KINDS = (
     "all-reduce",
     "all-gather",
@@ -268,10 +270,7 @@ class Memory(NamedTuple):
 
 def memory(compiled: Any) -> Memory | None:
     """Return what a program needs, by XLA's own plan; None where the backend makes none."""
-    try:
-        plan = compiled.memory_analysis()
-    except (NotImplementedError, jax.errors.JaxRuntimeError):
-        return None
+    plan = train.memory.plan_of(compiled)
     if plan is None:
         return None
     return Memory(

@@ -256,6 +256,20 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(
     assert whole.best == outcome.best
 
 
+def test_from_eight_devices_to_two_and_back(tmp_path, monkeypatch, x64):
+    """Stopped after every few steps, and gone on with on another number of devices."""
+    whole = run(tmp_path / "whole", devices=8)
+    stopping_after_pieces(monkeypatch, 3)
+    used = []
+    for devices in itertools.cycle((8, 2)):
+        used.append(devices)
+        if (outcome := run(tmp_path / "parts", devices=devices)).finished:
+            break
+    assert used[:3] == [8, 2, 8]
+    for a, b in zip(*map(jax.tree.leaves, (outcome.state, whole.state)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
 @dataclasses.dataclass(frozen=True)
 class Shifted:
     """A source whose random views are its examples, each moved by its own draw."""
