@@ -30,8 +30,13 @@ def free(devices: Devices) -> float:
     if stats and "bytes_limit" in stats:
         return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
     if device.platform == "cpu":
-        return min(_of_machine(), _of_container()) / len(parallel.of_this_process(devices))
+        return of_host() / len(parallel.of_this_process(devices))
     return math.inf
+
+
+def of_host() -> float:
+    """Return how many bytes the processes of this machine, or container, can still take."""
+    return min(_of_machine(), _of_container())
 
 
 def _of_machine() -> float:
