@@ -6,21 +6,58 @@ dog alone); probability_ may stand for logit_. Labels are numbers, or names of t
 
 import array
 import csv
+import io
 import itertools
 import pathlib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from experiments.array_files import Unreadable, listed, roles_of, shown
+from calib_jax.core.reading import Unreadable
 
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
 
 _PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is what pandas reads back of its own
+
+
+# Other spellings of what a file of predictions holds.
+_SPELLINGS = {
+    "label": "labels",
+    "weight": "weights",
+    "group": "groups",
+    "logit": "logits",
+    "probability": "probabilities",
+}
+
+
+def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[str, int]:
+    """Find the columns or arrays that are wanted, in singular or plural, capital or not."""
+    found: dict[str, int] = {}
+    for place, name in enumerate(names):
+        role = _SPELLINGS.get(name.strip().lower(), name.strip().lower())
+        if role not in wanted:
+            continue
+        if role in found:
+            both = f"{names[found[role]]!r} and {name!r}"
+            raise Unreadable(f"{where} has {both}, which mean the same: keep one of them.")
+        found[role] = place
+    return found
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """List names from a file, but not a million of them."""
+    more = [f"... ({len(names):,} in all)"] if len(names) > most else []
+    return ", ".join([*map(shown, names[:most]), *more])
+
+
+def shown(text: str, most: int = 40) -> str:
+    """Show a text from a file, but no control characters and not all of a long one."""
+    text = text if len(text) <= most else f"{text[:most]}..."
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 class Table(NamedTuple):
@@ -55,16 +92,17 @@ class _Classes(NamedTuple):
     bare: bool = False
 
 
-def read(path: pathlib.Path, *, probabilities: bool, first_label: int) -> Table:
+def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label: int) -> Table:
     """Read a table.
 
     Args:
-      path: of the file.
+      file: to read from.
+      path: of the file, for messages.
       probabilities: whether columns probability_K are read, also where there are logit_K.
       first_label: the number of the first class.
     """
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.reader(_lines(file, path))
+    with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
+        rows = csv.reader(_lines(lines, path))
         names = [name.strip() for name in next(rows, [])]
         roles = roles_of(names, ("labels", "weights", "groups"), str(path))
         if "labels" not in roles:
@@ -298,9 +336,7 @@ def _without_index(
 def _numbers(path: pathlib.Path, name: str, texts: Sequence[str]) -> np.ndarray:
     wrong = next((text for text in texts if not _is_number(text)), None)
     if wrong is not None:
-        raise Unreadable(
-            f"column {shown(name)} of {path} must hold numbers, got {shown(wrong)!r}."
-        )
+        raise Unreadable(f"column {shown(name)} of {path} must hold numbers, got {shown(wrong)!r}.")
     return np.array([float(text) for text in texts])
 
 

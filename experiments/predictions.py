@@ -9,22 +9,18 @@ Singular and plural mean the same. Arrays `probabilities` and columns probabilit
 where the caller says that probabilities are wanted.
 """
 
-import contextlib
 import csv
-import lzma
 import pathlib
-import struct
-import zipfile
-import zlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments import array_files, prediction_tables
-from experiments.array_files import Unreadable as Unreadable
-from experiments.array_files import listed, roles_of
+from calib_jax.core import reading
+from calib_jax.core.reading import Unreadable as Unreadable
+from experiments import prediction_tables
+from experiments.prediction_tables import listed, roles_of
 
+_KIND = "a file of predictions"
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
 
@@ -57,57 +53,33 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     """
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
-    with _readable(name):
-        for path in paths:
-            _refuse_no_file(path)
-        if endings == [".npz"]:
-            found = _npz(paths[0], probabilities)
-        elif endings == [".npy", ".npy"]:
-            found = Predictions(*(array_files.read_array(path) for path in paths))
-        elif endings == [".csv"]:
-            table = prediction_tables.read(
-                paths[0], probabilities=probabilities, first_label=first_label
-            )
-            found = Predictions(*table[:-1], notes=tuple(table.notes))
-        elif endings == [".npy"]:
-            raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
-        else:
-            raise Unreadable(f"{name} must end in .npz, .csv, or be LOGITS.npy,LABELS.npy.")
+    if endings == [".npz"]:
+        found = _npz(paths[0], probabilities)
+    elif endings == [".npy", ".npy"]:
+        found = Predictions(*(reading.npy(path, _KIND) for path in paths))
+    elif endings == [".csv"]:
+        found = _csv(paths[0], probabilities, first_label)
+    elif endings == [".npy"]:
+        raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
+    else:
+        raise Unreadable(f"{name} must end in .npz, .csv, or be LOGITS.npy,LABELS.npy.")
     return _checked(name, found, first_label)
 
 
-@contextlib.contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Turn what broken files make their readers raise into one sentence."""
-    try:
-        yield
-    except Unreadable:
-        raise
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"{name} cannot be read: it is no UTF-8 text.") from error
-    except csv.Error as error:
-        raise Unreadable(f"{name} cannot be read as CSV: {error}.") from error
-    except (
-        *(OSError, ValueError, EOFError, MemoryError, OverflowError, RecursionError),
-        *(NotImplementedError, RuntimeError),  # compression that is unknown, or a password
-        *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
-    ) as error:
-        raise Unreadable(
-            f"{name} cannot be read: it is damaged, or no NumPy file ({error})."
-        ) from error
-
-
-def _refuse_no_file(path: pathlib.Path) -> None:
-    if path.is_dir():
-        raise Unreadable(f"{path} is a folder: give a file in it.")
-    if not path.is_file():
-        raise Unreadable(f"there is no file {path}.")
+def _csv(path: pathlib.Path, probabilities: bool, first_label: int) -> Predictions:
+    with reading.opened(path, _KIND) as file:
+        try:
+            table = prediction_tables.read(
+                file, path, probabilities=probabilities, first_label=first_label
+            )
+        except csv.Error as error:
+            raise ValueError(str(error)) from error
+    return Predictions(*table[:-1], notes=tuple(table.notes))
 
 
 def _npz(path: pathlib.Path, probabilities: bool) -> Predictions:
-    with path.open("rb") as file:
-        archive = array_files.Archive(file, path)
-        names = archive.names
+    with reading.npz(path, _KIND) as arrays:
+        names = arrays.names
         wanted = ("logits", "probabilities", "labels", "weights", "groups")
         roles = roles_of(names, wanted, str(path))
         kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
@@ -120,7 +92,7 @@ def _npz(path: pathlib.Path, probabilities: bool) -> Predictions:
             if role not in roles:
                 raise Unreadable(f"{path} has no array {role!r}; it has {listed(names) or 'none'}.")
         used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
-        found = {role: archive.read(member) for role, member in used.items()}
+        found = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     return Predictions(
@@ -183,9 +155,8 @@ def _from_zero(
     first_label: int,
 ) -> np.ndarray:
     """Count labels from 0; refuse those out of range, compared in the dtype they came in."""
-    if labels.dtype.kind == "f" and np.array_equal(labels, np.rint(labels)):
-        pass  # whole numbers, such as 3.0
-    elif labels.dtype.kind not in "iu":
+    whole = labels.dtype.kind == "f" and np.all(np.isfinite(labels) & (labels == np.rint(labels)))
+    if labels.dtype.kind not in "iu" and not whole:
         raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")
     present = np.ones(labels.shape, bool) if weights is None else weights > 0
     inside = (labels >= first_label) & (labels < first_label + num_classes)
