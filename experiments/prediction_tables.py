@@ -19,6 +19,7 @@ import numpy as np
 from calib_jax.core.reading import Unreadable
 
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
+_LINES_AT_ONCE = 1000
 
 _PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is what pandas reads back of its own
@@ -238,28 +239,51 @@ def _columns(
     """Read all lines: the numbers of the classes, and the other columns as text."""
     numbers = array.array("d")
     texts: dict[str, list[str]] = {role: [] for role in roles}
-    pick = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
-    for row in itertools.chain([first], rows):
-        if len(row) != len(names):
-            if _blank(row):
-                continue
-            raise _wrong_length(path, rows.line_num, row, names)
-        picked = pick(row)
+    line = rows.line_num  # of `first`, which has been read
+    following = itertools.chain([first], rows)
+    while several := list(itertools.islice(following, _LINES_AT_ONCE)):
         try:
-            if "_" in "".join(picked):  # Python reads 1_0 as 10
-                raise ValueError
-            numbers.extend(map(float, picked))
+            numbers.extend(_floats(several, places, len(names)))
         except ValueError:
-            if _blank(row):
-                continue
-            wrong = next(k for k in places if not _is_number(row[k]))
-            raise Unreadable(
-                f"column {shown(names[wrong])} of {path} must hold numbers: line {rows.line_num} has"
-                f" {shown(row[wrong])!r}."
-            ) from None
+            several = _whole_lines(path, names, several, places, line)
+            numbers.extend(_floats(several, places, len(names)))
         for role, place in roles.items():
-            texts[role].append(row[place].strip())
+            texts[role].extend(row[place].strip() for row in several)
+        line = rows.line_num + 1
     return np.array(numbers).reshape(-1, len(places)), texts
+
+
+def _floats(rows: list[list[str]], places: list[int], num_fields: int) -> array.array:
+    """Parse the fields at some places of lines, or raise a ValueError that is not for users."""
+    if any(len(row) != num_fields for row in rows):
+        raise ValueError
+    pick = itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+    picked = list(itertools.chain.from_iterable(map(pick, rows)))
+    if "_" in "".join(picked):  # Python reads 1_0 as 10
+        raise ValueError
+    return array.array("d", map(float, picked))
+
+
+def _whole_lines(
+    path: pathlib.Path,
+    names: list[str],
+    rows: list[list[str]],
+    places: list[int],
+    line: int,
+) -> list[list[str]]:
+    """Drop blank lines and refuse the first wrong one; `line` is the number of `rows[0]`."""
+    for number, row in enumerate(rows, start=line):
+        if _blank(row):
+            continue
+        if len(row) != len(names):
+            raise _wrong_length(path, number, row, names)
+        wrong = next((k for k in places if not _is_number(row[k])), None)
+        if wrong is not None:
+            raise Unreadable(
+                f"column {shown(names[wrong])} of {path} must hold numbers: line {number} has"
+                f" '{shown(row[wrong])}'."
+            )
+    return [row for row in rows if not _blank(row)]
 
 
 def _whole_numbers(
@@ -268,14 +292,18 @@ def _whole_numbers(
     """Parse labels: 3 and 3.0 are whole numbers; what has weight 0 may be anything."""
     found = []
     for text, counts in zip(texts, present, strict=True):
-        number = _whole(text) if counts else -1
+        number = _whole(text)
+        if not counts and (number is None or not _in_64_bits(number)):
+            number = -1
         if number is None:
             raise Unreadable(
                 f"column {shown(name)} of {path} must hold numbers of classes, or their names where"
-                f" columns have names, got {shown(text)!r}."
+                f" columns have names, got '{shown(text)}'."
             )
-        if not -(2**63) <= number < 2**63:
-            raise Unreadable(f"column {shown(name)} of {path} has the label {shown(text)}.")
+        if not _in_64_bits(number):
+            raise Unreadable(
+                f"column {shown(name)} of {path} has the label {shown(text)}, beyond 64 bits."
+            )
         found.append(number)
     return np.array(found, np.int64)
 
@@ -303,17 +331,15 @@ def _named_by_order(
     class_names: Sequence[str],
 ) -> np.ndarray:
     """Parse labels that number the named columns in their order."""
-    wrong = next(
-        (
-            text
-            for text, counts in zip(texts, present, strict=True)
-            if counts and text not in class_names and _whole(text) is None
-        ),
-        None,
+    known = set(class_names)
+    strange = (
+        text
+        for text, counts in zip(texts, present, strict=True)
+        if counts and text not in known and _whole(text) is None
     )
-    if wrong is not None:
+    if (wrong := next(strange, None)) is not None:
         raise Unreadable(
-            f"column {shown(name)} of {path} has {shown(wrong)!r}, which is no column of a class:"
+            f"column {shown(name)} of {path} has '{shown(wrong)}', which is no column of a class:"
             f" these are {listed(class_names)}."
         )
     return _whole_numbers(path, name, texts, present)
@@ -336,7 +362,7 @@ def _without_index(
 def _numbers(path: pathlib.Path, name: str, texts: Sequence[str]) -> np.ndarray:
     wrong = next((text for text in texts if not _is_number(text)), None)
     if wrong is not None:
-        raise Unreadable(f"column {shown(name)} of {path} must hold numbers, got {shown(wrong)!r}.")
+        raise Unreadable(f"column {shown(name)} of {path} must hold numbers, got '{shown(wrong)}'.")
     return np.array([float(text) for text in texts])
 
 
@@ -346,6 +372,10 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return "_" not in text
+
+
+def _in_64_bits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
 
 
 def _is_count(text: str) -> bool:
