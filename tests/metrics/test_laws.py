@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from calib_jax.metrics import ready, whole
+from calib_jax.metrics.predictions import Predictions
 
 from .laws import assert_same, value_of
 
@@ -226,6 +228,49 @@ def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     assert found.keys() == CATALOGUE.keys()
     for name, value in found.items():
         assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "num_classes"),
+    [("int8", 10), ("int8", 127), ("uint8", 127), ("int16", 1000), ("int64", 10)],
+)
+def test_labels_of_any_width_give_the_same_statistics(dtype, num_classes):
+    """Also where the terms see the labels as they come, and in what the bootstrap adds up."""
+    random = np.random.default_rng(0)
+    logits = jnp.asarray(random.standard_normal((8, num_classes)), jnp.float32)
+    labels = random.integers(0, num_classes, 8)
+    labels[:2] = num_classes - 1, num_classes // 2
+    weights, counts = jnp.ones(8), jnp.asarray([[1.0, 0, 2, 1, 1, 0, 3, 0]])
+
+    def statistics_of(labels):
+        terms = whole.terms_of(tuple(CATALOGUE.items()), Predictions(logits, labels))
+        for name, one in terms.items():
+            yield name, one.weigh(None)
+            if "labels" in vars(one):  # the other kinds keep no label
+                part = ready.of(one, weights, ready.large_entries(one))
+                yield name, part.stats(counts, counts @ part.design)
+
+    with jax.enable_x64(dtype == "int64"):
+        wide, narrow = (statistics_of(jnp.asarray(labels, kind)) for kind in ("int32", dtype))
+        for (name, wanted), (_, found) in zip(wide, narrow, strict=True):
+            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_small_labels_through_the_public_functions():
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((20, 100)).astype(np.float32)
+    labels = random.integers(0, 100, 20)
+    key = jax.random.key(0)
+    for dtype in ("uint8", "int32"):
+        value = metrics.classwise_ece(logits, labels.astype(dtype))
+        samples = metrics.bootstrap(
+            metrics.classwise_ece, logits, labels.astype(dtype), key=key, num_resamples=2
+        )
+        if dtype == "uint8":
+            narrow = value, samples
+    np.testing.assert_allclose(narrow[0], value, rtol=1e-6)
+    np.testing.assert_allclose(narrow[1], samples, rtol=1e-6)
 
 
 def test_jit_of_vmap_is_one_after_the_other():
