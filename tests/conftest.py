@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 import pathlib
+import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -37,6 +38,17 @@ PROGRAMS = tempfile.TemporaryDirectory()
 jax.config.update("jax_compilation_cache_dir", PROGRAMS.name)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of the property tests, one for all workers, unless one was given."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Print the seed, with which a failure of a property test can be repeated."""
+    return f"property tests: --hypothesis-seed={config.option.hypothesis_seed}"
 
 
 @pytest.fixture
