@@ -26,7 +26,7 @@ def roc(
     """Draw one ROC curve, or several by name.
 
     Args:
-      false_positive_rate: `[points]`, ascending, as in `metrics.roc_curve`; or several by name.
+      false_positive_rate: `[points]`, ascending, as in `metrics.ood_roc_curve`; or several by name.
       true_positive_rate: `[points]`, ascending; or several under the same names.
       auroc: what the legend reports, a number or (value, low, high), or several by name; the
         area under the drawn curve when None.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 SCORES = ("entropy", "max_confidence", "energy")
-METRICS = ("auroc", "aupr", "fpr95")
+METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Detection:
       outside: the name of the set.
       predictions: "as given", or the calibrator's name.
       score: "entropy", "max_confidence" or "energy".
-      metric: "auroc", "aupr" or "fpr95".
+      metric: "ood_auroc", "ood_aupr" or "ood_fpr95".
       value: of the data itself.
       low: lower end of the interval.
       high: upper end.
@@ -113,7 +113,7 @@ class OutOfDistribution:
         areas = {
             (row.outside, row.predictions, row.score): (row.value, row.low, row.high)
             for row in self.rows
-            if row.metric == "auroc"
+            if row.metric == "ood_auroc"
         }
         figures = {}
         for outside in self.settings["outside"]:
@@ -193,7 +193,7 @@ def out_of_distribution(
     >>> from calib_jax import report
     >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
     >>> found = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
-    >>> found.value("noise", "entropy", "auroc")
+    >>> found.value("noise", "entropy", "ood_auroc")
     1.0
     """
     for score in scores:
@@ -231,7 +231,7 @@ def out_of_distribution(
                     Detection(name, predictions, score, metric, *map(float, estimate))
                     for metric, estimate in found.items()
                 ]
-                curve = metric_room.roc_curve(*both, score=score)
+                curve = metric_room.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
     return OutOfDistribution(
         settings={
