@@ -15,7 +15,7 @@ from jaxtyping import Bool
 
 from calib_jax.calibrators import contract
 from calib_jax.calibrators.contract import Code, Examples, Rows, State
-from calib_jax.core import checks, numerics, temperature
+from calib_jax.core import checks, temperature
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 

@@ -74,10 +74,11 @@ def fit_nll(
     true = numerics.true_class(rows, labels)
     true = jnp.where(valid(labels, rows.shape[-1]), true, jnp.nan)
     counted = jnp.where(numerics.true_class(logits, labels) == -jnp.inf, 0, weight)
-    share = counted / jnp.sum(counted)
+    total = jnp.sum(counted)
+    share = counted / total
 
     def mean(values: Array) -> Scalar:
-        return jnp.sum(weigh(values, share))
+        return jnp.where(total > 0, jnp.sum(weigh(values, share)), jnp.nan)
 
     def slope_and_curvature(b: Scalar) -> tuple[Scalar, Scalar]:
         """Differentiate the NLL of `b * rows` by b, twice."""
