@@ -192,7 +192,7 @@ def score(
     >>> found.value("ece") > 0.1
     True
     """
-    logits = as_logits(logits, probabilities=probabilities)
+    logits = as_logits(logits, probabilities=probabilities, weights=weights)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     several = _chosen(metrics, num_bins)
     bootstrap = {
@@ -218,7 +218,7 @@ def score(
             calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
         )
     if compare is not None:
-        models[compare_name] = as_logits(compare, probabilities=probabilities)
+        models[compare_name] = as_logits(compare, probabilities=probabilities, weights=weights)
 
     values = {k: metric_room.values_of(several, z, labels, weights) for k, z in models.items()}
     samples = {
