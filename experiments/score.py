@@ -19,6 +19,7 @@ interval.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -63,6 +64,9 @@ _FLOOR = flags.DEFINE_float(
 _FIRST_LABEL = flags.DEFINE_integer(
     "first_label", 0, "The label of the first class: 1 where labels run from 1."
 )
+_NAME = flags.DEFINE_multi_string(
+    "name", [], "Name of the predictions in the tables; given twice, also of those to --compare."
+)
 _OUT = flags.DEFINE_string("out", None, "Folder for report.json, .csv, .md and pictures.")
 
 
@@ -89,6 +93,24 @@ def mean_of(models: Sequence[predictions.Predictions]) -> np.ndarray:
         for one in models
     ]
     return np.asarray(report.average(logits))
+
+
+def named() -> dict[str, str]:
+    """Choose the names of columns: of a comparison those of the files, without --name."""
+    names = list(_NAME.value)
+    wanted = 2 if _COMPARE.value else 1
+    if len(names) > wanted:
+        raise ValueError(f"--name is given {len(names)} times, and there are {wanted} to name.")
+    if _COMPARE.value and len(names) < wanted:
+        files = [", ".join(_PREDICTIONS.value), _COMPARE.value]
+        short = [pathlib.Path(file.split(",")[0]).name for file in files]
+        if _AVERAGE.value:
+            short[0] = f"mean of {len(_PREDICTIONS.value)}"
+        found = short if short[0] != short[1] else files
+        if found[0] == found[1]:
+            found[1] += " (again)"
+        names += found[len(names) :]
+    return dict(zip(("name", "compare_name"), names, strict=False))
 
 
 def scored() -> report.Report:
@@ -134,16 +156,18 @@ def scored() -> report.Report:
         compare = other.logits
         used.append(other)
 
+    groups = own[0].groups if _PER_GROUP.value else None
     found = report.score(
         logits,
         own[0].labels,
         weights=own[0].weights,
-        groups=own[0].groups if _PER_GROUP.value else None,
+        groups=None if groups is None else groups.reshape(-1),
         calibrate=_CALIBRATE.value,
         fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,
         objective=_OBJECTIVE.value,
         compare=compare,
+        **named(),
         metrics=_METRICS.value or report.DEFAULT_METRICS,
         num_bins=_BINS.value,
         per_class=_PER_CLASS.value,
