@@ -74,6 +74,8 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
         p = np.stack([1 - p, p], axis=-1)
     rows = p.reshape(-1, p.shape[-1])
     counts = np.full(len(rows), True) if weights is None else np.asarray(weights).reshape(-1) > 0
+    if len(counts) != len(rows):
+        raise ValueError(f"{name}: {len(rows)} rows need as many weights, got {len(counts)}.")
     present = rows[counts]
     right = look_like_probabilities(present) if len(present) else np.full(0, True)
     if not np.all(right):
@@ -131,7 +133,9 @@ def notes_on(
                 f"The rows of probabilities sum to {sums.min():.4g} to {sums.max():.4g}: each was"
                 " divided by its sum."
             )
-    of_true = np.take_along_axis(np.asarray(logits), np.asarray(labels)[:, None], axis=-1)[:, 0]
+    # Labels of weight 0 may be out of range.
+    inside = np.where(counts, np.asarray(labels), 0)[:, None]
+    of_true = np.take_along_axis(np.asarray(logits), inside, axis=-1)[:, 0]
     floored = probabilities and floor > 0
     # One unit in the last place of single precision is 8e-6 at log 1e-38.
     lowest = math.log(floor) + 1e-5 if floored else -math.inf

@@ -55,6 +55,7 @@ def test_zeros_are_floored_and_counted():
     expected = -np.asarray(found)[np.arange(60), labels].mean()
     assert expected == pytest.approx(nll(p, labels, floor=1e-38), rel=1e-5)
     # Examples of weight 0 are not counted.
+    labels[:2] = 255, -1
     (note,) = noted(p, labels, np.arange(60) >= 52)
     assert note.startswith("5 of 8 true classes have probability 0;")
 
@@ -115,6 +116,8 @@ def test_what_are_no_probabilities():
     broken[3] = np.nan
     with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
         predictions.as_logits(broken, probabilities=True)
+    with pytest.raises(ValueError, match="60 rows need as many weights, got 3"):
+        predictions.as_logits(p, probabilities=True, weights=np.ones(3))
     # What has weight 0 may be anything.
     logits = predictions.as_logits(broken, probabilities=True, weights=np.arange(60) != 3)
     np.testing.assert_allclose(np.delete(logits, 3, 0), np.log(np.delete(p, 3, 0)), rtol=1e-5)
