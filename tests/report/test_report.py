@@ -161,8 +161,10 @@ def test_binary_models_and_probabilities():
     for found in (column, told, alone):
         assert found.value("nll") == pytest.approx(one.value("nll"), rel=1e-5)
     assert one.settings["classes"] == 2
-    with pytest.raises(ValueError, match="all 80 rows of the predictions sum to 1"):
+    with pytest.raises(ValueError, match="all 80 rows of the logits look like prob"):
         report.score(np.stack([1 - p, p], 1), labels, **FEW)
+    with pytest.raises(ValueError, match="all 80 values of the one column lie in"):
+        report.score(p, labels, **FEW)
     with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
         report.score(np.stack([p, p], 1), labels, probabilities=True, **FEW)
     certain = np.array([[1.0, 0.0]] * 80, np.float32)
