@@ -68,8 +68,8 @@ def begin(facts: Mapping[str, str]) -> Iterator[None]:
         atexit.register(_leave, 128 + signal.SIGINT if interrupted else code)
         if _is_lost_connection(error):
             raise cli.Failed(
-                "another process of the run has ended or cannot be reached: nothing that was saved"
-                f" is lost, and the same command in all processes goes on ({cli.sentence(error)})."
+                f"another process has ended or cannot be reached ({cli.sentence(error)}): the same"
+                " command in all processes goes on from the last checkpoint."
             ) from error
         raise
     jax.distributed.shutdown()

@@ -73,7 +73,7 @@ def test_one_is_killed(tmp_path, deed, victim):
     codes, _, errors = ends(both, KILLED_SECONDS)
     assert codes[victim] == -signal.SIGKILL, errors
     assert codes[1 - victim] in (cli.FAILED, -signal.SIGABRT)
-    assert "another process of the run has ended" in errors[1 - victim] or (
+    assert "another process has ended" in errors[1 - victim] or (
         "another task died" in errors[1 - victim]  # by JAX
     )
 
