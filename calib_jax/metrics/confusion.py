@@ -7,7 +7,6 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.rows import widened
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.contract import metric, ratio
@@ -28,7 +27,7 @@ __all__ = [
 
 def _pairs(predictions: Predictions) -> Columns:
     num_classes = predictions.num_classes
-    pair = widened(predictions.labels) * num_classes + predictions.predicted
+    pair = predictions.labels * num_classes + predictions.predicted
     # What has no pair is counted too, in a cell of its own: the value knows of it.
     cell = jnp.where(predictions.valid, pair, num_classes**2)
     return Columns({}, cell, num_classes**2 + 1)
