@@ -132,6 +132,7 @@ def main() -> int:
     """Evaluate."""
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
+    cli.use_compilation_cache()
     folder = pathlib.Path(_WORKDIR.value)
     where = {"data_dir": building.DATA_DIR.value}
     source = building.INIT_FROM.value
@@ -226,7 +227,7 @@ def _score_all(
         "provenance": provenance.describe(),
     }
     options = {"num_bins": experiment.config.num_bins, "num_resamples": _RESAMPLES.value}
-    all_seeds = summary.summarise(runs, baseline=loss, about=about, **options)
+    all_seeds = summary.summarise(runs, baseline=loss, about=about, say=cli.say_step, **options)
     print("\n" + summary.text(all_seeds))
     cli.refusing((folder / "report").mkdir, exist_ok=True)
     names = cli.refusing(summary.save, all_seeds, folder / "report")

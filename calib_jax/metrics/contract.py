@@ -45,12 +45,17 @@ class Metric:
       prepare: `(Predictions, **options) -> Terms`.
       finish: `(statistic, **options) -> value`, where rows with a score come `Ranked`.
       options: options that differ from their defaults, as sorted pairs.
+      biased: whether noise alone raises it, as it does absolute, squared and largest gaps: a
+        calibrated model has a positive value, which depends on how sharp it is and on how many
+        rows there are. So a p-value of a difference between two models does not test which one
+        is better calibrated, and no report prints one.
     """
 
     name: str
     prepare: Callable[..., Terms]
     finish: Callable[..., PyTree]
     options: tuple[tuple[str, Any], ...] = ()
+    biased: bool = False
 
     def __post_init__(self) -> None:
         # For help() and for notebooks, which look at the instance.
@@ -98,9 +103,13 @@ class Metric:
         for name in options:
             if name not in known:
                 has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-                raise TypeError(
-                    f"{self.name!r} has no option {name!r} ({has}){checks.nearest(name, known)}"
-                )
+                others = [
+                    other
+                    for other, member in _CATALOGUE.items()
+                    if other.endswith(f"_{self.name}") and name in member.defaults()
+                ]
+                hint = f"; {others[0]!r} has it." if others else checks.nearest(name, known)
+                raise TypeError(f"{self.name!r} has no option {name!r} ({has}){hint}")
         changed = {**dict(self.options), **options}
         for name, value in changed.items():
             try:
@@ -151,16 +160,19 @@ class Metric:
 _CATALOGUE = Catalogue("metric")
 
 
-def metric(prepare: Callable[..., Terms]) -> Callable[[Callable[..., Any]], Metric]:
+def metric(
+    prepare: Callable[..., Terms], *, biased: bool = False
+) -> Callable[[Callable[..., Any]], Metric]:
     """Make a function from a statistic to its value a metric, given its terms.
 
     Args:
       prepare: `(Predictions, **options) -> Terms`. Keyword options of both functions are the
         metric's options.
+      biased: whether noise alone raises it; see `Metric`.
     """
 
     def decorate(finish: Callable[..., Any]) -> Metric:
-        made = Metric(finish.__name__, prepare, finish)
+        made = Metric(finish.__name__, prepare, finish, biased=biased)
         _CATALOGUE.register(made.name)(made)
         return made
 
@@ -178,8 +190,21 @@ def named(name: str, **options: Any) -> Metric:
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
     """
+    if name in RENAMED:
+        raise ValueError(renamed(name))
     checks.one_of("metric", name, _CATALOGUE)
     return _CATALOGUE[name].with_options(**options)
+
+
+# Former names of metrics whose names were taken for those of a classifier's metrics.
+RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
+
+
+def renamed(name: str) -> str:
+    """Name the metric that has taken the place of a former one."""
+    return (
+        f"the metric {name!r} is now called {RENAMED[name]!r}: it detects out-of-distribution data."
+    )
 
 
 def ratio(total: Any, weight: Any) -> Any:
