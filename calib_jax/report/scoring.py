@@ -347,23 +347,10 @@ def _per_group(
         if own is not None and not np.any(own > 0):
             continue
         for model, logits in models.items():
-            found = _of_part(several, logits[rows], labels[rows], own, interval)
-            for name, numbers in found.items():
-                parts.append(Part(str(group), len(rows), name, model, *numbers))
+            found = metric_room.estimates(several, logits[rows], labels[rows], own, **interval)
+            for name, estimate in found.items():
+                parts.append(Part(str(group), len(rows), name, model, *map(float, estimate)))
     return parts
-
-
-def _of_part(
-    several: Metrics, logits: Logits, labels: Labels, weights: Any, interval: Mapping[str, Any]
-) -> dict[str, tuple[float, ...]]:
-    """Compute estimates of few examples, where bins of equal mass may be more than those."""
-    fitting: dict[str, Metric] = {}
-    for name, metric in several.items():
-        options = metric.defaults() | dict(metric.options)
-        too_many = "binning" in options and options["num_bins"] > len(labels)
-        fitting[name] = metric.with_options(num_bins=len(labels)) if too_many else metric
-    found = metric_room.estimates(fitting, logits, labels, weights, **interval)
-    return {name: tuple(map(float, estimate)) for name, estimate in found.items()}
 
 
 def _versions() -> dict[str, str]:
