@@ -56,7 +56,8 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     if endings == [".npz"]:
         found = _npz(paths[0], probabilities)
     elif endings == [".npy", ".npy"]:
-        found = Predictions(*(reading.npy(path, _KIND) for path in paths))
+        logits, labels = (reading.npy(path, _KIND) for path in paths)
+        found = Predictions(logits, labels)
     elif endings == [".csv"]:
         found = _csv(paths[0], probabilities, first_label)
     elif endings == [".npy"]:
@@ -74,8 +75,8 @@ def same_examples(one: Predictions, other: Predictions) -> bool:
         return False
     if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):
         return True
-    digests = (_digests(rows, labels), _digests(others, other_labels))
-    return np.array_equal(*map(np.sort, digests))
+    digests = _digests(rows, labels)
+    return np.array_equal(np.sort(digests), np.sort(_digests(others, other_labels)))
 
 
 def _present_rows(found: Predictions) -> tuple[np.ndarray, np.ndarray]:

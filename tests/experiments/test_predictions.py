@@ -84,8 +84,9 @@ def test_classes_may_be_named(tmp_path):
     found = predictions.read(csv_file(tmp_path, *lines))
     np.testing.assert_array_equal(found.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
     assert found.labels.tolist() == [1, 0]
-    classes, ignored = found.notes
+    classes, without_label, ignored = found.notes
     assert classes.endswith("the classes are cat = 0, dog = 1, bird = 2.")
+    assert "no label is bird. Drop what is no class" in without_label
     assert ignored.endswith("columns ignored: id, path.")
     # A prefix says which columns are meant; then labels may also be their numbers.
     for labels in (["dog", "cat"], ["1", "0.0"]):
@@ -105,7 +106,7 @@ def test_classes_may_be_named(tmp_path):
 
 
 def test_what_spreadsheets_write(tmp_path):
-    lines = ["\ufeffLabel,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
+    lines = ["\ufeff", "Label,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
     found = predictions.read(csv_file(tmp_path, *lines))
     np.testing.assert_array_equal(found.logits, [[1.5, -2], [0.5, 3]])
     assert found.labels.tolist() == [0, 1]
