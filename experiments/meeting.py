@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments import cli
 
-MEETING_SECONDS = 45.0  # until all processes are there
+MEETING_SECONDS = 40.0  # until all processes are there
 _READ_SECONDS = 2.0  # for the line of a process that has connected
 _LONGEST_LINE = 4096
 
