@@ -209,7 +209,7 @@ def _classes(
     wrong = next((names[k] for k, text in chosen.items() if not _is_count(text)), None)
     if wrong is not None:
         raise Unreadable(
-            f"{path} has a column {shown(wrong)} beside numbered ones: number all classes 0, 1, 2,"
+            f"{path} has a column {shown(wrong)} beside numbered ones.\nNumber all classes 0, 1, 2,"
             " ..., or name them all."
         )
     return _Classes(_in_order(path, names, chosen, first_label), [])
@@ -229,7 +229,7 @@ def _in_order(
     one_column = len(by_number) == 1 and start <= 1  # a binary model, often of class 1
     if start not in (0, first_label) and not one_column:
         raise Unreadable(
-            f"{path} numbers its classes from {start}, {names[by_number[start]]}: number them from"
+            f"{path} numbers its classes from {start}, {names[by_number[start]]}.\nNumber them from"
             f" 0, or give --first_label={start} if labels do the same."
         )
     missing = next((k for k in itertools.count(start) if k not in by_number), start)
@@ -311,8 +311,8 @@ def _whole_numbers(
             number = -1
         if number is None:
             raise Unreadable(
-                f"column {shown(name)} of {path} must hold numbers of classes, or their names where"
-                f" columns have names, got '{shown(text)}'."
+                f"column {shown(name)} of {path} must hold numbers, got '{shown(text)}'.\nNames of"
+                " classes need columns of these names."
             )
         if not _in_64_bits(number):
             raise Unreadable(
