@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
     make: Callable[[pathlib.Path], pathlib.Path]
     read: Callable[[pathlib.Path], object]
-    inner: Callable[[bytes], Iterator[tuple[str, bytes]]] | None = None
+    inner: Callable[[bytes, broken.Ways], Iterator[tuple[str, bytes]]] | None = None
     names: str = ""
 
 
@@ -268,21 +268,35 @@ def remove(path):
         path.unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_broken_file_is_read_or_named(name, tmp_path):
-    form = FORMATS[name]
-    path = form.make(tmp_path)
+def outcomes(form: Format, folder: pathlib.Path, ways: broken.Ways | None = None) -> list[bool]:
+    """Read all broken files of a format; the whole one is read before and after."""
+    path = form.make(folder)
     whole = path.read_bytes()
     assert judged(form, path, "whole")
     before = peak(reset=True)
-    outcomes = []
-    for how, put in broken.files(whole, form.inner):
+    found = []
+    for how, put in broken.files(whole, form.inner, ways):
         remove(path)
         put(path)
-        outcomes.append(judged(form, path, how))
-    assert len(outcomes) >= 70
-    assert outcomes.count(False) >= 20
+        found.append(judged(form, path, how))
     assert peak() - before < MOST_MEMORY
     remove(path)
     path.write_bytes(whole)
     assert judged(form, path, "whole again")
+    return found
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_broken_file_is_read_or_named(name, tmp_path):
+    found = outcomes(FORMATS[name], tmp_path)
+    assert len(found) >= 70
+    assert found.count(False) >= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_broken_at_random_are_read_or_named(name, seed, tmp_path):
+    """Ten thousand in all: the seeds are the same everywhere, and named where one fails."""
+    number = 150 if FORMATS[name].inner is None else 80
+    assert len(outcomes(FORMATS[name], tmp_path, broken.at_random(number, seed))) >= number
