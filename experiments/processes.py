@@ -33,7 +33,7 @@ _PROCESS = flags.DEFINE_integer(
     "process_id", None, "Index of this process: 0, 1, ... below --num_processes."
 )
 
-_TIME_LIMITS = {
+_TIME_LIMITS: dict[str, Any] = {
     "initialization_timeout": 60,
     # A process that is killed or stopped is noticed after this time at the latest.
     "heartbeat_timeout_seconds": 40,
