@@ -30,13 +30,14 @@ class Predictions:
 
     Args:
       logits: `[*batch, classes]`.
-      labels: `[*batch]`.
+      labels: `[*batch]`; kept as int32 or wider.
       excluded_class: see `without`.
     """
 
     def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
         self.logits = at_least_float32(logits)
-        self.labels = labels
+        # Cells are computed from labels, and label times bins overflows a narrow integer.
+        self.labels = widened(labels)
         self.excluded_class = excluded_class
 
     def without(self, excluded_class: int | None) -> Predictions:
@@ -89,12 +90,15 @@ class Predictions:
 
         A class may have the logit -inf.
         """
-        return valid(self.labels, self.num_classes) & jnp.isfinite(self._top_logit)
+        return valid(self.labels, self.num_classes) & self.finite
 
     @functools.cached_property
     def finite(self) -> Bool[Array, "*batch"]:
-        """Whether all logits of a row are; by a sum, which is faster than `all` on a CPU."""
-        return jnp.isfinite(jnp.sum(0 * self._shifted, axis=-1))
+        """Whether no logit is NaN or +inf, and not all of them are -inf.
+
+        The total shows all three; over 64 classes and more XLA drops NaN from a maximum on a CPU.
+        """
+        return jnp.isfinite(self._total)
 
     def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
         """Put NaN where the label is out of range or a logit is NaN."""
@@ -119,11 +123,11 @@ class Predictions:
         and no entry is compared with itself, which a compiler may have computed twice.
         """
         rows = self.logits if self.excluded_class is None else self.p
-        labels = widened(self.labels)
-        own = true_class(rows, labels)[..., None]
+        labels = self.labels[..., None]
+        own = true_class(rows, self.labels)[..., None]
         index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
-        before = jnp.where(index < labels[..., None], rows >= own, rows > own)
-        before &= index != labels[..., None]
+        before = jnp.where(index < labels, rows >= own, rows > own)
+        before &= index != labels
         return jnp.sum(jnp.where(before, 1.0, 0.0), axis=-1).astype(jnp.int32)
 
     @functools.cached_property

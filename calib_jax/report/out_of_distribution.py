@@ -17,6 +17,7 @@ import numpy as np
 import calib_jax.metrics as metric_room
 from calib_jax import plots
 from calib_jax.core import checks
+from calib_jax.core import outside as outside_interval
 from calib_jax.report import calibration, tables
 from calib_jax.report.predictions import as_logits
 from calib_jax.report.scoring import GIVEN
@@ -76,10 +77,10 @@ class OutOfDistribution:
         raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
 
     def __str__(self) -> str:
-        return "\n\n".join([self._headline(), tables.aligned(self._table())])
+        return "\n\n".join([self._headline(), tables.aligned(self._table()), *self._notes()])
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join([self._headline(), tables.in_markdown(self._table())])
+        return "\n\n".join([self._headline(), tables.in_markdown(self._table()), *self._notes()])
 
     def save(self, folder: Any) -> list[str]:
         """Write ood.json, .csv, .md and a ROC picture for each set; give the names of the files."""
@@ -90,6 +91,7 @@ class OutOfDistribution:
             "settings": self.settings,
             "calibrator": self.calibrator,
             "metrics": [vars(row) for row in self.rows],
+            "notes": self._notes(),
         }
         written = {
             "ood.json": json.dumps(record, indent=1) + "\n",
@@ -138,6 +140,9 @@ class OutOfDistribution:
         if self.calibrator:
             line += f" {calibration.sentence(self.calibrator)}"
         return line
+
+    def _notes(self) -> list[str]:
+        return outside_interval.reasons((row.value, row.low, row.high) for row in self.rows)
 
     def _table(self) -> tables.Table:
         cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
@@ -200,7 +205,7 @@ def out_of_distribution(
     if calibrate is not None:
         if fit_on is None:
             raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
-        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]))
+        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]), None)
         apply, described = calibration.fitted(calibrate, held_out, objective)
         own, others = sets[GIVEN]
         sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})

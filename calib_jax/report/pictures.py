@@ -2,32 +2,75 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from calib_jax import plots
-from calib_jax.report.scoring import GIVEN, Report
+from calib_jax.report.scoring import Report
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 
 def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
-    """Draw reliability diagrams, before and after, and the intervals of all metrics."""
+    """Draw reliability diagrams, before and after, and the intervals of all metrics.
+
+    A metric without a finite value is left out, and named below the figure.
+    """
     figures = {}
-    ece = {row.predictions: row.value for row in report.rows if row.metric == "ece"}
-    others = [name for name in report.reliability if name != GIVEN]
+    ece = {
+        row.predictions: row.value
+        for row in report.rows
+        if row.metric == "ece" and math.isfinite(row.value)
+    }
+    first, *others = report.reliability
     if not others:
-        table = report.reliability[GIVEN]
-        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(GIVEN))
+        table = report.reliability[first]
+        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first))
     for other in others:
-        figures[f"reliability_{other}"] = plots.reliability_before_after(
-            report.reliability[GIVEN],
+        # Names of other predictions may be any text, and not those of a file.
+        kind = other if other == report.calibrator.get("name") else "other"
+        figures[f"reliability_{kind}"] = plots.reliability_before_after(
+            report.reliability[first],
             report.reliability[other],
-            ece=(ece.get(GIVEN), ece.get(other)),
-            titles=(GIVEN, other),
+            ece=(ece.get(first), ece.get(other)),
+            titles=(_literal(first), _literal(other)),
         )
-    by_model: dict[str, dict[str, tuple[float, float, float]]] = {}
-    for row in report.rows:
-        by_model.setdefault(row.predictions, {})[row.metric] = (row.value, row.low, row.high)
-    figures["intervals"] = plots.intervals(by_model)
+    estimates = [
+        (_literal(row.predictions), row.metric, (row.value, row.low, row.high))
+        for row in report.rows
+    ]
+    by_model, note = drawable(estimates)
+    if by_model:
+        figures["intervals"] = plots.intervals(by_model, note=note)
     return figures
+
+
+Triple = tuple[float, float, float]
+
+
+def drawable(
+    estimates: Iterable[tuple[str, str, Triple]],
+) -> tuple[dict[str, dict[str, float | Triple]], str | None]:
+    """Sort (method, metric, (value, low, high)) for `plots.intervals`.
+
+    Returns:
+      The finite ones by method and metric, a value alone where its interval is not finite; and
+      a note that names the others, None if there are none.
+    """
+    by_method: dict[str, dict[str, float | Triple]] = {}
+    left_out = []
+    for method, metric, (value, low, high) in estimates:
+        if not math.isfinite(value):
+            left_out.append(f"{metric} of {method}")
+            continue
+        has_ends = math.isfinite(low) and math.isfinite(high)
+        by_method.setdefault(method, {})[metric] = (value, low, high) if has_ends else value
+    note = f"not drawn, since it has no finite value: {', '.join(left_out)}"
+    return by_method, note if left_out else None
+
+
+def _literal(name: str) -> str:
+    """Keep dollar signs of a file's name from being read as the start of a formula."""
+    return name.replace("$", r"\$")

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metric_room
@@ -16,7 +15,7 @@ from calib_jax.core import checks
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration
-from calib_jax.report.predictions import as_logits
+from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 
 DEFAULT_METRICS = (
     *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "mce"),
@@ -34,7 +33,8 @@ class Row:
 
     Attributes:
       metric: its name.
-      predictions: whose: "as given", after a calibrator (by its name), "other".
+      predictions: whose: their name, "as given" unless there is another; the calibrator's name
+        after it; the name of the predictions that they are compared with.
       value: of the data itself.
       low: lower end of the interval.
       high: upper end.
@@ -51,7 +51,18 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What a metric changes between two sets of predictions of the same examples."""
+    """What a metric changes between two sets of predictions of the same examples.
+
+    Attributes:
+      metric: its name.
+      before: whose value is subtracted.
+      after: whose value it is subtracted from.
+      value: of the data itself.
+      low: lower end of the interval.
+      high: upper end.
+      p_value: two-sided, of the paired bootstrap; None for a `biased` metric, of which it would
+        not test calibration.
+    """
 
     metric: str
     before: str
@@ -59,7 +70,7 @@ class Change:
     value: float
     low: float
     high: float
-    p_value: float
+    p_value: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +98,7 @@ class Report:
       groups: metrics per group, if there are groups.
       reliability: the reliability table of each set of predictions.
       calibrator: its name and parameters and what it was fitted on; empty without one.
+      notes: sentences on what was made of the predictions before they were scored.
     """
 
     settings: dict[str, Any]
@@ -96,9 +108,16 @@ class Report:
     groups: list[Part]
     reliability: dict[str, Any]
     calibrator: dict[str, Any]
+    notes: list[str] = dataclasses.field(default_factory=list)
 
-    def value(self, metric: str, predictions: str = GIVEN) -> float:
-        """Look a value up."""
+    @property
+    def name(self) -> str:
+        """The name of the predictions that were scored."""
+        return next(iter(self.reliability))
+
+    def value(self, metric: str, predictions: str | None = None) -> float:
+        """Look a value up; of the predictions that were scored, if no others are named."""
+        predictions = self.name if predictions is None else predictions
         for row in self.rows:
             if row.metric == metric and row.predictions == predictions:
                 return row.value
@@ -128,10 +147,12 @@ def score(
     weights: Any = None,
     groups: Any = None,
     calibrate: str | None = None,
-    fit_on: tuple[Any, Any] | None = None,
+    fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
     objective: str = "nll",
     compare: Any = None,
+    name: str = GIVEN,
+    compare_name: str = OTHER,
     metrics: Sequence[str] | Metrics = DEFAULT_METRICS,
     num_bins: int = 15,
     per_class: bool = False,
@@ -140,6 +161,7 @@ def score(
     num_resamples: int = 1000,
     seed: int = 0,
     probabilities: bool = False,
+    floor: float = FLOOR,
 ) -> Report:
     """Score predictions of any model: with intervals, calibrated or not, against others or alone.
 
@@ -149,11 +171,13 @@ def score(
       weights: `[n]`; weight 0 leaves an example out.
       groups: `[n]`, anything that names a group: a table for each is added.
       calibrate: a calibrator's name: everything is shown before and after it.
-      fit_on: other logits and labels, to fit the calibrator on. It is never fitted on the
-        examples that are scored.
+      fit_on: other logits and labels, and weights if there are any, to fit the calibrator on. It
+        is never fitted on the examples that are scored.
       cross_fit: without `fit_on`: in how many folds to fit on the rest of the examples.
       objective: what a temperature is chosen by: "nll", or on the papers' grid a metric's name.
       compare: other predictions of the same examples, for a paired comparison.
+      name: of the predictions, at the head of their column.
+      compare_name: of the other predictions.
       metrics: names of metrics, or metrics by name.
       num_bins: of every metric that has bins.
       per_class: whether to add a table per class.
@@ -162,6 +186,7 @@ def score(
       num_resamples: of the bootstrap.
       seed: of the bootstrap and of the folds.
       probabilities: whether all predictions given are probabilities.
+      floor: what smaller probabilities are taken as, so that the NLL is finite.
 
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
@@ -170,24 +195,41 @@ def score(
     >>> found.value("ece") > 0.1
     True
     """
-    logits = as_logits(logits, probabilities=probabilities)
+    understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
+    given, logits = logits, as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
+    notes = notes_on(given, logits, labels, weights, **understood)
     several = _chosen(metrics, num_bins)
     bootstrap = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,
     }
-    models = {GIVEN: logits}
+    names = [
+        name,
+        *([calibrate] if calibrate else []),
+        *([compare_name] if compare is not None else []),
+    ]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"every column needs a name of its own, got {', '.join(map(repr, names))}."
+        )
+    models = {name: logits}
     fitted: dict[str, Any] = {}
     if calibrate is not None:
         held_out = None
         if fit_on is not None:
-            held_out = (as_logits(fit_on[0], probabilities=probabilities), jnp.asarray(fit_on[1]))
+            held_out = _held_out(*fit_on, **understood)
         models[calibrate], fitted = calibration.calibrated(
             calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
         )
     if compare is not None:
-        models[OTHER] = as_logits(compare, probabilities=probabilities)
+        other = as_logits(compare, weights=weights, **understood)
+        other, *_ = checks.flat_rows("score", other, labels, weights)
+        models[compare_name] = other
+        notes += [
+            f"{compare_name}: {note}"
+            for note in notes_on(compare, other, labels, weights, **understood)
+        ]
 
     values = {k: metric_room.values_of(several, z, labels, weights) for k, z in models.items()}
     samples = {
@@ -195,16 +237,17 @@ def score(
         for k, z in models.items()
     }
     rows, changes = [], []
-    for name, metric in several.items():
+    for label, metric in several.items():
         for model in models:
-            value = values[model][name]
-            ends = metric_room.interval(samples[model][name], level, method=method, estimate=value)
+            value = values[model][label]
+            ends = metric_room.interval(samples[model][label], level, method=method, estimate=value)
             numbers = (float(value), float(ends.low), float(ends.high))
-            rows.append(Row(name, model, *numbers, convention_of(metric)))
+            rows.append(Row(label, model, *numbers, convention_of(metric)))
         for model in list(models)[1:]:
-            one, two = ((values[m][name], samples[m][name]) for m in (GIVEN, model))
+            one, two = ((values[m][label], samples[m][label]) for m in (name, model))
             change = metric_room.difference(one, two, level=level, method=method)
-            changes.append(Change(name, GIVEN, model, *map(float, change[:4])))
+            p_value = None if metric.biased else float(change.p_value)
+            changes.append(Change(label, name, model, *map(float, change[:3]), p_value))
 
     interval = {"level": level, "method": method, **bootstrap}
     return Report(
@@ -224,11 +267,20 @@ def score(
         classes=_per_class(models, labels, weights, num_bins, interval) if per_class else [],
         groups=_per_group(several, models, labels, weights, groups, interval),
         reliability={
-            name: metric_room.reliability(z, labels, weights, num_bins=num_bins, level=level)
-            for name, z in models.items()
+            model: metric_room.reliability(z, labels, weights, num_bins=num_bins, level=level)
+            for model, z in models.items()
         },
         calibrator=fitted,
+        notes=notes,
     )
+
+
+def _held_out(
+    logits: Any, labels: Any, weights: Any = None, **understood: Any
+) -> tuple[Logits, Labels, Weights | None]:
+    """Check what a calibrator is fitted on."""
+    logits = as_logits(logits, weights=weights, name="fit_on", **understood)
+    return checks.flat_rows("fit_on", logits, labels, weights)
 
 
 def convention_of(metric: Metric) -> str:
@@ -295,23 +347,10 @@ def _per_group(
         if own is not None and not np.any(own > 0):
             continue
         for model, logits in models.items():
-            found = _of_part(several, logits[rows], labels[rows], own, interval)
-            for name, numbers in found.items():
-                parts.append(Part(str(group), len(rows), name, model, *numbers))
+            found = metric_room.estimates(several, logits[rows], labels[rows], own, **interval)
+            for name, estimate in found.items():
+                parts.append(Part(str(group), len(rows), name, model, *map(float, estimate)))
     return parts
-
-
-def _of_part(
-    several: Metrics, logits: Logits, labels: Labels, weights: Any, interval: Mapping[str, Any]
-) -> dict[str, tuple[float, ...]]:
-    """Compute estimates of few examples, where bins of equal mass may be more than those."""
-    fitting: dict[str, Metric] = {}
-    for name, metric in several.items():
-        options = metric.defaults() | dict(metric.options)
-        too_many = "binning" in options and options["num_bins"] > len(labels)
-        fitting[name] = metric.with_options(num_bins=len(labels)) if too_many else metric
-    found = metric_room.estimates(fitting, logits, labels, weights, **interval)
-    return {name: tuple(map(float, estimate)) for name, estimate in found.items()}
 
 
 def _versions() -> dict[str, str]:
