@@ -247,7 +247,8 @@ def score(
             one, two = ((values[m][label], samples[m][label]) for m in (name, model))
             change = metric_room.difference(one, two, level=level, method=method)
             p_value = None if metric.biased else float(change.p_value)
-            changes.append(Change(label, name, model, *map(float, change[:3]), p_value))
+            effect, low, high = map(float, change[:3])
+            changes.append(Change(label, name, model, effect, low, high, p_value))
 
     interval = {"level": level, "method": method, **bootstrap}
     return Report(
