@@ -250,7 +250,7 @@ def text(summary: Summary) -> str:
             said = [_said(cell) for cell in _of(summary, loss, phase)]
             lines.append((line + "".join(f"  {one:<29s}" for one in said)).rstrip())
     if table := _differences(summary):
-        lines += ["", f"minus {summary.baseline}", tables.aligned(table)]
+        lines += ["", f"difference to {summary.baseline}", tables.aligned(table)]
     for line in _foot(summary):
         lines += ["", line]
     return "\n".join(lines)
@@ -272,7 +272,7 @@ def markdown(summary: Summary, shown: Iterable[str]) -> str:
             lines.append(f"| {loss} |{middle} {cells} |")
         parts.append("\n".join(lines))
     if table := _differences(summary):
-        parts += [f"## Minus {summary.baseline}", tables.in_markdown(table)]
+        parts += [f"## Difference to {summary.baseline}", tables.in_markdown(table)]
     parts += _foot(summary)
     parts += [f"![{name}]({name}.png)" for name in shown]
     return "\n\n".join(parts) + "\n"

@@ -125,6 +125,9 @@ def _members(
         raise reading.Unreadable(f"{archive} is no archive of a known kind: {', '.join(kinds)}.")
     guard = functools.partial(reading.guard, archive, f"a whole {kind} archive", _ADVICE)
     with reading.opened(archive, f"a whole {kind} archive", _ADVICE) as opened:
+        # gzip looks at what follows the last member byte by byte.
+        if os.fstat(opened.fileno()).st_size > max_bytes + _PADDING:
+            raise ValueError(f"it is larger than the {max_bytes:,} bytes that it may hold")
         for count, (name, size, file) in enumerate(kinds[kind](archive, opened), 1):
             # What is announced is a bound of what is read: both libraries stop there.
             max_bytes -= size

@@ -152,7 +152,7 @@ def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     alone = summary.summarise(
         runs(("a",), 1), baseline="a", num_bins=NUM_BINS, num_resamples=200, say=lines.append
     )
-    for words in ("minus", "p < .05", "No p-value"):
+    for words in ("difference to", "p < .05", "No p-value"):
         assert words not in summary.text(alone)
     assert lines == ["1/1  a: a temperature and 200 resamples a run"]
 
