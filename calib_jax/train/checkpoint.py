@@ -79,6 +79,11 @@ class Checkpoints:
         """The steps of which there is a checkpoint, ascending."""
         return sorted(set(self._manager.all_steps()) - self._damaged)
 
+    def newest_on_disk(self) -> int | None:
+        """Look up the newest step whose folder is there and not known to be damaged."""
+        there = [step for step in self.steps if (self._folder / str(step)).is_dir()]
+        return max(there, default=None)
+
     def save(
         self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
     ) -> None:

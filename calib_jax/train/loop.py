@@ -28,7 +28,7 @@ from calib_jax.core.examples import Draw, Source
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
-from calib_jax.train import memory, parallel
+from calib_jax.train import due, memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import Feed, Runner, feed
 from calib_jax.train.interruption import Interruption, noted
@@ -49,7 +49,7 @@ from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
-from calib_jax.train.state import TrainState
+from calib_jax.train.state import TrainState, with_values_only
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
@@ -240,7 +240,9 @@ class _Loop:
             record = self.records[number]
             record.begin_to_save(hosts[number], self.epoch_steps)
             record.wait()
-            record.note(self._stop_line([record.step]))
+            if record.active:
+                record.note(self._stop_line([record.step]))
+        left = [number for number in left if self.records[number].active]
         if left:
             self.console.say(self._stop_line([self.records[number].step for number in left]))
         return [
@@ -328,23 +330,35 @@ class _Loop:
                 at_stop += stopped
         if at_stop:
             states = self._at_stop(states, at_stop)
-        late = [
-            number
-            for number in active
-            if number not in at_stop
-            and time.monotonic() - self.records[number].last_save
-            > 60 * self.plan.checkpoint_every_minutes
-        ]
-        hosts = self._hosts(states, late)
-        for number in late:
-            self.records[number].begin_to_save(hosts[number], self.epoch_steps)
+        within = self._to_save(states, [number for number in active if number not in at_stop])
+        for number, host in within.items():
+            self.records[number].begin_to_save(host, self.epoch_steps)
         for number in active:
-            if not self.records[number].active:
+            record = self.records[number]
+            if record.failed and len(self.records) > 1:
+                self.console.say(record.called + record.failed)
+            if not record.active:
                 runners[number].end(number)
         return states
 
-    def _hosts(self, states: PyTree, saved: Sequence[int]) -> dict[int, PyTree]:
-        """Bring the states that are to be saved to the host, in the process that saves."""
+    def _to_save(
+        self,
+        states: PyTree,
+        among: Sequence[int],
+        *,
+        at_stop: bool = False,
+        better: Collection[int] = (),
+    ) -> dict[int, PyTree]:
+        """Bring the states that are to be saved now to the host, in the process that saves."""
+        now = time.monotonic()
+
+        def standing(number: int) -> due.Standing:
+            record = self.records[number]
+            ended, seconds = record.ledger.done, now - record.last_save
+            failed = bool(record.failed)
+            return due.Standing(record.step, failed, at_stop, number in better, ended, seconds)
+
+        saved = [n for n in among if due.is_saved(standing(n), self.plan, self.epoch_steps)]
         if not (saved and self.together.leads):
             return dict.fromkeys(saved)
         hosts = self.arrangement.fetch(states)
@@ -369,11 +383,12 @@ class _Loop:
         seconds = time.monotonic() - began
         self.pieces.took(max(stops[n] - starts[n] for n in members), seconds)
         at_stop = []
+        hosts = self.arrangement.fetch(with_values_only(states))
         for number in members:
             record, new = self.records[number], found[number]
-            if self._is_finite(record, new, starts[number]):
+            stop = record.step + stops[number] - starts[number]
+            if self._is_finite(record, new, starts[number]) and record.accepts(hosts[number], stop):
                 record.add(new, seconds / len(members))
-                stop = record.step + stops[number] - starts[number]
                 if stop == self._next_stop(record.step):
                     at_stop.append(number)
                 record.step = stop
@@ -429,14 +444,11 @@ class _Loop:
         start = (offset + first) * self.plan.batch_size
         batch = numbers[start : start + self.plan.batch_size].tolist()
         shown = ", ".join(map(str, batch[:20])) + (", ..." if len(batch) > 20 else "")
-        record.failed = (
+        record.fail(
             f"the {what} is not finite at step {record.step + first} (epoch {epoch}), on the"
             f" training examples {shown}; {record.last_good()}: lower the learning rate, or look at"
             " these examples."
         )
-        record.note(record.failed)
-        if len(self.records) > 1:
-            self.console.say(record.called + record.failed)
         return False
 
     # ------------------------------------------------------------------------------------------
@@ -450,12 +462,12 @@ class _Loop:
         for number in ended:
             self.begun.pop(number)
         states = self._tick("epoch", states, dict.fromkeys(ended, NOTHING))
-        due = [n for n in at_stop if steps[n] % every == 0 or steps[n] == self.total_steps]
+        measured_now = [n for n in at_stop if steps[n] % every == 0 or steps[n] == self.total_steps]
         better: set[int] = set()
-        if due:
+        if measured_now:
             began = time.monotonic()
-            found = self.measure(states, due)
-            seconds = (time.monotonic() - began) / len(due)
+            found = self.measure(states, measured_now)
+            seconds = (time.monotonic() - began) / len(measured_now)
             evidence = {number: measured.evidence for number, measured in found.items()}
             states = self._tick("validation", states, evidence)
             loss_states = self.arrangement.fetch(states.loss_state)
@@ -471,16 +483,8 @@ class _Loop:
                 last = record.step == self.total_steps
                 if record.evaluated(row, tables, self.measure.chooses, last=last):
                     better.add(number)
-        often = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
-        saved = [
-            number
-            for number in at_stop
-            if number in better
-            or self.records[number].ledger.done
-            or any(epochs and steps[number] % (epochs * self.epoch_steps) == 0 for epochs in often)
-        ]
         # Written during the next piece: checkpoints, and then the rows that they make safe.
-        self.pending = self._hosts(states, saved), due
+        self.pending = self._to_save(states, at_stop, at_stop=True, better=better), measured_now
         return states
 
     def _complete(self) -> None:

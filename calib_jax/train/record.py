@@ -20,6 +20,7 @@ from calib_jax.core.types import PyTree
 from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.journal import Console, Journal, Row, writing
 from calib_jax.train.plan import Outcome, Plan, Run
+from calib_jax.train.state import TrainState, not_finite
 from calib_jax.train.together import Together
 
 CHECKPOINTS = "checkpoints"
@@ -264,8 +265,11 @@ class Record:
     def begin_to_save(self, host: PyTree, epoch_steps: int) -> None:
         """Begin to save the state after this step; `host` must not change any more.
 
-        It is the first process that saves; the others need not have it.
+        It is the first process that saves; the others need not have it. A state with values that
+        are not finite is never saved, whoever asks for it: the run has failed.
         """
+        if host is not None and not self.accepts(host, self.step):
+            return
         self.last_save = time.monotonic()
         self.saved = self.step
         if self._checkpoints is None:
@@ -292,13 +296,29 @@ class Record:
             self._journal.write(row, self.ledger.tables)
         return row
 
-    def last_good(self) -> str:
-        """Say where the newest checkpoint is."""
-        if self.saved is None:
-            return "there is no checkpoint yet"
-        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(self.saved)}"
+    def accepts(self, host: TrainState, step: int) -> bool:
+        """Check that the state after a step is finite; otherwise the run has failed."""
+        where = not_finite(host)
+        if where:
+            self.fail(
+                f"the state is not finite after {step} steps (first {where});"
+                f" {self.last_good()}: lower the learning rate."
+            )
+        return not where
 
-    def outcome(self, state: PyTree, stopped_by: int | None) -> Outcome:
+    def fail(self, why: str) -> None:
+        """End the run where it is, for a reason that is logged."""
+        self.failed = why
+        self.note(why)
+
+    def last_good(self) -> str:
+        """Say where the newest checkpoint is, of those that are on the disk."""
+        newest = self.saved if self._checkpoints is None else self._checkpoints.newest_on_disk()
+        if newest is None:
+            return "there is no checkpoint yet"
+        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(newest)}"
+
+    def outcome(self, state: TrainState, stopped_by: int | None) -> Outcome:
         """Say how it ended."""
         done, best = self.ledger.done, self.ledger.best
         return Outcome(state, self.step, done, stopped_by, self.already, best, self.failed)

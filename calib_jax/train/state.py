@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from calib_jax.core.types import Array, PyTree
@@ -37,6 +38,22 @@ class TrainState(NamedTuple):
     def evaluated(self) -> tuple[PyTree, PyTree]:
         """The parameters and the model state that are evaluated: the averages, if there are any."""
         return self.average or (self.params, self.model_state)
+
+
+def with_values_only(state: TrainState) -> TrainState:
+    """Drop all but what the network computes with: parameters, statistics, their averages."""
+    return state._replace(step=(), opt_state=(), loss_state=(), rng=())
+
+
+def not_finite(state: TrainState) -> str:
+    """Name the first parameter or statistic, on the host, with a NaN or an infinity; else "".
+
+    The optimiser's and the objective's state are not looked at: an infinity may belong there.
+    """
+    for path, leaf in jax.tree.leaves_with_path(with_values_only(state)):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(leaf).all():
+            return jax.tree_util.keystr(path, simple=True, separator="/")
+    return ""
 
 
 def create(
