@@ -130,6 +130,30 @@ def sentence(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
+    """Keep compiled programs in a folder, so that the next process need not compile them again.
+
+    Args:
+      folder: where; if not given, the user's cache folder, unless JAX has been told another one.
+        A folder that cannot be written is not used.
+    """
+    import jax  # a binary that is only asked for --help does not wait for it
+
+    if folder is None and jax.config.jax_compilation_cache_dir:
+        return
+    try:
+        if folder is None:
+            above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+            folder = pathlib.Path(above) / "calib_jax" / "compiled"
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        return
+    if not os.access(folder, os.W_OK):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 def plain(config: Any) -> dict[str, Any]:
     """Make a ConfigDict what JSON gives back: lists for tuples."""
     found: dict[str, Any] = json.loads(json.dumps(config.to_dict()))

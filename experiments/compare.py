@@ -35,6 +35,7 @@ flags.register_validator(
 
 def main(given: list[str]) -> int:
     """Compare, print the tables, write the files."""
+    cli.use_compilation_cache()
     shared = cli.refusing(finished.read, given)
     out = pathlib.Path(_OUT.value) if _OUT.value else None
     if out:

@@ -132,6 +132,7 @@ def main() -> int:
     """Evaluate."""
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
+    cli.use_compilation_cache()
     folder = pathlib.Path(_WORKDIR.value)
     where = {"data_dir": building.DATA_DIR.value}
     source = building.INIT_FROM.value

@@ -22,7 +22,6 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from absl import flags
 from ml_collections import ConfigDict, config_flags
@@ -185,8 +184,7 @@ def main() -> int:
     asked = cli.refusing(members, folder, losses, _SEEDS.value)
     cli.refusing(folder.mkdir, parents=True, exist_ok=True)
     # Losses share what does not differ between them, and so does a sweep that goes on.
-    jax.config.update("jax_compilation_cache_dir", str(folder / ".compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    cli.use_compilation_cache(folder / ".compiled")
     with cli.failing(lambda: only_one(folder)):
         code = _train_all(asked)
         if code:

@@ -70,7 +70,9 @@ class Difference(NamedTuple):
       value: metric of b minus metric of a.
       low: lower end of its interval.
       high: upper end of its interval.
-      p_value: two-sided: the smallest 1 - level at which the interval excludes 0.
+      p_value: two-sided: the smallest 1 - level at which the interval excludes 0. Of a `biased`
+        metric (`ece` and every other plug-in calibration error) it does not test calibration:
+        of two calibrated models, the one that is less sharp has the larger error.
       samples: the resampled differences, on a leading axis.
     """
 

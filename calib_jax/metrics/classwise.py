@@ -36,7 +36,7 @@ def class_gaps(
     return ClassGaps(view.p, view.labels, num_bins, zero_counts)
 
 
-@metric(class_gaps)
+@metric(class_gaps, biased=True)
 def per_class_ece(sums: Sums) -> Float[Array, " classes"]:
     r"""Compute for every class the ECE of its probability against its occurrence.
 
@@ -48,7 +48,7 @@ def per_class_ece(sums: Sums) -> Float[Array, " classes"]:
     return ratio(jnp.sum(jnp.abs(sums["gap"]), axis=-1), jnp.sum(sums["weight"]))
 
 
-@metric(class_gaps)
+@metric(class_gaps, biased=True)
 def classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
     r"""Compute the classwise ECE, also called static calibration error (SCE).
 

@@ -45,12 +45,17 @@ class Metric:
       prepare: `(Predictions, **options) -> Terms`.
       finish: `(statistic, **options) -> value`, where rows with a score come `Ranked`.
       options: options that differ from their defaults, as sorted pairs.
+      biased: whether noise alone raises it, as it does absolute, squared and largest gaps: a
+        calibrated model has a positive value, which depends on how sharp it is and on how many
+        rows there are. So a p-value of a difference between two models does not test which one
+        is better calibrated, and no report prints one.
     """
 
     name: str
     prepare: Callable[..., Terms]
     finish: Callable[..., PyTree]
     options: tuple[tuple[str, Any], ...] = ()
+    biased: bool = False
 
     def __post_init__(self) -> None:
         # For help() and for notebooks, which look at the instance.
@@ -151,16 +156,19 @@ class Metric:
 _CATALOGUE = Catalogue("metric")
 
 
-def metric(prepare: Callable[..., Terms]) -> Callable[[Callable[..., Any]], Metric]:
+def metric(
+    prepare: Callable[..., Terms], *, biased: bool = False
+) -> Callable[[Callable[..., Any]], Metric]:
     """Make a function from a statistic to its value a metric, given its terms.
 
     Args:
       prepare: `(Predictions, **options) -> Terms`. Keyword options of both functions are the
         metric's options.
+      biased: whether noise alone raises it; see `Metric`.
     """
 
     def decorate(finish: Callable[..., Any]) -> Metric:
-        made = Metric(finish.__name__, prepare, finish)
+        made = Metric(finish.__name__, prepare, finish, biased=biased)
         _CATALOGUE.register(made.name)(made)
         return made
 

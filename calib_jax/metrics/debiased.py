@@ -34,7 +34,7 @@ def _debiased_rms(bins: BinSums) -> Scalar:
     return jnp.sqrt(jnp.maximum(ratio(jnp.sum(count * squared), jnp.sum(count)), 0))
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def debiased_rms_calibration_error(sums: Sums) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal width.
 
@@ -55,7 +55,7 @@ def debiased_rms_calibration_error(sums: Sums) -> Scalar:
     return _debiased_rms(BinSums(sums["weight"], sums["confidence"], sums["hit"]))
 
 
-@metric(confidences)
+@metric(confidences, biased=True)
 def adaptive_debiased_rms_calibration_error(ranked: Ranked, *, num_bins: int = 15) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal mass.
 

@@ -23,7 +23,7 @@ class BrierParts(NamedTuple):
     uncertainty: Scalar
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def brier_decomposition(sums: Sums) -> BrierParts:
     r"""Split the top-label Brier score into reliability, resolution and uncertainty.
 

@@ -41,7 +41,7 @@ def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Ve
     return equal_mass_of_sorted(ranked.score, ranked["hit"], ranked.weight, num_bins)
 
 
-@metric(confidences)
+@metric(confidences, biased=True)
 def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
     r"""Compute the adaptive ECE: bins of equal mass instead of equal width.
 
@@ -67,7 +67,7 @@ def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -
     return calibration_error(bins)
 
 
-@metric(confidences)
+@metric(confidences, biased=True)
 def adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
     r"""Compute the largest gap over bins of equal mass, $\max_b |c_b - a_b|$.
 

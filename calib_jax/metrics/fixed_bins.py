@@ -51,7 +51,7 @@ def _gaps(sums: Sums) -> tuple[BinSums, Float[Array, " bins"]]:
     return bins, bins.gap
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def ece(sums: Sums) -> Scalar:
     r"""Compute the expected calibration error.
 
@@ -69,7 +69,7 @@ def ece(sums: Sums) -> Scalar:
     return calibration_error(_gaps(sums)[0])
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def mce(sums: Sums) -> Scalar:
     r"""Compute the maximum calibration error, over bins that hold an example.
 
@@ -84,7 +84,7 @@ def mce(sums: Sums) -> Scalar:
     return _if_any(jnp.max(jnp.abs(gap)), bins)
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def ace(sums: Sums) -> Scalar:
     r"""Compute the average calibration error: bins that hold an example count alike.
 
@@ -98,7 +98,7 @@ def ace(sums: Sums) -> Scalar:
     return ratio(jnp.sum(jnp.abs(gap)), jnp.sum(bins.weight > 0))
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def rms_calibration_error(sums: Sums) -> Scalar:
     r"""Compute the root mean square calibration error, the L2 form of ECE.
 
@@ -108,7 +108,7 @@ def rms_calibration_error(sums: Sums) -> Scalar:
     return jnp.sqrt(ratio(jnp.sum(bins.weight * jnp.square(gap)), jnp.sum(bins.weight)))
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def overconfidence(sums: Sums) -> Scalar:
     r"""Compute the part of ECE from bins whose confidence exceeds their accuracy.
 
@@ -121,7 +121,7 @@ def overconfidence(sums: Sums) -> Scalar:
     return ratio(jnp.sum(excess), jnp.sum(bins.weight))
 
 
-@metric(confidence_bins)
+@metric(confidence_bins, biased=True)
 def underconfidence(sums: Sums) -> Scalar:
     r"""Compute the part of ECE from bins whose accuracy exceeds their confidence.
 

@@ -41,7 +41,7 @@ def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
     return Kept(top, jnp.where(predicted == predictions.labels, 0, 1))
 
 
-@metric(_log_p)
+@metric(_log_p, biased=True)
 def kde_calibration_error(
     rows: Rows, *, kind: str = "canonical", bandwidth: float = 0.1, p: float = 1.0
 ) -> Scalar:

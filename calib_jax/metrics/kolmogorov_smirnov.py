@@ -13,7 +13,7 @@ from calib_jax.metrics.ranked import Ranked
 __all__ = ["ks_error"]
 
 
-@metric(confidences)
+@metric(confidences, biased=True)
 def ks_error(ranked: Ranked) -> Scalar:
     r"""Compute the Kolmogorov-Smirnov calibration error of the top label.
 

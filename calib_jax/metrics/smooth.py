@@ -43,7 +43,7 @@ def _gaps_at_nodes(sums: Sums) -> Vector:
     return nodes.at[0].add(below[0]).at[-1].add(above[-1])
 
 
-@metric(_gaps_between_nodes)
+@metric(_gaps_between_nodes, biased=True)
 def smooth_ece(sums: Sums) -> Scalar:
     r"""Compute the smooth ECE: the ECE of gaps that a Gaussian of its own width has smoothed.
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from calib_jax.core import machine
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.parallel import Devices
-
-# Where Linux says what a process may still have: the machine, and the limit of a container.
-MACHINE = Path("/proc/meminfo")
-CONTAINER = Path("/sys/fs/cgroup")
 
 
 class DoesNotFit(RuntimeError):
@@ -30,33 +25,8 @@ def free(devices: Devices) -> float:
     if stats and "bytes_limit" in stats:
         return float(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
     if device.platform == "cpu":
-        return min(_of_machine(), _of_container()) / len(parallel.of_this_process(devices))
+        return machine.free_memory() / len(parallel.of_this_process(devices))
     return math.inf
-
-
-def _of_machine() -> float:
-    try:
-        lines = dict(line.split(":", 1) for line in MACHINE.read_text().splitlines())
-        return 1024 * float(lines["MemAvailable"].split()[0])
-    except (OSError, KeyError, ValueError):
-        pass
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError, AttributeError):
-        return math.inf
-
-
-def _of_container() -> float:
-    try:
-        most = float((CONTAINER / "memory.max").read_text())  # "max" is no number
-        used = float((CONTAINER / "memory.current").read_text())
-        lines = (CONTAINER / "memory.stat").read_text().splitlines()
-        stat = {name: float(value) for name, value in (line.split() for line in lines)}
-    except (OSError, ValueError):
-        return math.inf
-    # Files that were read lie in memory, too, until somebody needs it.
-    files = stat.get("inactive_file", 0) + stat.get("active_file", 0)
-    return max(0.0, most - used + files)
 
 
 def size(tree: PyTree) -> int:

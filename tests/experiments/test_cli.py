@@ -1,5 +1,6 @@
 """How binaries end."""
 
+import os
 import subprocess
 import sys
 
@@ -16,3 +17,22 @@ def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
     )
     assert ended.returncode == 130
     assert ended.stdout + ended.stderr == "error: interrupted.\n"
+
+
+def test_compiled_programs_are_kept_where_there_is_a_folder_for_them(tmp_path):
+    program = """
+import jax
+from experiments import cli
+cli.use_compilation_cache()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+print(jax.jit(lambda x: x + 1)(1))
+"""
+    (tmp_path / "file").write_text("")
+    for home, kept in (("new/folder", True), ("file", False)):
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / home)}
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+        said = subprocess.check_output(
+            [sys.executable, "-c", program], cwd=ROOT, text=True, env=environment
+        )
+        assert said == "2\n"
+        assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, models, train
+from calib_jax.core import machine
 from calib_jax.train import journal, memory
 from calib_jax.train.record import CHECKPOINTS, Record
 from tests.train import tasks
@@ -200,8 +201,8 @@ def test_runs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch):
 
 
 def test_files_in_the_memory_of_a_container_are_not_lost_to_it(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
-    monkeypatch.setattr(memory, "_of_machine", lambda: 1e12)
+    monkeypatch.setattr(machine, "CONTAINER", tmp_path)
+    monkeypatch.setattr(machine, "_of_machine", lambda: 1e12)
     files = {"memory.max": "8000\n", "memory.current": "7900\n"}
     files["memory.stat"] = "anon 3900\ninactive_file 3000\nactive_file 1000\n"
     for name, text in files.items():
