@@ -31,13 +31,12 @@ from calib_jax.core.types import PyTree
 from calib_jax.train import due, memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import Feed, Runner, feed
+from calib_jax.train.files import Row, writing
 from calib_jax.train.interruption import Interruption, noted
 from calib_jax.train.journal import (
     GRADIENT_NORMS,
     LOSS_STATE,
-    CannotWrite,
     Console,
-    Row,
     mean_line,
     read_rows,
     table_text,
@@ -167,12 +166,10 @@ def fit_all(
 @contextlib.contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """Make the folder of a run, and let nobody else train there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".lock").touch()
-    except OSError as error:
-        raise CannotWrite(f"{folder} cannot be written to: {error.strerror}.") from error
-    with only_one(folder):
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(only_one(folder))
         yield
 
 
