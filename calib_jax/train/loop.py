@@ -487,6 +487,8 @@ class _Loop:
     def _complete(self) -> None:
         """Do what was left from the last stop: the devices are at work meanwhile."""
         (hosts, evaluated), self.pending = self.pending, ({}, ())
+        if self.trouble is not None:  # what comes after it could not be written either
+            return
         try:
             for number, host in hosts.items():
                 self.records[number].begin_to_save(host, self.epoch_steps)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-import threading
 import traceback
 from types import TracebackType
 from typing import Any
@@ -23,9 +22,10 @@ def silence() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        # Raised where tensorstore tells an event loop, which orbax has closed, that it has failed.
-        late = kind is RuntimeError and str(error) == "Event loop is closed"
-        if not (late and threading.current_thread() is not threading.main_thread()):
+        # Native code, which no Python frame has called, tells an event loop of orbax that it has
+        # failed, and the loop is closed already.
+        begins = "" if trace is None else trace.tb_frame.f_code.co_name
+        if not (str(error) == "Event loop is closed" and begins == "call_soon_threadsafe"):
             before(kind, error, trace)
 
     sys.excepthook = hook
