@@ -19,6 +19,7 @@ def version() -> str:
 
 TEST = [
     "beartype>=0.20",
+    "hypothesis>=6.130",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
     "setuptools>=68",

@@ -122,7 +122,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
             raise FileNotFoundError(
                 f"there is no {download.name} in {places[0]} or {places[1]}: get it by `{get}`."
             )
-        wrong = _unlike(there[0], download)
+        wrong = files.unlike(there[0], download)
         if wrong and not unchecked:
             raise ValueError(
                 f"{there[0]} is not the file that was published: it has {wrong}; download it again,"
@@ -139,7 +139,7 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
         for place in files.places(name, data_dir):
             path = place / download.name
             if path.is_file():
-                wrong = _unlike(path, download)
+                wrong = files.unlike(path, download)
                 same = "size and checksum" if download.md5 else "size"
                 yield f"{path}: {wrong or same + ' as published'}", not wrong
     nowhere = True
@@ -190,15 +190,6 @@ def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> 
 
 def _command(flag: str, name: str, root: pathlib.Path) -> str:
     return f"python -m experiments.data --{flag}={name} --data_dir={shlex.quote(str(root))}"
-
-
-def _unlike(path: pathlib.Path, download: data.Download) -> str:
-    """Say how a file differs from the one that was published; nothing if it does not."""
-    size = path.stat().st_size
-    if size != download.size:
-        return f"{size:,} bytes and not {download.size:,}"
-    found = archives.md5(path) if download.md5 else None
-    return "" if found == download.md5 else f"the md5 {found} and not {download.md5}"
 
 
 def _about(name: str) -> data.About:

@@ -2,128 +2,176 @@
 
 run.npz                       arrays logits, labels and, if there, groups and weights
 logits.npy with labels.npy    memory-mapped; the labels stand beside: LOGITS.npy,LABELS.npy
-run.csv                       columns label, logit_0, logit_1, ... and, if there, group, weight
+run.csv                       columns label, logit_0, logit_1, ... and, if there, group, weight;
+                              or columns named by classes, and labels that hold these names
+
+Singular and plural mean the same. Arrays `probabilities` and columns probability_0, ... are read
+where the caller says that probabilities are wanted.
 """
 
 import csv
 import pathlib
-import zipfile
 from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax.core import reading
+from calib_jax.core.reading import Unreadable as Unreadable
+from experiments import prediction_tables
+from experiments.prediction_tables import listed, roles_of
+
+_KIND = "a file of predictions"
+# Sums of weights times losses must stay within single precision.
+_LARGEST_SUM = 1e30
+
 
 class Predictions(NamedTuple):
-    """What a file holds; `weights` and `groups` are None if it does not."""
+    """What a file holds.
+
+    Attributes:
+      logits: `[*batch, classes]`, or `[n]` for a binary model; probabilities, if these were read.
+      labels: `[*batch]`, counted from 0; those of weight 0 that are out of range are -1.
+      weights: `[*batch]`, or None.
+      groups: `[*batch]`, or None.
+      notes: sentences on what was understood, and what was not taken.
+    """
 
     logits: np.ndarray
     labels: np.ndarray
     weights: np.ndarray | None = None
     groups: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
 
-class Unreadable(ValueError):
-    """A file that is not what it should be; the message is one sentence."""
+def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Predictions:
+    """Read a file by its ending; two .npy files are given as LOGITS.npy,LABELS.npy.
 
-
-def read(name: str) -> Predictions:
-    """Read a file by its ending; two .npy files are given as LOGITS.npy,LABELS.npy."""
+    Args:
+      name: of the file.
+      probabilities: whether probabilities are read where the file has them beside logits.
+      first_label: the number that labels give the first class: 1 where they run from 1.
+    """
     paths = [pathlib.Path(part) for part in name.split(",")]
-    for path in paths:
-        if not path.is_file():
-            raise Unreadable(f"there is no file {path}.")
     endings = [path.suffix.lower() for path in paths]
     if endings == [".npz"]:
-        found = _npz(paths[0])
+        found = _npz(paths[0], probabilities)
     elif endings == [".npy", ".npy"]:
-        found = Predictions(*(_npy(path) for path in paths))
+        found = Predictions(*(reading.npy(path, _KIND) for path in paths))
     elif endings == [".csv"]:
-        found = _csv(paths[0])
+        found = _csv(paths[0], probabilities, first_label)
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
         raise Unreadable(f"{name} must end in .npz, .csv, or be LOGITS.npy,LABELS.npy.")
-    return _checked(name, found)
+    return _checked(name, found, first_label)
 
 
-def _npz(path: pathlib.Path) -> Predictions:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            missing = [key for key in ("logits", "labels") if key not in arrays]
-            if missing:
-                has = ", ".join(arrays.files) or "none"
-                raise Unreadable(f"{path} has no array {missing[0]!r}; it has {has}.")
-            found = {key: arrays[key] for key in arrays.files}
-    except Unreadable:
-        raise
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise Unreadable(_damaged(path, error)) from error
-    return Predictions(found["logits"], found["labels"], found.get("weights"), found.get("groups"))
-
-
-def _npy(path: pathlib.Path) -> np.ndarray:
-    try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise Unreadable(_damaged(path, error)) from error
-
-
-def _damaged(path: pathlib.Path, error: Exception) -> str:
-    if "pickle" in str(error):
-        return f"{path} holds pickled objects, which are not read: save plain arrays."
-    return f"{path} cannot be read: it is damaged, or no NumPy file."
-
-
-def _csv(path: pathlib.Path) -> Predictions:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = csv.reader(file)
-            head = next(rows, [])
-            names = [name.strip() for name in head]
-            columns = sorted(
-                (name for name in names if name.startswith("logit_")),
-                key=lambda name: int(name.removeprefix("logit_")),
-            )
-            if "label" not in names or not columns:
-                raise Unreadable(
-                    f"{path} must have columns label, logit_0, logit_1, ...; it has"
-                    f" {', '.join(names) or 'none'}."
-                )
-            table = list(rows)
-    except Unreadable:
-        raise
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise Unreadable(f"{path} cannot be read as CSV: {error}.") from error
-    for number, row in enumerate(table, start=2):
-        if len(row) != len(names):
-            raise Unreadable(f"line {number} of {path} has {len(row)} fields, not {len(names)}.")
-
-    def column(name: str) -> list[str]:
-        place = names.index(name)
-        return [row[place] for row in table]
-
-    def numbers(name: str, kind: type) -> np.ndarray:
+def _csv(path: pathlib.Path, probabilities: bool, first_label: int) -> Predictions:
+    with reading.opened(path, _KIND) as file:
         try:
-            return np.array(column(name), dtype=kind)
-        except ValueError as error:
-            raise Unreadable(f"column {name} of {path} must hold numbers: {error}.") from error
+            table = prediction_tables.read(
+                file, path, probabilities=probabilities, first_label=first_label
+            )
+        except csv.Error as error:
+            raise ValueError(str(error)) from error
+    return Predictions(*table[:-1], notes=tuple(table.notes))
 
+
+def _npz(path: pathlib.Path, probabilities: bool) -> Predictions:
+    with reading.npz(path, _KIND) as arrays:
+        names = arrays.names
+        wanted = ("logits", "probabilities", "labels", "weights", "groups")
+        roles = roles_of(names, wanted, str(path))
+        kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
+        if kind not in roles and "probabilities" in roles:
+            raise Unreadable(
+                f"{path} has no array 'logits' but 'probabilities': add --probabilities to score"
+                " them."
+            )
+        for role in (kind, "labels"):
+            if role not in roles:
+                raise Unreadable(f"{path} has no array {role!r}; it has {listed(names) or 'none'}.")
+        used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
+        found = {role: arrays[member] for role, member in used.items()}
+    ignored = [member for member in names if member not in used.values()]
+    notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     return Predictions(
-        np.stack([numbers(name, np.float32) for name in columns], axis=1),
-        numbers("label", np.int64),
-        numbers("weight", np.float32) if "weight" in names else None,
-        np.array(column("group")) if "group" in names else None,
+        found[kind], found["labels"], found.get("weights"), found.get("groups"), notes
     )
 
 
-def _checked(name: str, found: Predictions) -> Predictions:
-    logits, labels = found.logits, found.labels
+def _checked(name: str, found: Predictions, first_label: int) -> Predictions:
+    logits, labels, weights, groups, notes = found
     if logits.dtype.kind != "f":
         raise Unreadable(f"the logits of {name} must be floating point, got {logits.dtype}.")
-    if labels.dtype.kind not in "iu":
-        raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")
-    lengths = {key: len(value) for key, value in found._asdict().items() if value is not None}
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{count} {key}" for key, count in lengths.items())
+    if logits.ndim == 0:
+        raise Unreadable(f"the logits of {name} are one number; one row an example is wanted.")
+    others = {"labels": labels, "weights": weights, "groups": groups}
+    for key, values in others.items():
+        if values is not None and values.ndim == 0:
+            raise Unreadable(f"the {key} of {name} are one number; one an example is wanted.")
+    arrays = {"logits": logits, **{k: v for k, v in others.items() if v is not None}}
+    if len({len(values) for values in arrays.values()}) > 1:
+        said = ", ".join(f"{len(values)} {key}" for key, values in arrays.items())
         raise Unreadable(f"{name} must hold as many of each: it has {said}.")
-    return found
+    batch = logits.shape if logits.ndim == 1 else logits.shape[:-1]
+    for key, values in arrays.items():
+        if key != "logits" and values.shape != batch:
+            raise Unreadable(
+                f"the {key} of {name} must have shape {batch}, one for each example, got"
+                f" {values.shape}."
+            )
+    if weights is not None:
+        weights = _checked_weights(name, weights)
+    num_classes = 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
+    labels = _from_zero(name, labels, weights, num_classes, first_label)
+    return Predictions(logits, labels, weights, groups, notes)
+
+
+def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
+    if weights.dtype.kind not in "fiub":
+        raise Unreadable(f"the weights of {name} must be numbers, got {weights.dtype}.")
+    weights = weights.astype(np.float64)
+    wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
+    if wrong.size:
+        raise Unreadable(
+            f"{wrong.size:,} weights of {name} are negative, infinite or NaN, {wrong[0]:g} is one:"
+            " give 0 to examples that do not count."
+        )
+    total = float(np.sum(weights))
+    if weights.size and not 0 < total <= _LARGEST_SUM:
+        raise Unreadable(
+            f"the weights of {name} sum to {total:g}: give numbers of which some are positive, and"
+            " none is huge."
+        )
+    return weights.astype(np.float32)
+
+
+def _from_zero(
+    name: str,
+    labels: np.ndarray,
+    weights: np.ndarray | None,
+    num_classes: int,
+    first_label: int,
+) -> np.ndarray:
+    """Count labels from 0; refuse those out of range, compared in the dtype they came in."""
+    whole = labels.dtype.kind == "f" and np.all(np.isfinite(labels) & (labels == np.rint(labels)))
+    if labels.dtype.kind not in "iu" and not whole:
+        raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")
+    present = np.ones(labels.shape, bool) if weights is None else weights > 0
+    inside = (labels >= first_label) & (labels < first_label + num_classes)
+    wrong = np.flatnonzero(present & ~inside)
+    if wrong.size:
+        lowest, highest = int(labels[present].min()), int(labels[present].max())
+        if first_label == 0 and lowest >= 1 and highest == num_classes:
+            raise Unreadable(
+                f"the labels of {name} run from {lowest} to {highest}, and the {num_classes}"
+                " classes from 0: give --first_label=1."
+            )
+        raise Unreadable(
+            f"label {int(labels.flat[wrong[0]])} of {name} (example {wrong[0]:,}, counted from 0)"
+            f" is not among the {num_classes} classes {first_label} to"
+            f" {first_label + num_classes - 1}; give ignored examples weight 0."
+        )
+    safe = np.where(inside, labels, first_label).astype(np.int64) - first_label
+    return np.where(inside, safe, -1)

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 import pathlib
+import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "")
 import jax
 import jaxtyping
 import pytest
+from jax._src import lru_cache
 
 if "calib_jax" in sys.modules:
     raise RuntimeError("calib_jax was imported before its annotations could be made to check.")
@@ -31,12 +33,37 @@ jaxtyping.install_import_hook(
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# Programs that were compiled once are read back where a closure is new, or the memory was cleared:
-# half the time of the laws. Every process has a folder of its own, since nobody locks them.
-PROGRAMS = tempfile.TemporaryDirectory()
-jax.config.update("jax_compilation_cache_dir", PROGRAMS.name)
+# Compiling is more than half of the work of the tests. A program that one worker has compiled is
+# read back by the others, by a closure that is new, and after the memory was cleared. With this
+# variable set to a folder, later runs read it, too.
+if "CALIB_JAX_TEST_PROGRAMS" not in os.environ:
+    PROGRAMS = tempfile.TemporaryDirectory()
+    os.environ["CALIB_JAX_TEST_PROGRAMS"] = PROGRAMS.name  # for the workers, which start later
+jax.config.update("jax_compilation_cache_dir", os.environ["CALIB_JAX_TEST_PROGRAMS"])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def put_whole(cache: lru_cache.LRUCache, key: str, value: bytes) -> None:
+    """Write a program whole or not at all, since other workers read while this one writes."""
+    path = pathlib.Path(os.fspath(cache.path), f"{key}-cache")
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(value)
+    os.replace(file.name, path)
+
+
+lru_cache.LRUCache.put = put_whole
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the seed of the property tests, one for all workers, unless one was given."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Print the seed, with which a failure of a property test can be repeated."""
+    return f"property tests: --hypothesis-seed={config.option.hypothesis_seed}"
 
 
 @pytest.fixture

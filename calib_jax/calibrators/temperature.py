@@ -15,7 +15,7 @@ from jaxtyping import Bool
 
 from calib_jax.calibrators import contract
 from calib_jax.calibrators.contract import Code, Examples, Rows, State
-from calib_jax.core import checks, numerics, temperature
+from calib_jax.core import checks, temperature
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 
@@ -71,7 +71,7 @@ def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
     )
     params = Params(found.temperature, contract.unknown_state(rows))
-    limited = jnp.where(_has_optimum(rows), Code.STOPPED, Code.NO_OPTIMUM)
+    limited = jnp.where(found.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
     unsettled = jnp.where(_indistinct(rows), Code.INDISTINCT, limited)
     code = jnp.where(found.converged, Code.CONVERGED, unsettled)
     return contract.finished(params, code, rows, rows.logits / params.temperature)
@@ -145,15 +145,6 @@ def _indistinct(rows: Rows) -> Bool[Array, ""]:
     """Tell whether every row gives all classes the same logit."""
     spread = jnp.max(rows.logits, axis=-1) - jnp.min(rows.logits, axis=-1)
     return jnp.sum(weigh(spread, rows.weight)) == 0
-
-
-def _has_optimum(rows: Rows) -> Bool[Array, ""]:
-    """Tell whether the NLL falls from 1/T = 0 and rises in the end, as it is convex in 1/T."""
-    true = numerics.true_class(rows.logits, rows.labels)
-    at_zero = jnp.mean(rows.logits, axis=-1) - true
-    in_the_end = jnp.max(rows.logits, axis=-1) - true
-    falls, rises = (jnp.sum(weigh(slope, rows.weight)) for slope in (at_zero, in_the_end))
-    return (falls < 0) & (rises > 0)
 
 
 __all__ = ["Params", "apply", "fit", "fit_grid"]

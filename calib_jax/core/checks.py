@@ -17,7 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from calib_jax.core.rows import valid
+from calib_jax.core import rows
+from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
+from calib_jax.core.trouble import known, refuse_labels
+from calib_jax.core.types import Labels, Logits, Weights
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -39,11 +42,11 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
             logits, labels = batch_of(name, logits, labels, soft_labels)
-            if _checking_labels.get() and labels.ndim < logits.ndim:
-                _name_wrong_label(name, labels, logits.shape[-1])
             bound = signature.bind(logits, labels, *args, **options)
             if "weights" in bound.arguments:
                 bound.arguments["weights"] = weights_for(logits, bound.arguments["weights"])
+            if _checking_labels.get():
+                _name_wrong_values(name, logits, labels, bound.arguments.get("weights"))
             return function(*bound.args, **bound.kwargs)
 
         return cast(_Function, checked)
@@ -59,9 +62,9 @@ _checking_labels = contextvars.ContextVar("checking_labels", default=False)
 def label_checked(function: _Function) -> _Function:
     """Make a function that computes losses raise an error that names a label out of range.
 
-    For finding where a NaN comes from: it waits for the device at every call, and traces the
-    function anew. Hand it the function itself and not the result of `jax.jit`, which may have
-    been traced without the check.
+    Logits that look like probabilities are an error as well. For finding where a NaN comes from:
+    it waits for the device at every call, and traces the function anew. Hand it the function
+    itself and not the result of `jax.jit`, which may have been traced without the check.
 
     >>> from calib_jax import losses
     >>> label_checked(losses.focal)(jnp.zeros((2, 3)), jnp.array([0, 255]))
@@ -74,25 +77,57 @@ def label_checked(function: _Function) -> _Function:
         reset = _checking_labels.set(True)
         try:
             run = checkify.checkify(functools.partial(function, **options))
-            error, result = run(*args)
+            error, result = run(*jax.tree.map(_not_wrapped, args))
         finally:
             _checking_labels.reset(reset)
         message = error.get()
         if message is not None:
-            raise ValueError(message.removesuffix(" (`check` failed)"))
+            message = message.removesuffix(" (`check` failed)")
+            raise ValueError(_with_true_label(message, (args, options)))
         return result
 
     return cast(_Function, checked)
 
 
-def _name_wrong_label(name: str, labels: jax.Array, num_classes: int) -> None:
-    right = valid(labels, num_classes)
-    checkify.check(
-        jnp.all(right),
-        f"{name}: label {{label}} is not among the {num_classes} classes; give ignored examples"
-        " weight 0.",
-        label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
-    )
+def _not_wrapped(leaf: Any) -> Any:
+    """Make integers arrays before `checkify` does, which would wrap those beyond 32 bits."""
+    wide = isinstance(leaf, np.ndarray | np.integer) and np.issubdtype(leaf.dtype, np.integer)
+    return rows.as_labels(leaf) if wide else leaf
+
+
+def _with_true_label(message: str, given: Any) -> str:
+    """Name a label beyond 32 bits as it was given, where the check saw the nearest that fits."""
+    for leaf in jax.tree.leaves(given):
+        integers = rows.host_integers(leaf)
+        if integers is None or not integers.size:
+            continue
+        for label in (integers.max(), integers.min()):
+            nearest_label = int(rows.as_labels(np.array(label)))
+            if nearest_label != label:
+                message = message.replace(f"label {nearest_label} ", f"label {label} ")
+    return message
+
+
+def _name_wrong_values(name: str, logits: Logits, labels: Labels, weights: Weights | None) -> None:
+    logits, labels = rows.present(logits, labels, weights)
+    num_classes = logits.shape[-1]
+    if labels.ndim < logits.ndim:
+        right = rows.valid(labels, num_classes)
+        checkify.check(
+            jnp.all(right),
+            f"{name}: label {{label}} is not among the {num_classes} classes; give ignored"
+            " examples weight 0.",
+            label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
+        )
+    if num_classes > 1:
+        # Absent rows arrive as zeros: a row of zeros is neither for nor against.
+        zero = jnp.all(logits == 0, axis=-1)
+        looks = look_like_probabilities(logits, jnp)
+        checkify.check(
+            ~jnp.all(looks | zero) | jnp.all(zero),
+            f"{name}: all rows of the logits look like probabilities: give log p, or add any"
+            " constant to logits that look so.",
+        )
 
 
 def classes_of_state(num_classes: int, logits: jax.Array) -> None:
@@ -118,8 +153,11 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
 
 
 def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
-    """Make logits and labels arrays that fit each other, or say in `name`'s name why not."""
-    logits, labels = jnp.asarray(logits), jnp.asarray(labels)
+    """Make logits and labels arrays that fit each other, or say in `name`'s name why not.
+
+    A label out of range stays so: see `rows.as_labels`.
+    """
+    logits, labels = jnp.asarray(logits), rows.as_labels(labels)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
@@ -153,11 +191,20 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
 def flat_rows(
     name: str, logits: Any, labels: Any, weights: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Make arrays with one batch axis, or say why not."""
+    """Make arrays with one batch axis, or say why not.
+
+    Outside `jit` this is where labels beyond 32 bits are refused, which no array of JAX's can
+    name, and probabilities in the place of logits.
+    """
+    given_labels = rows.host_integers(labels)
     logits, labels = batch_of(name, logits, labels, soft_labels=False)
     weights = weights_for(logits, weights)
     if labels.size == 0:
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
+    if known(logits, labels, weights):
+        if given_labels is not None and np.any((given_labels < -(2**31)) | (given_labels >= 2**31)):
+            refuse_labels(name, given_labels, weights, logits.shape[-1])
+        refuse_probabilities(name, logits, weights)
     flat_weights = None if weights is None else weights.reshape(-1)
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
 

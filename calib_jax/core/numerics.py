@@ -93,20 +93,21 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
 
     `jnp.argmax` reduces pairs, which is slow on a CPU, and a sum is fast: where one entry is the
     largest, the sum of index + K over the entries that equal the maximum is below 2 K. Where it
-    is not (ties, a NaN), pairs are reduced after all. Entries are compared, never subtracted:
-    fused with a product, `z - max` is not 0 even at the maximum.
+    is not (ties, a NaN, which is not below anything), pairs are reduced after all. Entries are
+    compared, never subtracted: fused with a product, `z - max` is not 0 even at the maximum.
     """
     num_classes = logits.shape[-1]
-    top = jnp.max(logits, axis=-1)
 
     def by_pairs() -> Array:
         index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        return jnp.where(jnp.isnan(top), num_classes, index)
+        # `argmax` finds a NaN; `max` may drop it on a CPU.
+        return jnp.where(jnp.isnan(true_class(logits, index)), num_classes, index)
 
-    if jax.default_backend() != "cpu":
+    if jax.default_backend() != "cpu" or num_classes == 1:
         return by_pairs()
+    top = jnp.max(logits, axis=-1)
     index = lax.broadcasted_iota(jnp.float32, logits.shape, logits.ndim - 1)
-    coded = jnp.where(logits == top[..., None], index + num_classes, 0)
+    coded = jnp.where(logits < top[..., None], 0, index + num_classes)
     code = jnp.sum(coded, axis=-1).astype(jnp.int32)
     one_each = jnp.all((code >= num_classes) & (code < 2 * num_classes))
     return lax.cond(one_each, lambda: code - num_classes, by_pairs)

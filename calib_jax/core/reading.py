@@ -189,7 +189,7 @@ def npz(
 
     Args:
       path, kind, advice: see `guard`.
-      at_most: bytes of all arrays together; None is half of the memory that is free.
+      at_most: bytes of all arrays together; None is the memory that is free.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -209,7 +209,7 @@ def npy(
 
     Args:
       path, kind, advice: see `guard`.
-      at_most: bytes of an array that cannot be mapped; None is half of the memory that is free.
+      at_most: bytes of an array that cannot be mapped; None is the memory that is free.
     """
     with opened(path, kind, advice) as file:
         described = _Described("the array", file)
@@ -303,7 +303,7 @@ class _Described:
 
 
 def _bound(at_most: float | None) -> float:
-    return machine.free_memory() / 2 if at_most is None else at_most
+    return machine.free_memory() if at_most is None else at_most
 
 
 def _usual_dtype(dtype: np.dtype) -> np.dtype:

@@ -1,4 +1,4 @@
-r"""The temperature fit that tempered losses and calibrators share.
+r"""The temperature fit that calibrators share, and the grid of the tempered losses.
 
 Dividing logits by T > 0 changes confidence and no prediction. The NLL is convex in 1/T,
 
@@ -6,8 +6,11 @@ $$f(b) = \operatorname{mean}_n\,\bigl[\log \textstyle\sum_k e^{b z_{nk}} - b z_{
   f'(b) = \operatorname{mean}_n\,\bigl[\mathrm{E}_p z - z_y\bigr], \quad
   f''(b) = \operatorname{mean}_n \operatorname{Var}_p z, \qquad b = 1/T,$$
 
-so a bracketed Newton iteration on its derivative cannot wander off. Calibration errors are
-piecewise and ragged in T: for them there is the papers' grid.
+so a bracketed Newton iteration on its derivative cannot wander off. The data decide whether a
+finite T > 0 is optimal: f' runs from $\operatorname{mean}_n[\operatorname{mean}_k z_k - z_y]$ at
+b = 0 to $\operatorname{mean}_n[\max_k z_k - z_y]$ at infinity, and it has a root in between if and
+only if the first is negative and the second positive. Calibration errors are piecewise and ragged
+in T: for them there is the papers' grid.
 """
 
 from collections.abc import Callable
@@ -23,20 +26,26 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import present, valid, weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Weights
 
-LIMIT = 1e6  # temperatures are sought between 1 / LIMIT and LIMIT
+# Bounds of s / T, where s is the largest difference between two logits of a row. The optimum is
+# above 1e-7 in float32: differences cancel to no less. It is large where the rows that decide,
+# nearly tied ones, differ by much less than s.
+_LOWEST, _HIGHEST = 1e-9, 1e20
+_LONGEST_STEP = 4.0  # in log T
 
 
 class TemperatureFit(NamedTuple):
     """Where the fit ended and whether it can be believed.
 
     Attributes:
-      temperature: the fitted T; 1 where no finite optimum exists or it would not help.
-      converged: whether the derivative of the NLL vanishes at T, and iterations sufficed.
+      temperature: the fitted T; 1 where it would not help.
+      has_optimum: whether the NLL has its minimum at a finite T > 0.
+      converged: whether it has one and `temperature` is it, as iterations sufficed.
       nll_before: the mean NLL at T = 1.
       nll_after: the mean NLL at `temperature`; never more than before.
     """
 
     temperature: Scalar
+    has_optimum: Bool[Array, ""]
     converged: Bool[Array, ""]
     nll_before: Scalar
     nll_after: Scalar
@@ -49,68 +58,100 @@ def fit_nll(
 
     Where the NLL falls towards a limit (every prediction right: T -> 0; no better than chance:
     T -> infinity) there is no optimum: the result is the best T met, with `converged` False.
+
+    A logit of -inf is a class of probability 0 at every T. Where it is the true class, the NLL of
+    the row is infinite at every T: such rows have no say in the fit.
     """
     logits, labels = present(logits, labels, weights)
-    rows = numerics.at_least_float32(logits).reshape(-1, logits.shape[-1])
-    rows = rows - jnp.max(rows, axis=-1, keepdims=True)
+    logits = numerics.at_least_float32(logits).reshape(-1, logits.shape[-1])
     labels = labels.reshape(-1)
+    weight = weigh(
+        jnp.ones(labels.shape, logits.dtype), None if weights is None else weights.reshape(-1)
+    )
+    possible = logits != -jnp.inf
+    rows = logits - jnp.max(logits, axis=-1, keepdims=True)
+    rows, scale = _scaled(jnp.where(possible, rows, 0), weight)
     true = numerics.true_class(rows, labels)
     true = jnp.where(valid(labels, rows.shape[-1]), true, jnp.nan)
-    weight = weigh(jnp.ones_like(true), None if weights is None else weights.reshape(-1))
-    count = jnp.sum(weight)
+    counted = jnp.where(numerics.true_class(logits, labels) == -jnp.inf, 0, weight)
+    total = jnp.sum(counted)
+    share = counted / total
 
-    def nll(log_b: Scalar) -> Scalar:
-        scaled = jnp.exp(log_b) * rows
-        losses = jax.nn.logsumexp(scaled, axis=-1) - jnp.exp(log_b) * true
-        return jnp.sum(weigh(losses, weight)) / count
+    def mean(values: Array) -> Scalar:
+        return jnp.where(total > 0, jnp.sum(weigh(values, share)), jnp.nan)
 
-    def slope_and_curvature(log_b: Scalar) -> tuple[Scalar, Scalar]:
-        """Differentiate the NLL by b = exp(log_b), twice."""
-        p = jax.nn.softmax(jnp.exp(log_b) * rows)
-        mean = jnp.sum(p * rows, axis=-1)
-        variance = jnp.sum(p * jnp.square(rows - mean[:, None]), axis=-1)
-        return jnp.sum(weigh(mean - true, weight)) / count, (
-            jnp.sum(weigh(variance, weight)) / count
-        )
+    def slope_and_curvature(b: Scalar) -> tuple[Scalar, Scalar]:
+        """Differentiate the NLL of `b * rows` by b, twice."""
+        p = jax.nn.softmax(jnp.where(possible, b * rows, -jnp.inf))
+        expected = jnp.sum(p * rows, axis=-1)
+        variance = jnp.sum(p * jnp.square(rows - expected[:, None]), axis=-1)
+        return mean(expected - true), mean(variance)
 
-    bound = jnp.log(jnp.asarray(LIMIT, rows.dtype))
+    # Sums of differences, not a difference of means: exact for whole numbers.
+    differences = jnp.sum(jnp.where(possible, rows - true[:, None], 0), axis=-1)
+    differences *= rows.shape[-1] / jnp.sum(possible, axis=-1)
+    falls_at_first = jnp.sum(weigh(differences, counted)) < 0
+    rises_in_the_end = jnp.any((true < 0) & (counted > 0))
+    has_optimum = falls_at_first & rises_in_the_end
+
     smallest_step = 4 * jnp.finfo(rows.dtype).eps
 
     def going(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
         _, low, high, step, iteration = carry
-        unsettled = (jnp.abs(step) > smallest_step) & (high - low > smallest_step)
+        unsettled = (jnp.abs(step) > smallest_step) & (high / low > 1 + smallest_step)
         return (iteration < max_iterations) & unsettled
 
     def iterate(
         carry: tuple[Array, Array, Array, Array, Array],
     ) -> tuple[Array, Array, Array, Array, Array]:
-        log_b, low, high, _, iteration = carry
-        slope, curvature = slope_and_curvature(log_b)
-        low, high = jnp.where(slope < 0, log_b, low), jnp.where(slope < 0, high, log_b)
+        b, low, high, _, iteration = carry
+        slope, curvature = slope_and_curvature(b)
+        low, high = jnp.where(slope < 0, b, low), jnp.where(slope < 0, high, b)
         # Newton for the root of the slope as a function of log b, whose derivative is b f''.
-        newton = log_b - slope / (jnp.exp(log_b) * curvature)
+        step = -slope / (b * curvature)
+        newton = b * jnp.exp(jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
         inside = (newton > low) & (newton < high)
-        following = jnp.where(inside, newton, (low + high) / 2)
-        following = jnp.where(slope == 0, log_b, following)
-        return following, low, high, following - log_b, iteration + 1
+        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        farthest = jnp.exp(jnp.asarray(_LONGEST_STEP, b.dtype))
+        following = jnp.where(inside, newton, jnp.clip(middle, b / farthest, b * farthest))
+        following = jnp.where(slope == 0, b, following)
+        return following, low, high, (following - b) / b, iteration + 1
 
-    zero = jnp.zeros((), rows.dtype)
-    start = (zero, -bound, bound, jnp.ones((), rows.dtype), jnp.zeros((), jnp.int32))
-    log_b, low, high, step, _ = lax.while_loop(going, iterate, start)
-
-    before, after = nll(zero), nll(log_b)
-    # Where the derivative only vanishes because it underflows, the curvature does as well.
-    settled = slope_and_curvature(log_b)[1] > 0
+    number = lambda value: jnp.asarray(value, rows.dtype)  # noqa: E731
+    start = (number(8), number(_LOWEST), number(_HIGHEST), number(1), jnp.zeros((), jnp.int32))
+    b, low, high, step, _ = lax.while_loop(going, iterate, start)
     # Rounding may keep the last digits moving; iterations that ran out leave more than that.
-    settled &= jnp.minimum(jnp.abs(step), high - low) <= 64 * smallest_step
-    interior = jnp.abs(log_b) < bound - 0.1
-    better = after <= before
+    settled = jnp.minimum(jnp.abs(step), high / low - 1) <= 64 * smallest_step
+
+    limits = jnp.finfo(rows.dtype)
+    temperature = jnp.clip(scale / b, limits.tiny, limits.max)
+
+    before, after = (mean(_losses(z, labels)) for z in (logits, logits / temperature))
+    # T = 1 where rounding is all that speaks for another T: it is as good as the optimum.
+    better = jnp.where(has_optimum, after <= before, after < before)
+    impossible = jnp.any((weight > 0) & (counted == 0))
     return TemperatureFit(
-        temperature=jnp.where(better, jnp.exp(-log_b), 1),
-        converged=settled & interior & better & jnp.isfinite(after),
-        nll_before=before,
-        nll_after=jnp.where(better, after, before),
+        temperature=jnp.where(better, temperature, 1),
+        has_optimum=has_optimum,
+        converged=has_optimum & settled & jnp.isfinite(before),
+        nll_before=jnp.where(impossible, jnp.inf, before),
+        nll_after=jnp.where(impossible, jnp.inf, jnp.where(better, after, before)),
     )
+
+
+def _losses(logits: Float[Array, "rows classes"], labels: Labels) -> Float[Array, " rows"]:
+    """Compute the NLL of each row."""
+    top = jnp.max(logits, axis=-1, keepdims=True)
+    true = numerics.true_class(logits, labels) - top[:, 0]
+    losses = jax.nn.logsumexp(logits - top, axis=-1) - true
+    return jnp.where(valid(labels, logits.shape[-1]), losses, jnp.nan)
+
+
+def _scaled(rows: Float[Array, "rows classes"], weight: Array) -> tuple[Array, Scalar]:
+    """Divide rows by a power of two, exactly, so that the largest entry is between 1 and 2."""
+    largest = jnp.max(jnp.where(weight[:, None] > 0, jnp.abs(rows), 0))
+    exponent = jnp.where(largest > 0, jnp.frexp(largest)[1] - 1, 0)
+    return jnp.ldexp(rows, -exponent), jnp.ldexp(jnp.ones_like(largest), exponent)
 
 
 def accumulated_grid(

@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Real
+from jax import lax
+from jaxtyping import Bool, Real
 
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import valid, weigh
+from calib_jax.core import numerics
+from calib_jax.core.rows import as_labels, valid
 from calib_jax.core.types import Array, Labels, Logits, Weights
+
+# Weights times losses must not overflow, either.
+_LARGEST_WEIGHT = 1e30
 
 
 def known(*arrays: Any) -> bool:
@@ -21,10 +25,23 @@ def known(*arrays: Any) -> bool:
     return not any(isinstance(array, jax.core.Tracer) for array in arrays)
 
 
-def not_finite(logits: Logits) -> Array:
-    """Mark rows with NaN or infinities by one sum, which is faster than `all` on a CPU."""
-    logits = at_least_float32(logits)
-    return (~jnp.isfinite(jnp.sum(0 * logits, axis=-1))).astype(logits.dtype)
+def not_finite(logits: Any) -> Bool[Array, "*batch"]:
+    """Mark rows with NaN or +inf, and rows in which every class is -inf.
+
+    A logit of -inf is a class of probability 0. One sum, which is faster than `all` on a CPU,
+    shows whether there is anything but finite numbers; only then impossible classes are counted.
+    Where a softmax is computed anyway its total says the same for nothing:
+    `~jnp.isfinite(sum(exp(z - max z)))`. The maximum alone does not: over 64 classes and more
+    XLA drops NaN from it on a CPU.
+    """
+    logits = numerics.at_least_float32(jnp.asarray(logits))
+    odd = ~jnp.isfinite(jnp.sum(0 * logits, axis=-1))
+
+    def unless_impossible() -> Bool[Array, "*batch"]:
+        impossible = jnp.sum(jnp.where(logits == -jnp.inf, 1, 0 * logits), axis=-1)
+        return ~(impossible < logits.shape[-1])
+
+    return lax.cond(jnp.any(odd), unless_impossible, lambda: odd)
 
 
 class Trouble(NamedTuple):
@@ -39,13 +56,16 @@ class Trouble(NamedTuple):
 
 def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
     """Count what cannot be measured; rows of weight 0 may hold anything."""
-    wrong = ~valid(labels, logits.shape[-1])
-    wrong = wrong if weights is None else wrong & (weights != 0)
+    labels = as_labels(labels)
+    counts = True if weights is None else weights != 0
+    wrong = ~valid(labels, logits.shape[-1]) & counts
     return Trouble(
-        not_finite=jnp.sum(weigh(not_finite(logits), weights) > 0),
+        not_finite=jnp.sum(not_finite(logits) & counts),
         wrong_label=jnp.sum(wrong),
-        a_wrong_label=labels[jnp.argmax(wrong)].astype(jnp.int32),
-        wrong_weight=jnp.array(0) if weights is None else jnp.sum(~(weights >= 0)),
+        a_wrong_label=labels[jnp.argmax(wrong)],
+        wrong_weight=jnp.array(0)
+        if weights is None
+        else jnp.sum(~((weights >= 0) & (weights < jnp.inf))),
         weight=jnp.array(1.0) if weights is None else jnp.sum(weights),
     )
 
@@ -65,18 +85,40 @@ def refuse(
     num_rows, num_classes = shape
     if found.wrong_weight:
         raise ValueError(
-            f"{name}: {found.wrong_weight} of {num_rows} weights are negative or NaN; use weight 0"
-            " for examples that do not count."
+            f"{name}: {found.wrong_weight} of {num_rows} weights are negative, infinite or NaN; use"
+            " weight 0 for examples that do not count."
+        )
+    if found.weight > _LARGEST_WEIGHT:
+        raise ValueError(
+            f"{name}: the weights sum to {found.weight:.3g}, and sums of float32 end soon after:"
+            " divide them all by the largest."
         )
     if not (found.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
     if found.not_finite:
         raise ValueError(
-            f"{name}: {found.not_finite} of {num_rows} rows have NaN or infinite logits; give them"
-            " weight 0, or find out where they come from."
+            f"{name}: {found.not_finite} of {num_rows} rows have NaN or infinite logits (-inf"
+            " beside finite ones is fine); give them weight 0, or find their cause."
         )
     if found.wrong_label:
         raise ValueError(
-            f"{name}: {found.wrong_label} of {num_rows} labels are not among the {num_classes}"
-            f" classes, {found.a_wrong_label} is one; give ignored examples weight 0."
+            _wrong_labels(name, found.wrong_label, num_rows, num_classes, found.a_wrong_label)
         )
+
+
+def refuse_labels(name: str, labels: np.ndarray, weights: Weights | None, num_classes: int) -> None:
+    """Refuse labels out of range as they were given; rows of weight 0 may have any."""
+    wrong = (labels < 0) | (labels >= num_classes)
+    wrong = wrong if weights is None else wrong & (np.asarray(weights) != 0)
+    if np.any(wrong):
+        # One beyond 32 bits, if there is one: it is what nobody else can name.
+        offending = labels[wrong]
+        worst = max((int(offending.max()), int(offending.min())), key=abs)
+        raise ValueError(_wrong_labels(name, int(np.sum(wrong)), labels.size, num_classes, worst))
+
+
+def _wrong_labels(name: str, count: Any, num_rows: int, num_classes: int, one: Any) -> str:
+    return (
+        f"{name}: {count} of {num_rows} labels are not among the {num_classes} classes, {one} is"
+        " one; give ignored examples weight 0."
+    )

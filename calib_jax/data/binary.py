@@ -1,15 +1,18 @@
 """CIFAR as its authors publish it for programs in C: records of labels and pixels, no pickle."""
 
+import os
 import pathlib
 from collections.abc import Mapping
 
 import numpy as np
 
+from calib_jax.core import reading
 from calib_jax.data import archives
 from calib_jax.data.images import Images, checked_labels
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
+_LONGEST = 1 << 28  # bytes of a file; the longest has 154 million
 
 
 def images(
@@ -31,9 +34,14 @@ def images(
     """
     names = [name for files in parts.values() for name in files]
     if path.is_dir():
-        if missing := [name for name in names if not (path / name).is_file()]:
+        if missing := [name for name in names if not os.path.lexists(path / name)]:
             raise FileNotFoundError(f"{path} has no {missing[0]}: unpack the archive anew.")
-        content = {name: (path / name).read_bytes() for name in names}
+        content = {
+            name: reading.content(
+                path / name, "records of CIFAR", "unpack the archive anew", at_most=_LONGEST
+            )
+            for name in names
+        }
     else:
         whole = archives.read(path, [f"{folder}/{name}" for name in names])
         content = {name: whole[f"{folder}/{name}"] for name in names}
@@ -52,7 +60,7 @@ def _records(
 ) -> Images:
     size = num_labels + _PIXELS
     if not content or len(content) % size:
-        raise ValueError(
+        raise reading.Unreadable(
             f"{name} in {path} has {len(content):,} bytes, which are no whole records of {size:,}."
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, reading
 from calib_jax.data import files, tfds
 from calib_jax.data.cifar10 import CLASSES
 from calib_jax.data.dataset import Dataset, register
@@ -105,12 +105,14 @@ def cifar10_c(
 def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Images, ...]:
     """Read one severity, which is a fifth of the rows of two files."""
     pixels, labels = (_array(path / f"{name}.npy") for name in (corruption, "labels"))
-    count, rest = divmod(len(labels), _SEVERITIES)
-    shape = (len(labels), 32, 32, 3)
-    if rest or not count or pixels.shape != shape or pixels.dtype != np.uint8:
-        raise ValueError(
-            f"{corruption}.npy in {path} is {pixels.dtype} {pixels.shape} with"
-            f" {len(labels)} labels, and not uint8 {shape} in {_SEVERITIES} equal parts."
+    count, rest = divmod(labels.size, _SEVERITIES)
+    shape = (labels.size, 32, 32, 3)
+    whole = labels.ndim == 1 and labels.dtype.kind in "iu"
+    if rest or not count or not whole or pixels.shape != shape or pixels.dtype != np.uint8:
+        raise reading.Unreadable(
+            f"{corruption}.npy in {path} is {pixels.dtype} {pixels.shape} with labels.npy"
+            f" {labels.dtype} {labels.shape}, and not uint8 {shape} in {_SEVERITIES} equal parts"
+            " with as many whole numbers."
         )
     rows = slice((severity - 1) * count, severity * count)
     found = checked_labels(labels[rows], len(CLASSES), f"labels.npy in {path}")
@@ -118,12 +120,7 @@ def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Imag
 
 
 def _array(path: pathlib.Path) -> np.ndarray:
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path.parent} has no {path.name}: unpack the archive anew.")
-    try:
-        # Mapped, since one severity is a fifth of 150 MB; never unpickled.
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        why = str(error).removesuffix(".")
-        raise ValueError(f"{path} is no whole array: {why}; unpack the archive anew.") from error
-    return found
+    # Mapped, since one severity is a fifth of 150 MB.
+    return reading.npy(path, "an array of CIFAR-10-C", "unpack the archive anew")

@@ -5,10 +5,11 @@ import io
 import os
 import pathlib
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
+
+from calib_jax.core import reading
 
 NAME = "calib_jax_decoded.npz"
 _KEY = "made_from"
@@ -19,6 +20,11 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
     from PIL import Image
 
     with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
+        # Before it is decoded, which for a few bytes can take gigabytes.
+        if (image.height, image.width) != shape[:2]:
+            raise ValueError(
+                f"an image is {image.height} x {image.width}, and not {shape[0]} x {shape[1]}"
+            )
         grey = image.mode == "L" and shape[-1] == 3
         found = np.asarray(image.convert("RGB") if grey else image)
     if found.shape != shape or found.dtype != np.uint8:
@@ -51,16 +57,11 @@ def kept(
 
 def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:
     try:
-        with open(path, "rb") as file:
-            with zipfile.ZipFile(file) as archive:
-                if archive.testzip() is not None:
-                    return None
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as stored:
-                if str(stored[_KEY]) != key:
-                    return None
-                return {name: stored[name] for name in stored.files if name != _KEY}
-    except Exception:  # whatever is wrong with it, it can be made anew
+        with reading.npz(path, "decoded images") as stored:
+            if str(stored[_KEY]) != key:
+                return None
+            return {name: stored[name] for name in stored.names if name != _KEY}
+    except (reading.Unreadable, FileNotFoundError):  # whatever is wrong, it can be made anew
         return None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
@@ -93,7 +93,8 @@ def _prepare(inputs: Any) -> Array:
 
 @functools.cache
 def _load() -> tuple[np.ndarray, np.ndarray]:
-    with np.load(pathlib.Path(__file__).with_name("digits.npz"), allow_pickle=False) as stored:
+    path = pathlib.Path(__file__).with_name("digits.npz")
+    with reading.npz(path, "the digits", "install the library anew") as stored:
         return stored["images"][..., None], stored["labels"].astype(np.int32)
 
 

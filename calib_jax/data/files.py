@@ -4,9 +4,9 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from calib_jax.core import checks
-from calib_jax.data import tfds
-from calib_jax.data.facts import About
+from calib_jax.core import checks, reading
+from calib_jax.data import archives, tfds
+from calib_jax.data.facts import About, Download
 from calib_jax.data.images import Images
 
 TFDS, OFFICIAL = "tfds", "official"
@@ -46,6 +46,9 @@ def read(
       config: the name of a configuration in TFDS, for a data set that has many.
     """
     there = find(name, about, data_dir, source, config=config)
+    for download in about.downloads:
+        if download.folder and download.name == there.path.name:
+            _check_published(there.path, download)
     return readers[there.form](there.path), there
 
 
@@ -62,7 +65,8 @@ def find(
                 name_there = f"{about.tfds}/{config}".rstrip("/")
                 formats = (tfds.ARRAY_RECORD,) if about.looked_up else tfds.FORMATS
                 return Found(TFDS, tfds.found(name_there, data_dir, formats=formats))
-            return Found(OFFICIAL, _official(name, about, data_dir))
+            with reading.guard(tfds.root(data_dir)[0], "a folder of data sets"):
+                return Found(OFFICIAL, _official(name, about, data_dir))
         except FileNotFoundError as error:
             missing.append(str(error).removesuffix("."))
     if len(missing) == 1 and form == OFFICIAL:
@@ -72,6 +76,24 @@ def find(
             " place"
         )
     raise FileNotFoundError("; and ".join(missing) + ".")
+
+
+def unlike(path: pathlib.Path, download: Download) -> str:
+    """Say how a file differs from the one that was published; nothing if it does not."""
+    size = path.stat().st_size
+    if size != download.size:
+        return f"{size:,} bytes and not {download.size:,}"
+    found = archives.md5(path) if download.md5 else None
+    return "" if found == download.md5 else f"the md5 {found} and not {download.md5}"
+
+
+def _check_published(archive: pathlib.Path, download: Download) -> None:
+    """Refuse an archive that is not the published one: it is not opened to find out what it is."""
+    if wrong := unlike(archive, download):
+        raise reading.Unreadable(
+            f"{archive} is not the file that was published: it has {wrong};\ndownload it again, or"
+            f" unpack it to {download.folder} beside it, which is read as it is."
+        )
 
 
 def forms(about: About) -> list[str]:

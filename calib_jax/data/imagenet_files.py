@@ -4,7 +4,6 @@ Both forms number the photographs alike, by class and then by the name of the fi
 split, the same order and the same crops come out of either.
 """
 
-import csv
 import dataclasses
 import functools
 import json
@@ -16,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.data import decoded, tfds
+from calib_jax.core import reading
+from calib_jax.data import decoded, matlab, tfds
 
 TFDS, OFFICIAL = "tfds", "official"
 TRAIN, VAL = "train", "val"
@@ -27,6 +27,9 @@ _KAGGLE = "LOC_val_solution.csv"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _CLASSES_OF_DEVKIT, _TRUTH_OF_DEVKIT = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
 _INDEX = "calib_jax_index.npz"
+_LONGEST = 1 << 26  # bytes of a photograph
+_ADVICE = "unpack it anew"
+_ANEW = "prepare the data set anew"
 HOW = (
     "unpack ILSVRC2012_img_train.tar and the archive of every class in it to train/<class>/, and"
     " ILSVRC2012_img_val.tar to val/, both of which image-net.org gives to those who register for"
@@ -113,7 +116,7 @@ def _official(place: pathlib.Path) -> Parts:
         return Parts(train, _flat(place, classes), classes, "official folders")
     if validating != classes:
         lone = sorted({*classes} ^ {*validating})
-        raise ValueError(
+        raise reading.Unreadable(
             f"{place} has {len(classes)} classes in {TRAIN} and {len(validating)} in {VAL}, and"
             f" {len(lone)} in one of them only, {lone[0]} for example: unpack what is missing."
         )
@@ -131,7 +134,9 @@ def _images(place: pathlib.Path) -> list[str]:
     # Some systems leave files beside others that are theirs alone: ._n01440764_18.JPEG
     found = sorted(name for name in found if not name.startswith("."))
     if not found:
-        raise ValueError(f"{place} has no images (*.JPEG): unpack the archive that belongs there.")
+        raise reading.Unreadable(
+            f"{place} has no images (*.JPEG): unpack the archive that belongs there."
+        )
     return found
 
 
@@ -146,7 +151,11 @@ def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
 
 
 def _listed(place: pathlib.Path, names: np.ndarray, labels: np.ndarray) -> Listed:
-    return Listed(names, labels, str(place), lambda name, _: (place / name).read_bytes())
+    return Listed(names, labels, str(place), lambda name, _: _photograph(place / name))
+
+
+def _photograph(path: pathlib.Path) -> bytes:
+    return reading.content(path, "a photograph", at_most=_LONGEST)
 
 
 def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
@@ -159,7 +168,7 @@ def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
         given = truth.of.get(pathlib.PurePath(name).stem)
         if given not in numbers:
             said = "does not name" if given is None else f"says {given!r} of"
-            raise ValueError(
+            raise reading.Unreadable(
                 f"{truth.path} {said} {name}, and {place / TRAIN} has {len(classes)} classes from"
                 f" {classes[0]} to {classes[-1]}: it belongs to other images."
             )
@@ -176,15 +185,15 @@ class _Truth(NamedTuple):
 
 def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
     """Read the ground truth of the validation images: Kaggle's table, or the official files."""
-    if (path := place / _KAGGLE).is_file():
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = csv.reader(file)
-            return _Truth(path, {row[0]: row[1].partition(" ")[0] for row in rows if len(row) > 1})
+    if (path := place / _KAGGLE).exists():
+        lines = reading.text(path, "the table of Kaggle", _ADVICE).splitlines()
+        rows = [line.split(",") for line in lines]
+        return _Truth(path, {row[0]: row[1].partition(" ")[0] for row in rows if len(row) > 1})
     for folder in (place / _DEVKIT, place):
-        if (path := folder / _TRUTH_OF_DEVKIT).is_file():
-            given = path.read_text(encoding="utf-8").split()
+        if (path := folder / _TRUTH_OF_DEVKIT).exists():
+            given = reading.text(path, "the ground truth of the development kit", _ADVICE).split()
             if len(given) != len(names):
-                raise ValueError(
+                raise reading.Unreadable(
                     f"{path} has {len(given)} lines for the {len(names)} images of {place / VAL}:"
                     " one of the two is not whole."
                 )
@@ -201,20 +210,15 @@ def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
 
 def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
     """Read which class each number of the development kit is: they are not in alphabetic order."""
-    from scipy.io import loadmat
-
-    try:
-        with open(path, "rb") as file:
-            table = loadmat(file, squeeze_me=True)["synsets"]
-        pairs = zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)
-        return {str(int(number)): str(name) for number, name in pairs}
-    except FileNotFoundError:
+    if not path.exists():
         raise FileNotFoundError(
             f"{path} is missing, which says what the numbers in {_TRUTH_OF_DEVKIT} mean: take both"
             " from ILSVRC2012_devkit_t12.tar.gz."
-        ) from None
-    except Exception as error:  # of a parser of binary files
-        raise ValueError(f"{path} cannot be read: {error}; unpack it anew.") from error
+        )
+    table = matlab.read(path, ("synsets",), _ADVICE, squeeze_me=True)["synsets"]
+    with reading.guard(path, "the classes of ImageNet", _ADVICE, library=True):
+        pairs = zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)
+        return {str(int(number)): str(name) for number, name in pairs}
 
 
 # --------------------------------------------------------------------------------------------
@@ -226,16 +230,16 @@ def _prepared(folder: pathlib.Path) -> Parts:
 
     # Undecoded: a photograph is decoded when it is looked at.
     undecoded = {"image": decode.SkipDecoding()}
-    try:
+    with reading.guard(folder, "ImageNet as TFDS prepares it", _ANEW, library=True):
         builder = builder_from_directory(str(folder))
         classes = tuple(builder.info.features["label"].names)
         sources = {
             part: builder.as_data_source(part, decoders=undecoded) for part in (TRAIN, "validation")
         }
-    except Exception as error:  # of a reader in C++ that has no class of its own
-        raise ValueError(f"ImageNet in {folder} cannot be read: {error}.") from error
     if list(classes) != sorted(classes):
-        raise ValueError(f"the classes in {folder} are not WordNet ids in alphabetic order.")
+        raise reading.Unreadable(
+            f"the classes in {folder} are not WordNet ids in alphabetic order."
+        )
 
     def index() -> dict[str, np.ndarray]:
         with decoded.progress(sum(map(len, sources.values())), _OF_TFDS) as advance:
@@ -265,14 +269,13 @@ def _indexed(
 ) -> dict[str, np.ndarray]:
     """Read all records once, for their names and labels; TFDS has shuffled them."""
     names, labels = [], np.empty(len(source), np.int32)
-    try:
+    # Everything, of a reader in C++ that has no class of its own.
+    with reading.guard(f"{part} in {folder}", "records of ImageNet", _ANEW, library=True):
         for number in range(len(source)):
             record = source[number]
             names.append(record["file_name"])
             labels[number] = record["label"]
             advance(1)
-    except Exception as error:
-        raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
     keys = np.array(names, np.bytes_)
     order = np.lexsort((keys, labels))
     return {"names": keys[order], "labels": labels[order], "records": order.astype(np.int64)}

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import Array
 from calib_jax.data import splits
@@ -73,7 +73,9 @@ def checked_labels(labels: np.ndarray, num_classes: int, where: str) -> np.ndarr
     labels = np.asarray(labels)
     if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise ValueError(f"{where} has the label {wrong}, and not {num_classes} classes from 0.")
+        raise reading.Unreadable(
+            f"{where} has the label {wrong}, and not {num_classes} classes from 0."
+        )
     return labels.astype(np.int32)
 
 

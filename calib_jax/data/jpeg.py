@@ -12,12 +12,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from calib_jax.core import reading
 from calib_jax.core.examples import Draw, Examples
 
 # Of random crops, as in Szegedy et al. 2015 and ever since.
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 _TRIES = 10
+_MOST_PIXELS = 100_000_000
 
 Box = tuple[int, int, int, int]
 
@@ -81,15 +83,8 @@ class Photographs:
         numbers = self.index[index]
         images = np.empty((len(numbers), self.size, self.size, 3), np.uint8)
         for row, number in enumerate(numbers.tolist()):
-            try:
+            with reading.guard(self.coded.name(number), "an image", library=True):
                 images[row] = view(self.coded.read(number), number)
-            except Exception as error:  # a damaged file makes Pillow raise almost anything
-                # Pillow calls a file in memory by its address, which says nothing.
-                why = "no JPEG or PNG" if "cannot identify" in str(error) else error
-                raise ValueError(
-                    f"{self.coded.name(number)} cannot be read as an image ({why}): get this file"
-                    " anew."
-                ) from error
         return Examples(images, self.coded.labels[numbers])
 
 
@@ -161,7 +156,14 @@ def centre(coded: bytes, size: int, resize: int) -> np.ndarray:
 def _opened(coded: bytes) -> Any:
     from PIL import Image
 
-    return Image.open(io.BytesIO(coded), formats=("JPEG", "PNG"))
+    try:
+        image = Image.open(io.BytesIO(coded), formats=("JPEG", "PNG"))
+    except Image.UnidentifiedImageError as error:  # it would name the address of what is read
+        raise ValueError("no JPEG or PNG") from error
+    # Opened, but not decoded yet: a few bytes can stand for gigabytes.
+    if image.width * image.height > _MOST_PIXELS:
+        raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
+    return image
 
 
 def _resized(image: Any, size: tuple[int, int], box: list[float] | None) -> Any:

@@ -5,7 +5,8 @@ import pathlib
 
 import numpy as np
 
-from calib_jax.data import files, tfds
+from calib_jax.core import reading
+from calib_jax.data import files, matlab, tfds
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.images import Images, papers_dataset
@@ -89,31 +90,20 @@ def _both(path: pathlib.Path) -> tuple[Images, ...]:
 
 def _matlab(path: pathlib.Path) -> Images:
     """Read X `[32, 32, 3, n]` and y `[n, 1]`, where the digit 0 has the label 10."""
-    import scipy.io
-
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(
             f"{path.parent} has no {path.name}: download {_URL}/{path.name} to there."
         )
-    try:
-        found = scipy.io.loadmat(path, variable_names=("X", "y"))
-    except Exception as error:  # of a reader that has many
-        raise ValueError(
-            f"{path} is no whole file of SVHN: {error}; download {_URL}/{path.name} again."
-        ) from error
-    if missing := [name for name in ("X", "y") if name not in found]:
-        raise ValueError(
-            f"{path} has no array {missing[0]}: it is no file of SVHN; download {_URL}/{path.name}."
-        )
-    pixels, labels = np.moveaxis(found["X"], -1, 0), found["y"].reshape(-1)
-    shape = (len(labels), 32, 32, 3)
+    found = matlab.read(path, ("X", "y"), f"download {_URL}/{path.name} again")
+    given, labels = np.asarray(found["X"]), np.asarray(found["y"]).reshape(-1)
+    pixels, shape = np.moveaxis(given, -1, 0) if given.ndim else given, (len(labels), 32, 32, 3)
     if pixels.shape != shape or pixels.dtype != np.uint8 or labels.dtype.kind not in "iu":
-        raise ValueError(
+        raise reading.Unreadable(
             f"{path} has X {pixels.shape} {pixels.dtype} and y {labels.dtype}, and not {shape} of"
             " uint8 and whole numbers."
         )
     if not set(np.unique(labels)) <= set(range(1, 11)):
-        raise ValueError(f"{path} has labels other than 1 to 10: {np.unique(labels)[:20]}.")
+        raise reading.Unreadable(f"{path} has labels other than 1 to 10: {np.unique(labels)[:20]}.")
     return Images(np.ascontiguousarray(pixels), (labels % 10).astype(np.int32))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import reading
 from calib_jax.data import decoded, tfrecord
 from calib_jax.data.images import Images, checked_labels
 
@@ -24,6 +25,8 @@ FORMATS = ARRAY_RECORD, TFRECORD = "array_record", "tfrecord"
 _ABOUT = "dataset_info.json"
 _ORDER = 1  # changes when this file would hand out the same records in another way
 _CHUNK = 500
+_KIND = "what TFDS says of a data set"
+_ADVICE = "prepare the data set anew"
 
 
 def images(
@@ -40,13 +43,18 @@ def images(
       shape: of one image; another is refused.
       num_classes: labels of 0 to this, exclusive; others are refused.
     """
-    there = {
-        one.get("name"): sum(map(int, one.get("shardLengths", ())))
-        for one in _about(folder).get("splits", ())
-    }
+    there = _sizes(folder)
     if missing := [part for part in parts if not there.get(part)]:
-        raise ValueError(f"{folder / _ABOUT} tells of no examples of {' and '.join(missing)}.")
+        raise reading.Unreadable(
+            f"{folder / _ABOUT} tells of no examples of {' and '.join(missing)}."
+        )
     sizes = {part: there[part] for part in parts}
+    bytes_there = sum(path.stat().st_size for path in _files(folder))
+    if sum(sizes.values()) > bytes_there:  # before memory for so many images is asked for
+        raise reading.Unreadable(
+            f"{folder / _ABOUT} tells of {sum(sizes.values()):,} examples, and its files have"
+            f" {bytes_there:,} bytes: {_ADVICE}."
+        )
 
     def decode() -> dict[str, np.ndarray]:
         arrays: dict[str, np.ndarray] = {}
@@ -97,15 +105,23 @@ def found(
 def _formats(folder: pathlib.Path) -> list[str]:
     """List the formats in which a version is there."""
     about = _about(folder)
-    return [about.get("fileFormat", TFRECORD), *about.get("alternativeFileFormats", ())]
+    others = about.get("alternativeFileFormats", ())
+    return [form for form in (about.get("fileFormat", TFRECORD), *others) if isinstance(form, str)]
+
+
+def _sizes(folder: pathlib.Path) -> dict[str, int]:
+    """Read how many examples the parts have."""
+    about = _about(folder)
+    # The one place that looks into a JSON of others: what is no mapping or no list ends here.
+    with reading.guard(folder / _ABOUT, _KIND, _ADVICE, library=True):
+        return {
+            one["name"]: sum(int(size) for size in one.get("shardLengths", ()))
+            for one in about.get("splits", ())
+        }
 
 
 def _about(folder: pathlib.Path) -> dict[str, Any]:
-    try:
-        about: dict[str, Any] = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{folder / _ABOUT} is damaged: {error}.") from error
-    return about
+    return reading.json_mapping(folder / _ABOUT, _KIND, _ADVICE)
 
 
 def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
@@ -127,23 +143,28 @@ def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
 
 def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
     """Say what the files of a data set are, so that others are not taken for them."""
-    files = {
-        path.name: (path.stat().st_size, int(path.stat().st_mtime))
-        for form in FORMATS
-        for path in sorted(folder.glob(f"*.{form}*"))
-    }
-    texts = [path.read_bytes() for path in sorted(folder.glob("*.json"))]
+    files = {path.name: (path.stat().st_size, int(path.stat().st_mtime)) for path in _files(folder)}
+    texts = [reading.content(path, _KIND, _ADVICE) for path in sorted(folder.glob("*.json"))]
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
     return json.dumps([_ORDER, folder.name, sizes, files, digest])
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    found = [path for form in FORMATS for path in sorted(folder.glob(f"*.{form}*"))]
+    for path in found:
+        with reading.opened(path, "a file of records", _ADVICE):
+            pass  # a library of C++ would wait for a pipe, and ends the process for a folder
+    return found
 
 
 def _decoded(
     folder: pathlib.Path, part: str, size: int, shape: tuple[int, ...], advance: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     read = _of_array_record if ARRAY_RECORD in _formats(folder) else _of_tfrecord
-    pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
     names = []
-    try:
+    # Everything, of a reader in C++ that has no class of its own and of Pillow.
+    with reading.guard(f"{part} in {folder}", "records of images", _ADVICE, library=True):
+        pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
         for row, record in enumerate(read(folder, part, size)):
             pixels[row] = decoded.pixels(record["image"], shape)
             labels[row] = record["label"]
@@ -152,8 +173,6 @@ def _decoded(
                 advance(row % _CHUNK + 1)
         if len(names) != size:
             raise ValueError(f"{len(names)} records instead of {size}")
-    except Exception as error:  # of a reader in C++ that has no class of its own
-        raise ValueError(f"{part} in {folder} cannot be read: {error}.") from error
     order = _numbered(names)
     return (pixels, labels) if order is None else (pixels[order], labels[order])
 

@@ -12,10 +12,13 @@ noticed at once. That of the data is not, which in Python would take longer than
 image; a damaged image does not decode.
 """
 
+import os
 import pathlib
 import struct
 from collections.abc import Iterator
 from typing import Any
+
+from calib_jax.core import reading
 
 _POLYNOMIAL = 0x82F63B78  # of Castagnoli, its bits reversed
 _MASK = 0xA282EAD8
@@ -23,18 +26,19 @@ _MASK = 0xA282EAD8
 
 def records(path: pathlib.Path) -> Iterator[bytes]:
     """Read the data of one record after another."""
-    with path.open("rb") as file:
+    with reading.opened(path, "a file of TFRecords", "prepare the data set anew") as file:
+        left = os.fstat(file.fileno()).st_size
         number = 0
         while head := file.read(12):
             if len(head) < 12:
-                raise ValueError(f"{path} ends within record {number}")
+                raise ValueError(f"it ends within record {number}")
             length, checksum = struct.unpack("<QI", head)
             if masked_crc(head[:8]) != checksum:
-                raise ValueError(f"{path} is no file of TFRecords, or damaged, at record {number}")
-            data = file.read(length + 4)
-            if len(data) < length + 4:
-                raise ValueError(f"{path} ends within record {number}")
-            yield data[:length]
+                raise ValueError(f"it is no file of TFRecords, or damaged, at record {number}")
+            left -= 12 + length + 4
+            if left < 0:  # before so much memory is asked for
+                raise ValueError(f"it ends within record {number}")
+            yield file.read(length + 4)[:length]
             number += 1
 
 

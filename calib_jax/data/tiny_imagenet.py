@@ -3,11 +3,12 @@
 import hashlib
 import json
 import pathlib
+import re
 from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, reading
 from calib_jax.data import decoded, files, splits
 from calib_jax.data.augmentation import compose, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
@@ -17,6 +18,9 @@ from calib_jax.data.images import IMAGENET, Images, first, normalised, sizes
 __all__ = ["tiny_imagenet"]
 
 _SHAPE = (64, 64, 3)
+_IDENTITY = re.compile(r"\w+")
+_LONGEST = 1 << 22  # bytes of an image
+_ADVICE = "unpack the archive anew"
 _ORDER = 1  # changes when this file would hand out the same images in another way
 _ABOUT = About(
     title="Tiny-ImageNet, 64 x 64 in colour",
@@ -119,17 +123,21 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
     numbers = {identity: number for number, identity in enumerate(sorted(identities))}
     train: dict[str, int] = {}
     for identity, number in numbers.items():
+        if not _IDENTITY.fullmatch(identity):
+            raise reading.Unreadable(
+                f"wnids.txt in {folder} says {identity[:80]!r}, and not a class such as n01443537."
+            )
         images = sorted((folder / "train" / identity / "images").glob("*.JPEG"))
         if not images:
-            raise ValueError(f"{folder} has no images of the class {identity} in train.")
+            raise reading.Unreadable(f"{folder} has no images of the class {identity} in train.")
         train |= {path.relative_to(folder).as_posix(): number for path in images}
     test: dict[str, int] = {}
     for line in _lines(folder / "val" / "val_annotations.txt", "annotation"):
         image, _, rest = line.partition("\t")
         identity = rest.partition("\t")[0]
         if identity not in numbers or "/" in image:
-            raise ValueError(
-                f"val_annotations.txt in {folder} says {line!r}, and not a file and a class."
+            raise reading.Unreadable(
+                f"val_annotations.txt in {folder} says {line[:80]!r}, and not a file and a class."
             )
         test[f"val/images/{image}"] = numbers[identity]
 
@@ -152,10 +160,9 @@ def _decoded(
 ) -> np.ndarray:
     pixels = np.empty((len(names), *_SHAPE), np.uint8)
     for row, name in enumerate(names):
-        try:
-            pixels[row] = decoded.pixels((folder / name).read_bytes(), _SHAPE)
-        except Exception as error:  # of a decoder that has many
-            raise ValueError(f"{folder / name} cannot be read: {error}.") from error
+        coded = reading.content(folder / name, "an image", _ADVICE, at_most=_LONGEST)
+        with reading.guard(folder / name, "an image", _ADVICE, library=True):
+            pixels[row] = decoded.pixels(coded, _SHAPE)
         advance(1)
     return pixels
 
@@ -166,27 +173,28 @@ def _fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
     for name in names:
         try:
             about = (folder / name).stat()
-        except OSError as error:
-            raise ValueError(f"{folder} has no {name}: unpack the archive anew.") from error
+        except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
+            raise reading.Unreadable(f"{folder} has no {name}: unpack the archive anew.") from error
         digest.update(f"{name} {about.st_size} {int(about.st_mtime)}\n".encode())
     return json.dumps([_ORDER, digest.hexdigest()])
 
 
 def _lines(path: pathlib.Path, what: str) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}; unpack the archive anew.") from error
+    if not path.exists():
+        raise FileNotFoundError(f"{path.parent} has no {path.name}: {_ADVICE}.")
+    if not path.exists():
+        raise FileNotFoundError(f"{path.parent} has no {path.name}: {_ADVICE}.")
+    lines = reading.text(path, f"a list of {what}s", _ADVICE).splitlines()
     if not any(lines):
-        raise ValueError(f"{path} has no {what}.")
+        raise reading.Unreadable(f"{path} has no {what}.")
     return [line for line in lines if line]
 
 
 def _names(folder: pathlib.Path, identities: list[str]) -> tuple[str, ...]:
     """Name the classes by the first of their words, if these are told and tell them apart."""
     words = {}
-    if (folder / "words.txt").is_file():
-        for line in _lines(folder / "words.txt", "words"):
+    if (folder / "words.txt").exists():
+        for line in _lines(folder / "words.txt", "word"):
             identity, _, said = line.partition("\t")
             words[identity] = said.partition(",")[0].strip()
     names = tuple(words.get(identity, identity) for identity in identities)

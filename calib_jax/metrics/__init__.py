@@ -16,6 +16,7 @@ from typing import Any
 
 from calib_jax.core.catalogue import load_room
 from calib_jax.core.checks import nearest
+from calib_jax.metrics.contract import RENAMED, renamed
 from calib_jax.metrics.contract import Metric as Metric
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
@@ -31,4 +32,6 @@ __all__ = sorted(_names)
 
 def __getattr__(name: str) -> Any:
     # Also tells a type checker that there are more names than it can see.
+    if name in RENAMED:
+        raise AttributeError(renamed(name))
     raise AttributeError(f"calib_jax.metrics has no {name!r}{nearest(name, __all__)}")

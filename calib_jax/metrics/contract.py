@@ -103,9 +103,13 @@ class Metric:
         for name in options:
             if name not in known:
                 has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-                raise TypeError(
-                    f"{self.name!r} has no option {name!r} ({has}){checks.nearest(name, known)}"
-                )
+                others = [
+                    other
+                    for other, member in _CATALOGUE.items()
+                    if other.endswith(f"_{self.name}") and name in member.defaults()
+                ]
+                hint = f"; {others[0]!r} has it." if others else checks.nearest(name, known)
+                raise TypeError(f"{self.name!r} has no option {name!r} ({has}){hint}")
         changed = {**dict(self.options), **options}
         for name, value in changed.items():
             try:
@@ -186,8 +190,21 @@ def named(name: str, **options: Any) -> Metric:
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
     """
+    if name in RENAMED:
+        raise ValueError(renamed(name))
     checks.one_of("metric", name, _CATALOGUE)
     return _CATALOGUE[name].with_options(**options)
+
+
+# Former names of metrics whose names were taken for those of a classifier's metrics.
+RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
+
+
+def renamed(name: str) -> str:
+    """Name the metric that has taken the place of a former one."""
+    return (
+        f"the metric {name!r} is now called {RENAMED[name]!r}: it detects out-of-distribution data."
+    )
 
 
 def ratio(total: Any, weight: Any) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from calib_jax.core.types import Vector
+from calib_jax.core.types import Scalar, Vector
+from calib_jax.metrics.contract import ratio
 from calib_jax.metrics.ranked import Ranked
 
 
@@ -40,3 +41,23 @@ def points(ranked: Ranked, *columns: Any, from_top: bool) -> tuple[Vector, ...]:
         return jnp.pad(running[end], (1, 0))
 
     return tuple(summed(column) for column in columns)
+
+
+def area_under_roc(ranked: Ranked, positive: Vector) -> Scalar:
+    """Compute the share of pairs (positive, negative) in which the positive scores higher.
+
+    A tie counts 1/2. NaN without positives or without negatives.
+    """
+    detected, alarms = points(ranked, positive, 1 - positive, from_top=True)
+    true, false = ratio(detected, detected[-1]), ratio(alarms, alarms[-1])
+    return jnp.trapezoid(true, false)
+
+
+def average_precision_of(ranked: Ranked, positive: Vector, *, from_top: bool = True) -> Scalar:
+    """Average the precision over the positives, at the end of each group of equal scores.
+
+    NaN without positives.
+    """
+    detected, seen = points(ranked, positive, 1, from_top=from_top)
+    precision = detected / jnp.where(seen > 0, seen, 1)
+    return ratio(jnp.sum(jnp.diff(detected) * precision[1:]), detected[-1])

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Integer
+from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Vector
@@ -68,8 +68,48 @@ class Ranked:
         return jnp.cumsum(jnp.where(self.weight > 0, self.weight * values, 0))
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class RankedClasses:
+    """Rows in ascending order of their score, for each of several columns of scores.
+
+    Attributes:
+      score: `[columns, rows]`; `inf` in rows that never had weight, which come last.
+      order: `[columns, rows]`: sorted row i of a column was row `order[column, i]`.
+      column: `[rows]`: the column in which the row is a positive example.
+      weight: `[rows]`; may be 0 anywhere.
+    """
+
+    score: Float[Array, "columns rows"]
+    order: Integer[Array, "columns rows"]
+    column: Integer[Array, " rows"]
+    weight: Vector
+
+    @classmethod
+    def of(cls, rows: Rows) -> RankedClasses:
+        """Sort the rows of a statistic by each column."""
+        scores, column, weight = (jnp.asarray(rows[k]) for k in ("scores", "column", "weight"))
+        counts = weight > 0
+        score = jnp.where(counts, scores.T, jnp.inf)
+        order = jnp.argsort(score, axis=1)
+        score = jnp.take_along_axis(score, order, axis=1)
+        return cls(score, order, column, jnp.where(counts, weight, 0))
+
+    def reweighed(self, weight: Vector) -> RankedClasses:
+        """Give the rows other weights; what was absent must stay so."""
+        return dataclasses.replace(self, weight=weight)
+
+    def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
+        """Select one column: its sorted rows, and 1 where the row is a positive example."""
+        score, order = self.score[index], self.order[index]
+        positive = jnp.where(jnp.isnan(score), jnp.nan, self.column[order] == index)
+        return Ranked(score, {}, self.weight[order]), positive
+
+
 def ranked_if_scored(stat: Any) -> Any:
     """Sort a statistic of scored rows; leave any other as it is, on the device."""
     if not isinstance(stat, Rows):
         return stat
+    if "scores" in stat.columns:
+        return RankedClasses.of(stat)
     return Ranked.of(stat) if "score" in stat.columns else jax.tree.map(jnp.asarray, stat)

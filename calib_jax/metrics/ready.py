@@ -19,8 +19,8 @@ from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, PyTree, Vector
-from calib_jax.metrics.ranked import Ranked, ranked_if_scored
-from calib_jax.metrics.terms import STATIC, ClassGaps, Columns, Kept, Ranking, Terms
+from calib_jax.metrics.ranked import Ranked, RankedClasses, ranked_if_scored
+from calib_jax.metrics.terms import STATIC, ClassGaps, ClassRanking, Columns, Kept, Ranking, Terms
 
 Finish = Callable[[Any], PyTree]
 Counts = Float[Array, "resamples rows"]
@@ -51,6 +51,8 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
         return _gaps(terms, weights, entries)
     if isinstance(terms, Ranking):
         return _ranking(terms, weights)
+    if isinstance(terms, ClassRanking):
+        return _ClassRanking(RankedClasses.of(terms.weigh(weights)))
     if isinstance(terms, Kept):
         return _Kept(terms.weigh(weights))
     if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:
@@ -207,6 +209,22 @@ class _Ranking:
 
 def _ranking(terms: Ranking, weights: Vector) -> _Ranking:
     return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _ClassRanking:
+    ranked: RankedClasses
+
+    @property
+    def design(self) -> Float[Array, "rows columns"]:
+        return _no_design(len(self.ranked.weight))
+
+    def stats(self, counts: Counts, sums: Products) -> Counts:
+        return counts * self.ranked.weight[None]
+
+    def values(self, finish: Finish, stats: Counts) -> PyTree:
+        return jax.vmap(lambda weight: finish(self.ranked.reweighed(weight)))(stats)
 
 
 @jax.tree_util.register_dataclass

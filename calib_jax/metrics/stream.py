@@ -116,7 +116,7 @@ class Stream:
         if not kept.ranks:
             raise ValueError(
                 f"{concerned}: {kept.num_rows} examples are more than row_limit={self.row_limit},"
-                " and all are compared with each other; use fewer examples or raise row_limit."
+                " and the value needs every one of them; use fewer examples or raise row_limit."
             )
         kept.condense()
         note = (

@@ -7,6 +7,7 @@ bootstrap, which changes nothing but the weights, does them once.
     Columns    values of an example, added up, in one of several cells    -> Sums
     ClassGaps  probability minus occurrence, per class and bin            -> Sums
     Ranking    values of an example, kept, and later sorted by a score    -> Rows
+    ClassRanking  a score of each class, kept, and later sorted by class  -> Rows
     Kept       values of an example, kept as they are                     -> Rows
 """
 
@@ -17,11 +18,11 @@ from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
 from calib_jax.core.numerics import true_class
-from calib_jax.core.rows import valid, weigh
+from calib_jax.core.rows import valid, weigh, widened
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 
@@ -125,6 +126,33 @@ class Ranking:
         ones = jnp.ones(self.score.shape, self.score.dtype)
         columns = {**self.values, "score": self.score, "weight": weigh(ones, weights)}
         return Rows({name: column.reshape(-1) for name, column in columns.items()})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ClassRanking:
+    """A score of every example for each class, to be sorted class by class.
+
+    Attributes:
+      scores: `[*batch, columns]`; a NaN makes the value of its class NaN.
+      labels: `[*batch]`.
+      first_class: the class that column 0 scores.
+    """
+
+    scores: Float[Array, "*batch columns"]
+    labels: Labels
+    first_class: int = dataclasses.field(default=0, metadata=STATIC)
+
+    def weigh(self, weights: Weights | None) -> Rows:
+        """Keep the scores, the column of the true class, and the weight."""
+        weight = weigh(jnp.ones(self.labels.shape, self.scores.dtype), weights)
+        return Rows(
+            {
+                "scores": self.scores.reshape(-1, self.scores.shape[-1]),
+                "column": (widened(self.labels) - self.first_class).reshape(-1),
+                "weight": weight.reshape(-1),
+            }
+        )
 
 
 @jax.tree_util.register_dataclass

@@ -178,6 +178,13 @@ def _check(kind: str, named: Sequence[tuple[str, Path, Any]], tensors: Mapping[s
         for name, shape in wanted.items()
         if given.get(name, shape) != shape
     ]
+    # Copies nothing: a tensor of PyTorch, too, shares its memory with the array.
+    kinds = {name: np.asarray(tensors[name]).dtype for name in wanted if name in given}
+    other += [
+        f"{name} holds {dtype}, and no real numbers"
+        for name, dtype in kinds.items()
+        if not (jnp.issubdtype(dtype, np.integer) or jnp.issubdtype(dtype, np.floating))
+    ]
     wrong = [*_counted(missing, "missing"), *_counted(left, "left over"), *other[:_SHOWN]]
     if wrong:
         raise ValueError(f"these tensors are no {kind}: {'; '.join(wrong)}.")

@@ -1,15 +1,18 @@
 """Files of named arrays: NumPy's `.npz`, and `.safetensors`. Nothing in them is ever executed."""
 
+import contextlib
 import json
 import math
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+
+from calib_jax.core import machine, reading
 
 __all__ = ["read_weights", "write_weights"]
 
@@ -26,13 +29,17 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 # The format's own limit, so that a damaged length asks for no memory.
 _LONGEST_HEADER = 100_000_000
 _LENGTH_BYTES = 8
+_MOST_AXES = 64  # of NumPy
 _METADATA = "__metadata__"
+_KINDS = {".npz": "an .npz file of plain arrays", ".safetensors": "a .safetensors file"}
+_ADVICE = "write these weights anew"
 
 
 def read_weights(path: str | os.PathLike[str]) -> Arrays:
-    """Read the arrays of an `.npz` or `.safetensors` file.
+    """Read the arrays of an `.npz` or `.safetensors` file, in this machine's byte order.
 
-    A file of `torch.save` is refused, since reading it would run code that is in it.
+    A file of `torch.save` is refused, since reading it would run code that is in it. Arrays of an
+    `.npz` file that have more than 64 bits a number come as float64.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -42,9 +49,11 @@ def read_weights(path: str | os.PathLike[str]) -> Arrays:
     """
     path = Path(path)
     if path.suffix == ".npz":
-        return _read_npz(path)
+        with reading.npz(path, _KINDS[".npz"], _ADVICE) as stored:
+            return {name: stored[name] for name in stored.names}
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        with reading.opened(path, _KINDS[".safetensors"], _ADVICE) as file:
+            return _read_safetensors(file)
     raise _wrong_suffix(path)
 
 
@@ -79,25 +88,12 @@ def _wrong_suffix(path: Path) -> ValueError:
 
 def _is_pickled(path: Path) -> bool:
     """Tell what torch.save wrote, which may have any name: a pickle, alone or in a zip."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as file:
-            return any(name.endswith("data.pkl") for name in file.namelist())
-    with path.open("rb") as file:
-        return file.read(1) == b"\x80"
-
-
-def _read_npz(path: Path) -> Arrays:
-    try:
-        # Opened here, since np.load leaves a damaged file open.
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            return dict(file)
-    except FileNotFoundError:
-        raise
-    # What NumPy and zipfile raise for other bytes is of many kinds.
-    except (ValueError, OSError, EOFError, TypeError, KeyError, zipfile.BadZipFile) as error:
-        # NumPy's advice about pickles is not to be passed on.
-        why = "it is damaged, or holds pickles" if "pickle" in str(error) else error
-        raise ValueError(f"{path} is no .npz file of plain arrays: {why}.") from None
+    with reading.opened(path, "a file of weights", _ADVICE) as file:
+        if file.read(1) == b"\x80":
+            return True
+        with contextlib.suppress(Exception):  # of a file that is no zip
+            return any(name.endswith("data.pkl") for name in reading.Npz(file).names)
+    return False
 
 
 def _write_npz(path: Path, arrays: Arrays) -> None:
@@ -111,49 +107,56 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _read_safetensors(path: Path) -> Arrays:
-    data = path.read_bytes()
-
-    def refuse(what: str) -> Any:
-        raise ValueError(f"{path} is no .safetensors file: {what}.")
-
-    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    if len(data) < _LENGTH_BYTES or not 2 <= length <= _LONGEST_HEADER:
-        refuse(f"its header would have {length:,} bytes of at most {_LONGEST_HEADER:,}")
+def _read_safetensors(file: BinaryIO) -> Arrays:
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    if size < _LENGTH_BYTES or not 2 <= length <= _LONGEST_HEADER:
+        raise ValueError(f"its header would have {length:,} bytes of at most {_LONGEST_HEADER:,}")
     start = _LENGTH_BYTES + length
-    if start > len(data):
-        refuse(f"its header would have {length:,} bytes, and the file has {len(data):,}")
+    if start > size:
+        raise ValueError(f"its header would have {length:,} bytes, and the file has {size:,}")
     try:
-        header = json.loads(data[_LENGTH_BYTES:start], object_pairs_hook=_each_once)
+        header = json.loads(file.read(length), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        refuse(f"its header cannot be read: {error}")
-    if not isinstance(header, dict):
-        refuse("its header is no mapping")
-    header.pop(_METADATA, None)
+        raise ValueError(f"its header cannot be read: {reading.reason(error)}") from error
+    spans = _checked_spans(header, size - start)
+    if size > machine.free_memory():
+        raise ValueError(f"it has {size:,} bytes, and so much memory is not free")
     arrays = {}
+    for name, (dtype, shape, begin, end) in spans.items():
+        file.seek(start + begin)
+        array = np.frombuffer(file.read(end - begin), dtype).reshape(shape)
+        arrays[name] = array.astype(dtype.newbyteorder("="))
+    return arrays
+
+
+def _checked_spans(header: Any, size: int) -> dict[str, tuple[np.dtype, list[int], int, int]]:
+    """Return dtype, shape, begin and end of each array; together they are all of the bytes."""
+    if not isinstance(header, dict):
+        raise ValueError("its header is no mapping")
+    header.pop(_METADATA, None)
     spans = {}
     for name, entry in header.items():
         if not _is_entry(entry):
-            refuse(f"{name} is described as {str(entry)[:80]}")
+            raise ValueError(f"{name} is described as {str(entry)[:80]}")
         dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-        size = math.prod(shape) * dtype.itemsize
-        if end - begin != size or not 0 <= begin <= end <= len(data) - start:
-            refuse(
-                f"{name} of shape {tuple(shape)} and dtype {entry['dtype']} needs {size:,} bytes,"
-                f" and has {begin:,} to {end:,} of {len(data) - start:,}"
+        needs = math.prod(shape) * dtype.itemsize
+        if end - begin != needs or not 0 <= begin <= end <= size:
+            raise ValueError(
+                f"{name} of shape {tuple(shape)} and dtype {entry['dtype']} needs {needs:,} bytes,"
+                f" and has {begin:,} to {end:,} of {size:,}"
             )
-        count = math.prod(shape)
-        array = np.frombuffer(data, dtype, count, start + begin).reshape(shape)
-        arrays[name] = array.astype(dtype.newbyteorder("="))
-        spans[name] = (begin, end)
+        spans[name] = (dtype, shape, begin, end)
     covered = 0
-    for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
+    for name, (_, _, begin, end) in sorted(spans.items(), key=lambda item: item[1][2:]):
         if begin != covered:
-            refuse(f"{name} begins at byte {begin:,}, where the one before ends at {covered:,}")
+            raise ValueError(
+                f"{name} begins at byte {begin:,}, where the one before ends at {covered:,}"
+            )
         covered = end
-    if covered != len(data) - start:
-        refuse(f"{len(data) - start - covered:,} bytes at its end belong to no array")
-    return arrays
+    if covered != size:
+        raise ValueError(f"{size - covered:,} bytes at its end belong to no array")
+    return spans
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -164,8 +167,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_entry(entry: Any) -> bool:
+    # Bounded, since the product of a million long numbers takes hours.
     def whole(numbers: Any) -> bool:
-        return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
+        return (
+            isinstance(numbers, list)
+            and len(numbers) <= _MOST_AXES
+            and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)
+        )
 
     return (
         isinstance(entry, dict)

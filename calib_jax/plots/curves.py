@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calib_jax.core import outside
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def roc(
     """Draw one ROC curve, or several by name.
 
     Args:
-      false_positive_rate: `[points]`, ascending, as in `metrics.roc_curve`; or several by name.
+      false_positive_rate: `[points]`, ascending, as in `metrics.ood_roc_curve`; or several by name.
       true_positive_rate: `[points]`, ascending; or several under the same names.
       auroc: what the legend reports, a number or (value, low, high), or several by name; the
         area under the drawn curve when None.
@@ -56,6 +57,9 @@ def roc(
     if title:
         axes.set_title(style.wrapped(title, width - 0.6))
     style.legend_below(figure, handles, width)
+    triples = [style.triple("auroc", area) for area in areas.values() if area is not None]
+    for reason in outside.reasons(triples):
+        style.note_below(figure, style.wrapped(reason, width))
     return figure
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from calib_jax.core import outside
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -17,18 +18,20 @@ def intervals(
     *,
     columns: int = 3,
     title: str | None = None,
+    note: str | None = None,
     width: float | None = None,
 ) -> "matplotlib.figure.Figure":
     """Draw each value with its interval: methods below each other, a panel for each metric.
 
-    The value is the point. It may lie outside a percentile interval: calibration errors are
-    biased upwards under resampling.
+    The value is the point. A hollow, marked point lies outside its interval, as a calibration
+    error may, since resampling raises it: the reason is then written below.
 
     Args:
       estimates: the methods by name, each with its metrics by name, each (value, low, high) or
         a number: `{"focal": metrics.estimates(...), ...}`. Or values by name, in one panel.
       columns: how many panels stand in a row.
       title: a line above the picture, such as the level of the intervals.
+      note: what is written below the picture, such as what is not in it.
       width: of the picture, in inches; 4.5 for one panel and 7.5 for more when None.
 
     References:
@@ -42,7 +45,10 @@ def intervals(
     # Names take at most two fifths of the picture.
     names = [style.wrapped(method, 0.4 * width) for method in methods]
     lines = sum(name.count("\n") + 1.5 for name in names)
-    figure = style.canvas(width, rows * (0.17 * lines + 0.6) + 0.2)
+    triples = [found for panel in panels.values() for found in panel.values()]
+    below = style.wrapped("\n".join([*outside.reasons(triples), *([note] if note else [])]), width)
+    height = rows * (0.17 * lines + 0.6) + 0.2
+    figure = style.canvas(width, height + 0.15 * (below.count("\n") + 1) * bool(below))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for place, axes in enumerate(grid.flat):
         if place >= len(panels):
@@ -57,7 +63,11 @@ def intervals(
                 axes.hlines(row, low, high, color=style.SKY, linewidth=6)
                 ends = {"color": style.BLUE, "linewidth": 1}
                 axes.vlines([low, high], row - 0.22, row + 0.22, **ends)
-            axes.plot(value, row, "o", color=style.BLACK, markersize=4)
+            (point,) = axes.plot(value, row, "o", color=style.BLACK, markersize=4)
+            if outside.is_outside(value, low, high):
+                point.set_markerfacecolor("white")
+                beside = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(outside.MARK, (value, row), **beside)
         axes.set_title(metric)
         axes.set(yticks=range(len(methods)), yticklabels=names)
         axes.set(ylim=(len(methods) - 0.4, -0.6))
@@ -66,6 +76,8 @@ def intervals(
         axes.tick_params(axis="y", length=0)
     if title:
         figure.suptitle(style.wrapped(title, width), fontsize=9)
+    if below:
+        style.note_below(figure, below)
     return figure
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, outside
 from calib_jax.plots import style
 from calib_jax.plots.bins import CheckedBins, checked
 
@@ -110,6 +110,7 @@ def reliability_grid(
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     style.legend_below(figure, handles, width)
+    _note_outside(figure, [] if ece is None else [ece[name] for name in tables], width)
     return figure
 
 
@@ -137,7 +138,15 @@ def _figure(
     axes[1, 0].set_ylabel("examples, %")
     figure.align_ylabels()
     style.legend_below(figure, handles, width)
+    _note_outside(figure, [ece for _, ece, _ in panels], width)
     return figure
+
+
+def _note_outside(figure: "matplotlib.figure.Figure", captions: list[Any], width: float) -> None:
+    """Write below the figure why a captioned ECE lies outside its interval, if one does."""
+    triples = [style.triple("ece", ece) for ece in captions if ece is not None]
+    for reason in outside.reasons(triples):
+        style.note_below(figure, style.wrapped(reason, width))
 
 
 def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, outside
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -137,6 +137,11 @@ def legend_below(figure: "matplotlib.figure.Figure", handles: Iterable[Any], wid
     figure.legend(handles=list(unique.values()), loc="outside lower center", ncols=columns)
 
 
+def note_below(figure: "matplotlib.figure.Figure", text: str) -> None:
+    """Write what a reader must know of the numbers below everything, at the left."""
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=8)
+
+
 def grid_of(panels: int, columns: int) -> tuple[int, int]:
     """Tell rows and columns: as many rows as needed, and then as even as they can be."""
     checks.at_least("columns", columns, 1)
@@ -161,14 +166,11 @@ def number(value: Any) -> str:
 
     >>> number(0.0834)
     '0.083'
-    >>> number((0.0834, 0.079, 0.0881))
-    '0.083 [0.079, 0.088]'
+    >>> number((0.0834, 0.079, 0.0881)), number((0.07, 0.079, 0.0881))
+    ('0.083 [0.079, 0.088]', '0.070† [0.079, 0.088]')
     """
-    return _written(*triple("value", value))
-
-
-def _written(value: float, low: float | None, high: float | None) -> str:
-    text = f"{value:.3f}"
+    middle, low, high = triple("value", value)
+    text = f"{middle:.3f}{outside.mark(middle, low, high)}"
     return text if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
 
 

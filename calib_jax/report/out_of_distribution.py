@@ -17,6 +17,7 @@ import numpy as np
 import calib_jax.metrics as metric_room
 from calib_jax import plots
 from calib_jax.core import checks
+from calib_jax.core import outside as outside_interval
 from calib_jax.report import calibration, tables
 from calib_jax.report.predictions import as_logits
 from calib_jax.report.scoring import GIVEN
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 SCORES = ("entropy", "max_confidence", "energy")
-METRICS = ("auroc", "aupr", "fpr95")
+METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Detection:
       outside: the name of the set.
       predictions: "as given", or the calibrator's name.
       score: "entropy", "max_confidence" or "energy".
-      metric: "auroc", "aupr" or "fpr95".
+      metric: "ood_auroc", "ood_aupr" or "ood_fpr95".
       value: of the data itself.
       low: lower end of the interval.
       high: upper end.
@@ -76,10 +77,10 @@ class OutOfDistribution:
         raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
 
     def __str__(self) -> str:
-        return "\n\n".join([self._headline(), tables.aligned(self._table())])
+        return "\n\n".join([self._headline(), tables.aligned(self._table()), *self._notes()])
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join([self._headline(), tables.in_markdown(self._table())])
+        return "\n\n".join([self._headline(), tables.in_markdown(self._table()), *self._notes()])
 
     def save(self, folder: Any) -> list[str]:
         """Write ood.json, .csv, .md and a ROC picture for each set; give the names of the files."""
@@ -90,6 +91,7 @@ class OutOfDistribution:
             "settings": self.settings,
             "calibrator": self.calibrator,
             "metrics": [vars(row) for row in self.rows],
+            "notes": self._notes(),
         }
         written = {
             "ood.json": json.dumps(record, indent=1) + "\n",
@@ -111,7 +113,7 @@ class OutOfDistribution:
         areas = {
             (row.outside, row.predictions, row.score): (row.value, row.low, row.high)
             for row in self.rows
-            if row.metric == "auroc"
+            if row.metric == "ood_auroc"
         }
         figures = {}
         for outside in self.settings["outside"]:
@@ -138,6 +140,9 @@ class OutOfDistribution:
         if self.calibrator:
             line += f" {calibration.sentence(self.calibrator)}"
         return line
+
+    def _notes(self) -> list[str]:
+        return outside_interval.reasons((row.value, row.low, row.high) for row in self.rows)
 
     def _table(self) -> tables.Table:
         cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
@@ -188,7 +193,7 @@ def out_of_distribution(
     >>> from calib_jax import report
     >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
     >>> found = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
-    >>> found.value("noise", "entropy", "auroc")
+    >>> found.value("noise", "entropy", "ood_auroc")
     1.0
     """
     for score in scores:
@@ -226,7 +231,7 @@ def out_of_distribution(
                     Detection(name, predictions, score, metric, *map(float, estimate))
                     for metric, estimate in found.items()
                 ]
-                curve = metric_room.roc_curve(*both, score=score)
+                curve = metric_room.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
     return OutOfDistribution(
         settings={

@@ -10,20 +10,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.binary import binary
+from calib_jax.core.lookalikes import refuse_probabilities, refuse_probability_column
 from calib_jax.core.types import Array, Logits
 
 # What a probability of 0 is taken for, so that its logarithm is finite.
 SMALLEST = float(np.finfo(np.float32).tiny)
 
 
-def as_logits(predictions: Any, *, probabilities: bool = False) -> Logits:
+def as_logits(
+    predictions: Any, *, probabilities: bool = False, weights: Any = None, name: str = "score"
+) -> Logits:
     """Make predictions logits `[*batch, classes]`.
 
     Args:
       predictions: `[n, classes]`; `[n]` or `[n, 1]` for a binary model.
       probabilities: whether they are probabilities: log p then, with 0 taken for 1e-38. Logits
-        and probabilities cannot be told apart by their type, so rows that all sum to 1 are
-        refused unless this says so.
+        and probabilities cannot be told apart by their type, so what looks like probabilities
+        is refused unless this says so: rows that all sum to 1, or one column within [0, 1].
+      weights: of each example; one of weight 0 is neither for nor against that.
+      name: who refuses.
     """
     predictions = jnp.asarray(predictions)
     if not jnp.issubdtype(predictions.dtype, jnp.floating):
@@ -34,11 +39,8 @@ def as_logits(predictions: Any, *, probabilities: bool = False) -> Logits:
     column = predictions.reshape(-1) if one_column else predictions
     if probabilities:
         return _log(jnp.stack([1 - column, column], axis=-1) if one_column else column)
-    if not one_column and _sums_to_one(predictions):
-        raise ValueError(
-            f"all {predictions.shape[0]} rows of the predictions sum to 1, so they look like"
-            " probabilities: say so (probabilities=True, or --probabilities), or give logits."
-        )
+    refuse = refuse_probability_column if one_column else refuse_probabilities
+    refuse(name, column, weights)
     return binary(column) if one_column else predictions
 
 

@@ -34,7 +34,8 @@ class Row:
 
     Attributes:
       metric: its name.
-      predictions: whose: "as given", after a calibrator (by its name), "other".
+      predictions: whose: their name, "as given" unless there is another; the calibrator's name
+        after it; the name of the predictions that they are compared with.
       value: of the data itself.
       low: lower end of the interval.
       high: upper end.
@@ -51,7 +52,18 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What a metric changes between two sets of predictions of the same examples."""
+    """What a metric changes between two sets of predictions of the same examples.
+
+    Attributes:
+      metric: its name.
+      before: whose value is subtracted.
+      after: whose value it is subtracted from.
+      value: of the data itself.
+      low: lower end of the interval.
+      high: upper end.
+      p_value: two-sided, of the paired bootstrap; None for a `biased` metric, of which it would
+        not test calibration.
+    """
 
     metric: str
     before: str
@@ -59,7 +71,7 @@ class Change:
     value: float
     low: float
     high: float
-    p_value: float
+    p_value: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +109,14 @@ class Report:
     reliability: dict[str, Any]
     calibrator: dict[str, Any]
 
-    def value(self, metric: str, predictions: str = GIVEN) -> float:
-        """Look a value up."""
+    @property
+    def name(self) -> str:
+        """The name of the predictions that were scored."""
+        return next(iter(self.reliability))
+
+    def value(self, metric: str, predictions: str | None = None) -> float:
+        """Look a value up; of the predictions that were scored, if no others are named."""
+        predictions = self.name if predictions is None else predictions
         for row in self.rows:
             if row.metric == metric and row.predictions == predictions:
                 return row.value
@@ -132,6 +150,8 @@ def score(
     cross_fit: int | None = None,
     objective: str = "nll",
     compare: Any = None,
+    name: str = GIVEN,
+    compare_name: str = OTHER,
     metrics: Sequence[str] | Metrics = DEFAULT_METRICS,
     num_bins: int = 15,
     per_class: bool = False,
@@ -154,6 +174,8 @@ def score(
       cross_fit: without `fit_on`: in how many folds to fit on the rest of the examples.
       objective: what a temperature is chosen by: "nll", or on the papers' grid a metric's name.
       compare: other predictions of the same examples, for a paired comparison.
+      name: of the predictions, at the head of their column.
+      compare_name: of the other predictions.
       metrics: names of metrics, or metrics by name.
       num_bins: of every metric that has bins.
       per_class: whether to add a table per class.
@@ -170,14 +192,23 @@ def score(
     >>> found.value("ece") > 0.1
     True
     """
-    logits = as_logits(logits, probabilities=probabilities)
+    logits = as_logits(logits, probabilities=probabilities, weights=weights)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     several = _chosen(metrics, num_bins)
     bootstrap = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,
     }
-    models = {GIVEN: logits}
+    names = [
+        name,
+        *([calibrate] if calibrate else []),
+        *([compare_name] if compare is not None else []),
+    ]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"every column needs a name of its own, got {', '.join(map(repr, names))}."
+        )
+    models = {name: logits}
     fitted: dict[str, Any] = {}
     if calibrate is not None:
         held_out = None
@@ -187,7 +218,7 @@ def score(
             calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
         )
     if compare is not None:
-        models[OTHER] = as_logits(compare, probabilities=probabilities)
+        models[compare_name] = as_logits(compare, probabilities=probabilities, weights=weights)
 
     values = {k: metric_room.values_of(several, z, labels, weights) for k, z in models.items()}
     samples = {
@@ -195,16 +226,17 @@ def score(
         for k, z in models.items()
     }
     rows, changes = [], []
-    for name, metric in several.items():
+    for label, metric in several.items():
         for model in models:
-            value = values[model][name]
-            ends = metric_room.interval(samples[model][name], level, method=method, estimate=value)
+            value = values[model][label]
+            ends = metric_room.interval(samples[model][label], level, method=method, estimate=value)
             numbers = (float(value), float(ends.low), float(ends.high))
-            rows.append(Row(name, model, *numbers, convention_of(metric)))
+            rows.append(Row(label, model, *numbers, convention_of(metric)))
         for model in list(models)[1:]:
-            one, two = ((values[m][name], samples[m][name]) for m in (GIVEN, model))
+            one, two = ((values[m][label], samples[m][label]) for m in (name, model))
             change = metric_room.difference(one, two, level=level, method=method)
-            changes.append(Change(name, GIVEN, model, *map(float, change[:4])))
+            p_value = None if metric.biased else float(change.p_value)
+            changes.append(Change(label, name, model, *map(float, change[:3]), p_value))
 
     interval = {"level": level, "method": method, **bootstrap}
     return Report(
@@ -224,8 +256,8 @@ def score(
         classes=_per_class(models, labels, weights, num_bins, interval) if per_class else [],
         groups=_per_group(several, models, labels, weights, groups, interval),
         reliability={
-            name: metric_room.reliability(z, labels, weights, num_bins=num_bins, level=level)
-            for name, z in models.items()
+            model: metric_room.reliability(z, labels, weights, num_bins=num_bins, level=level)
+            for model, z in models.items()
         },
         calibrator=fitted,
     )

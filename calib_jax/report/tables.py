@@ -10,7 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from calib_jax.report import calibration
+from calib_jax.core import outside
+from calib_jax.report import calibration, caveats
 from calib_jax.report.scoring import Change, Part, Report, Row
 
 Table = list[list[str]]  # the first row is the head
@@ -30,30 +31,37 @@ class Estimated(Protocol):
 
 def as_text(report: Report) -> str:
     """Lay all tables out for a terminal."""
-    return "\n\n".join([_headline(report), *map(aligned, _tables(report)), *_notes(report)])
+    return "\n\n".join([_headline(report), *map(aligned, _tables(report)), *notes(report)])
 
 
 def as_markdown(report: Report) -> str:
     """Write all tables as Markdown."""
-    return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *_notes(report)])
+    return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *notes(report)])
 
 
 def as_csv(report: Report) -> str:
     """Write one line a number: which table, which part, whose, value and interval."""
     out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "value", "low", "high"]
-    write = csv.DictWriter(out, [*fields, "p_value", "convention"], lineterminator="\n")
+    fields += ["p_value", "convention", "note"]
+    write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
     write.writeheader()
+
+    def add(table: str, estimate: Estimated, **entries: Any) -> None:
+        cells = {k: v for k, v in (vars(estimate) | entries).items() if k in fields}
+        notes = outside.reasons([_triple(estimate)])
+        if isinstance(estimate, Change) and estimate.p_value is None:
+            notes += caveats.no_p([estimate.metric])
+        write.writerow({"table": table, "note": " ".join(notes), **cells})
+
     examples = report.settings["examples"]
     for row in report.rows:
-        write.writerow({"table": "metrics", "examples": examples, **vars(row)})
+        add("metrics", row, examples=examples)
     for change in report.changes:
-        entries = vars(change) | {"predictions": f"{change.before} -> {change.after}"}
-        entries = {k: v for k, v in entries.items() if k not in ("before", "after")}
-        write.writerow({"table": "changes", "examples": examples, **entries})
+        add("changes", change, examples=examples, predictions=f"{change.before} -> {change.after}")
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
-            write.writerow({"table": name, **vars(part)})
+            add(name, part)
     return out.getvalue()
 
 
@@ -70,6 +78,7 @@ def as_json(report: Report) -> str:
             for name, table in report.reliability.items()
         },
         "calibrator": report.calibrator,
+        "notes": notes(report),
     }
     return json.dumps(_without_nan(everything), indent=1, allow_nan=False)
 
@@ -86,13 +95,19 @@ def _headline(report: Report) -> str:
     return line
 
 
-def _notes(report: Report) -> list[str]:
-    if not any(row.convention for row in report.rows):
-        return []
+def notes(report: Report) -> list[str]:
+    """List what a reader must know of the numbers: one line each."""
+    shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
+    undefined = any(math.isnan(one.value) for one in shown)
     return [
-        "Errors over bins are biased upwards, resampled ones more so: the value is that of the"
-        " data, and may lie below its interval."
+        *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
+        *outside.reasons(map(_triple, shown)),
+        *([caveats.NAN] if undefined else []),
     ]
+
+
+def _triple(estimate: Estimated) -> tuple[float, float, float]:
+    return estimate.value, estimate.low, estimate.high
 
 
 def _tables(report: Report) -> list[Table]:
@@ -113,7 +128,8 @@ def _metrics(report: Report) -> Table:
     table = [head]
     for metric, of in rows.items():
         cells = [with_interval(of[model]) for model in models]
-        cells += [_changed(changes[metric, model]) for model in models[1:]]
+        resamples = report.settings["resamples"]
+        cells += [_changed(changes[metric, model], resamples) for model in models[1:]]
         table.append([metric, *cells, of[models[0]].convention])
     return table
 
@@ -132,23 +148,28 @@ def _parts(name: str, parts: list[Part]) -> Table:
     return table
 
 
-def with_interval(row: Estimated) -> str:
-    """Write a value and its interval."""
-    return f"{_number(row.value)} [{_number(row.low)}, {_number(row.high)}]"
+def with_interval(estimate: Estimated, *, sign: str = "") -> str:
+    """Write a value and its interval, with a mark if the value lies outside.
+
+    Args:
+      estimate: of which value, low and high are written.
+      sign: "+" writes a sign before each number, also before positive ones.
+    """
+    numbers = _triple(estimate)
+    value, low, high = (f"{number:{sign}.4f}" for number in numbers)
+    return f"{value}{outside.mark(*numbers)} [{low}, {high}]"
 
 
-def _changed(change: Change) -> str:
-    interval = f"[{_number(change.low)}, {_number(change.high)}]"
-    return f"{change.value:+.4f} {interval} p = {change.p_value:.3f}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4f}"
+def _changed(change: Change, num_resamples: int) -> str:
+    written = with_interval(change, sign="+")
+    p_value = caveats.p_of(change.p_value, num_resamples)
+    return f"{written} p {p_value}" if p_value else written
 
 
 def in_markdown(table: Table) -> str:
     """Write a table as Markdown."""
-    lines = ["| " + " | ".join(row) + " |" for row in table]
+    escaped = [[cell.replace("|", r"\|") for cell in row] for row in table]
+    lines = ["| " + " | ".join(row) + " |" for row in escaped]
     lines.insert(1, "|" + "---|" * len(table[0]))
     return "\n".join(lines)
 

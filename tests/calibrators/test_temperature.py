@@ -9,7 +9,8 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from calib_jax.calibrators import temperature
+from calib_jax import metrics
+from calib_jax.calibrators import ensemble_temperature, temperature
 from tests.calibrators.members import mean_nll, problem
 
 SHAPES = ((300, 2), (300, 10), (60, 1000))
@@ -77,6 +78,32 @@ def test_at_the_optimum_the_mean_true_logit_is_the_expected_one(x64):
     p = jax.nn.softmax(temperature.apply(params, logits))
     true = logits[np.arange(80), labels].mean()
     np.testing.assert_allclose(np.mean(np.sum(p * logits, -1)), true, rtol=1e-9)
+
+
+@pytest.mark.parametrize("calibrator", [temperature, ensemble_temperature])
+def test_at_no_scale_is_separable_data_an_optimum(calibrator):
+    """The NLL underflows at some scales, and so does its slope: that is no root."""
+    for seed in (6, 14):
+        for scale in (1e-3, 1.0, 4.0, 8.0, 20.0, 1e3):
+            logits = scale * np.random.default_rng(seed).standard_normal((20, 3))
+            logits = logits.astype(np.float32)
+            state = calibrator.fit(logits, logits.argmax(-1)).state
+            assert (state.name, bool(state.nll_after <= state.nll_before)) == ("no_optimum", True)
+            mixed = np.where(np.arange(20) < 3, logits.argmin(-1), logits.argmax(-1))
+            assert calibrator.fit(logits, mixed).state.name == "converged"
+
+
+@pytest.mark.parametrize("calibrator", [temperature, ensemble_temperature])
+def test_the_nll_as_measured_never_rises(calibrator):
+    apply, nll = jax.jit(calibrator.apply), jax.jit(metrics.nll)
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        logits = (100 * random.standard_normal((64, 5))).astype(np.float32)
+        noise = (0.01, 0.3, 1.0, 3.0, 30.0)[seed % 5]
+        labels = np.argmax(logits + noise * random.gumbel(size=logits.shape), axis=-1)
+        before = float(nll(logits, labels))
+        after = float(nll(apply(calibrator.fit(logits, labels), logits), labels))
+        assert after <= before * (1 + 4e-7), seed
 
 
 @pytest.mark.parametrize(

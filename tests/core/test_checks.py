@@ -135,6 +135,36 @@ def test_a_wrong_label_is_named_when_asked_for(wrong):
     hard(LOGITS, labels)  # what was asked for is over
 
 
+@pytest.mark.parametrize("wrong", [2**32 + 1, 2**63 - 1, -(2**32)])
+def test_a_label_beyond_32_bits_is_named_as_it_was_given(wrong):
+    labels = np.array([0, 1, wrong, 2])
+    sentence = f"hard: label {wrong} is not among the 3 "
+    find = checks.label_checked(hard)
+    with pytest.raises(ValueError, match=sentence):
+        find(LOGITS, labels)
+    with pytest.raises(ValueError, match=sentence):
+        find(LOGITS, labels=labels)
+    with pytest.raises(ValueError, match=rf"f: 1 of 4 labels .* 3 classes, {wrong} is one; give"):
+        checks.flat_rows("f", LOGITS, labels, None)
+    np.testing.assert_array_equal(
+        find(LOGITS, labels, np.array([1, 1, 0, 1]))[np.array([0, 1, 3])],
+        [0, 1, 2],
+    )
+    flat = checks.flat_rows("f", LOGITS, labels, np.array([1, 1, 0, 1]))[1]
+    assert not 0 <= flat[2] < 3
+    jax.jit(lambda z: checks.flat_rows("f", z, labels, None)[0])(LOGITS)  # is NaN there
+
+
+def test_label_checked_refuses_probabilities():
+    probabilities = np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], np.float32)
+    find, labels = checks.label_checked(hard), np.array([0, 1])
+    with pytest.raises(ValueError, match="hard: all rows of the logits look like probabilities"):
+        find(probabilities, labels)
+    with pytest.raises(ValueError, match="look like probabilities"):
+        find(np.concatenate([probabilities, [[0, 0, 0]]]), np.array([0, 1, 2]), np.array([1, 1, 0]))
+    find(probabilities + 1, labels)
+
+
 def test_label_checked_takes_transformed_functions_of_losses():
     def gradient(logits, labels):
         return jax.vmap(jax.grad(hard))(logits, labels)

@@ -43,6 +43,22 @@ def test_first_argmax_is_numpys(kind, num_classes):
     np.testing.assert_array_equal(found, rows.argmax(-1))
 
 
+@pytest.mark.parametrize("num_classes", [1, 2, 64, 100])
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_first_argmax_of_a_row_with_a_nan(monkeypatch, backend, num_classes):
+    """Check it where XLA drops NaN from a maximum, and that -inf is a class like any other."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    rows = np.random.default_rng(0).standard_normal((num_classes, num_classes)).astype(np.float32)
+    rows[np.arange(num_classes), np.arange(num_classes)] = np.nan
+    rows[0] = np.nan
+    for transform in (lambda f: f, jax.jit):
+        found = transform(numerics.first_argmax)(jnp.asarray(rows))
+        np.testing.assert_array_equal(found, np.full(num_classes, num_classes))
+    impossible = np.where(np.isnan(rows), -np.inf, rows)[1:]
+    found = numerics.first_argmax(jnp.asarray(impossible))
+    np.testing.assert_array_equal(found, impossible.argmax(-1))
+
+
 def test_first_argmax_of_odd_rows():
     inf, nan = np.inf, np.nan
     rows = [

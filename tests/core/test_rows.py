@@ -58,6 +58,39 @@ def test_valid_labels(dtype):
     assert not rows.valid(jnp.asarray(below, dtype), 3)
 
 
+WIDE = (2**32 + 1, 2**63 - 1, -(2**32), 2**31)
+
+
+@pytest.mark.parametrize("given", [
+    np.array([1, *WIDE]), [1, *WIDE], np.array([1, 2**32 + 1, 2**63, 2**64 - 1, 5], np.uint64),
+    [1, 2**80, 2**32 + 1, -(2**70), 5], np.array([1, 2**32 - 1, 2**31, 9, 9], np.uint32),
+    np.array([1, 2**32 + 1, 7, 8, 9], ">i8"),
+])  # fmt: skip
+def test_a_label_beyond_32_bits_is_never_another_one(given):
+    """Check it in the type that it comes in; JAX would drop the upper half of the bits."""
+    for enabled in (False, True):
+        with jax.enable_x64(enabled):
+            labels = rows.as_labels(given)
+            assert labels.dtype in (jnp.int32, jnp.int64)
+            np.testing.assert_array_equal(rows.valid(labels, 3), [True, *[False] * 4])
+            assert np.array_equal(labels < 0, [entry < 0 for entry in given])
+    assert rows.as_labels(2**32 + 1) == 2**31 - 1
+
+
+def test_labels_on_the_device_are_widened_and_floats_are_left_alone():
+    for dtype in (jnp.int8, jnp.uint8, jnp.int16, jnp.int32):
+        assert rows.as_labels(jnp.array([0, 100], dtype)).dtype == jnp.int32
+    large = rows.as_labels(jnp.array([1, 2**32 - 1], jnp.uint32))
+    np.testing.assert_array_equal(large, [1, 2**31 - 1])
+    with jax.enable_x64(True):
+        large = rows.as_labels(jnp.array([1, 2**64 - 1], jnp.uint64))
+        np.testing.assert_array_equal(large, [1, 2**63 - 1])
+    for other in (np.ones(3), jnp.ones(3), [1.0], np.array([True])):
+        assert not jnp.issubdtype(rows.as_labels(other).dtype, jnp.integer)
+    np.testing.assert_array_equal(jax.jit(rows.as_labels)(np.array([3], np.uint8)), [3])
+    np.testing.assert_array_equal(rows.as_labels([jnp.array(2), 1]), [2, 1])
+
+
 @pytest.mark.parametrize(
     ("dtype", "num_classes"), [(np.uint8, 256), (np.uint8, 300), (np.int8, 200)]
 )

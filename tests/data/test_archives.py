@@ -1,7 +1,9 @@
 """Archives are unpacked whole or not at all, and never outside their folder."""
 
+import errno
 import gzip
 import io
+import os
 import stat
 import tarfile
 import zipfile
@@ -105,7 +107,7 @@ def test_more_than_the_bound_is_refused(tmp_path, kind):
     archive = write(tmp_path / kind)
     refused(archive, "too big to be what it should: cats/one.txt", max_bytes=1199)
     refused(archive, "too big to be what it should: cats/more/two.txt", max_files=1)
-    assert archives.unpack(archive, "cats", max_bytes=1200, max_files=2)
+    assert archives.unpack(archive, "cats", max_bytes=1206, max_files=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -118,10 +120,71 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path, kind):
         if kind.endswith(".tar") and size >= len(CONTENT) * 512 + 2048 + 1024:
             continue  # only padding is lost
         cut.write_bytes(whole[:size])
-        refused(cut, "is no whole .* archive: .*; download it again")
+        refused(cut, "cannot be read as a whole .* archive: .*; download it again")
     flipped = bytearray(gzip.compress(b"no tar at all") if kind != "pets.zip" else b"PK no zip")
     cut.write_bytes(flipped)
-    refused(cut, "is no whole .* archive")
+    refused(cut, "cannot be read as a whole .* archive")
+
+
+def gz(path, content):
+    path.write_bytes(gzip.compress(content, 1))
+    return path
+
+
+def tar_header(name, kind=b"0", size=0):
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_without_end_is_not_read_to_its_end(tmp_path, kind, monkeypatch):
+    """3 GB of header are announced; no more than a bound of it is looked at."""
+    seen = []
+    stream = archives._Stream.read
+    monkeypatch.setattr(
+        archives._Stream, "read", lambda self, n: seen.append(self.position) or stream(self, n)
+    )
+    content = tar_header("x", kind, 3_000_000_000) + b"10 a=bcde\n" * 100_000
+    refused(gz(tmp_path / "pets.tar.gz", content), "has a header of more than 65,536 bytes")
+    assert max(seen) < 100_000
+
+
+def test_members_that_tarfile_would_expand_are_refused(tmp_path):
+    sparse = tar_header("cats/one.txt", tarfile.GNUTYPE_SPARSE, 512) + bytes(2048)
+    refused(gz(tmp_path / "pets.tar.gz", sparse), "no plain file or leads out")
+    negative = b"12 size=-51\n"
+    header = tar_header("x", tarfile.XHDTYPE, len(negative)) + negative.ljust(512, b"\0")
+    refused(gz(tmp_path / "pets.tar.gz", header + tar_header("cats/a") + bytes(1024)), "pets")
+    large = tar_header("dogs/large", size=1 << 40) + bytes(4096)
+    refused(gz(tmp_path / "pets.tar.gz", large), "too big .* dogs/large exceeds the bound")
+    many = tar_header("dogs/none") * 2000 + bytes(1024)
+    refused(gz(tmp_path / "pets.tar.gz", many), "dogs/none exceeds the bound", max_files=1999)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["cats/" + "a/" * 900, "cats/" + "a" * 2000, "cats/\x1b[2J"])
+def test_names_that_no_folder_should_get_are_refused(tmp_path, kind, name):
+    refused(write(tmp_path / kind, {name: b""}), "that no folder here should get: nothing of it")
+
+
+def test_a_zip_of_another_method_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "pets.zip", "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("cats/one.txt", "miau")
+    refused(tmp_path / "pets.zip", "cats/one.txt is compressed by method 14")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_is_no_fault_of_the_archive(tmp_path, kind, monkeypatch):
+    archive = write(tmp_path / kind)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(archives, "_put", full)
+    with pytest.raises(OSError, match="No space left"):
+        archives.unpack(archive, "cats")
+    assert list(tmp_path.iterdir()) == [archive]
 
 
 def test_another_archive_is_named(tmp_path):
@@ -136,7 +199,7 @@ def test_a_name_that_comes_twice_is_refused(tmp_path):
     with tarfile.open(archive, "w") as tar:
         for _ in range(2):
             tar.addfile(tarfile.TarInfo("cats/one.txt"))
-    refused(archive, "is no whole .tar archive: .*exists")
+    refused(archive, "holds two members of the name 'one.txt'")
 
 
 def test_the_checksum_is_that_of_md5(tmp_path):

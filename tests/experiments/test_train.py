@@ -94,7 +94,7 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
     inside, outside = doubts
     auroc = np.mean(outside[:, None] > inside) + 0.5 * np.mean(outside[:, None] == inside)
     values = {(r["score"], r["predictions"], r["metric"]): r["value"] for r in told}
-    assert values["max_confidence", "as given", "auroc"] == pytest.approx(auroc, abs=1e-4)
+    assert values["max_confidence", "as given", "ood_auroc"] == pytest.approx(auroc, abs=1e-4)
     assert f"step {best['step']} of" in said
 
 

@@ -35,13 +35,13 @@ def refused(call, sentence, error=ValueError):
 VALUES = {
     "NaN logits": (
         (with_entry(LOGITS, (1, 0), np.nan), LABELS),
-        "ece: 1 of 4 rows have NaN or infinite logits; give them weight 0, or find out where they"
-        " come from.",
+        "ece: 1 of 4 rows have NaN or infinite logits (-inf beside finite ones is fine); give them"
+        " weight 0, or find their cause.",
     ),
     "infinite logits": (
-        (with_entry(with_entry(LOGITS, (1, 0), np.inf), (3, 2), -np.inf), LABELS),
-        "ece: 2 of 4 rows have NaN or infinite logits; give them weight 0, or find out where they"
-        " come from.",
+        (with_entry(with_entry(LOGITS, (1, 0), np.inf), 3, -np.inf), LABELS),
+        "ece: 2 of 4 rows have NaN or infinite logits (-inf beside finite ones is fine); give them"
+        " weight 0, or find their cause.",
     ),
     "label of an ignored pixel": (
         (LOGITS, with_entry(with_entry(LABELS, 1, 255), 2, 255)),
@@ -55,7 +55,8 @@ VALUES = {
     ),
     "negative weight": (
         (LOGITS, LABELS, np.asarray([1.0, -1.0, 1.0, np.nan])),
-        "ece: 2 of 4 weights are negative or NaN; use weight 0 for examples that do not count.",
+        "ece: 2 of 4 weights are negative, infinite or NaN; use weight 0 for examples that do"
+        " not count.",
     ),
     "no weight": (
         (LOGITS, LABELS, np.zeros(4)),

@@ -132,9 +132,23 @@ def test_equal_confidences_share_the_bins_they_straddle():
 
 WITH_ONE_BIN = {name: {"num_bins": 1} for name in CATALOGUE if "adaptive" in name}
 # What compares two kinds of examples, or pairs of them, has no value for one.
-NEEDS_TWO = {"auroc", "aupr", "fpr95", "roc_curve", "kde_calibration_error"}
+NEEDS_TWO = {
+    "auroc",
+    "ood_auroc",
+    "ood_aupr",
+    "ood_fpr95",
+    "ood_roc_curve",
+    "kde_calibration_error",
+}
 SCORES = {
-    *("accuracy", "top_k", "selective_accuracy", "mean_confidence", "frequency_weighted_iou"),
+    *(
+        "accuracy",
+        "top_k",
+        "average_precision",
+        "selective_accuracy",
+        "mean_confidence",
+        "frequency_weighted_iou",
+    ),
     *("mean_recall", "mean_precision", "mean_iou"),
     *("per_class_recall", "per_class_precision", "per_class_iou", "confusion_counts"),
 }

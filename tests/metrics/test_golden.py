@@ -239,9 +239,9 @@ def out_of_distribution(case):
     labels = jnp.repeat(jnp.arange(2), jnp.asarray([len(inside), len(outside)]))
     view = Predictions(inside, jnp.zeros(len(inside), jnp.int32))
     return {
-        "auroc_entropy": value_of(metrics.named("auroc"), logits, labels, score="entropy"),
+        "auroc_entropy": value_of(metrics.named("ood_auroc"), logits, labels, score="entropy"),
         "auroc_confidence": value_of(
-            metrics.named("auroc"), logits, labels, score="max_confidence"
+            metrics.named("ood_auroc"), logits, labels, score="max_confidence"
         ),
         "entropy_in": view.entropy,
         "confidence_in": view.confidence,

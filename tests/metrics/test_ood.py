@@ -63,41 +63,47 @@ def test_equals_what_pairs_and_thresholds_say(score):
     scores = score_of(logits, score)
     assert len(set(scores)) < len(scores)
 
-    found = value_of(metrics.auroc, logits, out, score=score)
+    found = value_of(metrics.ood_auroc, logits, out, score=score)
     np.testing.assert_allclose(found, pairs_won(scores, out), rtol=1e-6)
-    found = value_of(metrics.aupr, logits, out, score=score)
+    found = value_of(metrics.ood_auroc, logits, out, score=score, positive="in")
+    np.testing.assert_allclose(found, pairs_won(-scores, 1 - out), rtol=1e-6)
+    found = value_of(metrics.ood_aupr, logits, out, score=score)
     np.testing.assert_allclose(found, average_precision(scores, out), rtol=1e-6)
-    found = value_of(metrics.aupr, logits, out, score=score, positive="in")
+    found = value_of(metrics.ood_aupr, logits, out, score=score, positive="in")
     np.testing.assert_allclose(found, average_precision(-scores, 1 - out), rtol=1e-6)
     for tpr in (0.5, 0.95, 1.0):
-        wanted = min(false for false, true in rates(scores, out) if true >= tpr)
-        found = value_of(metrics.fpr95, logits, out, score=score, tpr=tpr)
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        for positive, points in (("out", rates(scores, out)), ("in", rates(-scores, 1 - out))):
+            wanted = min(false for false, true in points if true >= tpr)
+            chosen = {"score": score, "tpr": tpr, "positive": positive}
+            found = value_of(metrics.ood_fpr95, logits, out, **chosen)
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-def test_the_curve_passes_through_every_threshold():
+@pytest.mark.parametrize("positive", ["out", "in"])
+def test_the_curve_passes_through_every_threshold(positive):
     logits, out = sample(1)
     logits = canonical(logits)
-    curve = value_of(metrics.roc_curve, logits, out)
+    curve = value_of(metrics.ood_roc_curve, logits, out, positive=positive)
     assert {column.shape for column in curve} == {(len(out) + 1,)}
     found = {(round(float(f), 5), round(float(t), 5)) for f, t, _ in zip(*curve, strict=True)}
-    wanted = {(0.0, 0.0)} | {
-        (round(f, 5), round(t, 5)) for f, t in rates(score_of(logits, "entropy"), out)
-    }
-    assert found == wanted
-    assert np.all(np.diff(curve.threshold[1:]) <= 0)
-    assert np.isinf(curve.threshold[0])
+    scores = score_of(logits, "entropy")
+    sign = 1 if positive == "out" else -1
+    points = rates(sign * scores, out if positive == "out" else 1 - out)
+    assert found == {(0.0, 0.0)} | {(round(f, 5), round(t, 5)) for f, t in points}
+    assert np.all(np.diff(sign * curve.threshold[1:]) <= 0)
+    assert curve.threshold[0] == sign * np.inf
 
 
 @pytest.mark.parametrize(
     ("metric", "options"),
     [
-        (metrics.auroc, {}),
-        (metrics.auroc, {"score": "max_confidence"}),
-        (metrics.auroc, {"score": "energy"}),
-        (metrics.aupr, {}),
-        (metrics.aupr, {"positive": "in"}),
-        (metrics.fpr95, {"tpr": 0.8}),
+        (metrics.ood_auroc, {}),
+        (metrics.ood_auroc, {"score": "max_confidence"}),
+        (metrics.ood_auroc, {"score": "energy"}),
+        (metrics.ood_aupr, {}),
+        (metrics.ood_aupr, {"positive": "in"}),
+        (metrics.ood_fpr95, {"tpr": 0.8}),
+        (metrics.ood_fpr95, {"tpr": 0.8, "positive": "in"}),
     ],
 )
 def test_laws(metric, options):
@@ -109,10 +115,10 @@ def test_a_score_that_separates_is_perfect():
     logits[:6, 0] = np.arange(5, 11)
     logits[6:, 1] = np.linspace(0, 0.5, 4)
     batch = metrics.in_and_out(logits[:6], logits[6:])
-    assert value_of(metrics.auroc, *batch) == 1
-    assert value_of(metrics.aupr, *batch) == 1
-    assert value_of(metrics.aupr, *batch, positive="in") == 1
-    assert value_of(metrics.fpr95, *batch) == 0
+    assert value_of(metrics.ood_auroc, *batch) == 1
+    assert value_of(metrics.ood_aupr, *batch) == 1
+    assert value_of(metrics.ood_aupr, *batch, positive="in") == 1
+    assert value_of(metrics.ood_fpr95, *batch) == 0
 
 
 def test_saturated_scores_know_nothing():
@@ -120,12 +126,12 @@ def test_saturated_scores_know_nothing():
     logits = np.tile(np.array([[200.0, 0.0]], np.float32), (10, 1))
     out = np.arange(10) < 4
     batch = (logits, out.astype(int))
-    assert value_of(metrics.auroc, *batch) == 0.5
-    np.testing.assert_allclose(value_of(metrics.aupr, *batch), 0.4, rtol=1e-6)
-    assert value_of(metrics.fpr95, *batch) == 1
+    assert value_of(metrics.ood_auroc, *batch) == 0.5
+    np.testing.assert_allclose(value_of(metrics.ood_aupr, *batch), 0.4, rtol=1e-6)
+    assert value_of(metrics.ood_fpr95, *batch) == 1
 
 
-@pytest.mark.parametrize("metric", [metrics.auroc, metrics.fpr95], ids=lambda m: m.name)
+@pytest.mark.parametrize("metric", [metrics.ood_auroc, metrics.ood_fpr95], ids=lambda m: m.name)
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_kind_alone_has_no_value(metric, label):
     logits, _ = sample(rows=10, classes=2)
@@ -138,7 +144,7 @@ def test_nineteen_of_twenty_are_95_percent():
     logits[:, 0] = np.linspace(1, 5, 40)
     out = (np.arange(40) < 19).astype(int)
     out[39] = 1  # the 20th example out of distribution looks the surest of all
-    assert value_of(metrics.fpr95, logits, out) == 0
+    assert value_of(metrics.ood_fpr95, logits, out) == 0
 
 
 def test_sets_of_other_classes_do_not_join():
@@ -149,8 +155,8 @@ def test_sets_of_other_classes_do_not_join():
 def test_options_are_checked():
     logits, out = sample(rows=10)
     with pytest.raises(ValueError, match="did you mean 'entropy'"):
-        value_of(metrics.auroc, logits, out, score="entrpy")
+        value_of(metrics.ood_auroc, logits, out, score="entrpy")
     with pytest.raises(ValueError, match="positive must be one of"):
-        value_of(metrics.aupr, logits, out, positive="both")
+        value_of(metrics.ood_aupr, logits, out, positive="both")
     with pytest.raises(ValueError, match="tpr must lie in"):
-        value_of(metrics.fpr95, logits, out, tpr=95)
+        value_of(metrics.ood_fpr95, logits, out, tpr=95)

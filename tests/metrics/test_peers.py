@@ -66,3 +66,23 @@ def test_numpy_forms_that_the_benchmark_measures_against():
     ):
         metric, tolerance = TASKS[name]
         assert abs(float(metric(logits, labels)) - function(p, labels)) < max(tolerance, 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [2, 3, 10])
+def test_ranking_metrics_of_scikit_learn(num_classes):
+    """With ties, with and without weights; scikit-learn is given the probabilities."""
+    peers = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(num_classes)
+    logits = random.standard_normal((40, num_classes)).astype(np.float32)
+    logits, labels = logits[random.integers(0, 40, 300)], random.integers(0, num_classes, 300)
+    weights = random.choice([0.5, 1.0, 3.0], 300)
+    z = logits.astype(np.float64)
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    p = p[:, 1] if num_classes == 2 else p
+    for sample_weight in (None, weights):
+        wanted = peers.roc_auc_score(labels, p, multi_class="ovr", sample_weight=sample_weight)
+        assert metrics.auroc(logits, labels, sample_weight) == pytest.approx(wanted, abs=1e-5)
+        wanted = peers.average_precision_score(labels, p, sample_weight=sample_weight)
+        found = metrics.average_precision(logits, labels, sample_weight)
+        assert found == pytest.approx(wanted, abs=1e-5)

@@ -95,9 +95,13 @@ def test_images_with_other_channels():
             lambda t: t.update({"fc.weight": t["fc.weight"].T}),
             r"fc.weight has shape \(4, 3\) instead of \(3, 4\)\.$",
         ),
+        (
+            lambda t: t.update({"fc.bias": t["fc.bias"].astype(str)}),
+            r"fc.bias holds <U32, and no real numbers\.$",
+        ),
         (lambda t: t.clear(), r"32 are missing, such as bn1.running_mean \(2,\), .*\)\.$"),
     ],
-    ids=["missing", "left over", "misshapen", "empty"],
+    ids=["missing", "left over", "misshapen", "text", "empty"],
 )
 def test_other_tensors_are_named(change, message):
     network, variables = tiny()

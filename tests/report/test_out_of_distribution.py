@@ -52,14 +52,14 @@ def test_values_before_and_after(found, score):
             if predictions == "temperature":
                 sets = [calibrators.temperature.apply(state, one) for one in sets]
             expected = pairs_in_order(*(score_of(one, score) for one in sets))
-            value = found.value(name, score, "auroc", predictions)
+            value = found.value(name, score, "ood_auroc", predictions)
             assert value == pytest.approx(expected, abs=2e-3)  # float32 may swap near ties
-    assert found.value("far", score, "auroc") > found.value("near", score, "auroc")
+    assert found.value("far", score, "ood_auroc") > found.value("near", score, "ood_auroc")
 
 
 def test_an_interval_holds_its_value_and_the_curve_ends_at_one(found):
     for row in found.rows:
-        if row.metric == "auroc":
+        if row.metric == "ood_auroc":
             assert row.low < row.value < row.high
     for curve in found.curves.values():
         assert curve.false_positive_rate[-1] == curve.true_positive_rate[-1] == 1

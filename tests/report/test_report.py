@@ -88,7 +88,7 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert f"temperature fitted on 200 other examples, T = {float(fitted):.4g}." in text
     assert "15 bins of equal width, (lo, hi]" in text
     assert f"{full.value('ece'):.4f} [" in text
-    assert "biased upwards" in text
+    assert "No p-value for ece:" in text
     assert full._repr_markdown_().count("\n|---") == 3  # metrics, classes, groups
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(full))))
     assert len(rows) == len(full.rows) + len(full.changes) + len(full.classes) + len(full.groups)
@@ -161,8 +161,10 @@ def test_binary_models_and_probabilities():
     for found in (column, told, alone):
         assert found.value("nll") == pytest.approx(one.value("nll"), rel=1e-5)
     assert one.settings["classes"] == 2
-    with pytest.raises(ValueError, match="all 80 rows of the predictions sum to 1"):
+    with pytest.raises(ValueError, match="all 80 rows of the logits look like prob"):
         report.score(np.stack([1 - p, p], 1), labels, **FEW)
+    with pytest.raises(ValueError, match="all 80 values of the one column lie in"):
+        report.score(p, labels, **FEW)
     with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
         report.score(np.stack([p, p], 1), labels, probabilities=True, **FEW)
     certain = np.array([[1.0, 0.0]] * 80, np.float32)
@@ -201,3 +203,118 @@ def test_refusals():
         report.score(bad, labels, **FEW)
     with pytest.raises(KeyError, match="no 'ece' of predictions 'platt'"):
         report.score(logits, labels, **FEW).value("ece", "platt")
+
+
+UNTESTED = ["ece", "adaptive_ece", "classwise_ece", "mce", "ks_error"]
+TESTED = ["accuracy", "nll", "aurc"]
+
+
+@pytest.fixture(scope="module")
+def calibrated_pair():
+    """Score two calibrated models of one set of labels, the second far less sharp."""
+    random = np.random.default_rng(0)
+    vague = random.dirichlet([3.0] * 4, 400)
+    sharp = np.stack([random.dirichlet(0.4 * p) for p in vague])  # its mean is the vague one
+    sharp = np.maximum(sharp, 1e-30)
+    labels = (np.cumsum(sharp, 1) > random.random((400, 1)) * sharp.sum(1, keepdims=True)).argmax(1)
+    return report.score(
+        np.log(sharp).astype(np.float32),
+        labels,
+        compare=np.log(vague).astype(np.float32),
+        name="sharp",
+        compare_name="vague",
+        metrics=[*TESTED, *UNTESTED],
+        num_resamples=100,
+    )
+
+
+def test_no_biased_metric_has_a_p_value_anywhere(calibrated_pair):
+    for change in calibrated_pair.changes:
+        assert (change.p_value is None) == (change.metric in UNTESTED)
+    for lines in (str(calibrated_pair), calibrated_pair._repr_markdown_()):
+        for line in lines.splitlines():
+            words = line.replace("|", " ").split()
+            if words and words[0] in UNTESTED:
+                assert " p " not in line
+            if words and words[0] in TESTED:
+                assert " p = " in line or " p <= " in line
+        (reason,) = [line for line in lines.splitlines() if line.startswith("No p-value for")]
+        assert all(name in reason for name in UNTESTED)
+    for row in csv.DictReader(io.StringIO(tables.as_csv(calibrated_pair))):
+        if row["table"] == "changes":
+            assert (row["p_value"] == "") == (row["metric"] in UNTESTED)
+            assert ("No p-value" in row["note"]) == (row["metric"] in UNTESTED)
+    record = json.loads(tables.as_json(calibrated_pair))
+    for change in record["changes"]:
+        assert (change["p_value"] is None) == (change["metric"] in UNTESTED)
+    assert any("No p-value" in note for note in record["notes"])
+
+
+def test_a_p_value_at_the_floor_of_the_resamples_is_a_bound(calibrated_pair):
+    assert " p <= .020" in str(calibrated_pair)  # 2 / 101: the sharp model's NLL is far better
+
+
+def outside_its_interval():
+    """Score a calibrated model, whose resampled ECE lies above its ECE; more noise, few rows."""
+    logits, labels = sample(60, 4)
+    return report.score(logits / 2.5, labels, metrics=["nll", "ece", "adaptive_ece"], num_bins=30)
+
+
+def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path):
+    found = outside_its_interval()
+    outside = {row.metric for row in found.rows if not row.low <= row.value <= row.high}
+    assert outside
+    assert "nll" not in outside
+    text = str(found)
+    for row in found.rows:
+        assert (f"{row.value:.4f}† [" in text) == (row.metric in outside)
+    reason = "† outside its own interval: the resamples are not centered on it."
+    assert reason in text
+    assert reason in found._repr_markdown_()
+    assert any(reason in note for note in json.loads(tables.as_json(found))["notes"])
+    for row in csv.DictReader(io.StringIO(tables.as_csv(found))):
+        assert (reason in row["note"]) == (row["metric"] in outside)
+    figure = report.pictures(found)["intervals"]
+    marked = {axes.get_title(loc="left") for axes in figure.axes if axes.texts}
+    assert marked == outside
+    assert reason in " ".join(figure.get_supxlabel().split())
+
+
+def nan_metric(name):
+    def without(sums):
+        return jnp.nan * metrics.nll.finish(sums)
+
+    return metrics.Metric(name, metrics.nll.prepare, without)
+
+
+@pytest.mark.parametrize("others", [{"nll": metrics.nll}, {}])
+def test_metrics_without_a_value_are_saved(tmp_path, others):
+    logits, labels = sample(50)
+    found = report.score(
+        logits, labels, metrics={"lost": nan_metric("lost"), **others}, num_resamples=20
+    )
+    names = found.save(tmp_path)
+    assert ("intervals.png" in names) == bool(others)
+    assert "reliability.png" in names
+    assert "nan: the metric has no value on these examples." in str(found)
+    record = json.loads((tmp_path / "report.json").read_text())
+    assert record["metrics"][0]["value"] is None
+    if others:
+        figure = report.pictures(found)["intervals"]
+        assert [axes.get_title(loc="left") for axes in figure.axes] == ["nll"]
+        assert "no finite value: lost of as given" in figure.get_supxlabel()
+
+
+def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
+    assert calibrated_pair.value("nll") == calibrated_pair.value("nll", "sharp")
+    (head,) = [line for line in str(calibrated_pair).splitlines() if line.startswith("metric ")]
+    assert head.split() == ["metric", "sharp", "vague", "vague", "-", "sharp", "bins"]
+    assert "| metric | sharp | vague | vague - sharp | bins |" in calibrated_pair._repr_markdown_()
+    assert {change.after for change in calibrated_pair.changes} == {"vague"}
+    logits, labels = sample(30)
+    odd = "runs/of $2 | and $3/" + 30 * "long" + ".npz"
+    options = {"metrics": ["accuracy"], "num_resamples": 20, "compare": logits[:, ::-1]}
+    found = report.score(logits, labels, name=odd, compare_name="b/c.npz", **options)
+    assert "reliability_other.png" in found.save(tmp_path)
+    with pytest.raises(ValueError, match="every column needs a name of its own, got 'a', 'a'"):
+        report.score(logits, labels, name="a", compare_name="a", **options)

@@ -1,0 +1,95 @@
+"""Probabilities that were given where logits are wanted: refused, outside `jit`.
+
+Softmax takes any numbers, so probabilities would be scored without a word, and wrongly. Both are
+floating point: they can only be told apart by their values.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+_TOLERANCE = 1e-3
+
+
+def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
+    """Refuse logits of which every row of positive weight looks like probabilities.
+
+    The first of these rows is looked at on the host, and the others only where it looks so: the
+    check costs next to nothing for logits.
+
+    Args:
+      name: who says so.
+      logits: `[*batch, classes]`, not traced.
+      weights: of each row, not traced.
+    """
+    if logits.shape[-1] < 2:
+        return
+    rows = _present(logits, weights)
+    if rows is not None and _all_look(rows):
+        raise ValueError(
+            f"{name}: all {len(rows)} rows of the logits look like probabilities: none is negative,"
+            " every sum is 1.\nGive log p (to score: probabilities=True or --probabilities); to"
+            " logits that look so, add any constant."
+        )
+
+
+def refuse_probability_column(name: str, column: Any, weights: Any = None) -> None:
+    """Refuse a binary model's one column where every value of positive weight lies in [0, 1]."""
+    rows = _present(column.reshape(-1, 1), weights)
+    if rows is not None and np.all((rows >= 0) & (rows <= 1)):
+        raise ValueError(
+            f"{name}: all {len(rows)} values of the one column lie in [0, 1], so they may be"
+            " probabilities.\nIf so, say probabilities=True (--probabilities); logits z can be"
+            " given as two columns, -1 and z - 1."
+        )
+
+
+def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
+    """Tell for rows `[n, classes]` whether each is not negative and sums to 1.
+
+    A sum may be off by .001, or by what rounding can do: that of half precision, or of printed
+    digits, where all entries are multiples of .1, .01, ... The digits are those of all rows.
+
+    Args:
+      rows: one or more rows.
+      xp: `numpy`, or `jax.numpy` for traced rows.
+    """
+    rounding = float(jax.numpy.finfo(rows.dtype).eps)
+    rows = rows.astype(np.promote_types(rows.dtype, np.float32))
+    tolerance: Any = max(_TOLERANCE, rounding)
+    for digits in (4, 3, 2, 1):  # the coarsest that holds for all entries comes last
+        units = rows * 10**digits
+        near = xp.abs(units - xp.round(units)) <= 10**digits * max(1e-6, rounding)
+        # Half of the last digit in every entry, but a sum of 0 is never 1.
+        printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
+        tolerance = xp.where(xp.all(near), max(_TOLERANCE, printed), tolerance)
+    inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
+    return inside & (xp.abs(xp.sum(rows, axis=-1) - 1) <= tolerance)
+
+
+def _present(logits: Any, weights: Any) -> Any:
+    """Copy the rows of positive weight to the host; None if the first looks like no probabilities.
+
+    None, too, where there is no such row, or where another process holds them.
+    """
+    if not getattr(logits, "is_fully_addressable", True):
+        return None
+    counts = np.ones(logits.shape[:-1], bool) if weights is None else np.asarray(weights) > 0
+    if counts.shape != logits.shape[:-1] or not np.any(counts):
+        return None  # another check names a wrong shape
+    counts = counts.reshape(-1)
+    first = int(np.argmax(counts))
+    on_cpu = not isinstance(logits, jax.Array) or all(d.platform == "cpu" for d in logits.devices())
+    num_classes = logits.shape[-1]
+    # An array on the CPU is read in place; from another device one row is copied.
+    row = (np.asarray(logits) if on_cpu else logits).reshape(-1, num_classes)[first]
+    row = np.asarray(row)[None]
+    one_looks = (row >= 0) & (row <= 1) if num_classes == 1 else look_like_probabilities(row)
+    if not np.all(one_looks):
+        return None
+    return np.asarray(logits).reshape(-1, num_classes)[counts]
+
+
+def _all_look(rows: np.ndarray) -> bool:
+    return bool(np.all(look_like_probabilities(rows)))

@@ -1,0 +1,35 @@
+"""Values outside their own interval: a mark beside the number, and the reason below.
+
+Percentiles of a resampled calibration error may all lie above the error of the data. Tables,
+figures and files show such a value with the mark and the reason of this file.
+"""
+
+from collections.abc import Iterable
+
+MARK = "†"
+REASON = (
+    f"{MARK} outside its own interval: the resamples are not centered on it. Resampling adds noise,"
+    " which raises calibration errors; and a few resamples can miss any value."
+)
+
+
+def is_outside(value: float, low: float | None, high: float | None) -> bool:
+    """Check whether a value lies outside its interval by more than float32 rounds.
+
+    >>> is_outside(0.02, 0.03, 0.05), is_outside(0.04, 0.03, 0.05), is_outside(0.04, None, None)
+    (True, False, False)
+    """
+    if low is None or high is None:
+        return False
+    slack = 1e-6 * max(abs(low), abs(high)) + 1e-7
+    return value < low - slack or value > high + slack  # both are false of NaN
+
+
+def mark(value: float, low: float | None, high: float | None) -> str:
+    """Return the mark of a value outside its interval, and no text for one inside."""
+    return MARK if is_outside(value, low, high) else ""
+
+
+def reasons(estimates: Iterable[tuple[float, float | None, float | None]]) -> list[str]:
+    """List the reason, once, if any of some (value, low, high) is marked."""
+    return [REASON] if any(is_outside(*one) for one in estimates) else []

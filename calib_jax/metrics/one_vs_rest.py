@@ -1,0 +1,101 @@
+r"""Ranking metrics of a classifier: does every class's probability rank its own examples first?
+
+The examples are ranked by the log odds $\log p_k - \log(1 - p_k)$ of a class k: the order of
+$p_k$, without the ties that rounding makes of probabilities near 1. Examples of equal log odds
+count as one group.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from calib_jax.core.numerics import log_probabilities
+from calib_jax.core.types import Scalar, Vector
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.curves import area_under_roc, average_precision_of
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.ranked import Ranked, RankedClasses
+from calib_jax.metrics.terms import ClassRanking
+
+__all__ = ["auroc", "average_precision"]
+
+
+def _log_odds(predictions: Predictions) -> ClassRanking:
+    logits = predictions.logits
+    if predictions.num_classes == 2:
+        scores = logits[..., 1:] - logits[..., :1]
+    else:
+        log_p, log_rest = log_probabilities(logits)
+        scores = log_p - log_rest
+    scores = jnp.where(predictions.valid[..., None], scores, jnp.nan)
+    # Of two classes, class 1 is the positive one; its ranking is that of class 0 reversed.
+    first_class = 1 if predictions.num_classes == 2 else 0
+    return ClassRanking(scores, predictions.labels, first_class)
+
+
+@metric(_log_odds)
+def auroc(ranked: RankedClasses) -> Scalar:
+    r"""Compute the area under the ROC curve, one class against the rest, averaged over classes.
+
+    $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \frac{1}{n_k (n - n_k)}
+      \sum_{i : y_i = k} \sum_{j : y_j \ne k} [p_{ik} > p_{jk}] + \tfrac12 [p_{ik} = p_{jk}]$$
+
+    It is the share of pairs in which the example of class k has the higher probability of k.
+    $\mathcal K$ are the classes that have both positive and negative examples; NaN if there is
+    none. Of two classes the value is that of class 1. With all classes present it is
+    scikit-learn's `roc_auc_score(labels, p, multi_class="ovr", average="macro")`, and for two
+    classes `roc_auc_score(labels, p[:, 1])`. It is 0.5 for probabilities that rank nothing.
+
+    It keeps the log odds of every example and class and sorts one class at a time.
+
+    References:
+      Fawcett, An introduction to ROC analysis, Pattern Recognition Letters 2006.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.7, 0.3], [0.6, 0.4], [0.8, 0.2]]))
+    >>> metrics.auroc(logits, jnp.array([0, 0, 1, 1]))
+    Array(0.75, dtype=float32)
+    """
+    return _mean_over_classes(ranked, area_under_roc)
+
+
+@metric(_log_odds)
+def average_precision(ranked: RankedClasses) -> Scalar:
+    r"""Compute the average precision, one class against the rest, averaged over classes.
+
+    $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \sum_t (R_{kt} - R_{k,t-1}) P_{kt}$$
+
+    with recall R and precision P of class k at the distinct values of $p_k$ as thresholds; no
+    interpolation. $\mathcal K$ are the classes that have examples. Of two classes the value is
+    that of class 1. With all classes present it is scikit-learn's
+    `average_precision_score(labels, p, average="macro")`, and for two classes
+    `average_precision_score(labels, p[:, 1])`. Probabilities that rank nothing reach the share
+    of positive examples.
+
+    References:
+      Davis and Goadrich, The relationship between precision-recall and ROC curves, ICML 2006.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.7, 0.3], [0.6, 0.4], [0.8, 0.2]]))
+    >>> metrics.average_precision(logits, jnp.array([0, 0, 1, 1]))
+    Array(0.8333, dtype=float32)
+    """
+    return _mean_over_classes(ranked, average_precision_of)
+
+
+@functools.partial(jax.jit, static_argnames="value_of")
+def _mean_over_classes(
+    ranked: RankedClasses, value_of: Callable[[Ranked, Vector], Scalar]
+) -> Scalar:
+    """Average over the classes that have a value: it is NaN where a class has none."""
+    # One class at a time: the running sums of all classes at once would take several times the
+    # memory of the logits.
+    columns = jnp.arange(ranked.score.shape[0], dtype=ranked.column.dtype)
+    values = lax.map(lambda column: value_of(*ranked.ranked(column)), columns)
+    defined = ~jnp.isnan(values)
+    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined))

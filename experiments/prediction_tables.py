@@ -1,0 +1,400 @@
+"""Predictions in a CSV file: one line an example, read in one pass over its lines.
+
+Columns of classes are numbered (logit_0, logit_1, ...) or named (logit_cat, logit_dog, or cat and
+dog alone); probability_ may stand for logit_. Labels are numbers, or names of these columns.
+"""
+
+import array
+import csv
+import io
+import itertools
+import pathlib
+import re
+from collections.abc import Collection, Iterator, Sequence
+from operator import itemgetter
+from typing import IO, Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from calib_jax.core.reading import Unreadable
+
+LINE_CHARACTERS = 1 << 25  # enough for a million columns
+_LINES_AT_ONCE = 1000
+
+_PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
+_INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is what pandas reads back of its own
+
+
+# Other spellings of what a file of predictions holds.
+_SPELLINGS = {
+    "label": "labels",
+    "weight": "weights",
+    "group": "groups",
+    "logit": "logits",
+    "probability": "probabilities",
+}
+
+
+def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[str, int]:
+    """Find the columns or arrays that are wanted, in singular or plural, capital or not."""
+    found: dict[str, int] = {}
+    for place, name in enumerate(names):
+        role = _SPELLINGS.get(name.strip().lower(), name.strip().lower())
+        if role not in wanted:
+            continue
+        if role in found:
+            both = f"{names[found[role]]!r} and {name!r}"
+            raise Unreadable(f"{where} has {both}, which mean the same: keep one of them.")
+        found[role] = place
+    return found
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """List names from a file, but not a million of them."""
+    more = [f"... ({len(names):,} in all)"] if len(names) > most else []
+    return ", ".join([*map(shown, names[:most]), *more])
+
+
+def shown(text: str, most: int = 40) -> str:
+    """Show a text from a file, but no control characters and not all of a long one."""
+    text = text if len(text) <= most else f"{text[:most]}..."
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+class Table(NamedTuple):
+    """The columns of a file.
+
+    Attributes:
+      scores: `[n, classes]`.
+      labels: `[n]`; of labels that are names, the number of their column plus `first_label`.
+      weights: `[n]`, or None.
+      groups: `[n]`, or None.
+      notes: sentences on what was understood, and what was not taken.
+    """
+
+    scores: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray | None
+    groups: np.ndarray | None
+    notes: list[str]
+
+
+class _Classes(NamedTuple):
+    """The columns that hold one number for each class.
+
+    Attributes:
+      places: in a line, in the order of the classes.
+      names: of the classes; None where they are numbered.
+      bare: whether any other column could have been meant, too: no prefix says which.
+    """
+
+    places: list[int]
+    names: list[str] | None
+    bare: bool = False
+
+
+def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label: int) -> Table:
+    """Read a table.
+
+    Args:
+      file: to read from.
+      path: of the file, for messages.
+      probabilities: whether columns probability_K are read, also where there are logit_K.
+      first_label: the number of the first class.
+    """
+    with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
+        rows = csv.reader(_lines(lines, path))
+        names = [name.strip() for name in next(rows, [])]
+        roles = roles_of(names, ("labels", "weights", "groups"), str(path))
+        if "labels" not in roles:
+            raise _no_columns(path, names)
+        first = next((row for row in rows if not _blank(row)), None)
+        if first is None:
+            raise Unreadable(f"{path} has no examples, only a header.")
+        if len(first) != len(names):
+            raise _wrong_length(path, rows.line_num, first, names)
+        classes = _classes(
+            path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
+        )
+        scores, texts = _columns(path, names, rows, first, classes.places, roles)
+
+    weights = None
+    if "weights" in roles:
+        weights = _numbers(path, names[roles["weights"]], texts["weights"])
+    present = np.ones(len(scores), bool) if weights is None else weights > 0
+    label_texts, label_name = texts["labels"], names[roles["labels"]]
+    notes = []
+    if classes.names is None:
+        labels = _whole_numbers(path, label_name, label_texts, present)
+    else:
+        used = {text for text, counts in zip(label_texts, present, strict=True) if counts}
+        if used <= set(classes.names):
+            if classes.bare:
+                classes, scores = _without_index(classes, scores, used)
+            assert classes.names is not None
+            number = {name: k for k, name in enumerate(classes.names, start=first_label)}
+            labels = np.array([number.get(text, first_label - 1) for text in label_texts])
+        elif classes.bare:
+            raise _no_columns(path, names)
+        else:
+            labels = _named_by_order(path, label_name, label_texts, present, classes.names)
+        numbered = [f"{shown(name)} = {k}" for k, name in enumerate(classes.names)]
+        notes.append(f"{path}: the classes are {listed(numbered)}.")
+    ignored = set(range(len(names))) - {*classes.places, *roles.values()}
+    if ignored:
+        notes.append(f"{path}: columns ignored: {listed([names[k] for k in sorted(ignored)])}.")
+    groups = np.array(texts["groups"]) if "groups" in roles else None
+    return Table(scores, labels, weights, groups, notes)
+
+
+def _lines(file: IO[str], path: pathlib.Path) -> Iterator[str]:
+    """Yield lines of bounded length."""
+    while line := file.readline(LINE_CHARACTERS):
+        if len(line) == LINE_CHARACTERS and not line.endswith(("\n", "\r")):
+            raise Unreadable(
+                f"{path} has a line of more than {LINE_CHARACTERS:,} characters: save logits of so"
+                " many classes as .npz."
+            )
+        yield line
+
+
+def _classes(
+    path: pathlib.Path,
+    names: list[str],
+    taken: Collection[int],
+    first: list[str],
+    *,
+    probabilities: bool,
+    first_label: int,
+) -> _Classes:
+    """Find the columns of the classes by their names; `first` is the first line of values."""
+    free = sorted(set(range(len(names))) - set(taken))
+    by_kind: dict[str, dict[int, str]] = {"logit": {}, "probability": {}}
+    for place in free:
+        if prefixed := _PREFIXED.fullmatch(names[place]):
+            by_kind[prefixed[1].lower()][place] = prefixed[2]
+    kind = "probability" if probabilities and by_kind["probability"] else "logit"
+    if by_kind["probability"] and not by_kind[kind]:
+        raise Unreadable(
+            f"{path} has columns {listed([names[k] for k in by_kind['probability']])}: add"
+            " --probabilities to score them."
+        )
+    chosen = by_kind[kind] or {k: names[k] for k in free if _is_count(names[k])}
+    if not chosen:
+        places = [k for k in free if _is_number(first[k]) and names[k].lower() not in _INDEX_NAMES]
+        if not places:
+            raise _no_columns(path, names)
+        chosen = {k: names[k] for k in places}
+    by_text = {text: place for place, text in chosen.items()}
+    if len(by_text) < len(chosen):
+        again = next(names[k] for k, text in chosen.items() if by_text[text] != k)
+        raise Unreadable(f"{path} has two columns {again!r}: keep one of them.")
+    if not any(_is_number(text) for text in by_text):
+        bare = not by_kind[kind]
+        return _Classes(list(chosen), list(by_text), bare)
+    wrong = next((names[k] for k, text in chosen.items() if not _is_count(text)), None)
+    if wrong is not None:
+        raise Unreadable(
+            f"{path} has a column {shown(wrong)} beside numbered ones: number all classes 0, 1, 2,"
+            " ..., or name them all."
+        )
+    return _Classes(_in_order(path, names, chosen, first_label), None)
+
+
+def _in_order(
+    path: pathlib.Path, names: list[str], chosen: dict[int, str], first_label: int
+) -> list[int]:
+    """Order numbered columns; refuse a number that is there twice, or missing."""
+    by_number: dict[int, int] = {}
+    for place, text in chosen.items():
+        if int(text) in by_number:
+            both = f"{names[by_number[int(text)]]} and {names[place]}"
+            raise Unreadable(f"{path} has columns {both}, the same class: keep one of them.")
+        by_number[int(text)] = place
+    start = min(by_number)
+    one_column = len(by_number) == 1 and start <= 1  # a binary model, often of class 1
+    if start not in (0, first_label) and not one_column:
+        raise Unreadable(
+            f"{path} numbers its classes from {start}, {names[by_number[start]]}: number them from"
+            f" 0, or give --first_label={start} if labels do the same."
+        )
+    missing = next((k for k in itertools.count(start) if k not in by_number), start)
+    if missing < start + len(by_number):
+        prefix = names[by_number[start]].removesuffix(chosen[by_number[start]])
+        raise Unreadable(
+            f"{path} has {len(by_number)} columns of classes up to {max(by_number)}, but no"
+            f" {prefix}{missing}: number them without gaps."
+        )
+    return [by_number[k] for k in sorted(by_number)]
+
+
+def _columns(
+    path: pathlib.Path,
+    names: list[str],
+    rows: Any,
+    first: list[str],
+    places: list[int],
+    roles: dict[str, int],
+) -> tuple[np.ndarray, dict[str, list[str]]]:
+    """Read all lines: the numbers of the classes, and the other columns as text."""
+    numbers = array.array("d")
+    texts: dict[str, list[str]] = {role: [] for role in roles}
+    line = rows.line_num  # of `first`, which has been read
+    following = itertools.chain([first], rows)
+    while several := list(itertools.islice(following, _LINES_AT_ONCE)):
+        try:
+            numbers.extend(_floats(several, places, len(names)))
+        except ValueError:
+            several = _whole_lines(path, names, several, places, line)
+            numbers.extend(_floats(several, places, len(names)))
+        for role, place in roles.items():
+            texts[role].extend(row[place].strip() for row in several)
+        line = rows.line_num + 1
+    return np.array(numbers).reshape(-1, len(places)), texts
+
+
+def _floats(rows: list[list[str]], places: list[int], num_fields: int) -> array.array:
+    """Parse the fields at some places of lines, or raise a ValueError that is not for users."""
+    if any(len(row) != num_fields for row in rows):
+        raise ValueError
+    pick = itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+    picked = list(itertools.chain.from_iterable(map(pick, rows)))
+    if "_" in "".join(picked):  # Python reads 1_0 as 10
+        raise ValueError
+    return array.array("d", map(float, picked))
+
+
+def _whole_lines(
+    path: pathlib.Path,
+    names: list[str],
+    rows: list[list[str]],
+    places: list[int],
+    line: int,
+) -> list[list[str]]:
+    """Drop blank lines and refuse the first wrong one; `line` is the number of `rows[0]`."""
+    for number, row in enumerate(rows, start=line):
+        if _blank(row):
+            continue
+        if len(row) != len(names):
+            raise _wrong_length(path, number, row, names)
+        wrong = next((k for k in places if not _is_number(row[k])), None)
+        if wrong is not None:
+            raise Unreadable(
+                f"column {shown(names[wrong])} of {path} must hold numbers: line {number} has"
+                f" '{shown(row[wrong])}'."
+            )
+    return [row for row in rows if not _blank(row)]
+
+
+def _whole_numbers(
+    path: pathlib.Path, name: str, texts: Sequence[str], present: np.ndarray
+) -> np.ndarray:
+    """Parse labels: 3 and 3.0 are whole numbers; what has weight 0 may be anything."""
+    found = []
+    for text, counts in zip(texts, present, strict=True):
+        number = _whole(text)
+        if not counts and (number is None or not _in_64_bits(number)):
+            number = -1
+        if number is None:
+            raise Unreadable(
+                f"column {shown(name)} of {path} must hold numbers of classes, or their names where"
+                f" columns have names, got '{shown(text)}'."
+            )
+        if not _in_64_bits(number):
+            raise Unreadable(
+                f"column {shown(name)} of {path} has the label {shown(text)}, beyond 64 bits."
+            )
+        found.append(number)
+    return np.array(found, np.int64)
+
+
+def _whole(text: str) -> int | None:
+    """Parse a whole number; None if it is none."""
+    if "_" in text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def _named_by_order(
+    path: pathlib.Path,
+    name: str,
+    texts: Sequence[str],
+    present: np.ndarray,
+    class_names: Sequence[str],
+) -> np.ndarray:
+    """Parse labels that number the named columns in their order."""
+    known = set(class_names)
+    strange = (
+        text
+        for text, counts in zip(texts, present, strict=True)
+        if counts and text not in known and _whole(text) is None
+    )
+    if (wrong := next(strange, None)) is not None:
+        raise Unreadable(
+            f"column {shown(name)} of {path} has '{shown(wrong)}', which is no column of a class:"
+            f" these are {listed(class_names)}."
+        )
+    return _whole_numbers(path, name, texts, present)
+
+
+def _without_index(
+    classes: _Classes, scores: np.ndarray, used: set[str]
+) -> tuple[_Classes, np.ndarray]:
+    """Drop columns that count the lines: no label names them, and each number follows the last."""
+    assert classes.names is not None
+    kept = [
+        k
+        for k, name in enumerate(classes.names)
+        if name in used or len(scores) == 1 or not np.all(np.diff(scores[:, k]) == 1)
+    ]
+    names = [classes.names[k] for k in kept]
+    return _Classes([classes.places[k] for k in kept], names, True), scores[:, kept]
+
+
+def _numbers(path: pathlib.Path, name: str, texts: Sequence[str]) -> np.ndarray:
+    wrong = next((text for text in texts if not _is_number(text)), None)
+    if wrong is not None:
+        raise Unreadable(f"column {shown(name)} of {path} must hold numbers, got '{shown(wrong)}'.")
+    return np.array([float(text) for text in texts])
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _in_64_bits(number: int) -> bool:
+    return -(2**63) <= number < 2**63
+
+
+def _is_count(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,9}", text) is not None
+
+
+def _blank(row: Sequence[str]) -> bool:
+    return not any(cell.strip() for cell in row)
+
+
+def _wrong_length(
+    path: pathlib.Path, line: int, row: Sequence[str], names: Sequence[str]
+) -> Unreadable:
+    return Unreadable(f"line {line} of {path} has {len(row)} fields, not {len(names)}.")
+
+
+def _no_columns(path: pathlib.Path, names: Sequence[str]) -> Unreadable:
+    return Unreadable(
+        f"{path} must have columns label, logit_0, logit_1, ...; it has"
+        f" {listed(names) or 'none'}.\nColumns may also be named by classes, where labels hold"
+        " these names."
+    )

@@ -1,0 +1,367 @@
+"""Files of predictions: what is taken under which name, and what is refused in one sentence."""
+
+import io
+import itertools
+import os
+import struct
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+
+from experiments import prediction_tables, predictions
+
+LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
+LABELS = np.array([2, 0, 1, 1])
+
+
+def csv_file(folder, *lines):
+    path = folder / "run.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def npz_file(folder, **arrays):
+    np.savez(folder / "run.npz", **{"logits": LOGITS, "labels": LABELS, **arrays})
+    return str(folder / "run.npz")
+
+
+def refused(name, said, **options):
+    """Check that a file is refused, in a sentence that names it."""
+    with pytest.raises((predictions.Unreadable, FileNotFoundError), match=said) as caught:
+        predictions.read(str(name), **options)
+    assert str(name).split(",")[0] in str(caught.value)
+
+
+def test_every_kind_of_file_holds_the_same(tmp_path):
+    name = npz_file(tmp_path, groups=np.array(["a", "b", "a", "a"]), weights=np.arange(4))
+    np.save(tmp_path / "logits.npy", LOGITS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    lines = ["label,logit_0,logit_1,logit_2,group,weight"]
+    for k in range(4):
+        row = [LABELS[k], *LOGITS[k], "abaa"[k], k]
+        lines.append(",".join(map(str, row)))
+    pair = f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}"
+    for one in (name, pair, csv_file(tmp_path, *lines)):
+        found = predictions.read(one)
+        np.testing.assert_array_equal(found.labels, LABELS)
+        np.testing.assert_array_equal(found.logits, LOGITS)
+        assert found.notes == ()
+        if one != pair:
+            assert found.weights.tolist() == [0, 1, 2, 3]
+            assert found.groups.tolist() == ["a", "b", "a", "a"]
+    assert isinstance(predictions.read(pair).logits, np.memmap)
+
+
+@pytest.mark.parametrize("spelling", ["weight", "weights", "Weight", "WEIGHTS"])
+def test_singular_and_plural_mean_the_same(tmp_path, spelling):
+    found = predictions.read(npz_file(tmp_path, **{spelling: np.arange(4.0)}))
+    assert found.weights.tolist() == [0, 1, 2, 3]
+    lines = [f"{spelling},Label,logit_0", "0.5,1,2.5", "2,0,1.0"]
+    assert predictions.read(csv_file(tmp_path, *lines)).weights.tolist() == [0.5, 2]
+    both = npz_file(tmp_path, weights=np.ones(4), **{spelling.replace("s", ""): np.ones(4)})
+    if spelling == "weight":
+        refused(both, "has 'weights' and 'weight', which mean the same")
+
+
+def test_what_is_ignored_is_named(tmp_path):
+    found = predictions.read(npz_file(tmp_path, features=np.ones(3), paths=np.ones(2)))
+    assert found.notes == (f"{tmp_path / 'run.npz'}: arrays ignored: features, paths.",)
+    found = predictions.read(csv_file(tmp_path, "path,label,logit_0,split", "a,1,2.5,test"))
+    assert found.notes == (f"{tmp_path / 'run.csv'}: columns ignored: path, split.",)
+
+
+def test_an_array_that_nobody_needs_is_not_read(tmp_path):
+    name = npz_file(tmp_path)
+    with zipfile.ZipFile(name, "a") as file:
+        file.writestr("features.npy", b"no array at all")
+    assert len(predictions.read(name).labels) == 4
+
+
+def test_classes_may_be_named(tmp_path):
+    lines = ["id,cat,label,dog,bird,path", "7,0.5,dog,1.5,-2,a", "8,2.5,cat,0,1e-3,b"]
+    found = predictions.read(csv_file(tmp_path, *lines))
+    np.testing.assert_array_equal(found.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
+    assert found.labels.tolist() == [1, 0]
+    classes, ignored = found.notes
+    assert classes.endswith("the classes are cat = 0, dog = 1, bird = 2.")
+    assert ignored.endswith("columns ignored: id, path.")
+    # A prefix says which columns are meant; then labels may also be their numbers.
+    for labels in (["dog", "cat"], ["1", "0.0"]):
+        lines = ["year,logit_cat,label,logit_dog", f"1,0.5,{labels[0]},1.5", f"9,2,{labels[1]},0"]
+        found = predictions.read(csv_file(tmp_path, *lines))
+        np.testing.assert_array_equal(found.logits, [[0.5, 1.5], [2, 0]])
+        assert found.labels.tolist() == [1, 0]
+    # A column that counts the lines is no class, whatever its name.
+    lines = ["number,cat,label,dog", "7,0.5,dog,1.5", "8,2.5,cat,0"]
+    assert predictions.read(csv_file(tmp_path, *lines)).logits.shape == (2, 2)
+    refused(
+        csv_file(tmp_path, "label,logit_cat,logit_dog", "fish,1,2"),
+        "has 'fish', which is no column of a class: these are cat, dog",
+    )
+    refused(csv_file(tmp_path, "label,cat,dog", "fish,1,2"), "named by classes, where labels hold")
+    refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
+
+
+def test_what_spreadsheets_write(tmp_path):
+    lines = ["\ufeffLabel,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
+    found = predictions.read(csv_file(tmp_path, *lines))
+    np.testing.assert_array_equal(found.logits, [[1.5, -2], [0.5, 3]])
+    assert found.labels.tolist() == [0, 1]
+    path = tmp_path / "run.csv"
+    path.write_bytes(b'"label","logit_0"\r\n"1","0.5"\r\n')
+    assert predictions.read(str(path)).logits.tolist() == [[0.5]]
+
+
+def test_columns_are_ordered_by_their_number(tmp_path):
+    head = ["label", *(f"logit_{k}" for k in reversed(range(11)))]
+    row = ["0", *(str(float(k)) for k in reversed(range(11)))]
+    found = predictions.read(csv_file(tmp_path, ",".join(head), ",".join(row)))
+    np.testing.assert_array_equal(found.logits, [np.arange(11.0)])
+    found = predictions.read(csv_file(tmp_path, "1,label,0", "2.5,1,1.5"))
+    np.testing.assert_array_equal(found.logits, [[1.5, 2.5]])
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        ("label,logit_0,logit_0", "has two columns 'logit_0'"),
+        ("label,logit_0,logit_00", "columns logit_0 and logit_00, the same class"),
+        ("label,logit_0,logit_7", "2 columns of classes up to 7, but no logit_1"),
+        ("label,logit_-1,logit_0", "a column logit_-1 beside numbered ones"),
+        ("label,logit_0,logit_dog", "a column logit_dog beside numbered ones"),
+        ("label,logit_cat,logit_cat", "has two columns 'logit_cat'"),
+        ("label,logit_1,logit_2", "from 1, logit_1: .* or give --first_label=1"),
+        ("label,logit_0,label", "has 'label' and 'label', which mean the same"),
+        ("label,logit_0,Labels", "has 'label' and 'Labels', which mean the same"),
+        ("logit_0,logit_1,logit_2", "must have columns label, logit_0, logit_1, ...; it has logit"),
+        (
+            "label,score,other",
+            "must have columns label, logit_0, logit_1, ...; it has label, score",
+        ),
+    ],
+)
+def test_columns_that_are_no_classes_in_a_row(tmp_path, head, said):
+    refused(csv_file(tmp_path, head, "0,1,0", "1,0,1"), said)
+
+
+def test_labels_may_run_from_one(tmp_path):
+    for kind in (np.uint8, np.int64, np.float32):
+        name = npz_file(tmp_path, labels=(LABELS + 1).astype(kind))
+        refused(name, "run from 1 to 3, and the 3 classes from 0: give --first_label=1")
+        assert predictions.read(name, first_label=1).labels.tolist() == LABELS.tolist()
+    refused(npz_file(tmp_path), r"label 0 .*\(example 1, .*classes 1 to 3", first_label=1)
+    lines = ["label,logit_1,logit_2", "1,0.5,1.5", "2,2.5,0"]
+    assert predictions.read(csv_file(tmp_path, *lines), first_label=1).labels.tolist() == [0, 1]
+    lines = ["label,cat,dog", "dog,0.5,1.5", "cat,2.5,0"]
+    assert predictions.read(csv_file(tmp_path, *lines), first_label=1).labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "label", [3, -1, 2**31, 2**32, 2**32 + 1, 2**63 - 1, 2**63, -(2**64), 10**30]
+)
+def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
+    lines = ["label,logit_0,logit_1,logit_2", "0,1,2,3", f"{label},1,2,3"]
+    refused(csv_file(tmp_path, *lines), f"label {label}[ ,]")
+    # Of weight 0 it may be anything.
+    lines = [f"{line},{weight}" for line, weight in zip(lines, ("weight", 1, 0), strict=True)]
+    assert predictions.read(csv_file(tmp_path, *lines)).labels.tolist() == [0, -1]
+    kind = np.int64 if -(2**63) <= label < 2**63 else np.uint64
+    if label in (-(2**64), 10**30):
+        return
+    labels = np.array([2, 0, 1, label], kind)
+    refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
+    found = predictions.read(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
+    assert found.labels.tolist() == [2, 0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"labels": LABELS[:3]}, "it has 4 logits, 3 labels"),
+        ({"labels": LABELS[:, None]}, r"labels of .* must have shape \(4,\), .* got \(4, 1\)"),
+        ({"labels": np.array(1)}, "labels of .* are one number"),
+        ({"labels": LABELS + 0.5}, "labels of .* must be integers, got float64"),
+        ({"labels": np.array([1, 2, 1, np.inf])}, "labels of .* must be integers, got float64"),
+        ({"labels": LABELS.astype(str)}, "labels of .* must be integers, got <U21"),
+        ({"logits": LABELS, "labels": LOGITS}, "logits of .* must be floating point, got int64"),
+        ({"logits": LOGITS.astype(complex)}, "logits of .* must be floating point, got complex"),
+        ({"logits": np.array(0.5)}, "logits of .* are one number"),
+        ({"weights": np.ones((4, 3))}, r"weights of .* must have shape \(4,\), .* got \(4, 3\)"),
+        ({"weights": np.array(2.0)}, "weights of .* are one number"),
+        ({"weights": np.array(["1"] * 4)}, "weights of .* must be numbers, got <U1"),
+        ({"weights": [1, 1, np.inf, 1]}, "1 weights of .* negative, infinite or NaN, inf is one"),
+        ({"weights": [1, np.nan, -1, 1]}, "2 weights of .* negative, infinite or NaN, nan is one"),
+        ({"weights": [1e38, 1e38, 1, 1]}, r"weights of .* sum to 2e\+38"),
+        ({"weights": np.zeros(4)}, "weights of .* sum to 0"),
+        ({"groups": np.ones((4, 3))}, r"groups of .* must have shape \(4,\), .* got \(4, 3\)"),
+        ({"groups": np.array("a")}, "groups of .* are one number"),
+        ({"groups": np.array([{}] * 4)}, "holds pickled objects, which are never read"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, said):
+    refused(npz_file(tmp_path, **arrays), said)
+
+
+def test_arrays_of_other_machines(tmp_path):
+    for kind in (">f4", ">f8", np.longdouble, np.float16):
+        name = npz_file(tmp_path, logits=LOGITS.astype(kind), labels=LABELS.astype(">i8"))
+        found = predictions.read(name)
+        np.testing.assert_array_equal(found.logits, LOGITS)
+        assert found.logits.dtype.isnative
+        assert found.logits.dtype.itemsize <= 8
+        np.testing.assert_array_equal(found.labels, LABELS)
+
+
+def test_probabilities_are_read_where_they_are_wanted(tmp_path):
+    np.savez(tmp_path / "p.npz", probabilities=LOGITS, labels=LABELS)
+    refused(tmp_path / "p.npz", "no array 'logits' but 'probabilities': add --probabilities")
+    found = predictions.read(str(tmp_path / "p.npz"), probabilities=True)
+    np.testing.assert_array_equal(found.logits, LOGITS)
+    name = csv_file(tmp_path, "label,probability_0,probability_1", "1,0.25,0.75")
+    refused(name, "columns probability_0, probability_1: add --probabilities")
+    assert predictions.read(name, probabilities=True).logits.tolist() == [[0.25, 0.75]]
+    name = csv_file(tmp_path, "label,logit_0,probability_0", "1,2.5,0.75")
+    found = predictions.read(name)
+    assert found.logits.tolist() == [[2.5]]
+    assert found.notes[0].endswith("columns ignored: probability_0.")
+    assert predictions.read(name, probabilities=True).logits.tolist() == [[0.75]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([], "must have columns label, .* it has none"),
+        (["label,logit_0"], "has no examples, only a header"),
+        (["label,logit_0", "0,1.5", "1"], "line 3 of .* has 1 fields, not 2"),
+        (["label,logit_0", "0,1.5", "", "1,x"], "column logit_0 of .*: line 4 has 'x'"),
+        (["label,logit_0", "0,1_0"], "column logit_0 of .*: line 2 has '1_0'"),
+        (["label,logit_0", "x,1.5"], "column label of .* must hold numbers .* got 'x'"),
+        (["label,logit_0", "0.5,1.5"], "column label of .* must hold numbers .* got '0.5'"),
+        (["label,logit_0", "nan,1.5"], "column label of .* must hold numbers .* got 'nan'"),
+        (["label,logit_0,weight", "0,1.5,heavy"], "column weight of .* must hold numbers"),
+        (["label,logit_0,weight", "0,1.5,inf"], "1 weights of .* negative, infinite or NaN"),
+        (["label,logit_0", '0,"' + "1" * 200_000 + '"'], "field larger than field limit"),
+        (["label,logit_0", "0,1\0"], "column logit_0 of .*: line 2 has '1.x00'"),
+        (["label,\x1b[2J" + "a" * 100, "0,1"], r"it has label, \\x1b\[2Ja+\.\.\.\."),
+    ],
+)
+def test_tables_that_are_none(tmp_path, lines, said):
+    refused(csv_file(tmp_path, *lines), said)
+
+
+def test_a_table_is_text(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text("label,logit_0\n0,1\n", encoding="utf-16")
+    refused(path, "cannot be read as a file of predictions: 'utf-8' codec")
+
+
+def test_a_line_has_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(prediction_tables, "LINE_CHARACTERS", 1000)
+    name = csv_file(tmp_path, "label,logit_0", "0," + "0" * 998)
+    refused(name, "has a line of more than 1,000 characters")
+    assert predictions.read(csv_file(tmp_path, "label,logit_0", "0," + "0" * 990)).labels == [0]
+
+
+def test_many_columns_take_linear_time(tmp_path):
+    """Work is counted, not timed: twice the columns are less than three times the comparisons."""
+
+    class Counted(str):
+        count = 0
+
+        def __eq__(self, other):
+            Counted.count += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    counts = []
+    for many in (1000, 2000):
+        Counted.count = 0
+        names = [Counted(f"logit_{k}") for k in range(many)]
+        classes = prediction_tables._classes(
+            tmp_path, names, [], ["0"] * many, probabilities=False, first_label=0
+        )
+        assert classes.places == list(range(many))
+        counts.append(Counted.count)
+    assert counts[1] <= 3 * counts[0] + 10
+
+
+def test_files_that_are_none(tmp_path):
+    np.save(tmp_path / "logits.npy", LOGITS)
+    refused(tmp_path / "absent.npz", "there is no file")
+    refused(tmp_path / "logits.npy", "needs its labels: give LOGITS.npy,LABELS.npy")
+    refused(f"{tmp_path / 'absent.npy'},{tmp_path / 'logits.npy'}", "there is no file .*absent")
+    refused(tmp_path / "run.txt", "must end in .npz, .csv, or be LOGITS.npy,LABELS.npy")
+    for ending in ("npz", "csv"):
+        (tmp_path / f"folder.{ending}").mkdir()
+        refused(tmp_path / f"folder.{ending}", "it is a folder")
+        os.symlink(f"loop.{ending}", tmp_path / f"loop.{ending}")
+        refused(tmp_path / f"loop.{ending}", "Too many levels of symbolic links")
+    np.savez(tmp_path / "keys.npz", z=LOGITS, labels=LABELS)
+    refused(tmp_path / "keys.npz", "has no array 'logits'; it has z, labels")
+    (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 not an archive")
+    refused(tmp_path / "damaged.npz", "cannot be read as a file of predictions")
+
+
+def header(shape, dtype="<f8", version=1, length=None):
+    """Write the header of an .npy file by hand."""
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    size = struct.pack("<H" if version == 1 else "<I", len(text) if length is None else length)
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+
+
+def saved(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+BROKEN_HEADERS = {
+    "giant": header((10**12,)) + bytes(32),
+    "beyond_64_bits": header((2**70,)) + bytes(32),
+    "negative": header((-4, 3)) + bytes(32),
+    "long": header((4, 3), version=2, length=2**31) + bytes(96),
+    "nested": header("(" * 5000) + bytes(32),
+    "no_dtype": header((4, 3), dtype="<q9") + bytes(96),
+    "empty": b"",
+    "cut": saved(LOGITS)[:-5],
+    "more": saved(LOGITS) + bytes(8),
+    "version": header((4, 3), version=9) + bytes(96),
+    "text": header((4, 3), dtype="|V8") + bytes(96),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN_HEADERS)
+def test_headers_that_lie(tmp_path, kind):
+    path = tmp_path / "run.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("logits.npy", BROKEN_HEADERS[kind])
+        file.writestr("labels.npy", saved(LABELS))
+    refused(path, "cannot be read as a file of predictions")
+    (tmp_path / "logits.npy").write_bytes(BROKEN_HEADERS[kind])
+    np.save(tmp_path / "labels.npy", LABELS)
+    pair = f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}"
+    refused(pair, "cannot be read as a file of predictions")
+
+
+def test_every_flipped_byte_is_a_sentence_or_the_same(tmp_path):
+    np.savez_compressed(tmp_path / "whole.npz", logits=LOGITS, labels=LABELS)
+    whole = (tmp_path / "whole.npz").read_bytes()
+    path = tmp_path / "run.npz"
+    refusals = 0
+    for place, bit in itertools.product(range(0, len(whole), 3), (0, 5)):
+        content = bytearray(whole)
+        content[place] ^= 1 << bit
+        path.write_bytes(content)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # two members of one name
+                found = predictions.read(str(path))
+        except predictions.Unreadable as error:
+            refusals += 1
+            assert str(path) in str(error)  # noqa: PT017
+        else:
+            np.testing.assert_array_equal(found.logits, LOGITS)
+            np.testing.assert_array_equal(found.labels, LABELS)
+    assert refusals > 100

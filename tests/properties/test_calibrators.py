@@ -1,0 +1,112 @@
+"""Every calibrator on random data: a usable fit or a state that says why not."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+
+from calib_jax import calibrators
+from tests.calibrators.members import MEMBERS
+
+from .cases import Batch, batches, few_and_many
+
+FEW_SHAPES = ((20, 3),)
+MANY_SHAPES = ((20, 3), (1, 2), (3, 2), (50, 10))
+MIX_CLASSES = {"matrix", "dirichlet"}
+
+
+@functools.cache
+def compiled(name):
+    """Compile fitting, and applying to the same logits."""
+    member = calibrators.named(name)
+
+    def run(logits, labels, weights):
+        params = member.fit(logits, labels, weights)
+        return params, member.apply(params, jnp.where(weights[:, None] > 0, logits, 0))
+
+    return jax.jit(run)
+
+
+def of(name, batch):
+    params, logits = compiled(name)(*map(jnp.asarray, batch))
+    return params, np.asarray(jax.nn.softmax(logits))
+
+
+def chosen(shapes, **options):
+    return {"name": st.sampled_from(MEMBERS), "batch": batches(shapes, **options)}
+
+
+@few_and_many(chosen(FEW_SHAPES), chosen(MANY_SHAPES))
+def TestAFitIsUsableOrSaysWhyNot(name: str, batch: Batch) -> None:
+    """Parameters and probabilities are numbers, or all NaN with the state `unusable`."""
+    params, p = of(name, batch)
+    present = batch.weights > 0
+    floats = [
+        np.asarray(leaf)
+        for field, leaf in params._asdict().items()
+        if field != "state" and jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    if params.state.name == "unusable":
+        assert all(np.isnan(leaf).all() for leaf in floats)
+        return
+    assert not any(np.isnan(leaf).any() for leaf in floats)
+    np.testing.assert_allclose(p[present].sum(axis=1), 1, rtol=1e-5)
+    assert not np.any(p[present][np.isneginf(batch.logits[present])])
+
+
+@few_and_many(
+    chosen(FEW_SHAPES, exponents=(-2, 2), impossible=False),
+    chosen(MANY_SHAPES, exponents=(-2, 2), impossible=False),
+    share=0.5,
+)
+def TestRowsHaveNoOrderAndAbsentOnesNoContent(name: str, batch: Batch) -> None:
+    """Rows may be permuted, and those of weight 0 hold anything."""
+    params, p = of(name, batch)
+    order = np.random.default_rng(0).permutation(len(p))
+    absent = batch.weights == 0
+    clean = batch._replace(
+        logits=np.where(absent[:, None], np.float32(1), batch.logits),
+        labels=np.where(absent, 0, batch.labels).astype(batch.labels.dtype),
+    )
+    again, permuted = of(name, clean.rows(order))
+    np.testing.assert_allclose(again.state.nll_after, params.state.nll_after, rtol=1e-2, atol=1e-3)
+    if params.state.converged and again.state.converged:
+        keep = ~absent[order]
+        np.testing.assert_allclose(permuted[keep], p[order][keep], rtol=0.05, atol=5e-3)
+
+
+def has_temperature(batch):
+    """Decide from the data whether a finite temperature minimises the NLL."""
+    present = batch.weights > 0
+    z = batch.logits[present].astype(np.float64)
+    weights = batch.weights[present].astype(np.float64)
+    true = z[np.arange(len(z)), batch.labels[present].astype(int)]
+    slope = np.sum(weights * (z.mean(axis=1) - true))
+    size = np.sum(weights * np.abs(z).max(axis=1))
+    return np.any(true < z.max(axis=1)) and slope < 0, abs(slope) > 1e-5 * size
+
+
+@few_and_many(
+    {"batch": batches(FEW_SHAPES, exponents=(-3, 3), impossible=False)},
+    {"batch": batches(MANY_SHAPES, exponents=(-3, 3), impossible=False)},
+)
+def TestATemperatureIsFoundWhereThereIsOne(batch: Batch) -> None:
+    """The state says `converged` exactly where a finite optimum exists; T is that optimum."""
+    exists, decided = has_temperature(batch)
+    params, _ = of("temperature", batch)
+    if not decided:
+        return
+    assert params.state.converged == exists, params.state.name
+    if exists:
+        present = batch.weights > 0
+        z = batch.logits[present].astype(np.float64)
+        labels = batch.labels[present].astype(int)
+        scaled = z / float(params.temperature)
+        scaled = scaled - scaled.max(axis=1, keepdims=True)
+        p = np.exp(scaled) / np.exp(scaled).sum(axis=1, keepdims=True)
+        rows = np.arange(len(z))
+        slope = batch.weights[present] @ ((p * z).sum(axis=1) - z[rows, labels])
+        size = batch.weights[present] @ np.abs(z - z.max(axis=1, keepdims=True)).max(axis=1)
+        assert abs(slope) < 1e-3 * size

@@ -1,0 +1,158 @@
+"""Every objective on random logits, labels and weights: finite, eager as compiled, row by row."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from tests.losses.members import DEFAULTS, trained_state
+from tests.losses.reference import logsumexp
+from tests.losses.test_laws import COUPLED
+
+from .cases import Batch, batches, few_and_many
+
+OBJECTIVES = {member.name: member.objective for member in DEFAULTS}
+FEW_SHAPES = ((6, 4), (3, 130))
+MANY_SHAPES = (*FEW_SHAPES, (1, 1), (1, 2), (50, 10), (7, 200), (2, 128))
+
+
+def terms_and_gradient(objective, state, logits, labels, weights):
+    """Return the terms `[n]`, and the gradient of their weighted sum."""
+
+    def total(z):
+        terms = objective.value(state, z, labels, weights)
+        return jnp.sum(jnp.where(weights > 0, weights * terms, 0)), terms
+
+    gradient, terms = jax.grad(total, has_aux=True)(logits)
+    return terms, gradient
+
+
+@functools.cache
+def compiled(name):
+    return jax.jit(functools.partial(terms_and_gradient, OBJECTIVES[name]))
+
+
+def of(name, batch):
+    found = compiled(name)(state_of(name, batch), *map(jnp.asarray, batch))
+    return tuple(np.asarray(part) for part in found)
+
+
+def state_of(name, batch):
+    return trained_state(OBJECTIVES[name], num_classes=batch.logits.shape[1])
+
+
+def assert_close(found, wanted, tolerance=2e-5, size=1.0):
+    """Compare; infinities and NaN stand at the same places, the rest relative to the largest."""
+    finite = np.isfinite(wanted)
+    largest = max(np.abs(wanted[finite]).max(initial=0), size)
+    np.testing.assert_array_equal(np.isfinite(found), finite)
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * largest)
+
+
+def chosen(shapes, **options):
+    return {"name": st.sampled_from(sorted(OBJECTIVES)), "batch": batches(shapes, **options)}
+
+
+def far_from_thresholds(batch):
+    """Skip cases in which rounding alone decides on which side of a threshold p_y lies."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        z = batch.logits.astype(np.float64)
+        p = np.exp(z - logsumexp(z)[:, None])
+    assume(not np.any(np.abs(p[..., None] - np.array([0.2, 0.5])) < 1e-5))
+
+
+@few_and_many(chosen(FEW_SHAPES), chosen(MANY_SHAPES))
+def TestAnObjectiveIsANumber(name: str, batch: Batch) -> None:
+    """Terms and gradients are numbers; infinite only where the truth is impossible.
+
+    Rows of weight 0 give exactly 0, whatever they hold, and the terms are the same eager and
+    compiled.
+    """
+    far_from_thresholds(batch)
+    terms, gradient = of(name, batch)
+    present = batch.weights > 0
+    assert not np.isnan(terms).any()
+    assert not np.any(terms[~present])
+    assert not np.any(gradient[~present])
+    assert not np.isnan(gradient).any()
+    if np.isfinite(batch.logits[present]).all():
+        assert np.isfinite(terms).all()
+        assert np.isfinite(gradient).all()
+    eager = terms_and_gradient(OBJECTIVES[name], state_of(name, batch), *map(jnp.asarray, batch))
+    if name != "soft_ece":  # its sharp ranks turn the last digit of a probability into a step
+        assert_close(np.asarray(eager[0]), terms)
+        assert_close(np.asarray(eager[1]), gradient, size=batch.weights.max(initial=0))
+
+
+@few_and_many(
+    chosen(FEW_SHAPES, exponents=(-6, 20)), chosen(MANY_SHAPES, exponents=(-6, 20)), share=0.5
+)
+def TestRowsHaveNoOrderAndNoOrigin(name: str, batch: Batch) -> None:
+    """Permuted rows have the permuted terms; so have labels of another integer type."""
+    far_from_thresholds(batch)
+    terms, gradient = of(name, batch)
+    order = np.random.default_rng(0).permutation(len(terms))
+    permuted = of(name, batch.rows(order))
+    if name != "soft_ece":
+        assert_close(permuted[0], terms[order])
+        assert_close(permuted[1], gradient[order], size=batch.weights.max(initial=0))
+    present = batch.weights > 0
+    wide = batch._replace(labels=np.where(present, batch.labels, -5).astype(np.int32))
+    for found, wanted in zip(of(name, wide), (terms, gradient), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@few_and_many(
+    chosen(FEW_SHAPES, exponents=(-3, 6), impossible=False),
+    chosen(MANY_SHAPES, exponents=(-3, 6), impossible=False),
+    share=0.5,
+)
+def TestAWrongLabelIsNaN(name: str, batch: Batch) -> None:
+    """A label out of range makes its row NaN, and leaves the rows of others alone."""
+    present = np.flatnonzero(batch.weights > 0)
+    classes = batch.logits.shape[1]
+    good, _ = of(name, batch)
+    for wrong in (-1, classes, 2**31 - 1):
+        labels = batch.labels.astype(np.int32)
+        labels[present[0]] = wrong
+        terms, _ = of(name, batch._replace(labels=labels))
+        assert np.isnan(terms[present[0]])
+        if name not in COUPLED:
+            np.testing.assert_array_equal(np.delete(terms, present[0]), np.delete(good, present[0]))
+
+
+def reference(name, batch):
+    """Compute terms in float64 from the formulas of four losses."""
+    rows = np.arange(len(batch.labels))
+    z = batch.logits.astype(np.float64)
+    log_p = z - logsumexp(z)[:, None]
+    log_true = log_p[rows, batch.labels]
+    p = np.exp(log_p)
+    hot = np.eye(z.shape[1])[batch.labels]
+    others = np.where(hot == 1, 0, p)
+    rest = others.sum(axis=1)
+    return {
+        "cross_entropy": lambda: -log_true,
+        "focal": lambda: np.where(rest > 0, rest**3 * -log_true, 0),
+        "brier": lambda: rest**2 + (others**2).sum(axis=1),
+        "bsce_gra": lambda: np.where(rest > 0, rest**2 + (others**2).sum(axis=1), 0) * -log_true,
+    }[name]()
+
+
+SHORT = ("cross_entropy", "focal", "brier", "bsce_gra")
+PLAIN = {"exponents": (-6, 30), "impossible": False, "absent": False}
+
+
+@few_and_many(
+    {"name": st.sampled_from(SHORT), "batch": batches(FEW_SHAPES, **PLAIN)},
+    {"name": st.sampled_from(SHORT), "batch": batches(MANY_SHAPES, **PLAIN)},
+)
+def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
+    """Values are those of the formula in float64, at every scale."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        wanted = reference(name, batch)
+    found, _ = of(name, batch)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)

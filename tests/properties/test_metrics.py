@@ -1,0 +1,124 @@
+"""All metrics at once on random predictions: copies, order, absence, shift, and NumPy's numbers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import assume
+
+from calib_jax import metrics
+from tests.metrics import reference
+
+from .cases import Batch, batches, few_and_many
+
+CATALOGUE = dict(metrics.catalogue())
+# Curves have a point for each row, repeated where rows are: their points are compared elsewhere.
+VALUES = {name: metric for name, metric in CATALOGUE.items() if "curve" not in name}
+FEW_SHAPES = ((13, 4), (5, 130))
+MANY_SHAPES = (*FEW_SHAPES, (1, 1), (1, 2), (2, 3), (50, 10), (7, 200), (3, 128))
+
+
+@functools.cache
+def compiled():
+    """Compile all metrics as one program for each shape."""
+    return jax.jit(lambda *batch: metrics.values_of(VALUES, *batch))
+
+
+def of(batch):
+    return jax.tree.map(np.asarray, compiled()(*map(jnp.asarray, batch)))
+
+
+def assert_same(found, wanted, tolerance=1e-4, size=1.0):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(value), strict=True):
+            finite = np.isfinite(b)
+            np.testing.assert_array_equal(np.isfinite(a), finite, name)
+            largest = max(np.abs(b[finite]).max(initial=0), size)
+            np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * largest, err_msg=name)
+
+
+def chosen(shapes, **options):
+    return {"batch": batches(shapes, **options)}
+
+
+ORDINARY = {"exponents": (-6, 4)}
+
+
+@few_and_many(chosen(FEW_SHAPES, **ORDINARY), chosen(MANY_SHAPES, **ORDINARY), share=0.5)
+def TestRowsHaveNoOrderAndAbsentOnesNoContent(batch: Batch) -> None:
+    """Rows may be permuted, and those of weight 0 hold anything, for every metric."""
+    wanted = of(batch)
+    order = np.random.default_rng(0).permutation(len(batch.labels))
+    absent = (batch.weights == 0)[:, None]
+    clean = batch._replace(
+        logits=np.where(absent, np.float32(1), batch.logits),
+        labels=np.where(absent[:, 0], 0, batch.labels).astype(batch.labels.dtype),
+    )
+    assert_same(of(clean.rows(order)), wanted)
+
+
+ROWS = 13  # of either form below: one program serves both
+COPIES = np.array([2, 0, 1, 3, 1, 2])
+
+
+def padded(batch, weights):
+    """Add absent rows until there are `ROWS` of them."""
+    index = np.resize(np.arange(len(weights)), ROWS)
+    weights = np.pad(weights, (0, ROWS - len(weights)))
+    return batch.rows(index)._replace(weights=weights.astype(np.float32))
+
+
+@few_and_many(
+    chosen(((6, 4),), absent=False, **ORDINARY),
+    chosen(((6, 4), (6, 9)), absent=False, **ORDINARY),
+    share=0.5,
+)
+def TestWeightsAreCopies(batch: Batch) -> None:
+    """Weight k equals k copies, for every metric."""
+    repeated = np.repeat(np.arange(len(COPIES)), COPIES)
+    copies = padded(batch.rows(repeated), np.ones(len(repeated)))
+    assert_same(of(padded(batch, COPIES)), of(copies))
+
+
+REFERENCES = (
+    *("accuracy", "error", "nll", "brier", "mean_confidence", "mean_entropy", "signed_gap"),
+    *("ece", "mce", "rms_calibration_error", "adaptive_ece", "classwise_ece"),
+)
+
+
+@few_and_many(
+    chosen(FEW_SHAPES, exponents=(-6, 1), impossible=False),
+    chosen(MANY_SHAPES, exponents=(-6, 1), impossible=False),
+    share=0.5,
+)
+def TestNumbersAreThoseOfNumPy(batch: Batch) -> None:
+    """Values of a dozen metrics are those of loops in float64."""
+    present = batch.weights > 0
+    p = reference.softmax(batch.logits[present])
+    # On an edge of a bin rounding decides, and where two probabilities are nearly equal.
+    inner = np.abs(15 * p - np.round(15 * p)) < 1e-4
+    assume(not np.any(inner & (p > 1e-3) & (p < 0.999)))
+    gaps = np.diff(np.sort(p, axis=1), axis=1)[:, -1:]
+    assume(not np.any((gaps > 0) & (gaps < 1e-6)))
+    tops = np.sort(p.max(axis=1))
+    assume(not np.any((np.diff(tops) > 0) & (np.diff(tops) < 1e-6)))
+    found = of(batch)
+    for name in REFERENCES:
+        if p.min() < 1e-30 and name == "nll":
+            continue
+        arguments = p, batch.labels[present].astype(int), batch.weights[present].astype(float)
+        wanted = getattr(reference, name)(*arguments)
+        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=2e-5, err_msg=name)
+
+
+@few_and_many(chosen(FEW_SHAPES), chosen(MANY_SHAPES), share=0.5)
+def TestMetricsStayInTheirRange(batch: Batch) -> None:
+    """What is a share lies in [0, 1], at every scale and with impossible classes."""
+    found = of(batch)
+    for name in ("accuracy", "error", "mean_confidence", "ece", "mce", "adaptive_ece"):
+        assert -1e-6 <= found[name] <= 1 + 1e-6, (name, found[name])
+    assert found["nll"] >= -1e-6
+    assert -1e-6 <= found["brier"] <= 2 + 1e-6
+    assert found["nll"] < np.inf or np.isinf(batch.logits).any()
