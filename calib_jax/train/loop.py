@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Draw, Source
+from calib_jax.core.examples import Draw, Source, read
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
@@ -125,6 +125,12 @@ def fit_all(
                 f"average={plan.average}, and the state has {'' if run.state.average else 'no '}"
                 "averages: make it by create(..., averaged=plan.average > 0)."
             )
+    unmeasured = sorted(set(plan.best) - set(task.metrics if task.evaluated else ()))
+    if unmeasured:
+        raise ValueError(
+            f"plan.best names {', '.join(unmeasured)}, which the task does not measure: give"
+            ' metrics of these names, and evaluated={"validation": SOURCE}.'
+        )
     if len({Path(run.folder).resolve() for run in runs}) < len(runs):
         raise ValueError("two of the runs have the same folder: give each its own.")
     devices = parallel.all_devices() if devices is None else devices
@@ -441,12 +447,30 @@ class _Loop:
         start = (offset + first) * self.plan.batch_size
         batch = numbers[start : start + self.plan.batch_size].tolist()
         shown = ", ".join(map(str, batch[:20])) + (", ..." if len(batch) > 20 else "")
+        if label := self._label_out_of_range(batch, Draw(record.run.seed, epoch)):
+            record.fail(
+                f"{label}; {record.last_good()}: mend its label, or leave the example out, with"
+                " data.subset, or with weight 0 in a loop of your own."
+            )
+            return False
         record.fail(
             f"the {what} is not finite at step {record.step + first} (epoch {epoch}), on the"
             f" training examples {shown}; {record.last_good()}: lower the learning rate, or look at"
             " these examples."
         )
         return False
+
+    def _label_out_of_range(self, batch: Sequence[int], draw: Draw) -> str:
+        """Name the first label of some training examples that is no class, where there is one."""
+        labels = np.asarray(read(self.task.train, np.asarray(batch), draw).labels)
+        outside = (labels < 0) | (labels >= self.task.num_classes)
+        if not outside.any():
+            return ""
+        row, *_ = first = tuple(np.argwhere(outside)[0])
+        return (
+            f"the training example {batch[row]} has the label {labels[first]}, and the classes are"
+            f" 0 to {self.task.num_classes - 1}"
+        )
 
     # ------------------------------------------------------------------------------------------
     # Between stretches.

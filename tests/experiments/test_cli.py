@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from experiments import cli
 from tests.experiments.processes import ROOT
 
 
@@ -36,3 +39,9 @@ print(jax.jit(lambda x: x + 1)(1))
         )
         assert said == "2\n"
         assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept
+
+
+def test_a_config_is_looked_for_where_the_configs_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"run this from the checkout of calib_jax\.$"):
+        cli._config_file("configs/digits.py")

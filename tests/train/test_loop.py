@@ -510,6 +510,32 @@ def test_epochs_that_are_pieces_are_saved_by_the_timer_too(tmp_path, monkeypatch
         assert kept.steps == [8, 20, 24]  # each is written, and timed, during the next epoch
 
 
+def test_a_label_out_of_range_is_named(tmp_path):
+    inputs, labels = task_of().train.examples
+    labels = np.array(labels)
+    labels[17] = 12
+    with pytest.raises(NonFinite) as caught:
+        run(tmp_path, task=task_of(train=tasks.InMemory(inputs, labels)))
+    said = str(caught.value)
+    assert said.startswith(
+        "the training example 17 has the label 12, and the classes are 0 to 4; there is no"
+        " checkpoint yet: mend its label, or leave the example out"
+    )
+    assert "weight 0" in said
+    assert "learning rate" not in said
+
+
+def test_what_needs_an_evaluation_is_refused_without_one(tmp_path):
+    with pytest.raises(ValueError, match="the objective learns from the validation set after"):
+        task_of(evaluated={})
+    plain = losses.objective("focal")
+    with pytest.raises(ValueError, match=r"plan.best names nll, which the task does not measure"):
+        run(tmp_path, plain, task=task_of(plain, evaluated={}))
+    with pytest.raises(ValueError, match=r"plan.best names brier, which the task does not meas"):
+        run(tmp_path, plan=dataclasses.replace(PLAN, best={"nll": "min", "brier": "min"}))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_plans_are_checked():
     with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
         train.Plan(num_epochs=0, batch_size=1)
