@@ -94,12 +94,12 @@ class Member(NamedTuple):
 
     def read(self) -> summary.Run:
         """Read what a run left."""
-        parts = []
-        for part in ("validation", "test"):
-            found = predictions.read(str(self.folder / f"predictions_{part}.npz"))
-            parts.append((found.logits, found.labels))
+        validation, test = (
+            predictions.read(str(self.folder / f"predictions_{part}.npz"))[:2]
+            for part in ("validation", "test")
+        )
         rows = read_rows(self.folder / "metrics.jsonl")
-        return summary.Run(self.loss, self.seed, *parts, rows)
+        return summary.Run(self.loss, self.seed, validation, test, rows)
 
 
 def built(config: ConfigDict) -> building.Experiment:

@@ -48,7 +48,7 @@ from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
-from calib_jax.train.state import TrainState, with_values_only
+from calib_jax.train.state import TrainState, values_of
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
@@ -386,7 +386,7 @@ class _Loop:
         seconds = time.monotonic() - began
         self.pieces.took(max(stops[n] - starts[n] for n in members), seconds)
         at_stop = []
-        hosts = self.arrangement.fetch(with_values_only(states))
+        hosts = self.arrangement.fetch(values_of(states))
         for number in members:
             record, new = self.records[number], found[number]
             stop = record.step + stops[number] - starts[number]

@@ -21,7 +21,7 @@ from calib_jax.train.checkpoint import Checkpoints, differences
 from calib_jax.train.files import Row, writing
 from calib_jax.train.journal import ROWS, Console, Journal
 from calib_jax.train.plan import Outcome, Plan, Run
-from calib_jax.train.state import TrainState, not_finite
+from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
 
 CHECKPOINTS = "checkpoints"
@@ -288,7 +288,7 @@ class Record:
         It is the first process that saves; the others need not have it. A state with values that
         are not finite is never saved, whoever asks for it: the run has failed.
         """
-        if host is not None and not self.accepts(host, self.step):
+        if host is not None and not self.accepts(values_of(host), self.step):
             return
         self.last_save = time.monotonic()
         self.saved = self.step
@@ -316,9 +316,9 @@ class Record:
             self._journal.write(row, self.ledger.tables)
         return row
 
-    def accepts(self, host: TrainState, step: int) -> bool:
-        """Check that the state after a step is finite; otherwise the run has failed."""
-        where = not_finite(host)
+    def accepts(self, values: PyTree, step: int) -> bool:
+        """Check that the values of the state after a step are finite; else the run has failed."""
+        where = not_finite(values)
         if where:
             self.fail(
                 f"the state is not finite after {step} steps (first {where});"

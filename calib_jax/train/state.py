@@ -40,17 +40,17 @@ class TrainState(NamedTuple):
         return self.average or (self.params, self.model_state)
 
 
-def with_values_only(state: TrainState) -> TrainState:
-    """Drop all but what the network computes with: parameters, statistics, their averages."""
-    return state._replace(step=(), opt_state=(), loss_state=(), rng=())
+def values_of(state: TrainState) -> dict[str, PyTree]:
+    """Take what the network computes with: parameters, statistics, and averages of both.
 
-
-def not_finite(state: TrainState) -> str:
-    """Name the first parameter or statistic, on the host, with a NaN or an infinity; else "".
-
-    The optimiser's and the objective's state are not looked at: an infinity may belong there.
+    Neither the optimiser's state nor the objective's, where an infinity may belong.
     """
-    for path, leaf in jax.tree.leaves_with_path(with_values_only(state)):
+    return {name: getattr(state, name) for name in ("params", "model_state", "average")}
+
+
+def not_finite(values: PyTree) -> str:
+    """Name the first array, on the host, with a NaN or an infinity; "" if there is none."""
+    for path, leaf in jax.tree.leaves_with_path(values):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(leaf).all():
             return jax.tree_util.keystr(path, simple=True, separator="/")
     return ""
