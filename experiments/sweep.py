@@ -290,8 +290,10 @@ def _tabulate(
         num_bins=_CONFIG.value.num_bins,
         num_resamples=_RESAMPLES.value,
         about=about,
+        say=cli.say_step,
     )
-    print("\n" + summary.text(found))
+    print("\n" + summary.text(found), flush=True)
+    cli.say_step("drawing the figures")
     names = cli.refusing(summary.save, found, folder)
     print(f"\nwritten to {folder}: {', '.join(names)}")
 

@@ -67,7 +67,10 @@ def test_a_stopped_sweep_goes_on(tmp_path):
             ["--losses=brier", "--init_from=absent.npz"],
             "neither a file nor a run called absent.npz",
         ),
-        (["--losses=brier", "--checkpoint=best_nl"], "best_nl is none of latest, best_ece, best_error"),
+        (
+            ["--losses=brier", "--checkpoint=best_nl"],
+            "best_nl is none of latest, best_ece, best_error",
+        ),
         ([], "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME"),
     ],
 )
