@@ -19,6 +19,31 @@ def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
+def tempered(logits: Logits, temperature: Number) -> Logits:
+    """Divide logits by a temperature, less the largest of each row.
+
+    The offset goes first: XLA fuses the product with 1/T into a subtraction of the maximum that
+    comes later, and then `z/T - max(z/T)` is not 0 at the maximum, but as large as rounding of
+    the logits is, which from 1e4 on is seen and from 1e12 on overflows.
+    """
+    logits = at_least_float32(logits)
+    return (logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))) / temperature
+
+
+def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    r"""Multiply a loss, which may be infinite, by a weight; 0 times infinity is 0.
+
+    A true class of probability 0 has $-\log p = \infty$. There the weight is a constant: its
+    derivative by the logits is of the order of p, and $p \log p \to 0$.
+    """
+    infinite = loss == jnp.inf
+    limit = lax.stop_gradient(weight)
+    # Where one of the two is not wanted it must not send NaN back, either.
+    finite_loss, infinite_loss = jnp.where(infinite, 0, loss), jnp.where(infinite, loss, 0)
+    at_infinity = jnp.where(limit == 0, 0, limit * infinite_loss)
+    return jnp.where(infinite, at_infinity, weight * finite_loss)
+
+
 def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*shape"]:
     r"""Raise to a power from the logarithm: $b^a = \exp(a \log b)$.
 

@@ -17,6 +17,7 @@ def reference(logits, labels):
     """Return every field for logits [N, K] and labels [N], one row at a time, in long double."""
     rows = []
     for z, y in zip(np.asarray(logits, np.longdouble), labels, strict=True):
+        z = z - z.max()
         other = np.delete(z, y)
         top = other.max()
         log_others = top + np.log(np.exp(other - top).sum())
