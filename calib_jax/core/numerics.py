@@ -33,8 +33,8 @@ def tempered(logits: Logits, temperature: Number) -> Logits:
 def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     r"""Multiply a loss, which may be infinite, by a weight; 0 times infinity is 0.
 
-    A true class of probability 0 has $-\log p = \infty$. There the weight is a constant: its
-    derivative by the logits is of the order of p, and $p \log p \to 0$.
+    A true class of probability 0 has $-\log p = \infty$. There the weight counts as a constant:
+    what p adds to its derivative vanishes, as $p \log p \to 0$, and gradients stay finite.
     """
     infinite = loss == jnp.inf
     limit = lax.stop_gradient(weight)

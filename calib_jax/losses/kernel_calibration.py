@@ -171,14 +171,21 @@ def _kernel_gram(
     rising, falling = grouped(jnp.exp(moved)), grouped(jnp.exp(-moved))
     places = jnp.zeros_like(place).at[group].set(place, indices_are_sorted=True)
     steps = jnp.maximum(jnp.diff(places), 0)  # behind the last group there are empty ones
-    fading = jnp.exp(-steps / bandwidth)[:, None]
+    below = _faded_sums(jnp.exp(-steps / bandwidth)[:, None], rising[:-1])
+    across = product(falling[1:], below)
+    return product(equal, equal) + across + across.T
+
+
+@jax.jit  # one program: outside `jit` every level of the scan would be compiled by itself
+def _faded_sums(
+    fading: Float[Array, "steps one"], values: Float[Array, "steps columns"]
+) -> Float[Array, "steps columns"]:
+    """Add up values in turn; at each step the new value joins and the sum fades."""
 
     def joined(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
         return first[0] * second[0], second[0] * first[1] + second[1]
 
-    below = lax.associative_scan(joined, (fading, fading * rising[:-1]))[1]
-    across = product(falling[1:], below)
-    return product(equal, equal) + across + across.T
+    return lax.associative_scan(joined, (fading, fading * values))[1]
 
 
 @register("mmce")
