@@ -130,6 +130,11 @@ def sentence(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def say_step(line: str) -> None:
+    """Write what is done next, while a person waits: not among the results."""
+    print(line, file=sys.stderr, flush=True)
+
+
 def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
     """Keep compiled programs in a folder, so that the next process need not compile them again.
 

@@ -10,8 +10,9 @@ predictions into; a sweep, one that experiments.sweep has finished: of two sweep
 compared with the same loss, over the seeds that both have. Nothing is trained or evaluated.
 
 Every metric is shown with its interval, the paired difference to the baseline with its own, and a
-p-value, as trained and after a temperature that each run fits on its validation predictions. Then
-come the keys in which the configs differ, but for those under run, which change no result.
+p-value, as trained and after a temperature that each run fits on its validation predictions. A
+calibration error has no p-value, since noise alone raises it. Then come the keys in which the
+configs differ, but for those under run, which change no result.
 
 --out=DIR gets compare.md, compare.csv, compare.json and pictures: intervals, reliability diagrams
 side by side, and the validation error, NLL and ECE over the epochs.
@@ -40,10 +41,15 @@ def main(given: list[str]) -> int:
     out = pathlib.Path(_OUT.value) if _OUT.value else None
     if out:
         cli.refusing(out.mkdir, parents=True, exist_ok=True)
-    options = {"num_bins": _BINS.value, "num_resamples": _RESAMPLES.value}
+    options = {
+        "num_bins": _BINS.value,
+        "num_resamples": _RESAMPLES.value,
+        "say": cli.say_step,
+    }
     found = cli.failing(comparison.compare, shared, **options)
-    print(comparison.text(found))
+    print(comparison.text(found), flush=True)
     if out:
+        cli.say_step("drawing the figures")
         names = cli.refusing(comparison.save, found, out)
         print(f"\nwritten to {out}: {', '.join(names)}")
     return 0

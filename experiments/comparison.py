@@ -18,16 +18,15 @@ import io
 import json
 import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
 
-from calib_jax import calibrators, metrics, plots, train
-from calib_jax.report import Change, tables
+from calib_jax import plots, train
+from calib_jax.report import caveats, tables
+from calib_jax.report.pictures import drawable
 from experiments import summary
 from experiments.finished import ALONE, Folder, Shared
 
@@ -51,7 +50,6 @@ class Part:
     loss: str
     seeds: list[int]
     found: summary.Summary
-    changes: dict[tuple[str, str, str], Change]
 
     def titled(self, what: str) -> str:
         """Put the loss before something, where there are several."""
@@ -74,7 +72,11 @@ class Comparison:
 
 
 def compare(
-    shared: Shared, *, num_bins: int | None = None, num_resamples: int = 1000
+    shared: Shared,
+    *,
+    num_bins: int | None = None,
+    num_resamples: int = 1000,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Compare folders with the first of them.
 
@@ -82,6 +84,7 @@ def compare(
       shared: what `finished.read` found in them.
       num_bins: of every metric that has bins; what the first folder's config says when None.
       num_resamples: of the bootstrap.
+      say: is called with a line before each step that takes seconds.
     """
     first = shared.folders[0].name
     told = next(iter(shared.configs.values()))
@@ -99,58 +102,20 @@ def compare(
     parts = []
     for loss, runs in _on_one_axis(shared.runs).items():
         found = summary.summarise(
-            runs, baseline=first, num_bins=num_bins, num_resamples=num_resamples, about=about
+            runs,
+            baseline=first,
+            num_bins=num_bins,
+            num_resamples=num_resamples,
+            about=about,
+            say=say,
         )
-        parts.append(Part(loss, shared.seeds[loss], found, _changes(runs, about)))
+        parts.append(Part(loss, shared.seeds[loss], found))
     settings = _settings(shared.configs)
     unknown = [name for name, config in told.items() if config is None]
     notes = [f"{name} has no config.json: its settings are not known." for name in unknown]
     if not settings and not unknown:
         notes = ["The configs differ in nothing."]
     return Comparison(shared.folders, parts, settings, shared.notes + notes, about)
-
-
-def _changes(
-    runs: Sequence[summary.Run], about: Mapping[str, Any]
-) -> dict[tuple[str, str, str], Change]:
-    """Compute the paired differences to the baseline, by folder, phase and metric.
-
-    The mean over the seeds of resampled differences is the resampled difference of the means.
-    """
-    members = {
-        name: one.with_options(num_bins=about["num_bins"])
-        if "num_bins" in (one := metrics.named(name)).defaults()
-        else one
-        for name in summary.CELLS
-    }
-    answers: dict[tuple[str, str], list[Any]] = {}
-    for run in runs:
-        fitted = calibrators.temperature.fit(*run.validation)
-        scaled = calibrators.temperature.apply(fitted, run.test[0])
-        answers.setdefault((run.loss, summary.BEFORE), []).append(run.test[0])
-        answers.setdefault((run.loss, summary.AFTER), []).append(scaled)
-    first = about["baseline"]
-    changes = {}
-    for (name, phase), own in answers.items():
-        if name == first:
-            continue
-        pairs = [
-            metrics.paired_bootstrap(
-                members,
-                *pair,
-                runs[0].test[1],
-                key=jax.random.key(0),
-                num_resamples=about["resamples"],
-            )
-            for pair in zip(answers[first, phase], own, strict=True)
-        ]
-        for metric in summary.CELLS:
-            value = np.mean([float(pair[metric].value) for pair in pairs])
-            samples = np.mean([np.asarray(pair[metric].samples) for pair in pairs], axis=0)
-            low, high = metrics.interval(jnp.asarray(samples), about["level"])
-            numbers = (float(value), float(low), float(high), summary.p_value(samples))
-            changes[name, phase, metric] = Change(metric, first, name, *numbers)
-    return changes
 
 
 def _on_one_axis(runs: Mapping[str, Sequence[summary.Run]]) -> dict[str, list[summary.Run]]:
@@ -202,7 +167,6 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
     found = []
     for part in comparison.parts:
         for cell in part.found.cells:
-            change = part.changes.get((cell.loss, cell.phase, cell.metric))
             record = {
                 "loss": part.loss,
                 "phase": cell.phase,
@@ -213,11 +177,12 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 "sd": cell.sd,
                 "low": cell.low,
                 "high": cell.high,
-                "difference": change and change.value,
-                "difference_low": change and change.low,
-                "difference_high": change and change.high,
-                "p": change and change.p_value,
+                "difference": cell.difference,
+                "difference_low": cell.difference_low,
+                "difference_high": cell.difference_high,
+                "p": cell.p,
                 "p_seeds": cell.p_seeds,
+                "note": " ".join(cell.notes),
             }
             found.append({key: _known(value) for key, value in record.items()})
     return found
@@ -256,7 +221,9 @@ def _head(comparison: Comparison) -> str:
 
 def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
     sections = [
-        (_title(part, phase), _table(part, phase)) for part in comparison.parts for phase in PHASES
+        (_title(part, phase), _table(part, phase, comparison.about["resamples"]))
+        for part in comparison.parts
+        for phase in PHASES
     ]
     if comparison.settings:
         names = [one.name for one in comparison.folders]
@@ -280,7 +247,7 @@ def _title(part: Part, phase: str) -> str:
     return title
 
 
-def _table(part: Part, phase: str) -> tables.Table:
+def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     several = len(part.seeds) > 1
     tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
     head = ["metric", "folder", "value", *["sd of seeds"] * several, "difference", "p"]
@@ -288,18 +255,15 @@ def _table(part: Part, phase: str) -> tables.Table:
     cells = {(c.metric, c.loss): c for c in part.found.cells if c.phase == phase}
     for metric in summary.CELLS:
         for name in part.found.temperatures:
-            cell, change = cells[metric, name], part.changes.get((name, phase, metric))
+            cell = cells[metric, name]
             row = [metric, name, tables.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
-            row += [_said(change), f"{change.p_value:.3f}"] if change else ["", ""]
+            row += [tables.with_interval(cell.change, sign="+") if cell.change else ""]
+            row += [caveats.p_of(cell.p, num_resamples).removeprefix("= ")]
             p_seeds = _known(cell.p_seeds)
             row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested
             table.append(row)
     return table
-
-
-def _said(change: Change) -> str:
-    return f"{change.value:+.4f} [{change.low:+.4f}, {change.high:+.4f}]"
 
 
 def _foot(comparison: Comparison) -> list[str]:
@@ -311,10 +275,14 @@ def _foot(comparison: Comparison) -> list[str]:
         f"difference: to {said['baseline']}, and a negative one is the better; p: paired bootstrap"
         f" over the test examples{over}; no p is corrected for how many there are. The temperature"
         " is fitted on the run's own validation set. ece and classwise_ece with"
-        f" {said['num_bins']} bins of equal width, adaptive_ece of equal mass: all are biased"
-        " upwards, resampled ones more so: a value may lie below its interval, and a difference"
-        " outside of its own.",
+        f" {said['num_bins']} bins of equal width, adaptive_ece of equal mass.",
+        *_caveats(comparison),
     ]
+
+
+def _caveats(comparison: Comparison) -> list[str]:
+    cells = [cell for part in comparison.parts for cell in part.found.cells]
+    return summary.notes_of(cells)
 
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
@@ -327,7 +295,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "temperatures": {part.loss: part.found.temperatures for part in comparison.parts},
         "metrics": found,
         "settings": [dataclasses.asdict(one) for one in comparison.settings],
-        "notes": comparison.notes,
+        "notes": [*comparison.notes, *_caveats(comparison)],
     }
     out = io.StringIO()
     writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
@@ -349,7 +317,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
 def pictures(comparison: Comparison) -> dict[str, Any]:
     """Draw intervals, reliability diagrams side by side and, where they were logged, curves."""
     columns = len(comparison.folders)
-    bars: dict[str, dict[str, tuple[float, float, float]]] = {}
+    estimates: list[tuple[str, str, tuple[float, float, float]]] = []
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in PHASES}
     captions: dict[str, dict[str, float]] = {phase: {} for phase in PHASES}
     curves: dict[str, dict[str, Any]] = {}
@@ -358,15 +326,16 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
             name = part.titled(cell.loss)
             if cell.metric in summary.SHOWN:
                 numbers = (cell.value, cell.low, cell.high)
-                bars.setdefault(name, {})[f"{cell.metric}, {cell.phase}"] = numbers
+                estimates.append((name, f"{cell.metric}, {cell.phase}", numbers))
             if cell.metric == "ece":
                 captions[cell.phase][name] = cell.value
         for phase, of in part.found.reliability.items():
             diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
         curves |= {part.titled(metric): found for metric, found in part.found.curves.items()}
     level = f"{comparison.about['level']:.0%} intervals over the test examples"
-    four = len(summary.SHOWN)
-    drawn = {"intervals": plots.intervals(bars, columns=four, title=level, width=11.0)}
+    bars, note = drawable(estimates)
+    options = {"columns": len(summary.SHOWN), "title": level, "note": note, "width": 11.0}
+    drawn = {"intervals": plots.intervals(bars, **options)} if bars else {}
     for phase in PHASES:
         drawn[f"reliability_{phase.replace(' ', '_')}"] = plots.reliability_grid(
             diagrams[phase],

@@ -227,7 +227,7 @@ def _score_all(
         "provenance": provenance.describe(),
     }
     options = {"num_bins": experiment.config.num_bins, "num_resamples": _RESAMPLES.value}
-    all_seeds = summary.summarise(runs, baseline=loss, about=about, **options)
+    all_seeds = summary.summarise(runs, baseline=loss, about=about, say=cli.say_step, **options)
     print("\n" + summary.text(all_seeds))
     cli.refusing((folder / "report").mkdir, exist_ok=True)
     names = cli.refusing(summary.save, all_seeds, folder / "report")

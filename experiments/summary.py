@@ -5,9 +5,10 @@ For every metric of a loss:
     value      mean over the seeds, and their standard deviation
     low, high  percentiles of the same mean, with the test examples resampled (all runs see the
                same resamples)
-    p          two-sided, of the difference to the baseline, over the test examples: the same
-               resamples again, so that what is hard for both does not count
-    p_seeds    of a paired t-test over the seeds, from five on
+    difference to the baseline, with an interval over the test examples: the same resamples again,
+               so that what is hard for both does not count
+    p          two-sided, of that difference; not of a metric that noise raises (`Metric.biased`)
+    p_seeds    of a paired t-test over the seeds, from five on; for the same metrics
 
 each as the network answers, and after a temperature fitted on the validation set.
 """
@@ -16,7 +17,7 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,6 +26,9 @@ import numpy as np
 import scipy.stats
 
 from calib_jax import calibrators, metrics, plots
+from calib_jax.core import outside
+from calib_jax.report import caveats, tables
+from calib_jax.report.pictures import drawable
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
 SHOWN = ("error", "nll", "ece", "adaptive_ece")
@@ -56,8 +60,37 @@ class Cell:
     n: int
     low: float
     high: float
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
     p: float | None
     p_seeds: float | None
+
+    @property
+    def change(self) -> metrics.Estimate | None:
+        """The difference to the baseline and its interval; None for the baseline."""
+        if self.difference is None:
+            return None
+        return metrics.Estimate(self.difference, self.difference_low, self.difference_high)
+
+    @property
+    def estimates(self) -> list[tuple[float, float, float]]:
+        """All that has an interval."""
+        change = self.change
+        return [(self.value, self.low, self.high), *([tuple(change)] if change else [])]
+
+    @property
+    def untested(self) -> bool:
+        """Whether there is a difference, and no valid p-value for it."""
+        return self.difference is not None and self.p is None
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of the numbers."""
+        return [
+            *caveats.no_p([self.metric] * self.untested),
+            *outside.reasons(self.estimates),
+        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +113,7 @@ def summarise(
     num_bins: int = 15,
     num_resamples: int = 1000,
     about: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Put runs together.
 
@@ -89,6 +123,7 @@ def summarise(
       num_bins: of every metric that has them.
       num_resamples: of the bootstrap.
       about: what was run, for the files.
+      say: is called with a line before each step that takes seconds.
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
     chosen = {
@@ -101,9 +136,10 @@ def summarise(
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     temperatures: dict[str, list[float]] = {}
-    tables: dict[str, dict[str, Any]] = {BEFORE: {}, AFTER: {}}
-    for loss in losses:
+    diagrams: dict[str, dict[str, Any]] = {BEFORE: {}, AFTER: {}}
+    for number, loss in enumerate(losses, start=1):
         own = [run for run in runs if run.loss == loss]
+        say(f"{number}/{len(losses)}  {loss}: a temperature and {num_resamples:,} resamples a run")
         fits = [calibrators.temperature.fit(*run.validation) for run in own]
         temperatures[loss] = [float(fit.temperature) for fit in fits]
         phases = {
@@ -127,14 +163,14 @@ def summarise(
             }
             # One diagram of all seeds, whose bands are those of one test set.
             weights = np.full(len(labels) * len(answers), 1 / len(answers), np.float32)
-            tables[phase][loss] = metrics.reliability(
+            diagrams[phase][loss] = metrics.reliability(
                 np.concatenate(answers), np.tile(labels, len(answers)), weights, num_bins=num_bins
             )
     cells = [
-        _cell(loss, phase, name, values, samples, baseline)
+        _cell(loss, phase, metric, values, samples, baseline)
         for phase in (BEFORE, AFTER)
         for loss in losses
-        for name in CELLS
+        for metric in chosen.values()
     ]
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
@@ -150,7 +186,7 @@ def summarise(
         for name in ("error", "nll", "ece")
         if longest and f"validation_{name}" in longest[0]
     }
-    return Summary(cells, temperatures, tables, curves, epochs, baseline, dict(about or {}))
+    return Summary(cells, temperatures, diagrams, curves, epochs, baseline, dict(about or {}))
 
 
 def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
@@ -160,33 +196,40 @@ def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
 def _cell(
     loss: str,
     phase: str,
-    name: str,
+    metric: metrics.Metric,
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
     baseline: str,
 ) -> Cell:
-    own = np.array([one[name] for one in values[loss, phase]])
-    low, high = metrics.interval(jnp.asarray(samples[loss, phase][name]), LEVEL)
-    p = p_seeds = None
+    name = metric.name
+    own, other = (np.array([one[name] for one in values[key, phase]]) for key in (loss, baseline))
+    own_samples, other_samples = (samples[key, phase][name] for key in (loss, baseline))
+    low, high = metrics.interval(jnp.asarray(own_samples), LEVEL)
+    change = p = p_seeds = None
     if loss != baseline:
-        p = p_value(samples[loss, phase][name] - samples[baseline, phase][name])
-        other = np.array([one[name] for one in values[baseline, phase]])
-        if len(own) == len(other) >= SEEDS_FOR_A_TEST:
-            p_seeds = float(scipy.stats.ttest_rel(own, other).pvalue)
-    sd = float(own.std(ddof=1)) if len(own) > 1 else float("nan")
+        # The mean over the seeds of resampled differences is the difference of resampled means.
+        change = metrics.difference(
+            (other.mean(), other_samples), (own.mean(), own_samples), level=LEVEL
+        )
+        if not metric.biased:
+            p = float(change.p_value)
+            if len(own) == len(other) >= SEEDS_FOR_A_TEST:
+                p_seeds = float(scipy.stats.ttest_rel(own, other).pvalue)
     return Cell(
-        loss, phase, name, float(own.mean()), sd, len(own), float(low), float(high), p, p_seeds
+        loss,
+        phase,
+        name,
+        value=float(own.mean()),
+        sd=float(own.std(ddof=1)) if len(own) > 1 else float("nan"),
+        n=len(own),
+        low=float(low),
+        high=float(high),
+        difference=change and float(change.value),
+        difference_low=change and float(change.low),
+        difference_high=change and float(change.high),
+        p=p,
+        p_seeds=p_seeds,
     )
-
-
-def p_value(differences: np.ndarray) -> float:
-    """Give the two-sided share of resamples on the other side of 0, never less than it can be.
-
-    >>> p_value(np.array([1.0, 2.0, 3.0])), p_value(np.array([-1.0, 1.0, 2.0]))
-    (0.5, 1.0)
-    """
-    below, above = np.sum(differences <= 0), np.sum(differences >= 0)
-    return float(min(1.0, 2 * (min(below, above) + 1) / (len(differences) + 1)))
 
 
 # --------------------------------------------------------------------------------------------
@@ -206,12 +249,15 @@ def text(summary: Summary) -> str:
             line = f"{loss:<{width}s}" + (f" {mean:6.2f}" if phase == AFTER else "")
             said = [_said(cell) for cell in _of(summary, loss, phase)]
             lines.append((line + "".join(f"  {one:<29s}" for one in said)).rstrip())
-    lines += ["", _foot(summary)]
+    if table := _differences(summary):
+        lines += ["", f"minus {summary.baseline}", tables.aligned(table)]
+    for line in _foot(summary):
+        lines += ["", line]
     return "\n".join(lines)
 
 
-def markdown(summary: Summary) -> str:
-    """Lay the table out for a page, with the pictures."""
+def markdown(summary: Summary, shown: Iterable[str]) -> str:
+    """Lay the table out for a page, with the pictures of these names."""
     parts = [f"# {summary.about.get('title', 'Sweep')}", _head(summary)]
     for phase in (BEFORE, AFTER):
         more = " T |" if phase == AFTER else ""
@@ -225,8 +271,10 @@ def markdown(summary: Summary) -> str:
             cells = " | ".join(_said(cell) for cell in _of(summary, loss, phase))
             lines.append(f"| {loss} |{middle} {cells} |")
         parts.append("\n".join(lines))
-    parts.append(_foot(summary))
-    parts += [f"![{name}]({name}.png)" for name in ("intervals", "reliability", "curves")]
+    if table := _differences(summary):
+        parts += [f"## Minus {summary.baseline}", tables.in_markdown(table)]
+    parts += _foot(summary)
+    parts += [f"![{name}]({name}.png)" for name in shown]
     return "\n\n".join(parts) + "\n"
 
 
@@ -236,26 +284,50 @@ def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
 
 
 def _said(cell: Cell) -> str:
-    mark = "*" if cell.p is not None and cell.p < 0.05 else ""
+    star = "*" if cell.p is not None and cell.p < 0.05 else ""
+    mark = outside.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
     ends = f"[{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
     value = f"{cell.value:.3f}"
-    return f"{value.removeprefix('0') if cell.value < 1 else value}{mark}{sd} {ends}"
+    return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd} {ends}"
+
+
+def _differences(summary: Summary) -> tables.Table:
+    """Set the differences that have no p-value as a table; empty if there are none."""
+    found: dict[str, dict[str, str]] = {}
+    for cell in summary.cells:
+        if cell.change and cell.untested and cell.metric in SHOWN:
+            column = f"{cell.metric}, {cell.phase}"
+            found.setdefault(cell.loss, {})[column] = tables.with_interval(cell.change, sign="+")
+    if not found:
+        return []
+    columns = list(next(iter(found.values())))
+    return [["", *columns], *([loss, *cells.values()] for loss, cells in found.items())]
 
 
 def _head(summary: Summary) -> str:
     return str(summary.about.get("what", ""))
 
 
-def _foot(summary: Summary) -> str:
+def _foot(summary: Summary) -> list[str]:
     cell = summary.cells[0]
     bins = summary.about.get("num_bins", 15)
-    return (
+    shown = [cell for cell in summary.cells if cell.metric in SHOWN]
+    star = f" * p < .05 against {summary.baseline} on the same examples."
+    return [
         f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}; {LEVEL:.0%} interval of"
-        f" that mean over the test examples. * p < .05 against {summary.baseline} on the same"
-        f" examples. ECE with {bins} bins of equal width, adaptive_ece of equal mass; both are"
-        " biased upwards, resampled ones more so: a value may lie below its interval."
-    )
+        f" that mean over the test examples.{star * any(cell.change for cell in shown)} ECE with"
+        f" {bins} bins of equal width, adaptive_ece of equal mass.",
+        *notes_of(shown),
+    ]
+
+
+def notes_of(cells: Sequence[Cell]) -> list[str]:
+    """List what a reader must know of the numbers in these cells: one line each."""
+    return [
+        *caveats.no_p(cell.metric for cell in cells if cell.untested),
+        *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
+    ]
 
 
 def save(summary: Summary, folder: pathlib.Path) -> list[str]:
@@ -265,31 +337,24 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
         "baseline": summary.baseline,
         "temperatures": summary.temperatures,
         "cells": [dataclasses.asdict(cell) for cell in summary.cells],
+        "notes": notes_of(summary.cells),
     }
     (folder / "sweep.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     with (folder / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [field.name for field in dataclasses.fields(Cell)])
+        names = [field.name for field in dataclasses.fields(Cell)]
+        writer = csv.DictWriter(file, [*names, "note"])
         writer.writeheader()
-        writer.writerows(dataclasses.asdict(cell) for cell in summary.cells)
-    (folder / "report.md").write_text(markdown(summary), encoding="utf-8")
-    for name, figure in pictures(summary).items():
+        for cell in summary.cells:
+            writer.writerow(dataclasses.asdict(cell) | {"note": " ".join(cell.notes)})
+    figures = pictures(summary)
+    (folder / "report.md").write_text(markdown(summary, figures), encoding="utf-8")
+    for name, figure in figures.items():
         plots.save(figure, folder / f"{name}.png")
-    return ["report.md", "sweep.csv", "sweep.json", *(f"{name}.png" for name in PICTURES)]
-
-
-PICTURES = ("reliability", "reliability_after", "intervals", "curves")
+    return ["report.md", "sweep.csv", "sweep.json", *(f"{name}.png" for name in figures)]
 
 
 def pictures(summary: Summary) -> dict[str, Any]:
     """Draw the reliability diagrams of all losses, their intervals, and how they were trained."""
-    bars: dict[str, dict[str, tuple[float, float, float]]] = {}
-    for cell in summary.cells:
-        if cell.metric in ("nll", "ece"):
-            bars.setdefault(cell.loss, {})[f"{cell.metric}, {cell.phase}"] = (
-                cell.value,
-                cell.low,
-                cell.high,
-            )
     width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # one diagram is no poster
     before, after = (
         plots.reliability_grid(
@@ -300,6 +365,16 @@ def pictures(summary: Summary) -> dict[str, Any]:
         )
         for phase in (BEFORE, AFTER)
     )
-    curves = plots.training_curves(summary.curves, summary.epochs, title="validation set")
-    drawn = (before, after, plots.intervals(bars, columns=2, width=9.0), curves)
-    return dict(zip(PICTURES, drawn, strict=True))
+    drawn = {"reliability": before, "reliability_after": after}
+    bars, note = drawable(
+        (cell.loss, f"{cell.metric}, {cell.phase}", (cell.value, cell.low, cell.high))
+        for cell in summary.cells
+        if cell.metric in ("nll", "ece")
+    )
+    if bars:
+        drawn["intervals"] = plots.intervals(bars, columns=2, note=note, width=9.0)
+    if summary.curves:
+        drawn["curves"] = plots.training_curves(
+            summary.curves, summary.epochs, title="validation set"
+        )
+    return drawn

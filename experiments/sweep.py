@@ -195,8 +195,10 @@ def main() -> int:
             num_bins=_CONFIG.value.num_bins,
             num_resamples=_RESAMPLES.value,
             about=_about(asked),
+            say=cli.say_step,
         )
-        print("\n" + summary.text(found))
+        print("\n" + summary.text(found), flush=True)
+        cli.say_step("drawing the figures")
         names = summary.save(found, folder)
         print(f"\nwritten to {folder}: {', '.join(names)}")
     return 0

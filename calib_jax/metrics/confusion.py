@@ -7,7 +7,6 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.rows import widened
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.contract import metric, ratio
@@ -28,7 +27,7 @@ __all__ = [
 
 def _pairs(predictions: Predictions) -> Columns:
     num_classes = predictions.num_classes
-    pair = widened(predictions.labels) * num_classes + predictions.predicted
+    pair = predictions.labels * num_classes + predictions.predicted
     # What has no pair is counted too, in a cell of its own: the value knows of it.
     cell = jnp.where(predictions.valid, pair, num_classes**2)
     return Columns({}, cell, num_classes**2 + 1)
@@ -41,7 +40,7 @@ def confusion_counts(sums: Sums) -> Float[Array, "classes classes"]:
     $$n_{ij} = \sum_m w_m [y_m = i] [\hat y_m = j]$$
 
     >>> from calib_jax import metrics
-    >>> metrics.confusion_counts(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    >>> metrics.confusion_counts(2 * jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
     Array([[1., 1.],
            [0., 1.]], dtype=float32)
     """
@@ -71,7 +70,7 @@ def per_class_recall(sums: Sums) -> Float[Array, " classes"]:
     NaN for a class without examples.
 
     >>> from calib_jax import metrics
-    >>> metrics.per_class_recall(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    >>> metrics.per_class_recall(2 * jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
     Array([0.5, 1. ], dtype=float32)
     """
     hits, labels, _ = _hits_labels_predictions(sums)
@@ -97,7 +96,7 @@ def per_class_precision(sums: Sums) -> Float[Array, " classes"]:
     NaN for a class that was never predicted.
 
     >>> from calib_jax import metrics
-    >>> metrics.per_class_precision(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    >>> metrics.per_class_precision(2 * jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
     Array([1. , 0.5], dtype=float32)
     """
     hits, _, predictions = _hits_labels_predictions(sums)
@@ -123,7 +122,7 @@ def per_class_iou(sums: Sums) -> Float[Array, " classes"]:
       Everingham et al., The PASCAL visual object classes challenge, IJCV 2010.
 
     >>> from calib_jax import metrics
-    >>> metrics.per_class_iou(jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
+    >>> metrics.per_class_iou(2 * jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
     Array([0.5, 0.5], dtype=float32)
     """
     hits, labels, predictions = _hits_labels_predictions(sums)

@@ -64,7 +64,7 @@ def adaptive_debiased_rms_calibration_error(ranked: Ranked, *, num_bins: int = 1
 
     Args:
       ranked: the examples' confidences and hits.
-      num_bins: how many bins; at most as many as there are examples.
+      num_bins: how many bins; there may be fewer examples.
 
     References:
       Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019.

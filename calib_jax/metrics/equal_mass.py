@@ -33,11 +33,6 @@ def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Ve
     checks.one_of("binning", binning, ("mass", "released"))
     if binning == "released":
         return whole_example_bins(ranked.score, ranked["hit"], ranked.weight, num_bins)
-    if num_bins > ranked.score.shape[0]:
-        raise ValueError(
-            f"{num_bins} bins of equal mass need at least as many examples, got"
-            f" {ranked.score.shape[0]}: lower num_bins."
-        )
     return equal_mass_of_sorted(ranked.score, ranked["hit"], ranked.weight, num_bins)
 
 
@@ -53,7 +48,8 @@ def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -
 
     Args:
       ranked: the examples' confidences and hits.
-      num_bins: how many bins; at most as many as there are examples.
+      num_bins: how many bins. There may be fewer examples: an example that spans several bins
+        is in each of them with its share.
       binning: "mass" as above; "released" as in the code of Mukhoti et al., where examples
         fall whole into (lo, hi] and those equal to the lowest confidence into no bin.
 

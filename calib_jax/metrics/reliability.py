@@ -82,7 +82,7 @@ def adaptive_reliability(
 
     Args:
       ranked: the examples' confidences and hits.
-      num_bins: how many bins; at most as many as there are examples.
+      num_bins: how many bins; there may be fewer examples.
       binning: "mass" or "released", see `adaptive_ece`.
       level: the share of the intervals that hold the true accuracy.
     """

@@ -22,7 +22,7 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
 from calib_jax.core.numerics import true_class
-from calib_jax.core.rows import valid, weigh, widened
+from calib_jax.core.rows import valid, weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 
@@ -149,7 +149,7 @@ class ClassRanking:
         return Rows(
             {
                 "scores": self.scores.reshape(-1, self.scores.shape[-1]),
-                "column": (widened(self.labels) - self.first_class).reshape(-1),
+                "column": (self.labels - self.first_class).reshape(-1),
                 "weight": weight.reshape(-1),
             }
         )

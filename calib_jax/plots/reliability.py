@@ -101,7 +101,7 @@ def reliability_grid(
     for place, (name, table) in zip(axes.flat, tables.items(), strict=False):
         bins = checked("reliability_grid", table)
         handles += _diagram(place, bins)
-        number = style.number(bins.ece if ece is None else ece[name])
+        number = style.number(bins.ece if ece is None or ece[name] is None else ece[name])
         place.set_title(style.wrapped(f"{name}\nECE {number}", room))
     for place in list(axes.flat)[len(tables) :]:
         place.set_visible(False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,13 +13,16 @@ import calib_jax.metrics as metric_room
 from calib_jax import calibrators
 from calib_jax.core.types import Labels, Logits, Weights
 
+# Logits, labels and weights of other examples, whose number is another.
+Evidence: TypeAlias = tuple[Any, Any, Any]
+
 
 def calibrated(
     name: str,
     logits: Logits,
     labels: Labels,
     weights: Weights | None,
-    fit_on: tuple[Logits, Labels] | None,
+    fit_on: Evidence | None,
     cross_fit: int | None,
     objective: str,
     seed: int,
@@ -51,11 +54,13 @@ def calibrated(
 
 
 def fitted(
-    name: str, fit_on: tuple[Logits, Labels], objective: str
+    name: str, fit_on: Evidence, objective: str
 ) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
     """Fit a calibrator: what applies it, and what it is and on what it was fitted."""
-    params = _fit(name, objective)(*fit_on, None)
-    described = _described(name, objective, f"{len(fit_on[1]):,} other examples", _plain(params))
+    params = _fit(name, objective)(*fit_on)
+    _, labels, weights = fit_on
+    count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
+    described = _described(name, objective, f"{count:,} other examples", _plain(params))
     return functools.partial(calibrators.named(name).apply, params), described
 
 

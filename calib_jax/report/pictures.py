@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from calib_jax import plots
@@ -36,27 +37,38 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
             ece=(ece.get(first), ece.get(other)),
             titles=(_literal(first), _literal(other)),
         )
-    by_model, left_out = _drawn(report)
+    estimates = [
+        (_literal(row.predictions), row.metric, (row.value, row.low, row.high))
+        for row in report.rows
+    ]
+    by_model, note = drawable(estimates)
     if by_model:
-        note = f"not drawn, since it has no finite value: {', '.join(left_out)}"
-        figures["intervals"] = plots.intervals(by_model, note=note if left_out else None)
+        figures["intervals"] = plots.intervals(by_model, note=note)
     return figures
 
 
-def _drawn(
-    report: Report,
-) -> tuple[dict[str, dict[str, float | tuple[float, float, float]]], list[str]]:
-    """Sort the values that can be drawn by predictions, and list the metrics that cannot."""
-    by_model: dict[str, dict[str, float | tuple[float, float, float]]] = {}
+Triple = tuple[float, float, float]
+
+
+def drawable(
+    estimates: Iterable[tuple[str, str, Triple]],
+) -> tuple[dict[str, dict[str, float | Triple]], str | None]:
+    """Sort (method, metric, (value, low, high)) for `plots.intervals`.
+
+    Returns:
+      The finite ones by method and metric, a value alone where its interval is not finite; and
+      a note that names the others, None if there are none.
+    """
+    by_method: dict[str, dict[str, float | Triple]] = {}
     left_out = []
-    for row in report.rows:
-        if not math.isfinite(row.value):
-            left_out.append(f"{row.metric} of {_literal(row.predictions)}")
+    for method, metric, (value, low, high) in estimates:
+        if not math.isfinite(value):
+            left_out.append(f"{metric} of {method}")
             continue
-        has_ends = math.isfinite(row.low) and math.isfinite(row.high)
-        estimate = (row.value, row.low, row.high) if has_ends else row.value
-        by_model.setdefault(_literal(row.predictions), {})[row.metric] = estimate
-    return by_model, left_out
+        has_ends = math.isfinite(low) and math.isfinite(high)
+        by_method.setdefault(method, {})[metric] = (value, low, high) if has_ends else value
+    note = f"not drawn, since it has no finite value: {', '.join(left_out)}"
+    return by_method, note if left_out else None
 
 
 def _literal(name: str) -> str:

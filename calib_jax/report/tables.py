@@ -100,6 +100,7 @@ def notes(report: Report) -> list[str]:
     shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
     undefined = any(math.isnan(one.value) for one in shown)
     return [
+        *report.notes,
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NAN] if undefined else []),

@@ -1,4 +1,4 @@
-"""What each process of a run in several does in test_several.py: a sum over all of them."""
+"""The processes that test_several.py starts: each sums over all of them, and then does a deed."""
 
 import pathlib
 import sys
@@ -10,10 +10,9 @@ from absl import flags
 
 from experiments import cli, processes
 
-_DEED = flags.DEFINE_string("deed", "sum", "sum, loop, refuse, err, or idle, in --actor.")
-_ACTOR = flags.DEFINE_integer("actor", 1, "The process that does it; loop is of all.")
-_WORD = flags.DEFINE_string("word", "same", "What has to be the same.")
-_FOLDER = flags.DEFINE_string("folder", None, "Where a process says that it has begun.")
+_DEED = flags.DEFINE_string("deed", "sum", "What the actor does: sum, loop, refuse, err, idle.")
+_ACTOR = flags.DEFINE_integer("actor", 0, "Index of the actor; the others sum until it has ended.")
+_FOLDER = flags.DEFINE_string("folder", None, "Gets a file from each process that has begun.")
 
 
 def total() -> float:
@@ -23,20 +22,18 @@ def total() -> float:
 
 
 def main() -> int:
-    with processes.begin({"word": _WORD.value}):
+    with processes.begin({}):
         print("sum", total(), flush=True)
-        if _FOLDER.value:
-            (pathlib.Path(_FOLDER.value) / str(jax.process_index())).touch()
-        acts = jax.process_index() == _ACTOR.value
-        if _DEED.value == "refuse" and acts:
+        (pathlib.Path(_FOLDER.value) / str(jax.process_index())).touch()
+        deed = _DEED.value if jax.process_index() == _ACTOR.value else "loop"
+        if deed == "refuse":
             raise cli.Refused("the actor will not.")
-        if _DEED.value == "err" and acts:
+        if deed == "err":
             raise RuntimeError("a bug")
-        if _DEED.value == "idle" and not acts:
-            time.sleep(0.5)
-        elif _DEED.value == "loop" or (_DEED.value != "sum" and not acts):
-            while True:
-                total()
+        if deed == "idle":
+            time.sleep(600)
+        while deed == "loop" and _DEED.value != "sum":
+            total()
     return 0
 
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
+from calib_jax import calibrators, metrics
 from experiments import comparison, finished, summary
 from tests.experiments.processes import ROOT, run
 
@@ -169,8 +170,45 @@ def test_what_is_hard_for_both_does_not_count(found, phase):
 
 def test_what_is_there_is_found_and_what_is_not_is_not(found):
     assert record(found, "shy", "nll")["p"] == pytest.approx(2 / (RESAMPLES + 1))
-    twin = record(found, "twin", "ece")
+    twin = record(found, "twin", "nll")
     assert (twin["difference"], twin["difference_low"], twin["p"]) == (0, 0, 1)
+    assert "<= .005" in comparison.text(found)  # 2 / 401, a bound and no estimate
+
+
+def test_a_calibration_error_has_a_difference_and_no_p(found):
+    for one in comparison.records(found):
+        calibration = one["metric"] in ("ece", "adaptive_ece", "classwise_ece")
+        compared = one["folder"] != "first"
+        assert (one["difference"] is not None) == compared
+        assert (one["p"] is not None) == (compared and not calibration)
+        assert ("No p-value for" in one["note"]) == (compared and calibration)
+    ece = record(found, "shy", "ece")
+    difference = f"{ece['difference']:+.4f}"
+    (line,) = [line for line in comparison.text(found).splitlines() if difference in line]
+    assert line.endswith("]")  # nothing follows the interval
+    reason = "No p-value for ece, adaptive_ece, classwise_ece:"
+    assert reason in comparison.text(found)
+    assert reason in comparison.markdown(found, [])
+
+
+def test_nothing_is_computed_twice(folders, monkeypatch):
+    """A temperature for each run; a bootstrap for each run, as trained and after it."""
+    counts = dict.fromkeys(("fit", "bootstrap", "paired_bootstrap"), 0)
+
+    def counted(module, name):
+        original = getattr(module, name)
+
+        def call(*args, **options):
+            counts[name] += 1
+            return original(*args, **options)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(calibrators.temperature, "fit")
+    counted(metrics, "bootstrap")
+    counted(metrics, "paired_bootstrap")
+    compared(*folders)
+    assert counts == {"fit": 3, "bootstrap": 6, "paired_bootstrap": 0}
 
 
 def test_settings_that_differ_are_listed_with_their_values(found):

@@ -1,5 +1,7 @@
 """Many runs in one table: every number against what one computes by hand."""
 
+import csv
+import dataclasses
 import json
 
 import jax
@@ -11,6 +13,8 @@ from calib_jax import calibrators, metrics
 from experiments import summary
 
 NUM_BINS = 10
+FILES = ("report.md", "sweep.csv", "sweep.json")
+CALIBRATION = {"ece", "adaptive_ece", "classwise_ece"}
 
 
 def runs(losses=("a", "b"), seeds=3, examples=200):
@@ -104,21 +108,78 @@ def _rest(run):
 def test_over_seeds_from_five_on(found):
     assert cell(found, "b", summary.BEFORE, "error").p_seeds is None
     five = runs(seeds=5)
-    one = cell(
-        summary.summarise(five, baseline="a", num_bins=NUM_BINS, num_resamples=200),
-        "b",
-        summary.BEFORE,
-        "error",
-    )
+    of_five = summary.summarise(five, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    for one in of_five.cells:
+        assert (one.p_seeds is not None) == (one.loss == "b" and one.metric not in CALIBRATION)
+    one = cell(of_five, "b", summary.BEFORE, "error")
     values = [[float(metrics.error(*r.test)) for r in five if r.loss == name] for name in "ab"]
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-4)
 
 
-def test_p_values_have_a_floor_and_two_sides():
-    assert summary.p_value(np.ones(99)) == pytest.approx(2 / 100)
-    assert summary.p_value(-np.ones(99)) == pytest.approx(2 / 100)
-    assert summary.p_value(np.zeros(99)) == 1.0
-    assert summary.p_value(np.r_[np.ones(95), -np.ones(4)]) == pytest.approx(10 / 100)
+def test_a_calibration_error_has_a_difference_and_neither_p_nor_star(found, tmp_path):
+    """The second model is far too sure: what a p-value would call certain is printed without."""
+    for one in found.cells:
+        assert (one.p is not None) == (one.loss == "b" and one.metric not in CALIBRATION)
+    own, other = (
+        [float(metrics.ece(*run.test, num_bins=NUM_BINS)) for run in runs() if run.loss == loss]
+        for loss in "ba"
+    )
+    ece = cell(found, "b", summary.BEFORE, "ece")
+    assert ece.difference == pytest.approx(np.mean(own) - np.mean(other), rel=1e-4)
+    assert 0.1 < ece.difference_low < ece.difference < ece.difference_high
+    assert cell(found, "a", summary.BEFORE, "ece").change is None
+    summary.save(found, tmp_path)
+    written = f"{ece.difference:+.4f} [{ece.difference_low:+.4f}, {ece.difference_high:+.4f}]"
+    reason = "No p-value for ece, adaptive_ece: noise alone raises a plug-in calibration error"
+    for text in (summary.text(found), (tmp_path / "report.md").read_text()):
+        starred = [line for line in text.splitlines() if "*" in line and "p < .05" not in line]
+        assert starred
+        for line in starred:  # columns: loss, (T,) error, nll, ece, adaptive_ece
+            assert "*" not in line.replace("|", "").split("]", 2)[2]
+        assert written in text
+        assert reason in text
+    record = json.loads((tmp_path / "sweep.json").read_text())
+    assert any("ece, adaptive_ece, classwise_ece" in note for note in record["notes"])
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            untested = row["loss"] == "b" and row["metric"] in CALIBRATION
+            assert ("No p-value for" in row["note"]) == untested
+            assert (row["p"] == "") == (row["loss"] == "a" or untested)
+
+
+def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
+    lines = []
+    alone = summary.summarise(
+        runs(("a",), 1), baseline="a", num_bins=NUM_BINS, num_resamples=200, say=lines.append
+    )
+    for words in ("minus", "p < .05", "No p-value"):
+        assert words not in summary.text(alone)
+    assert lines == ["1/1  a: a temperature and 200 resamples a run"]
+
+
+def test_a_value_outside_its_interval_is_marked(found, tmp_path):
+    one = cell(found, "b", summary.BEFORE, "ece")
+    apart = dataclasses.replace(one, value=0.1, low=0.2, high=0.3)
+    moved = dataclasses.replace(found, cells=[apart if c is one else c for c in found.cells])
+    summary.save(moved, tmp_path)
+    reason = "outside its own interval: the resamples are not centered on it"
+    for text in (summary.text(moved), *((tmp_path / n).read_text() for n in FILES)):
+        assert reason in text
+    assert ".100† ±" in summary.text(moved)
+    figure = summary.pictures(moved)["intervals"]
+    assert reason in " ".join(figure.get_supxlabel().split())
+
+
+def test_metrics_without_a_value_and_runs_without_curves_are_saved(found, tmp_path):
+    """As of a class that is impossible and yet occurs: the NLL is infinite."""
+    cells = [
+        dataclasses.replace(c, value=np.inf, low=np.nan, high=np.nan) if c.metric == "nll" else c
+        for c in found.cells
+    ]
+    names = summary.save(dataclasses.replace(found, cells=cells, curves={}), tmp_path)
+    assert "intervals.png" in names
+    assert "curves.png" not in names
+    assert "(curves.png)" not in (tmp_path / "report.md").read_text()
 
 
 def test_text_and_files_say_the_same(found, tmp_path):

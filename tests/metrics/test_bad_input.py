@@ -156,11 +156,6 @@ OPTIONS = {
         "num_bins must be at least 1, got -3.",
         ValueError,
     ),
-    "more bins than examples": (
-        lambda: metrics.adaptive_ece(LOGITS, LABELS),
-        "15 bins of equal mass need at least as many examples, got 4: lower num_bins.",
-        ValueError,
-    ),
     "an option that cannot be hashed": (
         lambda: metrics.ece(LOGITS, LABELS, num_bins=[10]),
         "ece: the option num_bins must be a number, a string or a tuple, got [10].",

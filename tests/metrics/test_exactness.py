@@ -74,8 +74,7 @@ def test_probabilities_of_exactly_zero_and_one():
     view = Predictions(logits, labels)
     np.testing.assert_array_equal(view.p, [[1, 0], [1, 0], [0, 1], [0, 1]])
     for metric in (metrics.ece, metrics.adaptive_ece, metrics.mce, metrics.classwise_ece):
-        options = {"num_bins": 4} if metric.name.startswith("adaptive") else {}
-        assert value_of(metric, logits, labels, **options) == pytest.approx(0.25)
+        assert value_of(metric, logits, labels) == pytest.approx(0.25)
     # The one of class 1 with p_1 = 0 counts in the first bin, or nowhere.
     np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), [0.25, 0.25])
     nowhere = value_of(metrics.per_class_ece, logits, labels, zero_counts=False)
@@ -130,7 +129,6 @@ def test_equal_confidences_share_the_bins_they_straddle():
     assert released == 0
 
 
-WITH_ONE_BIN = {name: {"num_bins": 1} for name in CATALOGUE if "adaptive" in name}
 # What compares two kinds of examples, or pairs of them, has no value for one.
 NEEDS_TWO = {
     "auroc",
@@ -158,7 +156,7 @@ SCORES = {
 def test_one_example_of_one_class(name):
     """Sure and right: no error is left, and nothing is divided by nothing."""
     logits, label = jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32)
-    found = value_of(CATALOGUE[name], logits, label, **WITH_ONE_BIN.get(name, {}))
+    found = value_of(CATALOGUE[name], logits, label)
     if isinstance(found, jax.Array):  # the others have empty bins or groups
         assert found.item() == (1 if name in SCORES else 0)
 
@@ -168,7 +166,7 @@ def test_one_example():
     for name in ("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "signed_gap"):
         assert value_of(CATALOGUE[name], logits, labels) == pytest.approx(0.7)
     assert value_of(metrics.underconfidence, logits, labels) == 0
-    assert value_of(metrics.adaptive_ece, logits, labels, num_bins=1) == pytest.approx(0.7)
+    assert value_of(metrics.adaptive_ece, logits, labels) == pytest.approx(0.7)
     np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), 0.7, rtol=1e-6)
     parts = value_of(metrics.brier_decomposition, logits, labels)
     np.testing.assert_allclose(parts, (0.49, 0, 0), rtol=1e-6)

@@ -267,7 +267,7 @@ def bootstrap(case):
 def segmentation(case):
     labels = jnp.asarray(case.array("gt"), jnp.int32)
     num_classes = case.hyperparameters["n_classes"]
-    logits = jax.nn.one_hot(case.array("pred"), num_classes, dtype=case.dtype)
+    logits = 2 * jax.nn.one_hot(case.array("pred"), num_classes, dtype=case.dtype)
     weights = jnp.asarray(labels < num_classes, jnp.float32)
     names = {
         "confusion": "confusion_counts",

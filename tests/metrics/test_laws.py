@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from calib_jax.metrics import ready, whole
+from calib_jax.metrics.predictions import Predictions
 
 from .laws import assert_same, value_of
 
@@ -113,15 +115,45 @@ def test_merged_parts_are_the_whole(name):
 
 @every_metric
 def test_weight_k_is_k_copies_and_weight_0_absence(name):
-    """Whatever label or logits there are where the weight is 0."""
-    logits, labels = sample(40)
-    copies = np.tile([1, 2, 3, 0, 2, 1, 2, 1], 5)
+    """Whatever label or logits there are where the weight is 0; with fewer rows than bins."""
+    logits, labels = sample(8)
+    copies = np.array([1, 2, 3, 0, 2, 1, 2, 1])
     repeated = value_of(CATALOGUE[name], np.repeat(logits, copies, 0), np.repeat(labels, copies))
     absent = np.flatnonzero(copies == 0)
     logits[absent] = np.nan
     labels[absent] = np.resize(WRONG_LABELS, len(absent))
     weighted = value_of(CATALOGUE[name], logits, labels, copies.astype(np.float32))
     assert_same_value(name, weighted, repeated)
+
+
+@functools.cache
+def compiled_for_each():
+    """All metrics of 40 data sets of 20 rows each: one compilation for several laws."""
+    return jax.jit(jax.vmap(lambda *data: metrics.values_of(CATALOGUE, *data)))
+
+
+def test_few_rows_with_weights_are_their_copies():
+    """With 1 to 20 rows that count: 20 copies of them, and the rows with weights among absent."""
+    random = np.random.default_rng(3)
+    data = []
+    for num_rows in range(1, 21):
+        logits, labels = sample(20, seed=num_rows)
+        chosen = random.permutation(20)[:num_rows]  # also the order of the rows is another one
+        weights = np.zeros(20, np.float32)
+        weights[chosen] = 1 + np.bincount(
+            random.integers(0, num_rows, 20 - num_rows), None, num_rows
+        )
+        copies = np.repeat(np.arange(20), weights.astype(int))
+        data.append((logits[copies], labels[copies], np.ones(20, np.float32)))
+        logits[weights == 0], labels[weights == 0] = np.nan, 255
+        data.append((logits, labels, weights))
+    values = jax.device_get(compiled_for_each()(*map(np.stack, zip(*data, strict=True))))
+    for name, value in values.items():
+        for i in range(0, 40, 2):
+            copies, weighted = (jax.tree.map(lambda leaf, i=i: leaf[i], value) for i in (i, i + 1))
+            assert_same_value(name, weighted, copies)
+    for name in ("adaptive_ece", "adaptive_mce", "ece", "aurc"):
+        assert np.isfinite(values[name]).all(), name
 
 
 @every_metric
@@ -228,11 +260,54 @@ def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
         assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "num_classes"),
+    [("int8", 10), ("int8", 127), ("uint8", 127), ("int16", 1000), ("int64", 10)],
+)
+def test_labels_of_any_width_give_the_same_statistics(dtype, num_classes):
+    """Also where the terms see the labels as they come, and in what the bootstrap adds up."""
+    random = np.random.default_rng(0)
+    logits = jnp.asarray(random.standard_normal((8, num_classes)), jnp.float32)
+    labels = random.integers(0, num_classes, 8)
+    labels[:2] = num_classes - 1, num_classes // 2
+    weights, counts = jnp.ones(8), jnp.asarray([[1.0, 0, 2, 1, 1, 0, 3, 0]])
+
+    def statistics_of(labels):
+        terms = whole.terms_of(tuple(CATALOGUE.items()), Predictions(logits, labels))
+        for name, one in terms.items():
+            yield name, one.weigh(None)
+            if "labels" in vars(one):  # the other kinds keep no label
+                part = ready.of(one, weights, ready.large_entries(one))
+                yield name, part.stats(counts, counts @ part.design)
+
+    with jax.enable_x64(dtype == "int64"):
+        wide, narrow = (statistics_of(jnp.asarray(labels, kind)) for kind in ("int32", dtype))
+        for (name, wanted), (_, found) in zip(wide, narrow, strict=True):
+            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+def test_small_labels_through_the_public_functions():
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((20, 100)).astype(np.float32)
+    labels = random.integers(0, 100, 20)
+    key = jax.random.key(0)
+    for dtype in ("uint8", "int32"):
+        value = metrics.classwise_ece(logits, labels.astype(dtype))
+        samples = metrics.bootstrap(
+            metrics.classwise_ece, logits, labels.astype(dtype), key=key, num_resamples=2
+        )
+        if dtype == "uint8":
+            narrow = value, samples
+    np.testing.assert_allclose(narrow[0], value, rtol=1e-6)
+    np.testing.assert_allclose(narrow[1], samples, rtol=1e-6)
+
+
 def test_jit_of_vmap_is_one_after_the_other():
-    logits, labels = sample()
-    weights = np.tile([0.5, 1.0, 0.0, 2.0], 15).astype(np.float32)
-    parts = [part.reshape(3, 20, *part.shape[1:]) for part in (logits, labels, weights)]
-    found = jax.jit(jax.vmap(lambda *part: metrics.values_of(CATALOGUE, *part)))(*parts)
+    logits, labels = sample(800)
+    weights = np.tile([0.5, 1.0, 0.0, 2.0], 200).astype(np.float32)
+    parts = [part.reshape(40, 20, *part.shape[1:]) for part in (logits, labels, weights)]
+    found = compiled_for_each()(*parts)
     for name, value in found.items():
         alone = value_of(CATALOGUE[name], *(part[2] for part in parts))
         assert_same_value(name, jax.tree.map(lambda leaf: leaf[2], value), alone)

@@ -1,5 +1,7 @@
 """Values against slow float64 references that share no code with the package."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,6 +163,22 @@ def test_equal_mass_bins_hold_equal_mass():
     assert (np.diff(found.lower) >= 0).all()
     assert (found.confidence >= found.lower - 1e-12).all()
     assert (found.confidence <= found.upper + 1e-12).all()
+
+
+@pytest.mark.parametrize("name", ["adaptive_ece", "adaptive_reliability"])
+def test_fewer_examples_than_bins_of_equal_mass(name):
+    """From 1 to 20 examples in 15 bins; the same rows without the absent ones for some."""
+    logits, labels, _ = sample(20, seed=7)
+    compiled = jax.jit(functools.partial(value_of, name, {}))
+    with jax.enable_x64(True):
+        for count in range(1, 21):
+            weights = np.where(np.arange(20) < count, 1.0 + np.arange(20) % 3, 0)
+            expected = getattr(reference, name)(reference.softmax(logits), labels, weights)
+            tolerance = 1e-7 if "reliability" in name else 1e-12
+            assert_matches(compiled(logits, labels, weights), expected, tolerance)
+            if count in (1, 10):
+                alone = [part[:count] for part in (logits, labels, weights)]
+                assert_matches(compiled(*alone), expected, tolerance)
 
 
 def test_the_band_holds_the_truth_at_its_level():

@@ -318,3 +318,15 @@ def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
     assert "reliability_other.png" in found.save(tmp_path)
     with pytest.raises(ValueError, match="every column needs a name of its own, got 'a', 'a'"):
         report.score(logits, labels, name="a", compare_name="a", **options)
+
+
+@pytest.mark.parametrize("counting", [1, 13])
+def test_fewer_examples_than_bins_are_scored(counting):
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((20, 4)).astype(np.float32)
+    labels, weights = random.integers(0, 4, 20), np.arange(20) < counting
+    kind = {"metrics": ["adaptive_ece", "ece"], "num_resamples": 4}
+    some = report.score(logits, labels, weights=weights, **kind)
+    alone = report.score(logits[:counting], labels[:counting], **kind)
+    for name in kind["metrics"]:
+        assert some.value(name) == pytest.approx(alone.value(name), rel=1e-5)
