@@ -85,7 +85,7 @@ def _fit(examples: Examples) -> Params:
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logarithms of the calibrated probabilities."""
     contract.check_params("beta", Params, params)
     num_classes = one_versus_rest.num_classes_of(params.c)

@@ -181,7 +181,8 @@ def unknown_state(rows: Rows) -> State:
 
 def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
     """Enter the state into fitted parameters; they become NaN where they cannot be used."""
-    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
+    own = jax.tree.leaves(params._replace(state=None))
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in own]
     usable = rows.usable & jnp.all(jnp.stack(finite))
     state = State(
         code=jnp.where(usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),

@@ -63,7 +63,7 @@ def fit(
 _fit = jax.jit(functools.partial(matrix.fit_features, Params, jax.nn.log_softmax))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
     contract.check_params("dirichlet", Params, params)
     num_classes = len(params.intercept)

@@ -75,6 +75,7 @@ def _fit(examples: Examples) -> Params:
     parts = jnp.exp(jnp.stack([numerics.true_class(part, rows.labels) for part in log_parts]))
     parts = jnp.maximum(parts, jnp.finfo(parts.dtype).tiny)
     share = rows.decisive
+    parts = jnp.where(share > 0, parts, 1)
 
     def local(mixture: Array) -> fitting.Local:
         # Where the mixture leaves a row nothing the logarithm is NaN, and the step is refused.
@@ -105,7 +106,7 @@ def _fit(examples: Examples) -> Params:
     return contract.finished(params, code, rows, apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logarithms of the mixture."""
     contract.check_params("ensemble_temperature", Params, params)
     logits = contract.logits_for("ensemble_temperature", logits)

@@ -101,7 +101,7 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])
 
 
-def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the logarithms of the calibrated probabilities, none below about the floor.
 
     Args:

@@ -117,16 +117,21 @@ def _near_ties_merged(p: Vector) -> Vector:
     resolution = float(jnp.finfo(p.dtype).resolution)
     rounds = num_rows.bit_length()
     index = jnp.arange(num_rows)
-    near, far = index, jnp.full_like(index, num_rows)
-    for _ in range(rounds):  # a bisection by the difference itself, however it is rounded
+
+    def bisect(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        near, far = bounds
         middle = (near + far) // 2
+        # By the difference itself, however it is rounded.
         beyond = p[middle] - p >= resolution
-        near, far = jnp.where(beyond, near, middle), jnp.where(beyond, middle, far)
-    following = jnp.append(far, num_rows)
-    starts = jnp.zeros(num_rows + 1, jnp.int32).at[0].set(1)
-    for _ in range(rounds):
-        starts = starts.at[following].max(starts)
-        following = following[following]
+        return jnp.where(beyond, near, middle), jnp.where(beyond, middle, far)
+
+    def follow(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        starts, following = found
+        return starts.at[following].max(starts), following[following]
+
+    _, far = lax.fori_loop(0, rounds, bisect, (index, jnp.full_like(index, num_rows)))
+    first = jnp.zeros(num_rows + 1, jnp.int32).at[0].set(1)
+    starts, _ = lax.fori_loop(0, rounds, follow, (first, jnp.append(far, num_rows)))
     return p[lax.cummax(jnp.where(starts[:-1] > 0, index, 0))]
 
 
@@ -181,7 +186,7 @@ def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
     return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
 
 
-def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the logarithms of the calibrated probabilities, none below about the floor.
 
     Args:

@@ -102,7 +102,7 @@ def fit_features(
 _fit = jax.jit(functools.partial(fit_features, Params, lambda logits: logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W z + b."""
     contract.check_params("matrix", Params, params)
     num_classes = len(params.intercept)

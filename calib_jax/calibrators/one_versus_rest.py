@@ -127,6 +127,7 @@ def floored(
     # A maximum would pass by a NaN on some machines.
     answers = jnp.where(answers < floor, floor, answers)
     answers = jnp.where(logits == -jnp.inf, 0, answers)
+    answers = jnp.where(jnp.isnan(logits), jnp.nan, answers)  # a NaN lands in some bin
     return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
 
 

@@ -88,7 +88,7 @@ def _fit(examples: Examples, smoothed: bool) -> Params:
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logarithms of the calibrated probabilities."""
     contract.check_params("platt", Params, params)
     return contract.on_rows(

@@ -16,7 +16,6 @@ from jaxtyping import Integer
 
 from calib_jax.calibrators.contract import Code
 from calib_jax.core import reading
-from calib_jax.core.types import Array
 
 FORMAT = 1
 _ABOUT = "calibrator"
@@ -83,7 +82,7 @@ def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
     code = arrays["state/code"]
     sizes: dict[str, int] = {}
     for field, array in arrays.items():
-        kinds = "iu" if issubclass(fields[field], Integer[Array, "..."]) else "f"
+        kinds = "iu" if fields[field].dtype is Integer else "f"
         if array.dtype.kind not in kinds:
             raise ValueError(f"{field} is of {array.dtype}")
         own = array.shape[code.ndim :]

@@ -139,7 +139,7 @@ def _fit_grid(examples: Examples, grid: Vector, objective: Objective | None) -> 
     return contract.finished(params, code, rows, rows.logits / params.temperature)
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     r"""Divide logits by the temperature."""
     contract.check_params("temperature", Params, params)
     return contract.logits_for("temperature", logits) / params.temperature

@@ -83,7 +83,7 @@ def _fit(examples: Examples, slope: Number, intercept: Number, max_iterations: N
     return contract.finished(params, found.code, rows, _apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits w z + b."""
     contract.check_params("vector", Params, params)
     return contract.on_rows("vector", _apply, params, logits, len(params.slope))
