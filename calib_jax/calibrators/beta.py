@@ -36,7 +36,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     Where a threshold tells the answers of a class apart, or one of them does not occur, there is
     no finite optimum: the state is `no_optimum` and the curve steep.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.

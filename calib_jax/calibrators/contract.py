@@ -243,10 +243,10 @@ def logits_for(
         wrong = not_finite(logits)
         wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
         return jnp.where(wrong[..., None], jnp.nan, logits)
-    wrong = np.asarray(_not_finite(logits))
-    if wrong.any():
+    marked = np.asarray(_not_finite(logits))
+    if marked.any():
         raise ValueError(
-            f"{name}: {wrong.sum()} of {wrong.size} rows have NaN or infinite logits (-inf beside"
+            f"{name}: {marked.sum()} of {marked.size} rows have NaN or infinite logits (-inf beside"
             " finite ones is fine); find their cause, or leave them out."
         )
     if mixes_classes:

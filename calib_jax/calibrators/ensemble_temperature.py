@@ -47,7 +47,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     temperature, unless the mixture did not converge. The fitted NLL is at most that of the
     uncalibrated logits.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.

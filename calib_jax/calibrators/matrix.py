@@ -49,7 +49,7 @@ def fit(
     are in the tens of thousands). A number that is added to all logits of all rows changes no
     probability after a fit either, but one that is added to a row alone does: unlike `dirichlet`.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.

@@ -32,7 +32,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False
     Where a threshold tells the answers of a class apart, or one of them does not occur, there is
     no finite optimum: the state is `no_optimum` and the curve steep. `smoothed` always has one.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.

@@ -41,7 +41,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
     right (T falls towards 0) or where they are no better than chance (T rises without end): the
     state is then `no_optimum` and T the best one met.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.

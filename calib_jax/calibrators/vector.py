@@ -42,7 +42,7 @@ def fit(
     It is convex. Without penalties there is no finite optimum where all predictions can be made
     right or a class never occurs: the state is then `no_optimum`.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
