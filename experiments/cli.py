@@ -151,7 +151,7 @@ def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
     """
     import jax  # a binary that is only asked for --help does not wait for it
 
-    if folder is None and jax.config.jax_compilation_cache_dir:
+    if folder is None and getattr(jax.config, "jax_compilation_cache_dir", None):
         return
     try:
         if folder is None:
