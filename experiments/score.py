@@ -182,7 +182,7 @@ def scored() -> report.Report:
         "predictions": ", ".join(names),
         "command": " ".join(sys.argv[1:]),
     }
-    notes = [note for one in used for note in one.notes]
+    notes = dict.fromkeys(note for one in used for note in one.notes)
     return dataclasses.replace(found, settings=settings, notes=[*notes, *found.notes])
 
 

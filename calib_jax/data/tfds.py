@@ -87,7 +87,7 @@ def found(
         versions = [path for path in place.glob("*") if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
         versions.sort(key=lambda path: tuple(map(int, path.name.split("."))))
         for version in reversed(versions):
-            if not (version / _ABOUT).is_file():
+            if not os.path.lexists(version / _ABOUT):
                 continue  # not prepared to the end
             there = _formats(version)
             if not set(formats).isdisjoint(there):
@@ -128,10 +128,13 @@ def _sizes(folder: pathlib.Path) -> dict[str, int]:
     about = _about(folder)
     # The one place that looks into a JSON of others: what is no mapping or no list ends here.
     with reading.guard(folder / _ABOUT, _KIND, _ADVICE, library=True):
-        return {
+        sizes = {
             one["name"]: sum(int(size) for size in one.get("shardLengths", ()))
             for one in about.get("splits", ())
         }
+        if not all(0 <= size < 1 << 63 for size in sizes.values()):
+            raise ValueError("a part has no number of examples")
+        return sizes
 
 
 def _about(folder: pathlib.Path) -> dict[str, Any]:

@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from experiments import cli
 from tests.experiments.processes import ROOT
 
 
@@ -63,3 +66,9 @@ cli.run(main)
     assert (ended.returncode, ended.stdout) == (2, "0\n")
     assert ended.stderr.startswith("error: the data set cifar10 is neither in ")
     assert len(ended.stderr.splitlines()) == 6
+
+
+def test_a_config_is_looked_for_where_the_configs_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"run this from the checkout of calib_jax\.$"):
+        cli._config_file("configs/digits.py")

@@ -130,6 +130,10 @@ def test_over_seeds_from_five_on(found):
     one = cell(of_five, "b", summary.BEFORE, "error")
     values = [[float(metrics.error(*r.test)) for r in five if r.loss == name] for name in "ab"]
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-4)
+    # A run of each failed, and not of the same seed: there are as many, but they are no pairs.
+    unlike = [*five[:-1], dataclasses.replace(five[-1], seed=9)]
+    found = summary.summarise(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    assert {one.p_seeds for one in found.cells} == {None}
 
 
 def test_a_calibration_error_has_a_difference_and_neither_p_nor_star(found, tmp_path):
