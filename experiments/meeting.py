@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments import cli
 
-MEETING_SECONDS = 45.0  # until all processes are there
+MEETING_SECONDS = 40.0  # until all processes are there
 _READ_SECONDS = 2.0  # for the line of a process that has connected
 _LONGEST_LINE = 4096
 
@@ -69,6 +69,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
     guests: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listen(coordinator))
+        address = _joined(listener.getsockname())
         while missing := [number for number in range(1, count) if number not in guests]:
             problem = ""
             readable = select.select([listener, *guests.values()], [], [], 0.2)[0]
@@ -77,7 +78,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
             if time.monotonic() > end:
                 problem = (
                     f"--process_id={', '.join(map(str, missing[:10]))} of {count} did not come to"
-                    f" {coordinator} in time: start the same command with each id from 0 to"
+                    f" {address} in time: start the same command with each id from 0 to"
                     f" {count - 1}, and see that the machines reach process 0."
                 )
             elif listener in readable:
@@ -94,7 +95,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
                 raise cli.Refused(problem)
         for guest in guests.values():
             _send(guest, {"start": True})
-        return _joined(listener.getsockname())
+        return address
 
 
 def _listen(coordinator: str) -> socket.socket:
@@ -103,7 +104,7 @@ def _listen(coordinator: str) -> socket.socket:
         family, *_, place = socket.getaddrinfo(
             *host_and_port(coordinator), type=socket.SOCK_STREAM
         )[0]
-        return socket.create_server(place, family=family)  # type: ignore[arg-type]
+        return socket.create_server(place, family=family)
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]  # without the address once more
         raise cli.Refused(

@@ -56,7 +56,8 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     if endings == [".npz"]:
         found = _npz(paths[0], probabilities)
     elif endings == [".npy", ".npy"]:
-        found = Predictions(*(reading.npy(path, _KIND) for path in paths))
+        logits, labels = (reading.npy(path, _KIND) for path in paths)
+        found = Predictions(logits, labels)
     elif endings == [".csv"]:
         found = _csv(paths[0], probabilities, first_label)
     elif endings == [".npy"]:
@@ -74,8 +75,8 @@ def same_examples(one: Predictions, other: Predictions) -> bool:
         return False
     if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):
         return True
-    digests = (_digests(rows, labels), _digests(others, other_labels))
-    return np.array_equal(*map(np.sort, digests))
+    digests = _digests(rows, labels)
+    return np.array_equal(np.sort(digests), np.sort(_digests(others, other_labels)))
 
 
 def _present_rows(found: Predictions) -> tuple[np.ndarray, np.ndarray]:
@@ -170,7 +171,8 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
             f"{wrong.size:,} weights of {name} are negative, infinite or NaN, {wrong[0]:g} is one:"
             " give 0 to examples that do not count."
         )
-    total = float(np.sum(weights))
+    with np.errstate(over="ignore"):
+        total = float(np.sum(weights))
     if weights.size and not 0 < total <= _LARGEST_SUM:
         raise Unreadable(
             f"the weights of {name} sum to {total:g}: give numbers of which some are positive, and"
@@ -197,13 +199,13 @@ def _from_zero(
         lowest, highest = int(labels[present].min()), int(labels[present].max())
         if first_label == 0 and lowest >= 1 and highest == num_classes:
             raise Unreadable(
-                f"the labels of {name} run from {lowest} to {highest}, and the {num_classes}"
-                " classes from 0: give --first_label=1."
+                f"the labels of {name} run from {lowest} to {highest}: give --first_label=1.\nThe"
+                f" {num_classes} classes count from 0 without it."
             )
         raise Unreadable(
             f"label {int(labels.flat[wrong[0]])} of {name} (example {wrong[0]:,}, counted from 0)"
             f" is not among the {num_classes} classes {first_label} to"
-            f" {first_label + num_classes - 1}; give ignored examples weight 0."
+            f" {first_label + num_classes - 1}.\nGive ignored examples weight 0."
         )
     safe = np.where(inside, labels, first_label).astype(np.int64) - first_label
     return np.where(inside, safe, -1)

@@ -33,7 +33,7 @@ _PROCESS = flags.DEFINE_integer(
     "process_id", None, "Index of this process: 0, 1, ... below --num_processes."
 )
 
-_TIME_LIMITS = {
+_TIME_LIMITS: dict[str, Any] = {
     "initialization_timeout": 60,
     # A process that is killed or stopped is noticed after this time at the latest.
     "heartbeat_timeout_seconds": 40,
@@ -59,8 +59,8 @@ def begin(facts: Mapping[str, str]) -> Iterator[None]:
         return
     # JAX would take SIGTERM for a notice of preemption; the training loop listens to it instead.
     jax.config.update("jax_enable_preemption_service", False)
+    _initialize(options)
     try:
-        _initialize(options)
         yield
     except BaseException as error:
         code = cli.REFUSED if isinstance(error, cli.Refused) else cli.FAILED
@@ -122,10 +122,10 @@ def _cluster() -> str | None:
     """Return the name of the launcher that started several processes, as JAX would detect it."""
     environment = os.environ
     slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
-    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS")
-    if _number(tasks) > 1 and all(name in environment for name in slurm):
+    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS") or "1"
+    if tasks != "1" and all(name in environment for name in slurm):
         return "Slurm"
-    if (size := _number(environment.get("OMPI_COMM_WORLD_SIZE"))) > 1:
+    if (size := environment.get("OMPI_COMM_WORLD_SIZE", "1")) != "1":
         if "OMPI_MCA_orte_hnp_uri" not in environment:  # Open MPI 5 no longer says it
             raise cli.Refused(
                 f"Open MPI started {size} processes, but does not tell JAX where the first is: give"
@@ -136,10 +136,6 @@ def _cluster() -> str | None:
     if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
         return "a TPU pod"
     return None
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdigit() else 0
 
 
 def _is_lost_connection(error: BaseException) -> bool:

@@ -139,8 +139,8 @@ def scored() -> report.Report:
         for name, one in zip(names, own, strict=True):
             if predictions.same_examples(one, others):
                 raise ValueError(
-                    f"--fit_on={_FIT_ON.value} holds the same examples as {name}: a calibrator is"
-                    " never fitted on what is scored. Give other examples, or --cross_fit=5."
+                    f"--fit_on={_FIT_ON.value} holds the same examples as {name}, and a calibrator"
+                    " is never fitted on what is scored.\nGive other examples, or --cross_fit=5."
                 )
         fit_on = (others.logits, others.labels, others.weights)
         used.append(others)
@@ -182,7 +182,7 @@ def scored() -> report.Report:
         "predictions": ", ".join(names),
         "command": " ".join(sys.argv[1:]),
     }
-    notes = [note for one in used for note in one.notes]
+    notes = dict.fromkeys(note for one in used for note in one.notes)
     return dataclasses.replace(found, settings=settings, notes=[*notes, *found.notes])
 
 

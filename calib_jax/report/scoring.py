@@ -247,7 +247,8 @@ def score(
             one, two = ((values[m][label], samples[m][label]) for m in (name, model))
             change = metric_room.difference(one, two, level=level, method=method)
             p_value = None if metric.biased else float(change.p_value)
-            changes.append(Change(label, name, model, *map(float, change[:3]), p_value))
+            effect, low, high = map(float, change[:3])
+            changes.append(Change(label, name, model, effect, low, high, p_value))
 
     interval = {"level": level, "method": method, **bootstrap}
     return Report(
@@ -288,7 +289,9 @@ def convention_of(metric: Metric) -> str:
     options = metric.defaults() | dict(metric.options)
     if "num_bins" not in options:
         return ""
-    said = f"{options['num_bins']} bins of equal {'mass' if 'binning' in options else 'width'}"
+    # Bins of equal mass are cut from sorted examples, after all of them are known.
+    of_mass = "num_bins" in checks.options_of(metric.finish)
+    said = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:
         edges = options.get("edges", "right")
         said += ", (lo, hi]" if edges == "right" else f", edges {edges}"

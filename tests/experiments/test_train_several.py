@@ -46,6 +46,11 @@ def wait_for(folder, rows, processes):
         time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True)
+def a_proxy_that_leads_nowhere(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The end of a run in two processes that nothing has disturbed."""
@@ -64,15 +69,28 @@ def goes_on_to_the_same_end(folder, whole):
     assert end_of(folder, LOSS) == whole
 
 
+def test_one_of_two_is_killed(tmp_path):
+    processes = two(tmp_path)
+    wait_for(tmp_path, 2, processes)
+    processes[1].kill()
+    codes, said = ends(processes, seconds=60)
+    assert codes == [1, -signal.SIGKILL], said
+    assert re.search("^error: another process has ended .*Gloo", said[0], re.MULTILINE)
+    assert "Traceback" not in said[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_one_of_two_is_killed_and_both_go_on(tmp_path, whole, victim):
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGKILL, 60), (signal.SIGSTOP, 150)])
+def test_one_of_two_is_lost_and_both_go_on(tmp_path, whole, victim, number, seconds):
     processes = two(tmp_path)
     wait_for(tmp_path, 3, processes)
-    processes[victim].kill()
-    codes, said = ends(processes, seconds=60)
-    assert codes[victim] == -signal.SIGKILL
-    assert codes[1 - victim] in (1, -signal.SIGABRT), said
+    processes[victim].send_signal(number)
+    codes, said = ends([processes[1 - victim]], seconds)
+    assert codes[0] in (1, -signal.SIGABRT), said  # by our sentence, or by JAX
+    processes[victim].send_signal(signal.SIGCONT)  # a stopped one ends as soon as it runs again
+    codes, said = ends([processes[victim]], seconds)
+    assert codes[0] in (1, -signal.SIGABRT, -signal.SIGKILL), said
     goes_on_to_the_same_end(tmp_path, whole)
 
 
