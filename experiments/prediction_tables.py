@@ -84,12 +84,12 @@ class _Classes(NamedTuple):
 
     Attributes:
       places: in a line, in the order of the classes.
-      names: of the classes; None where they are numbered.
+      names: of the classes; empty where they are numbered.
       bare: whether any other column could have been meant, too: no prefix says which.
     """
 
     places: list[int]
-    names: list[str] | None
+    names: list[str]
     bare: bool = False
 
 
@@ -104,7 +104,8 @@ def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label
     """
     with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
         rows = csv.reader(_lines(lines, path))
-        names = [name.strip() for name in next(rows, [])]
+        head = next((row for row in rows if not _blank(row)), [])
+        names = [name.strip() for name in head]
         roles = roles_of(names, ("labels", "weights", "groups"), str(path))
         if "labels" not in roles:
             raise _no_columns(path, names)
@@ -122,29 +123,42 @@ def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label
     if "weights" in roles:
         weights = _numbers(path, names[roles["weights"]], texts["weights"])
     present = np.ones(len(scores), bool) if weights is None else weights > 0
-    label_texts, label_name = texts["labels"], names[roles["labels"]]
-    notes = []
-    if classes.names is None:
+    label_name, label_texts = names[roles["labels"]], texts["labels"]
+    used = {text for text, counts in zip(label_texts, present, strict=True) if counts}
+    if not classes.names:
         labels = _whole_numbers(path, label_name, label_texts, present)
+    elif used <= set(classes.names):
+        if classes.bare:
+            classes, scores = _without_index(classes, scores, used)
+        number = {name: k for k, name in enumerate(classes.names, start=first_label)}
+        labels = np.array([number.get(text, first_label - 1) for text in label_texts])
+    elif classes.bare:
+        raise _no_columns(path, names)
     else:
-        used = {text for text, counts in zip(label_texts, present, strict=True) if counts}
-        if used <= set(classes.names):
-            if classes.bare:
-                classes, scores = _without_index(classes, scores, used)
-            assert classes.names is not None
-            number = {name: k for k, name in enumerate(classes.names, start=first_label)}
-            labels = np.array([number.get(text, first_label - 1) for text in label_texts])
-        elif classes.bare:
-            raise _no_columns(path, names)
-        else:
-            labels = _named_by_order(path, label_name, label_texts, present, classes.names)
-        numbered = [f"{shown(name)} = {k}" for k, name in enumerate(classes.names)]
-        notes.append(f"{path}: the classes are {listed(numbered)}.")
+        labels = _named_by_order(path, label_name, label_texts, present, classes.names)
+    notes = _notes_on(path, classes, used, first_label)
     ignored = set(range(len(names))) - {*classes.places, *roles.values()}
     if ignored:
         notes.append(f"{path}: columns ignored: {listed([names[k] for k in sorted(ignored)])}.")
     groups = np.array(texts["groups"]) if "groups" in roles else None
     return Table(scores, labels, weights, groups, notes)
+
+
+def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label: int) -> list[str]:
+    """Say which column is which class, where they have names."""
+    if not classes.names:
+        return []
+    numbered = [
+        f"{shown(name)} = {number}" for number, name in enumerate(classes.names, start=first_label)
+    ]
+    notes = [f"{path}: the classes are {listed(numbered)}."]
+    without_label = [name for name in classes.names if name not in used]
+    if classes.bare and without_label:
+        notes.append(
+            f"{path}: no label is {listed(without_label)}. Drop what is no class: its column is"
+            " scored as one."
+        )
+    return notes
 
 
 def _lines(file: IO[str], path: pathlib.Path) -> Iterator[str]:
@@ -195,10 +209,10 @@ def _classes(
     wrong = next((names[k] for k, text in chosen.items() if not _is_count(text)), None)
     if wrong is not None:
         raise Unreadable(
-            f"{path} has a column {shown(wrong)} beside numbered ones: number all classes 0, 1, 2,"
+            f"{path} has a column {shown(wrong)} beside numbered ones.\nNumber all classes 0, 1, 2,"
             " ..., or name them all."
         )
-    return _Classes(_in_order(path, names, chosen, first_label), None)
+    return _Classes(_in_order(path, names, chosen, first_label), [])
 
 
 def _in_order(
@@ -215,7 +229,7 @@ def _in_order(
     one_column = len(by_number) == 1 and start <= 1  # a binary model, often of class 1
     if start not in (0, first_label) and not one_column:
         raise Unreadable(
-            f"{path} numbers its classes from {start}, {names[by_number[start]]}: number them from"
+            f"{path} numbers its classes from {start}, {names[by_number[start]]}.\nNumber them from"
             f" 0, or give --first_label={start} if labels do the same."
         )
     missing = next((k for k in itertools.count(start) if k not in by_number), start)
@@ -297,8 +311,8 @@ def _whole_numbers(
             number = -1
         if number is None:
             raise Unreadable(
-                f"column {shown(name)} of {path} must hold numbers of classes, or their names where"
-                f" columns have names, got '{shown(text)}'."
+                f"column {shown(name)} of {path} must hold numbers, got '{shown(text)}'.\nNames of"
+                " classes need columns of these names."
             )
         if not _in_64_bits(number):
             raise Unreadable(
@@ -349,7 +363,6 @@ def _without_index(
     classes: _Classes, scores: np.ndarray, used: set[str]
 ) -> tuple[_Classes, np.ndarray]:
     """Drop columns that count the lines: no label names them, and each number follows the last."""
-    assert classes.names is not None
     kept = [
         k
         for k, name in enumerate(classes.names)

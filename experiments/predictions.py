@@ -56,7 +56,8 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     if endings == [".npz"]:
         found = _npz(paths[0], probabilities)
     elif endings == [".npy", ".npy"]:
-        found = Predictions(*(reading.npy(path, _KIND) for path in paths))
+        logits, labels = (reading.npy(path, _KIND) for path in paths)
+        found = Predictions(logits, labels)
     elif endings == [".csv"]:
         found = _csv(paths[0], probabilities, first_label)
     elif endings == [".npy"]:
@@ -64,6 +65,38 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     else:
         raise Unreadable(f"{name} must end in .npz, .csv, or be LOGITS.npy,LABELS.npy.")
     return _checked(name, found, first_label)
+
+
+def same_examples(one: Predictions, other: Predictions) -> bool:
+    """Tell whether two files hold the same rows: as printed numbers, or in another order."""
+    rows, labels = _present_rows(one)
+    others, other_labels = _present_rows(other)
+    if rows.shape != others.shape:
+        return False
+    if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):
+        return True
+    digests = _digests(rows, labels)
+    return np.array_equal(np.sort(digests), np.sort(_digests(others, other_labels)))
+
+
+def _present_rows(found: Predictions) -> tuple[np.ndarray, np.ndarray]:
+    """Select the rows of positive weight, in single precision."""
+    labels = found.labels.reshape(-1)
+    rows = found.logits.reshape(len(labels), -1).astype(np.float32)
+    if found.weights is None:
+        return rows, labels
+    counts = found.weights.reshape(-1) > 0
+    return rows[counts], labels[counts]
+
+
+def _digests(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Reduce each row with its label to 64 bits, by random multiples of their bits."""
+    multiples = np.random.default_rng(0).integers(2**64, size=rows.shape[1] + 1, dtype=np.uint64)
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint32)  # + 0.0: one zero, not two
+    digests = labels.astype(np.uint64) * multiples[-1]
+    for column, multiple in zip(bits.T, multiples, strict=False):
+        digests += column.astype(np.uint64) * multiple
+    return digests
 
 
 def _csv(path: pathlib.Path, probabilities: bool, first_label: int) -> Predictions:
@@ -138,7 +171,8 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
             f"{wrong.size:,} weights of {name} are negative, infinite or NaN, {wrong[0]:g} is one:"
             " give 0 to examples that do not count."
         )
-    total = float(np.sum(weights))
+    with np.errstate(over="ignore"):
+        total = float(np.sum(weights))
     if weights.size and not 0 < total <= _LARGEST_SUM:
         raise Unreadable(
             f"the weights of {name} sum to {total:g}: give numbers of which some are positive, and"
@@ -165,13 +199,13 @@ def _from_zero(
         lowest, highest = int(labels[present].min()), int(labels[present].max())
         if first_label == 0 and lowest >= 1 and highest == num_classes:
             raise Unreadable(
-                f"the labels of {name} run from {lowest} to {highest}, and the {num_classes}"
-                " classes from 0: give --first_label=1."
+                f"the labels of {name} run from {lowest} to {highest}: give --first_label=1.\nThe"
+                f" {num_classes} classes count from 0 without it."
             )
         raise Unreadable(
             f"label {int(labels.flat[wrong[0]])} of {name} (example {wrong[0]:,}, counted from 0)"
             f" is not among the {num_classes} classes {first_label} to"
-            f" {first_label + num_classes - 1}; give ignored examples weight 0."
+            f" {first_label + num_classes - 1}.\nGive ignored examples weight 0."
         )
     safe = np.where(inside, labels, first_label).astype(np.int64) - first_label
     return np.where(inside, safe, -1)

@@ -5,22 +5,33 @@
     python -m experiments.score --predictions=run.npz --calibrate=temperature --cross_fit=5
     python -m experiments.score --predictions=run.npz --compare=other.npz --out=folder
     python -m experiments.score --predictions=a.npz --predictions=b.npz --average
+    python -m experiments.score --predictions=forest.csv --probabilities --floor=1e-6
 
 A file is .npz with arrays `logits` and `labels` (and `groups`, `weights`, if there), a pair
-LOGITS.npy,LABELS.npy, or .csv with columns label, logit_0, logit_1, ... One column of logits is a
-binary model. No model, no config and no accelerator is needed. Every number comes with a
-bootstrap interval.
+LOGITS.npy,LABELS.npy, or .csv with columns label, logit_0, logit_1, ... (and group, weight).
+Columns of a .csv may also be named by classes, as logit_cat or cat, where labels hold these names.
+Singular and plural mean the same. What else a file holds is not read, and named. One column of
+logits is a binary model. Labels count from 0, or from --first_label. Weight 0 leaves an example
+out. No model, no config and no accelerator is needed. Every number comes with a bootstrap
+interval.
 """
 
+from __future__ import annotations
+
 import dataclasses
+import pathlib
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from absl import flags
 
-from calib_jax import report
-from experiments import cli, predictions
+from experiments import cli
+
+if TYPE_CHECKING:  # imported where they are used: --help does not wait for JAX
+    from calib_jax import report
+    from experiments import predictions
 
 _PREDICTIONS = flags.DEFINE_multi_string("predictions", [], "File of predictions to score.")
 _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of several files.")
@@ -31,7 +42,12 @@ _OBJECTIVE = flags.DEFINE_string(
     "objective", "nll", "What a temperature is chosen by: nll, or a metric on the papers' grid."
 )
 _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of the same examples.")
-_METRICS = flags.DEFINE_list("metrics", list(report.DEFAULT_METRICS), "Names of metrics.")
+_METRICS = flags.DEFINE_list(
+    "metrics",
+    None,
+    "Names of metrics, with commas between them; by default accuracy, nll, brier, ece,"
+    " adaptive_ece, classwise_ece, mce, signed_gap and aurc.",
+)
 _BINS = flags.DEFINE_integer("bins", 15, "Bins of every metric that has them.")
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
 _PER_GROUP = flags.DEFINE_bool("per_group", True, "Also a table per group, if the file has groups.")
@@ -40,69 +56,140 @@ _INTERVAL = flags.DEFINE_string("interval", "percentile", "percentile or basic."
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
 _SEED = flags.DEFINE_integer("seed", 0, "Of the bootstrap and of the folds.")
 _PROBABILITIES = flags.DEFINE_bool("probabilities", False, "The files hold probabilities.")
+_FLOOR = flags.DEFINE_float(
+    "floor",
+    None,
+    "What smaller --probabilities are taken as, so that the NLL is finite; 1e-38 if not given.",
+)
+_FIRST_LABEL = flags.DEFINE_integer(
+    "first_label", 0, "The label of the first class: 1 where labels run from 1."
+)
+_NAME = flags.DEFINE_multi_string(
+    "name", [], "Name of the predictions in the tables; given twice, also of those to --compare."
+)
 _OUT = flags.DEFINE_string("out", None, "Folder for report.json, .csv, .md and pictures.")
 
 
-def read_all(names: list[str], *, averaged: bool, probabilities: bool) -> predictions.Predictions:
-    """Read one file, or several of the same examples as an ensemble."""
-    found = [predictions.read(name) for name in names]
-    if not found:
-        raise ValueError("there is nothing to score: give --predictions=FILE.")
-    if len(found) == 1:
-        return found[0]
-    if not averaged:
-        raise ValueError(
-            f"{len(found)} files of predictions were given: add --average to score their mean, or"
-            " --compare=FILE to compare two."
-        )
-    for name, one in zip(names[1:], found[1:], strict=True):
-        if not np.array_equal(one.labels, found[0].labels):
-            raise ValueError(f"{name} has other labels than {names[0]}: not the same examples.")
-    models = [report.as_logits(one.logits, probabilities=probabilities) for one in found]
-    mean = np.asarray(report.average(models))
-    return found[0]._replace(logits=np.exp(mean) if probabilities else mean)
+def read(name: str) -> predictions.Predictions:
+    """Read a file as the flags say."""
+    from experiments import predictions
+
+    return predictions.read(
+        name, probabilities=_PROBABILITIES.value, first_label=_FIRST_LABEL.value
+    )
+
+
+def mean_of(models: Sequence[predictions.Predictions]) -> np.ndarray:
+    """Average the probabilities of several models."""
+    from calib_jax import report
+
+    if _PROBABILITIES.value:
+        rows = [report.probability_rows(one.logits, weights=one.weights) for one in models]
+        if len({one.shape for one in rows}) == 1:
+            return np.mean(rows, axis=0)
+    # Refuses what has different shapes, too.
+    logits = [
+        report.as_logits(one.logits, probabilities=_PROBABILITIES.value, weights=one.weights)
+        for one in models
+    ]
+    return np.asarray(report.average(logits))
+
+
+def named() -> dict[str, str]:
+    """Choose the names of columns: of a comparison those of the files, without --name."""
+    names = list(_NAME.value)
+    wanted = 2 if _COMPARE.value else 1
+    if len(names) > wanted:
+        raise ValueError(f"--name is given {len(names)} times, and there are {wanted} to name.")
+    if _COMPARE.value and len(names) < wanted:
+        files = [", ".join(_PREDICTIONS.value), _COMPARE.value]
+        short = [pathlib.Path(file.split(",")[0]).name for file in files]
+        if _AVERAGE.value:
+            short[0] = f"mean of {len(_PREDICTIONS.value)}"
+        found = short if short[0] != short[1] else files
+        if found[0] == found[1]:
+            found[1] += " (again)"
+        names += found[len(names) :]
+    return dict(zip(("name", "compare_name"), names, strict=False))
 
 
 def scored() -> report.Report:
     """Read what the flags name, and score it."""
-    probabilities = _PROBABILITIES.value
-    own = read_all(_PREDICTIONS.value, averaged=_AVERAGE.value, probabilities=probabilities)
-    fit_on = predictions.read(_FIT_ON.value) if _FIT_ON.value else None
-    other: Any = None
+    from calib_jax import report
+    from experiments import predictions
+
+    names = _PREDICTIONS.value
+    if not names:
+        raise ValueError("there is nothing to score: give --predictions=FILE.")
+    if len(names) > 1 and not _AVERAGE.value:
+        raise ValueError(
+            f"{len(names)} files of predictions were given: add --average to score their mean, or"
+            " --compare=FILE to compare two."
+        )
+    own = [read(name) for name in names]
+    for name, one in zip(names[1:], own[1:], strict=True):
+        if not np.array_equal(one.labels, own[0].labels):
+            raise ValueError(f"{name} has other labels than {names[0]}: not the same examples.")
+    logits = own[0].logits if len(own) == 1 else mean_of(own)
+    used = list(own)
+
+    fit_on = None
+    if _FIT_ON.value:
+        others = read(_FIT_ON.value)
+        for name, one in zip(names, own, strict=True):
+            if predictions.same_examples(one, others):
+                raise ValueError(
+                    f"--fit_on={_FIT_ON.value} holds the same examples as {name}, and a calibrator"
+                    " is never fitted on what is scored.\nGive other examples, or --cross_fit=5."
+                )
+        fit_on = (others.logits, others.labels, others.weights)
+        used.append(others)
+
+    compare = None
     if _COMPARE.value:
-        found = predictions.read(_COMPARE.value)
-        if not np.array_equal(found.labels, own.labels):
+        other = read(_COMPARE.value)
+        if not np.array_equal(other.labels, own[0].labels):
             raise ValueError(
                 f"{_COMPARE.value} has other labels than the predictions: a paired comparison"
                 " needs the same examples in the same order."
             )
-        other = found.logits
-    return report.score(
-        own.logits,
-        own.labels,
-        weights=own.weights,
-        groups=own.groups if _PER_GROUP.value else None,
+        compare = other.logits
+        used.append(other)
+
+    groups = own[0].groups if _PER_GROUP.value else None
+    found = report.score(
+        logits,
+        own[0].labels,
+        weights=own[0].weights,
+        groups=None if groups is None else groups.reshape(-1),
         calibrate=_CALIBRATE.value,
-        fit_on=(fit_on.logits, fit_on.labels) if fit_on else None,
+        fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,
         objective=_OBJECTIVE.value,
-        compare=other,
-        metrics=_METRICS.value,
+        compare=compare,
+        **named(),
+        metrics=_METRICS.value or report.DEFAULT_METRICS,
         num_bins=_BINS.value,
         per_class=_PER_CLASS.value,
         level=_LEVEL.value,
         method=_INTERVAL.value,
         num_resamples=_RESAMPLES.value,
         seed=_SEED.value,
-        probabilities=probabilities,
+        probabilities=_PROBABILITIES.value,
+        floor=report.FLOOR if _FLOOR.value is None else _FLOOR.value,
     )
+    settings = found.settings | {
+        "predictions": ", ".join(names),
+        "command": " ".join(sys.argv[1:]),
+    }
+    notes = dict.fromkeys(note for one in used for note in one.notes)
+    return dataclasses.replace(found, settings=settings, notes=[*notes, *found.notes])
 
 
 def main() -> int:
     """Score, print the tables, write the files."""
+    cli.use_compilation_cache()
     found = cli.refusing(scored)
-    files = {"predictions": ", ".join(_PREDICTIONS.value), "command": " ".join(sys.argv[1:])}
-    found = dataclasses.replace(found, settings={**found.settings, **files})
     print(found)
     if _OUT.value:
         names = cli.refusing(found.save, _OUT.value)

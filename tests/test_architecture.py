@@ -3,6 +3,8 @@
 import ast
 import fnmatch
 import runpy
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -213,3 +215,23 @@ def test_the_wheel_holds_calib_jax_alone(said_to_setup):
 
 def test_the_version_has_one_source(said_to_setup):
     assert said_to_setup["version"] == calib_jax.__version__
+
+
+def test_subpackages_are_imported_when_they_are_used():
+    program = """
+import sys
+import calib_jax
+assert "jax" not in sys.modules
+assert set(calib_jax.__all__) <= set(dir(calib_jax))
+calib_jax.plots
+assert "calib_jax.models" not in sys.modules
+# A function is not replaced by the module of its name, whichever is imported first.
+import calib_jax.core.binary
+import calib_jax.losses.focal
+assert callable(calib_jax.binary) and callable(calib_jax.losses.focal)
+from calib_jax import *
+assert calib_jax.models is models and binary is calib_jax.binary
+assert not hasattr(calib_jax, "room")
+
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -44,6 +44,13 @@ def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float
     return jnp.where(infinite, at_infinity, weight * finite_loss)
 
 
+def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Find powers of two that numbers can be divided by exactly, to be about 1; 1 for 0."""
+    exponent = jnp.where(values > 0, jnp.frexp(values)[1] - 1, 0)
+    # The reciprocals of larger ones are flushed to 0.
+    return jnp.ldexp(jnp.ones_like(values), jnp.clip(exponent, -126, 126))
+
+
 def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*shape"]:
     r"""Raise to a power from the logarithm: $b^a = \exp(a \log b)$.
 

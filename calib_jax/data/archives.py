@@ -15,7 +15,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Any
 
 from calib_jax.core import reading
@@ -113,7 +113,7 @@ def _put(archive: pathlib.Path, place: pathlib.Path, read_on: _Reader | None) ->
 
 def _members(
     archive: pathlib.Path, max_bytes: int, max_members: int
-) -> Iterator[tuple[str, _Reader | None]]:
+) -> Generator[tuple[str, _Reader | None], None, None]:
     """Yield name and reader of every member, None for a folder, as long as they keep to a bound.
 
     The guard is around what reads, and not around what the caller does with it: a full disk is no
@@ -125,6 +125,9 @@ def _members(
         raise reading.Unreadable(f"{archive} is no archive of a known kind: {', '.join(kinds)}.")
     guard = functools.partial(reading.guard, archive, f"a whole {kind} archive", _ADVICE)
     with reading.opened(archive, f"a whole {kind} archive", _ADVICE) as opened:
+        # gzip looks at what follows the last member byte by byte.
+        if os.fstat(opened.fileno()).st_size > max_bytes + _PADDING:
+            raise ValueError(f"it is larger than the {max_bytes:,} bytes that it may hold")
         for count, (name, size, file) in enumerate(kinds[kind](archive, opened), 1):
             # What is announced is a bound of what is read: both libraries stop there.
             max_bytes -= size

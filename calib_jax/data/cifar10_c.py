@@ -1,6 +1,7 @@
 """CIFAR-10-C: the test images of CIFAR-10, corrupted in 19 ways."""
 
 import functools
+import os
 import pathlib
 
 import numpy as np
@@ -120,7 +121,7 @@ def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Imag
 
 
 def _array(path: pathlib.Path) -> np.ndarray:
-    if not path.exists():
+    if not os.path.lexists(path):
         raise FileNotFoundError(f"{path.parent} has no {path.name}: unpack the archive anew.")
     # Mapped, since one severity is a fifth of 150 MB.
     return reading.npy(path, "an array of CIFAR-10-C", "unpack the archive anew")

@@ -85,16 +85,16 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
         try:
             return _prepared(tfds.found(_OF_TFDS, data_dir, formats=(tfds.ARRAY_RECORD,)))
         except FileNotFoundError as error:
-            missing.append(str(error).removesuffix("."))
+            missing.append(str(error))
     if source != TFDS:
         for place in (root / _OURS, root):
             if _is_official(place):
                 return _official(place)
         missing.append(
             f"neither {root / _OURS} nor {root}, where {why} says to look, has its official folders"
-            f" {TRAIN} and {VAL}: {HOW}"
+            f" {TRAIN} and {VAL}.\n  To get it: {HOW}."
         )
-    raise FileNotFoundError("; and ".join(missing) + ".")
+    raise tfds.nowhere(missing)
 
 
 # --------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
     for row, name in enumerate(names):
         given = truth.of.get(pathlib.PurePath(name).stem)
         if given not in numbers:
-            said = "does not name" if given is None else f"says {given!r} of"
+            said = "does not name" if given is None else f"says {given[:40]!r} of"
             raise reading.Unreadable(
                 f"{truth.path} {said} {name}, and {place / TRAIN} has {len(classes)} classes from"
                 f" {classes[0]} to {classes[-1]}: it belongs to other images."
@@ -185,12 +185,12 @@ class _Truth(NamedTuple):
 
 def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
     """Read the ground truth of the validation images: Kaggle's table, or the official files."""
-    if (path := place / _KAGGLE).exists():
+    if os.path.lexists(path := place / _KAGGLE):
         lines = reading.text(path, "the table of Kaggle", _ADVICE).splitlines()
         rows = [line.split(",") for line in lines]
         return _Truth(path, {row[0]: row[1].partition(" ")[0] for row in rows if len(row) > 1})
     for folder in (place / _DEVKIT, place):
-        if (path := folder / _TRUTH_OF_DEVKIT).exists():
+        if os.path.lexists(path := folder / _TRUTH_OF_DEVKIT):
             given = reading.text(path, "the ground truth of the development kit", _ADVICE).split()
             if len(given) != len(names):
                 raise reading.Unreadable(
@@ -210,15 +210,20 @@ def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
 
 def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
     """Read which class each number of the development kit is: they are not in alphabetic order."""
-    if not path.exists():
+    if not os.path.lexists(path):
         raise FileNotFoundError(
             f"{path} is missing, which says what the numbers in {_TRUTH_OF_DEVKIT} mean: take both"
             " from ILSVRC2012_devkit_t12.tar.gz."
         )
-    table = matlab.read(path, ("synsets",), _ADVICE, squeeze_me=True)["synsets"]
-    with reading.guard(path, "the classes of ImageNet", _ADVICE, library=True):
-        pairs = zip(table["ILSVRC2012_ID"], table["WNID"], strict=True)
-        return {str(int(number)): str(name) for number, name in pairs}
+    table = matlab.read(path, ("synsets",), _ADVICE)["synsets"]
+    with reading.guard(path, "the classes of ImageNet", _ADVICE):
+        if not isinstance(table, dict):
+            raise ValueError("synsets are no structs")
+        numbers = [np.asarray(number).reshape(-1) for number in table["ILSVRC2012_ID"]]
+        if any(number.dtype.kind not in "iuf" or number.size != 1 for number in numbers):
+            raise ValueError("ILSVRC2012_ID is not one number a class")
+        pairs = zip(numbers, table["WNID"], strict=True)
+        return {str(int(number[0])): str(name) for number, name in pairs}
 
 
 # --------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Files of MATLAB (version 5), unpacked within a bound before SciPy reads them."""
+"""Files of MATLAB, version 5: read within a bound, whatever they announce.
+
+SciPy's reader takes as much memory as a damaged file tells it to, and can end the process.
+"""
 
 import io
 import math
@@ -6,72 +9,184 @@ import pathlib
 import struct
 import zlib
 from collections.abc import Collection
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
 
 from calib_jax.core import reading
 
 _HEADER = 128
-_COMPRESSED = 15
+_MATRIX, _COMPRESSED = 14, 15
+# What stands in the file, by the number of its type, and what it stands for, by that of its class.
+_STORED = {
+    **{1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"},
+    **{16: "u1", 17: "u2", 18: "u4"},
+}
+_Order = Literal["<", ">"]
+_ORDERS: dict[bytes, _Order] = {b"IM": "<", b"MI": ">"}
+_CELL, _STRUCT, _CHAR = 1, 2, 4
+_NUMBERS = {
+    **{6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4"},
+    **{14: "i8", 15: "u8"},
+}
+_ENCODINGS = {1: "utf-8", 2: "utf-8", 16: "utf-8", 4: "utf-16", 17: "utf-16", 18: "utf-32"}
+_COMPLEX = 0x0800
+_DEEPEST = 20
 
 
 def read(
-    path: pathlib.Path,
-    names: Collection[str],
-    advice: str,
-    *,
-    at_most: int = 1 << 30,
-    **options: Any,
+    path: pathlib.Path, names: Collection[str], advice: str, *, at_most: int = 1 << 30
 ) -> dict[str, Any]:
     """Read some variables of a file.
+
+    Numbers come as arrays of the shape and dtype that they have in MATLAB, text as a string, a
+    cell array as a list, and an array of structs as a mapping from each field to a list, both in
+    MATLAB's order of the elements.
 
     Args:
       path: of the file.
       names: of the variables, all of which must be there.
       advice: what to do with a file that cannot be read.
       at_most: bytes of all variables of the file, unpacked.
-      options: of `scipy.io.loadmat`.
     """
-    import scipy.io
-
-    kind = "a file of MATLAB"
-    with reading.opened(path, kind, advice) as file:
-        plain = _unpacked(file, at_most)
-    with reading.guard(path, kind, advice, library=True):
-        for name, shape, _ in scipy.io.whosmat(plain):
-            if math.prod(shape) > plain.getbuffer().nbytes:
-                raise ValueError(f"{name} would have the shape {shape}")
-        plain.seek(0)
-        found: dict[str, Any] = scipy.io.loadmat(plain, variable_names=names, **options)
-    if missing := [name for name in names if name not in found]:
-        raise reading.Unreadable(f"{path} has no variable {missing[0]}: {advice}.")
+    found: dict[str, Any] = {}
+    with reading.opened(path, "a file of MATLAB", advice) as file:
+        header = file.read(_HEADER)
+        order = _ORDERS.get(header[-2:])
+        if len(header) < _HEADER or order is None:
+            raise ValueError("it does not begin like one of version 5")
+        while tag := file.read(8):
+            content = _variable(file, tag, order, at_most)
+            at_most -= len(content)
+            variable = _Elements(content, order).header()
+            if variable.name in names:
+                found[variable.name] = variable.value()
+        if missing := [name for name in names if name not in found]:
+            raise ValueError(f"it has no variable {missing[0]}")
     return found
 
 
-def _unpacked(file: BinaryIO, at_most: int) -> io.BytesIO:
-    """Copy a file with its compressed variables unpacked, which are valid so as well."""
-    plain = io.BytesIO()
-    header = file.read(_HEADER)
-    order = {b"IM": "<", b"MI": ">"}.get(header[-2:])
-    if len(header) < _HEADER or order is None:
-        raise ValueError("it does not begin like one of version 5")
-    plain.write(header)
-    while tag := file.read(8):
-        if len(tag) < 8:
-            raise EOFError("it ends within a variable")
-        kind, size = struct.unpack(f"{order}II", tag)
-        left = at_most - plain.tell()
-        content = file.read(min(size, left))
+def _variable(file: BinaryIO, tag: bytes, order: _Order, at_most: int) -> bytes:
+    """Read one variable of the file, without its tag, and unpack it."""
+    kind, size = struct.unpack(f"{order}II", tag)
+    if kind not in (_MATRIX, _COMPRESSED):
+        raise ValueError(f"it has a part of the kind {kind}, which is no variable")
+    content = file.read(min(size, at_most + 1))
+    if len(content) < size:
+        raise EOFError(f"a variable has {len(content):,} bytes of {size:,}")
+    if kind == _COMPRESSED:
+        stream = zlib.decompressobj()
+        content = stream.decompress(content, at_most + 1)
+        if not stream.eof and len(content) <= at_most:
+            raise EOFError("a variable is cut short")
+        _bounded(content, at_most)
+        kind, size = struct.unpack(f"{order}II", content[:8])
+        if kind != _MATRIX or size != len(content) - 8:
+            raise ValueError(f"a variable has {len(content) - 8:,} bytes of {size:,}")
+        content = content[8:]
+    _bounded(content, at_most)
+    return content
+
+
+def _bounded(content: bytes, at_most: int) -> None:
+    if len(content) > at_most:
+        raise ValueError(f"unpacked it has more bytes than are read ({at_most:,} are left)")
+
+
+class _Elements:
+    """The elements of a variable: each has a type, a length and content."""
+
+    def __init__(self, content: bytes, order: _Order, depth: int = 0) -> None:
+        if depth > _DEEPEST:
+            raise ValueError("it is nested too deeply")
+        self.order = order
+        self.depth = depth
+        self._content = io.BytesIO(content)
+
+    def next(self) -> tuple[int, bytes]:
+        """Read type and content of an element."""
+        tag = self._exactly(8)
+        kind, size = struct.unpack(f"{self.order}II", tag)
+        if kind >> 16:  # a short one has its content in its tag
+            size = kind >> 16
+            if size > 4:
+                raise ValueError(f"a short part has {size} bytes")
+            return kind & 0xFFFF, tag[4 : 4 + size]
+        content = self._exactly(size)
+        self._content.seek(-size % 8, io.SEEK_CUR)
+        return kind, content
+
+    def numbers(self) -> np.ndarray:
+        """Read an element of numbers."""
+        kind, content = self.next()
+        if kind not in _STORED:
+            raise ValueError(f"numbers have the unknown type {kind}")
+        return np.frombuffer(content, np.dtype(_STORED[kind]).newbyteorder(self.order))
+
+    def header(self) -> "_Array":
+        """Read what stands before the content of an array."""
+        flags, shape, (_, name) = self.numbers(), self.numbers(), self.next()
+        if len(flags) < 1 or shape.dtype.kind != "i" or not 2 <= len(shape) <= 32:
+            raise ValueError("an array has no shape")
+        if min(shape) < 0:
+            raise ValueError(f"an array has the shape {tuple(shape.tolist())}")
+        return _Array(self, int(flags[0]), tuple(shape.tolist()), name.decode("utf-8"))
+
+    def array(self) -> Any:
+        """Read an array within another."""
+        kind, content = self.next()
+        if kind != _MATRIX:
+            raise ValueError(f"an array has the unknown type {kind}")
+        if not content:  # an empty one
+            return np.empty((0, 0))
+        return _Elements(content, self.order, self.depth + 1).header().value()
+
+    def _exactly(self, size: int) -> bytes:
+        content = self._content.read(size)
         if len(content) < size:
-            raise EOFError(f"a variable has {len(content):,} bytes of {size:,}")
-        if kind == _COMPRESSED:
-            stream = zlib.decompressobj()
-            content = stream.decompress(content, left)
-            if not stream.eof and len(content) < left:
-                raise EOFError("a variable is cut short")
-        else:
-            plain.write(tag)
-        plain.write(content)
-        if plain.tell() >= at_most:
-            raise ValueError(f"unpacked it has {at_most:,} bytes or more")
-    plain.seek(0)
-    return plain
+            raise EOFError(f"a part of a variable has {len(content):,} bytes of {size:,}")
+        return content
+
+
+class _Array:
+    """An array whose content comes next among the elements."""
+
+    def __init__(self, elements: _Elements, flags: int, shape: tuple[int, ...], name: str) -> None:
+        self.name = name
+        self._elements = elements
+        self._class, self._complex = flags & 0xFF, bool(flags & _COMPLEX)
+        self._shape = shape
+
+    def value(self) -> Any:
+        """Read the content."""
+        count = math.prod(self._shape)
+        if self._class in _NUMBERS and not self._complex:
+            numbers = self._elements.numbers()
+            if len(numbers) != count:
+                raise ValueError(f"an array of shape {self._shape} has {len(numbers):,} numbers")
+            array = numbers.astype(_NUMBERS[self._class], copy=False)
+            return array.reshape(self._shape, order="F")
+        if self._class == _CHAR:
+            kind, content = self._elements.next()
+            encoding = _ENCODINGS.get(kind, "")
+            if encoding and encoding != "utf-8":
+                encoding += "-le" if self._elements.order == "<" else "-be"
+            return content.decode(encoding or "ascii")
+        # Each element takes some bytes, so that a count that lies comes to their end.
+        if self._class == _CELL:
+            return [self._elements.array() for _ in range(count)]
+        if self._class == _STRUCT:
+            length = int(self._elements.numbers()[0])
+            _, names = self._elements.next()
+            if length < 1 or not names:
+                raise ValueError("a struct has no fields")
+            fields = [
+                names[start : start + length].partition(b"\0")[0].decode("ascii")
+                for start in range(0, len(names), length)
+            ]
+            table: dict[str, list[Any]] = {field: [] for field in fields}
+            for _ in range(count):
+                for field in fields:
+                    table[field].append(self._elements.array())
+            return table
+        raise ValueError(f"{self.name or 'a part'} is neither numbers, text, cells nor structs")

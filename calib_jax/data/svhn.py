@@ -1,6 +1,7 @@
 """SVHN: digits of house numbers in street photographs."""
 
 import functools
+import os
 import pathlib
 
 import numpy as np
@@ -90,7 +91,7 @@ def _both(path: pathlib.Path) -> tuple[Images, ...]:
 
 def _matlab(path: pathlib.Path) -> Images:
     """Read X `[32, 32, 3, n]` and y `[n, 1]`, where the digit 0 has the label 10."""
-    if not path.exists():
+    if not os.path.lexists(path):
         raise FileNotFoundError(
             f"{path.parent} has no {path.name}: download {_URL}/{path.name} to there."
         )

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def found(
         versions = [path for path in place.glob("*") if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
         versions.sort(key=lambda path: tuple(map(int, path.name.split("."))))
         for version in reversed(versions):
-            if not (version / _ABOUT).is_file():
+            if not os.path.lexists(version / _ABOUT):
                 continue  # not prepared to the end
             there = _formats(version)
             if not set(formats).isdisjoint(there):
@@ -96,9 +96,23 @@ def found(
     note = f" ({'; '.join(sorted(others))})" if others else ""
     raise FileNotFoundError(
         f"the data set {name} is neither in {places[0]} nor in {places[1]}{note}, where {why}"
-        " says to look; nothing is downloaded unasked: prepare it, where TensorFlow is installed,"
-        f" by `tfds build {name} --data_dir={given} --file_format={ARRAY_RECORD}`, or give the"
-        f" folder that has it by --data_dir or the variable {VARIABLE}."
+        " says to look.\n"
+        f"  To prepare it, where TensorFlow is installed:"
+        f" `tfds build {name} --data_dir={given} --file_format={ARRAY_RECORD}`."
+    )
+
+
+def nowhere(reasons: Sequence[str]) -> FileNotFoundError:
+    """Join why no form of a data set was found: what, where, and last the commands that help."""
+    return FileNotFoundError(
+        "\n".join(
+            [
+                *reasons,
+                "`python -m experiments.data --list` shows where every data set lies, and how to"
+                " get it.",
+                f"To look in another folder: --data_dir=DIR, or the variable {VARIABLE}.",
+            ]
+        )
     )
 
 
@@ -114,10 +128,13 @@ def _sizes(folder: pathlib.Path) -> dict[str, int]:
     about = _about(folder)
     # The one place that looks into a JSON of others: what is no mapping or no list ends here.
     with reading.guard(folder / _ABOUT, _KIND, _ADVICE, library=True):
-        return {
+        sizes = {
             one["name"]: sum(int(size) for size in one.get("shardLengths", ()))
             for one in about.get("splits", ())
         }
+        if not all(0 <= size < 1 << 63 for size in sizes.values()):
+            raise ValueError("a part has no number of examples")
+        return sizes
 
 
 def _about(folder: pathlib.Path) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class Difference(NamedTuple):
       value: metric of b minus metric of a.
       low: lower end of its interval.
       high: upper end of its interval.
-      p_value: two-sided: the smallest 1 - level at which the interval excludes 0. Of a `biased`
+      p_value: two-sided: the smallest 1 - level at which the interval excludes 0. Resamples in
+        which the difference is NaN are left out; NaN if no resample is left. Of a `biased`
         metric (`ece` and every other plug-in calibration error) it does not test calibration:
         of two calibrated models, the one that is less sharp has the larger error.
       samples: the resampled differences, on a leading axis.
@@ -111,7 +112,10 @@ def bootstrap(
         else.
 
     Returns:
-      Samples of the metric's value with a leading axis; by name if there are several.
+      Samples of the metric's value with a leading axis; by name if there are several. A sample is
+      NaN where the metric has no value for the examples that were drawn: `auroc` without two
+      classes, the recall of a class that was not drawn. `interval` and `difference` leave such
+      samples out.
 
     >>> from calib_jax import metrics
     >>> logits = jnp.tile(jnp.array([[2.0, 0.0], [0.0, 1.0]]), (50, 1))
@@ -154,7 +158,9 @@ def interval(
     With $q_\alpha$ the quantiles of the samples and $\alpha = (1 - \mathrm{level}) / 2$:
     "percentile" is $[q_\alpha, q_{1-\alpha}]$; "basic" is
     $[2 e - q_{1-\alpha}, 2 e - q_\alpha]$ around the estimate e, the metric of the data itself.
-    Resamples in which a value is NaN (a class that was not drawn) are left out.
+    Resamples in which a value is NaN (a class that was not drawn) are left out; if no resample has
+    a value, both ends are NaN. Infinite samples (the NLL where a true class of probability 0 was
+    drawn) count as the infinite values that they are.
 
     Args:
       samples: what `bootstrap` returned.
@@ -294,16 +300,25 @@ def _check_interval(level: float, method: str) -> None:
     checks.one_of("method", method, INTERVALS)
 
 
-def _quantile(samples: Array, at: float) -> Array:
-    return jnp.nanquantile(samples, at, axis=0)
+def _quantile(samples: Any, at: float) -> Array:
+    linear, lower, higher = (
+        jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
+        for method in ("linear", "lower", "higher")
+    )
+    # Between infinite samples the linear rule gives inf - inf.
+    return jnp.where(jnp.isnan(linear), jnp.where(lower == higher, lower, higher), linear)
 
 
-def _p_value(samples: Array, value: Array, method: str) -> Array:
+def _p_value(samples: Any, value: Any, method: str) -> Array:
+    samples = jnp.asarray(samples)
     if method == "basic":
         samples = 2 * value - samples
+    # A sample without a value is in neither tail, so it must not count in the total either.
+    count = jnp.sum(~jnp.isnan(samples), axis=0)
     # The data itself counts as one more resample, so that no p-value is 0.
     tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
-    return jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + samples.shape[0]))
+    p_value = jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + count))
+    return jnp.where(count > 0, p_value, jnp.nan)
 
 
 def _members(metrics: Metric | Mapping[str, Metric]) -> _Members:

@@ -144,8 +144,10 @@ class Predictions:
 
     @functools.cached_property
     def entropy(self) -> PerExample:
-        r"""$-\sum_k p_k \log p_k$, of the softmax."""
-        mean = jnp.sum(self._spread * self._shifted, axis=-1) / self._total
+        r"""$-\sum_k p_k \log p_k$, of the softmax, with $0 \log 0 = 0$."""
+        # A class of probability 0 adds nothing, also where its logit is -inf.
+        shifted = jnp.where(self._spread == 0, 0, self._shifted)
+        mean = jnp.sum(self._spread * shifted, axis=-1) / self._total
         return jnp.log(self._total) - mean
 
     @functools.cached_property

@@ -80,6 +80,8 @@ class _Narrow:
     num_cells: int | None = dataclasses.field(metadata=STATIC)
 
     def stats(self, counts: Counts, sums: Products) -> Sums:
+        infinite = jnp.abs(sums) >= _large(sums.dtype) / 2
+        sums = jnp.where(infinite, jnp.sign(sums) * jnp.inf, sums)
         if self.num_cells is None:
             return Sums({name: sums[:, i] for i, name in enumerate(self.names)})
         cells = sums.reshape(sums.shape[0], len(self.names), self.num_cells)
@@ -88,9 +90,16 @@ class _Narrow:
     values = staticmethod(_over_sums)
 
 
+def _large(dtype: jnp.dtype) -> float:
+    """A power of two that stands for infinity in a matrix product: twice it overflows."""
+    return 2.0 ** (int(jnp.finfo(dtype).maxexp) - 1)
+
+
 def _narrow(terms: Columns, weights: Vector) -> _Narrow:
     weighed = {name: weights * column for name, column in terms.with_weight.items()}
     columns = jnp.stack(list(weighed.values()), axis=1)
+    # An infinite loss that a resample does not draw would be 0 x inf in the product: NaN.
+    columns = jnp.clip(columns, -_large(columns.dtype), _large(columns.dtype))
     if terms.cell is None:
         return _Narrow(columns, tuple(weighed), None)
     inside = is_true_class(terms.cell, terms.num_cells)
@@ -148,6 +157,9 @@ class _Gaps:
     values = staticmethod(_over_sums)
 
 
+_FEW_ENTRIES = 2**16  # adding as many up for 1,000 resamples is faster than to compile
+
+
 class Entries(NamedTuple):
     """Where the large probabilities are; column K where there is none."""
 
@@ -158,15 +170,20 @@ class Entries(NamedTuple):
 def large_entries(terms: Terms) -> Entries:
     """Find the probabilities above the first bin, on the host, which need not know how many.
 
-    Their number is rounded up to an eighth of the rows, so that data of one shape seldom
-    compile anew.
+    Their number is padded, so that models of one shape share one compiled bootstrap whatever their
+    sharpness: to the largest possible number where that is small, or else to 2, 4, 8 ... entries
+    per row; most models have fewer than two.
     """
     if not isinstance(terms, ClassGaps):
         return Entries(np.zeros(0, np.int32), np.zeros(0, np.int32))
     num_rows, num_classes = terms.p.shape
     row, column = np.nonzero(np.asarray(terms.p) > uniform_edges(terms.num_bins)[1])
-    step = -(-num_rows // 8)
-    spare = (0, -len(row) % step)
+    # A row has at most B probabilities above 1/B.
+    most = num_rows * min(num_classes, terms.num_bins)
+    size = most if most <= _FEW_ENTRIES else 2 * num_rows
+    while size < len(row):
+        size *= 2
+    spare = (0, min(size, most) - len(row))
     return Entries(
         np.pad(row.astype(np.int32), spare),
         np.pad(column.astype(np.int32), spare, constant_values=num_classes),

@@ -48,6 +48,8 @@ def intervals(
     triples = [found for panel in panels.values() for found in panel.values()]
     below = style.wrapped("\n".join([*outside.reasons(triples), *([note] if note else [])]), width)
     height = rows * (0.17 * lines + 0.6) + 0.2
+    titles = {metric: style.wrapped(metric, 0.85 * width / columns) for metric in panels}
+    height += 0.15 * rows * max(title.count("\n") for title in titles.values())
     figure = style.canvas(width, height + 0.15 * (below.count("\n") + 1) * bool(below))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for place, axes in enumerate(grid.flat):
@@ -68,7 +70,7 @@ def intervals(
                 point.set_markerfacecolor("white")
                 beside = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(outside.MARK, (value, row), **beside)
-        axes.set_title(metric)
+        axes.set_title(titles[metric])
         axes.set(yticks=range(len(methods)), yticklabels=names)
         axes.set(ylim=(len(methods) - 0.4, -0.6))
         axes.margins(x=0.08)

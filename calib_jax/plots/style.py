@@ -6,6 +6,7 @@ by hatching, line style or marker as well, so that it survives a grey printer.
 
 import functools
 import io
+import re
 import textwrap
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -155,10 +156,32 @@ def characters(width: float) -> float:
 
 
 def wrapped(text: str, width: float) -> str:
-    """Break a text into lines that fit into a width in inches."""
-    lines = text.splitlines() or [""]
+    """Break a text into lines that fit into a width in inches, long names after _, / and the like.
+
+    >>> print(wrapped("of adaptive_debiased_rms_error", 1.3))
+    of
+    adaptive_debiased_
+    rms_error
+    """
     letters = max(int(characters(width)), 8)
-    return "\n".join("\n".join(textwrap.wrap(line, letters)) for line in lines)
+
+    def line_broken(line: str) -> str:
+        words = " ".join(" ".join(_parts(word, letters)) for word in line.split())
+        return "\n".join(textwrap.wrap(words, letters, break_on_hyphens=False))
+
+    return "\n".join(map(line_broken, text.splitlines() or [""]))
+
+
+def _parts(word: str, letters: int) -> list[str]:
+    """Cut a word that fits in no line into parts that do, where it has a separator."""
+    if len(word) <= letters:
+        return [word]
+    parts = [""]
+    for piece in re.split(r"(?<=[_/.\-])", word):
+        if parts[-1] and len(parts[-1] + piece) > letters:
+            parts.append("")
+        parts[-1] += piece
+    return parts
 
 
 def number(value: Any) -> str:

@@ -9,11 +9,12 @@ The one room that looks into others: metrics, calibrators and plots.
 
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
 from calib_jax.report.pictures import pictures
-from calib_jax.report.predictions import as_logits, average
+from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
 from calib_jax.report.scoring import DEFAULT_METRICS, Change, Part, Report, Row, score
 
 __all__ = [
     "DEFAULT_METRICS",
+    "FLOOR",
     "Change",
     "Detection",
     "OutOfDistribution",
@@ -24,5 +25,6 @@ __all__ = [
     "average",
     "out_of_distribution",
     "pictures",
+    "probability_rows",
     "score",
 ]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metric_room
 from calib_jax import calibrators
+from calib_jax.core import rows
 from calib_jax.core.types import Labels, Logits, Weights
+
+# Logits, labels and weights of other examples, whose number is another.
+Evidence: TypeAlias = tuple[Any, Any, Any]
 
 
 def calibrated(
@@ -19,12 +23,15 @@ def calibrated(
     logits: Logits,
     labels: Labels,
     weights: Weights | None,
-    fit_on: tuple[Logits, Labels] | None,
+    fit_on: Evidence | None,
     cross_fit: int | None,
     objective: str,
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; also say what it is and on what it was fitted."""
+    logits, _ = rows.present(
+        logits, labels, weights
+    )  # NaN in rows of weight 0 cannot be applied to
     if fit_on is not None:
         apply_fitted, described = fitted(name, fit_on, objective)
         return apply_fitted(logits), described
@@ -51,11 +58,13 @@ def calibrated(
 
 
 def fitted(
-    name: str, fit_on: tuple[Logits, Labels], objective: str
+    name: str, fit_on: Evidence, objective: str
 ) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
     """Fit a calibrator: what applies it, and what it is and on what it was fitted."""
-    params = _fit(name, objective)(*fit_on, None)
-    described = _described(name, objective, f"{len(fit_on[1]):,} other examples", _plain(params))
+    params = _fit(name, objective)(*fit_on)
+    _, labels, weights = fit_on
+    count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
+    described = _described(name, objective, f"{count:,} other examples", _plain(params))
     return functools.partial(calibrators.named(name).apply, params), described
 
 

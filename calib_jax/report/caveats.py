@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 # Bootstrap p-values of differences test a difference of errors, noise included.
 _NO_P = (
-    "No p-value for {names}: noise alone raises a plug-in calibration error, by how much depends on"
-    " the model's sharpness, and so two perfectly calibrated models can differ."
+    "No p-value for {names}: noise alone raises a plug-in calibration error, by an amount that"
+    " depends on the model's sharpness, so two perfectly calibrated models can differ."
 )
 NAN = "nan: the metric has no value on these examples."
 

@@ -205,7 +205,7 @@ def out_of_distribution(
     if calibrate is not None:
         if fit_on is None:
             raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
-        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]))
+        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]), None)
         apply, described = calibration.fitted(calibrate, held_out, objective)
         own, others = sets[GIVEN]
         sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})

@@ -63,7 +63,7 @@ def drawable(
     left_out = []
     for method, metric, (value, low, high) in estimates:
         if not math.isfinite(value):
-            left_out.append(f"{metric} of {method}")
+            left_out.append(f"{metric} ({method})")
             continue
         has_ends = math.isfinite(low) and math.isfinite(high)
         by_method.setdefault(method, {})[metric] = (value, low, high) if has_ends else value

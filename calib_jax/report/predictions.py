@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,39 +10,156 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax import metrics
+from calib_jax.core import checks
 from calib_jax.core.binary import binary
-from calib_jax.core.lookalikes import refuse_probabilities, refuse_probability_column
-from calib_jax.core.types import Array, Logits
+from calib_jax.core.lookalikes import (
+    look_like_probabilities,
+    refuse_probabilities,
+    refuse_probability_column,
+)
+from calib_jax.core.types import Logits
 
-# What a probability of 0 is taken for, so that its logarithm is finite.
-SMALLEST = float(np.finfo(np.float32).tiny)
+# What smaller probabilities are taken as, so that their logarithm is finite.
+FLOOR = 1e-38
+# Sums of single precision are nearer to 1 than this.
+_ROUNDED = 1e-5
 
 
 def as_logits(
-    predictions: Any, *, probabilities: bool = False, weights: Any = None, name: str = "score"
+    predictions: Any,
+    *,
+    probabilities: bool = False,
+    floor: float = FLOOR,
+    weights: Any = None,
+    name: str = "score",
 ) -> Logits:
     """Make predictions logits `[*batch, classes]`.
 
     Args:
       predictions: `[n, classes]`; `[n]` or `[n, 1]` for a binary model.
-      probabilities: whether they are probabilities: log p then, with 0 taken for 1e-38. Logits
-        and probabilities cannot be told apart by their type, so what looks like probabilities
-        is refused unless this says so: rows that all sum to 1, or one column within [0, 1].
-      weights: of each example; one of weight 0 is neither for nor against that.
-      name: who refuses.
+      probabilities: whether they are probabilities: log p then, after each row was divided by its
+        sum, which rounding may leave near 1. Logits and probabilities cannot be told apart by
+        their type, so what looks like probabilities is refused unless this says so: rows that all
+        sum to 1, or one column within [0, 1].
+      floor: what smaller probabilities are taken as; 0 keeps them, as logits of -inf.
+      weights: of each example; one of weight 0 may hold anything.
+      name: of the function that refuses.
     """
-    predictions = jnp.asarray(predictions)
+    if probabilities:
+        checks.between("floor", floor, 0, 0.1)
+        with np.errstate(divide="ignore"):
+            log_p = np.log(probability_rows(predictions, weights=weights, name=name))
+        lowest = math.log(floor) if floor > 0 else -math.inf
+        return jnp.asarray(np.maximum(log_p, lowest), jnp.float32)
+    predictions = jnp.asarray(_floating(predictions))
+    one_column = predictions.ndim == 1 or predictions.shape[-1] == 1
+    refuse = refuse_probability_column if one_column else refuse_probabilities
+    refuse(name, predictions.reshape(-1) if one_column else predictions, weights)
+    return binary(predictions.reshape(-1)) if one_column else predictions
+
+
+def probability_rows(predictions: Any, *, weights: Any = None, name: str = "score") -> np.ndarray:
+    """Check probabilities `[n, classes]`, or `[n]` of class 1, and divide rows by their sums.
+
+    Args:
+      predictions: the probabilities; rows may be off 1 by .001, or by what rounding to the digits
+        that they show can do.
+      weights: of each example; a row of weight 0 becomes uniform.
+      name: of the function that refuses.
+    """
+    p = np.asarray(_floating(predictions))
+    p = p.reshape(-1) if p.ndim == 1 or p.shape[-1] == 1 else p
+    if p.ndim == 1:
+        p = np.stack([1 - p, p], axis=-1)
+    rows = p.reshape(-1, p.shape[-1])
+    counts = np.full(len(rows), True) if weights is None else np.asarray(weights).reshape(-1) > 0
+    if len(counts) != len(rows):
+        raise ValueError(f"{name}: {len(rows)} rows need as many weights, got {len(counts)}.")
+    present = rows[counts]
+    right = look_like_probabilities(present) if len(present) else np.full(0, True)
+    if not np.all(right):
+        wrong = present[np.argmin(right)]
+        hint = (
+            " These are logarithms, or logits: leave probabilities out." if wrong.min() < 0 else ""
+        )
+        raise ValueError(
+            f"{name}: probabilities must not be negative and must sum to 1 in every row, got"
+            f" {np.array2string(wrong, precision=4, threshold=6)}.{hint}"
+        )
+    result = np.full(rows.shape, 1 / rows.shape[-1], np.promote_types(rows.dtype, np.float32))
+    result[counts] = present.astype(result.dtype)
+    result[counts] /= result[counts].sum(axis=-1, keepdims=True)
+    return result.reshape(p.shape)
+
+
+def _floating(predictions: Any) -> Any:
+    """Refuse predictions that are not floating point, or none."""
+    if not hasattr(predictions, "dtype"):
+        predictions = np.asarray(predictions)
     if not jnp.issubdtype(predictions.dtype, jnp.floating):
         raise TypeError(f"predictions must be floating point, got {predictions.dtype}.")
     if predictions.ndim == 0 or predictions.size == 0:
         raise ValueError(f"there are no predictions, their shape is {predictions.shape}.")
-    one_column = predictions.ndim == 1 or predictions.shape[-1] == 1
-    column = predictions.reshape(-1) if one_column else predictions
-    if probabilities:
-        return _log(jnp.stack([1 - column, column], axis=-1) if one_column else column)
-    refuse = refuse_probability_column if one_column else refuse_probabilities
-    refuse(name, column, weights)
-    return binary(column) if one_column else predictions
+    return predictions
+
+
+def notes_on(
+    predictions: Any,
+    logits: Logits,
+    labels: Any,
+    weights: Any = None,
+    *,
+    probabilities: bool = False,
+    floor: float = FLOOR,
+) -> list[str]:
+    """Say what was made of predictions: rows divided by their sums, true classes of probability 0.
+
+    Args:
+      predictions: as they were given.
+      logits: what `as_logits` made of them, `[n, classes]`.
+      labels: `[n]`.
+      weights: `[n]`.
+      probabilities: whether probabilities were given.
+      floor: what smaller ones were taken as.
+    """
+    counts = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
+    notes = []
+    if probabilities and np.ndim(predictions) > 1 and np.shape(predictions)[-1] > 1:
+        rows = np.asarray(predictions).reshape(logits.shape)[counts]
+        sums = rows.sum(axis=-1, dtype=np.float64)
+        if np.any(np.abs(sums - 1) > _ROUNDED):
+            notes.append(
+                f"The rows of probabilities sum to {sums.min():.4g} to {sums.max():.4g}: each was"
+                " divided by its sum."
+            )
+    # Labels of weight 0 may be out of range.
+    inside = np.where(counts, np.asarray(labels), 0)[:, None]
+    of_true = np.take_along_axis(np.asarray(logits), inside, axis=-1)[:, 0]
+    floored = probabilities and floor > 0
+    # One unit in the last place of single precision is 8e-6 at log 1e-38.
+    lowest = math.log(floor) + 1e-5 if floored else -math.inf
+    impossible = counts & (of_true <= lowest)
+    number, total = int(np.sum(impossible)), int(np.sum(counts))
+    if not number:
+        return notes
+    if floored:
+        what = "probability 0" if floor == FLOOR else f"a probability of at most {floor:.3g}"
+        note = f"{number:,} of {total:,} true classes have {what}; NLL takes them as {floor:.3g}."
+    else:
+        note = f"{number:,} of {total:,} true classes have probability 0, so NLL is infinite."
+    if number < total:
+        others = np.where(impossible, 0, 1 if weights is None else np.asarray(weights))
+        without = float(metrics.nll(logits, labels, jnp.asarray(others, jnp.float32)))
+        note += f" Without these examples it is {without:.4f}."
+    if not probabilities:
+        note += (
+            " If probabilities were rounded to 0, give these with probabilities=True"
+            " (--probabilities): a floor then replaces 0."
+        )
+    elif floored:
+        note += " The option floor (--floor) sets another value."
+    return [*notes, note]
 
 
 def average(models: Sequence[Logits]) -> Logits:
@@ -52,17 +170,3 @@ def average(models: Sequence[Logits]) -> Logits:
         raise ValueError(f"an average needs predictions of one shape, got {sizes}.")
     log_p = jax.nn.log_softmax(jnp.stack([jnp.asarray(z, jnp.float32) for z in models]))
     return jax.nn.logsumexp(log_p, axis=0) - jnp.log(len(models))
-
-
-def _sums_to_one(rows: Array) -> bool:
-    return bool(jnp.all(rows >= 0) & jnp.all(jnp.abs(jnp.sum(rows, axis=-1) - 1) < 1e-3))
-
-
-def _log(p: Array) -> Logits:
-    if not _sums_to_one(p):
-        worst = p[jnp.argmax(jnp.abs(jnp.sum(p, axis=-1) - 1) + 2 * jnp.any(p < 0, axis=-1))]
-        raise ValueError(
-            "probabilities must not be negative and must sum to 1 in every row, got"
-            f" {np.array2string(np.asarray(worst), precision=4, threshold=6)}."
-        )
-    return jnp.log(jnp.maximum(p.astype(jnp.float32), SMALLEST))

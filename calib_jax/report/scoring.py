@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metric_room
@@ -16,7 +15,7 @@ from calib_jax.core import checks
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration
-from calib_jax.report.predictions import as_logits
+from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 
 DEFAULT_METRICS = (
     *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "mce"),
@@ -99,6 +98,7 @@ class Report:
       groups: metrics per group, if there are groups.
       reliability: the reliability table of each set of predictions.
       calibrator: its name and parameters and what it was fitted on; empty without one.
+      notes: sentences on what was made of the predictions before they were scored.
     """
 
     settings: dict[str, Any]
@@ -108,6 +108,7 @@ class Report:
     groups: list[Part]
     reliability: dict[str, Any]
     calibrator: dict[str, Any]
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -146,7 +147,7 @@ def score(
     weights: Any = None,
     groups: Any = None,
     calibrate: str | None = None,
-    fit_on: tuple[Any, Any] | None = None,
+    fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
     objective: str = "nll",
     compare: Any = None,
@@ -160,6 +161,7 @@ def score(
     num_resamples: int = 1000,
     seed: int = 0,
     probabilities: bool = False,
+    floor: float = FLOOR,
 ) -> Report:
     """Score predictions of any model: with intervals, calibrated or not, against others or alone.
 
@@ -169,8 +171,8 @@ def score(
       weights: `[n]`; weight 0 leaves an example out.
       groups: `[n]`, anything that names a group: a table for each is added.
       calibrate: a calibrator's name: everything is shown before and after it.
-      fit_on: other logits and labels, to fit the calibrator on. It is never fitted on the
-        examples that are scored.
+      fit_on: other logits and labels, and weights if there are any, to fit the calibrator on. It
+        is never fitted on the examples that are scored.
       cross_fit: without `fit_on`: in how many folds to fit on the rest of the examples.
       objective: what a temperature is chosen by: "nll", or on the papers' grid a metric's name.
       compare: other predictions of the same examples, for a paired comparison.
@@ -184,6 +186,7 @@ def score(
       num_resamples: of the bootstrap.
       seed: of the bootstrap and of the folds.
       probabilities: whether all predictions given are probabilities.
+      floor: what smaller probabilities are taken as, so that the NLL is finite.
 
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
@@ -192,8 +195,10 @@ def score(
     >>> found.value("ece") > 0.1
     True
     """
-    logits = as_logits(logits, probabilities=probabilities, weights=weights)
+    understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
+    given, logits = logits, as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
+    notes = notes_on(given, logits, labels, weights, **understood)
     several = _chosen(metrics, num_bins)
     bootstrap = {
         "key": jax.random.key(seed),
@@ -213,12 +218,18 @@ def score(
     if calibrate is not None:
         held_out = None
         if fit_on is not None:
-            held_out = (as_logits(fit_on[0], probabilities=probabilities), jnp.asarray(fit_on[1]))
+            held_out = _held_out(*fit_on, **understood)
         models[calibrate], fitted = calibration.calibrated(
             calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
         )
     if compare is not None:
-        models[compare_name] = as_logits(compare, probabilities=probabilities, weights=weights)
+        other = as_logits(compare, weights=weights, **understood)
+        other, *_ = checks.flat_rows("score", other, labels, weights)
+        models[compare_name] = other
+        notes += [
+            f"{compare_name}: {note}"
+            for note in notes_on(compare, other, labels, weights, **understood)
+        ]
 
     values = {k: metric_room.values_of(several, z, labels, weights) for k, z in models.items()}
     samples = {
@@ -236,7 +247,8 @@ def score(
             one, two = ((values[m][label], samples[m][label]) for m in (name, model))
             change = metric_room.difference(one, two, level=level, method=method)
             p_value = None if metric.biased else float(change.p_value)
-            changes.append(Change(label, name, model, *map(float, change[:3]), p_value))
+            effect, low, high = map(float, change[:3])
+            changes.append(Change(label, name, model, effect, low, high, p_value))
 
     interval = {"level": level, "method": method, **bootstrap}
     return Report(
@@ -260,7 +272,16 @@ def score(
             for model, z in models.items()
         },
         calibrator=fitted,
+        notes=notes,
     )
+
+
+def _held_out(
+    logits: Any, labels: Any, weights: Any = None, **understood: Any
+) -> tuple[Logits, Labels, Weights | None]:
+    """Check what a calibrator is fitted on."""
+    logits = as_logits(logits, weights=weights, name="fit_on", **understood)
+    return checks.flat_rows("fit_on", logits, labels, weights)
 
 
 def convention_of(metric: Metric) -> str:
@@ -268,7 +289,9 @@ def convention_of(metric: Metric) -> str:
     options = metric.defaults() | dict(metric.options)
     if "num_bins" not in options:
         return ""
-    said = f"{options['num_bins']} bins of equal {'mass' if 'binning' in options else 'width'}"
+    # Bins of equal mass are cut from sorted examples, after all of them are known.
+    of_mass = "num_bins" in checks.options_of(metric.finish)
+    said = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:
         edges = options.get("edges", "right")
         said += ", (lo, hi]" if edges == "right" else f", edges {edges}"

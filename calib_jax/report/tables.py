@@ -100,6 +100,7 @@ def notes(report: Report) -> list[str]:
     shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
     undefined = any(math.isnan(one.value) for one in shown)
     return [
+        *report.notes,
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NAN] if undefined else []),
@@ -124,7 +125,8 @@ def _metrics(report: Report) -> Table:
     for row in report.rows:
         rows.setdefault(row.metric, {})[row.predictions] = row
     changes = {(change.metric, change.after): change for change in report.changes}
-    head = ["metric", *models, *(f"{model} - {models[0]}" for model in models[1:]), "bins"]
+    heads = _shortened(models)
+    head = ["metric", *heads, *(f"{model} - {heads[0]}" for model in heads[1:]), "bins"]
     table = [head]
     for metric, of in rows.items():
         cells = [with_interval(of[model]) for model in models]
@@ -134,9 +136,16 @@ def _metrics(report: Report) -> Table:
     return table
 
 
+def _shortened(names: list[str], letters: int = 30) -> list[str]:
+    """Keep the ends of long names, such as of files, if these differ; JSON and CSV have all."""
+    ends = [name if len(name) <= letters else f"...{name[3 - letters :]}" for name in names]
+    return ends if len(set(ends)) == len(set(names)) else names
+
+
 def _parts(name: str, parts: list[Part]) -> Table:
     models = list(dict.fromkeys(part.predictions for part in parts))
     metrics = list(dict.fromkeys(part.metric for part in parts))
+    heads = dict(zip(models, _shortened(models), strict=True))
     found = {(part.part, part.predictions, part.metric): part for part in parts}
     examples = {part.part: part.examples for part in parts}
     several = ["predictions"] if len(models) > 1 else []
@@ -144,7 +153,8 @@ def _parts(name: str, parts: list[Part]) -> Table:
     for part, count in examples.items():
         for model in models:
             cells = [with_interval(found[part, model, metric]) for metric in metrics]
-            table.append([part, f"{count:,}", *([model] if several else []), *cells])
+            label = [heads[model]] if several else []
+            table.append([part, f"{count:,}", *label, *cells])
     return table
 
 

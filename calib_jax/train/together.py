@@ -1,8 +1,8 @@
-"""Several processes that train together: who leads, and how all come to know one thing.
+"""Communication between the processes of one run: process 0 broadcasts, all processes reduce.
 
-The first process alone reads and writes the folder of a run. What it found there, and what only
-one of them can know (that a signal came, how long a piece took), is told to all through the
-devices, so that every process does the same step next.
+Process 0 alone reads and writes the folders of runs. It broadcasts what it has read, and all
+processes reduce what differs between them (a signal that one received, the seconds of a piece),
+so that every process takes the same step next.
 """
 
 from __future__ import annotations
@@ -11,92 +11,80 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
-from jax import lax
+from jax.experimental import multihost_utils
 
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
-from calib_jax.train.parallel import AXIS, Devices
-
-WORD = 4  # bytes
+from calib_jax.train.parallel import Devices
 
 
 class Elsewhere(RuntimeError):
-    """What the first process has found wrong, said by another one."""
+    """An error that process 0 has found, raised in another process."""
 
 
 class Together:
     """The processes whose devices these are.
 
     Args:
-      devices: of all of them.
+      devices: those of all processes, or of this process alone.
 
     Attributes:
       number: how many processes.
     """
 
     def __init__(self, devices: Devices) -> None:
-        self._local = parallel.of_this_process(devices)
-        if not self._local:
+        local = parallel.of_this_process(devices)
+        if not local:
             raise ValueError("none of the devices belongs to this process.")
-        self._several = len(self._local) < len(devices)
-        self.number = len(devices) // len(self._local)
-        self._largest = parallel.data_parallel(lambda value: lax.pmax(value, AXIS), devices)
-        self._total = parallel.data_parallel(lambda value: lax.psum(value, AXIS), devices)
+        self.number = len(devices) // len(local)
+        if self.number not in (1, jax.process_count()):
+            raise ValueError(
+                f"the devices belong to {self.number} of {jax.process_count()} processes: give"
+                " those of one, or of all."
+            )
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the first one, which reads and writes."""
-        return not self._several or jax.process_index() == 0
+        """Whether this process reads and writes folders."""
+        return self.number == 1 or jax.process_index() == 0
 
     def largest(self, values: Sequence[float]) -> list[float]:
-        """Agree on the largest of what every process has, number by number."""
-        if not self._several:
+        """Reduce a list of numbers, one by one, to the maximum over all processes."""
+        if self.number == 1:
             return [*values]
-        mine = parallel.replicate(np.asarray(values, np.float32), self._local)
-        return [float(value) for value in parallel.first(self._largest(mine))]
+        gathered = multihost_utils.process_allgather(np.asarray(values, np.float32))
+        return [float(value) for value in gathered.max(axis=0)]
 
     def of_first(self, function: Callable[[], bytes]) -> bytes:
-        """Call a function in the first process alone; all get what it gives, or raise."""
-        if not self._several:
+        """Call a function in process 0 alone, and return or raise in all processes what it did."""
+        if self.number == 1:
             return function()
-        found, error = b"", None
+        result, error = b"", None
         if self.leads:
             try:
-                found = function()
-            except Exception as caught:  # the others wait, and must hear of it
-                found, error = str(caught).encode(), caught
-        size, failed = self._summed(np.array([len(found), error is not None], np.uint32))
-        told = self._told(found, int(size))
+                result = function()
+            except Exception as caught:  # the others wait for a broadcast
+                result, error = str(caught).encode(), caught
+        size, failed = multihost_utils.broadcast_one_to_all(
+            np.array([len(result), error is not None], np.uint32)
+        )
+        result = multihost_utils.broadcast_one_to_all(
+            np.frombuffer(result or bytes(size), np.uint8)
+        ).tobytes()
         if error is not None:
             raise error
         if failed:
-            raise Elsewhere(told.decode())
-        return told
+            raise Elsewhere(result.decode())
+        return result
 
     def tree_of_first(self, tree: PyTree) -> PyTree:
-        """Give all processes the arrays that the first one has; shapes are the same in all."""
-        if not self._several:
+        """Broadcast the arrays of process 0, bit for bit; shapes are the same in all processes."""
+        if self.number == 1:
             return tree
-
-        def one(leaf: np.ndarray) -> np.ndarray:
-            told = self._told(leaf.tobytes(), leaf.nbytes)
-            return np.frombuffer(told, leaf.dtype).reshape(leaf.shape)
-
-        return jax.tree.map(one, tree)
-
-    def _told(self, found: bytes, size: int) -> bytes:
-        """Send bytes of the first process, as many words as a power of two: few programs."""
-        if not size:
-            return b""
-        words = np.zeros(1 << (-(-size // WORD) - 1).bit_length(), np.uint32)
-        if self.leads:
-            words.view(np.uint8)[:size] = np.frombuffer(found, np.uint8)
-        return self._summed(words).tobytes()[:size]
-
-    def _summed(self, words: np.ndarray) -> np.ndarray:
-        """Add up what all devices say, of which only the first says anything."""
-        rows = np.zeros((len(self._local), len(words)), np.uint32)
-        if self.leads:
-            rows[0] = words
-        total: np.ndarray = parallel.first(self._total(parallel.split(rows, self._local)))
-        return total
+        # As bytes: the broadcast is a sum with zeros, and -0.0 + 0.0 is 0.0.
+        as_bytes = jax.tree.map(lambda leaf: np.frombuffer(leaf.tobytes(), np.uint8), tree)
+        return jax.tree.map(
+            lambda leaf, sent: np.frombuffer(sent.tobytes(), leaf.dtype).reshape(leaf.shape),
+            tree,
+            multihost_utils.broadcast_one_to_all(as_bytes),
+        )

@@ -84,8 +84,9 @@ def test_classes_may_be_named(tmp_path):
     found = predictions.read(csv_file(tmp_path, *lines))
     np.testing.assert_array_equal(found.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
     assert found.labels.tolist() == [1, 0]
-    classes, ignored = found.notes
+    classes, without_label, ignored = found.notes
     assert classes.endswith("the classes are cat = 0, dog = 1, bird = 2.")
+    assert "no label is bird. Drop what is no class" in without_label
     assert ignored.endswith("columns ignored: id, path.")
     # A prefix says which columns are meant; then labels may also be their numbers.
     for labels in (["dog", "cat"], ["1", "0.0"]):
@@ -105,7 +106,7 @@ def test_classes_may_be_named(tmp_path):
 
 
 def test_what_spreadsheets_write(tmp_path):
-    lines = ["\ufeffLabel,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
+    lines = ["\ufeff", "Label,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
     found = predictions.read(csv_file(tmp_path, *lines))
     np.testing.assert_array_equal(found.logits, [[1.5, -2], [0.5, 3]])
     assert found.labels.tolist() == [0, 1]
@@ -132,7 +133,7 @@ def test_columns_are_ordered_by_their_number(tmp_path):
         ("label,logit_-1,logit_0", "a column logit_-1 beside numbered ones"),
         ("label,logit_0,logit_dog", "a column logit_dog beside numbered ones"),
         ("label,logit_cat,logit_cat", "has two columns 'logit_cat'"),
-        ("label,logit_1,logit_2", "from 1, logit_1: .* or give --first_label=1"),
+        ("label,logit_1,logit_2", "from 1, logit_1"),
         ("label,logit_0,label", "has 'label' and 'label', which mean the same"),
         ("label,logit_0,Labels", "has 'label' and 'Labels', which mean the same"),
         ("logit_0,logit_1,logit_2", "must have columns label, logit_0, logit_1, ...; it has logit"),
@@ -149,7 +150,7 @@ def test_columns_that_are_no_classes_in_a_row(tmp_path, head, said):
 def test_labels_may_run_from_one(tmp_path):
     for kind in (np.uint8, np.int64, np.float32):
         name = npz_file(tmp_path, labels=(LABELS + 1).astype(kind))
-        refused(name, "run from 1 to 3, and the 3 classes from 0: give --first_label=1")
+        refused(name, "labels of .* run from 1 to 3: give --first_label=1")
         assert predictions.read(name, first_label=1).labels.tolist() == LABELS.tolist()
     refused(npz_file(tmp_path), r"label 0 .*\(example 1, .*classes 1 to 3", first_label=1)
     lines = ["label,logit_1,logit_2", "1,0.5,1.5", "2,2.5,0"]
@@ -194,6 +195,7 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         ({"weights": [1, 1, np.inf, 1]}, "1 weights of .* negative, infinite or NaN, inf is one"),
         ({"weights": [1, np.nan, -1, 1]}, "2 weights of .* negative, infinite or NaN, nan is one"),
         ({"weights": [1e38, 1e38, 1, 1]}, r"weights of .* sum to 2e\+38"),
+        ({"weights": [1e308, 1e308, 1, 1]}, "weights of .* sum to inf"),
         ({"weights": np.zeros(4)}, "weights of .* sum to 0"),
         ({"groups": np.ones((4, 3))}, r"groups of .* must have shape \(4,\), .* got \(4, 3\)"),
         ({"groups": np.array("a")}, "groups of .* are one number"),
@@ -237,9 +239,9 @@ def test_probabilities_are_read_where_they_are_wanted(tmp_path):
         (["label,logit_0", "0,1.5", "1"], "line 3 of .* has 1 fields, not 2"),
         (["label,logit_0", "0,1.5", "", "1,x"], "column logit_0 of .*: line 4 has 'x'"),
         (["label,logit_0", "0,1_0"], "column logit_0 of .*: line 2 has '1_0'"),
-        (["label,logit_0", "x,1.5"], "column label of .* must hold numbers .* got 'x'"),
-        (["label,logit_0", "0.5,1.5"], "column label of .* must hold numbers .* got '0.5'"),
-        (["label,logit_0", "nan,1.5"], "column label of .* must hold numbers .* got 'nan'"),
+        (["label,logit_0", "x,1.5"], "column label of .* must hold numbers, got 'x'"),
+        (["label,logit_0", "0.5,1.5"], "column label of .* must hold numbers, got '0.5'"),
+        (["label,logit_0", "nan,1.5"], "column label of .* must hold numbers, got 'nan'"),
         (["label,logit_0,weight", "0,1.5,heavy"], "column weight of .* must hold numbers"),
         (["label,logit_0,weight", "0,1.5,inf"], "1 weights of .* negative, infinite or NaN"),
         (["label,logit_0", '0,"' + "1" * 200_000 + '"'], "field larger than field limit"),

@@ -7,6 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from calib_jax import report
+from experiments import score
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -30,6 +35,18 @@ def run(*arguments):
     )
 
 
+@pytest.fixture
+def flagged():
+    """Set the flags of the command in this process, for the time of a test."""
+
+    def set_flags(*arguments):
+        flags.FLAGS.unparse_flags()
+        flags.FLAGS(["score", *map(str, arguments), "--metrics=accuracy,nll", "--resamples=20"])
+
+    with flagsaver.flagsaver():
+        yield set_flags
+
+
 def test_from_files_to_a_table_and_a_folder(tmp_path):
     np.savez(tmp_path / "test.npz", **sample(), groups=np.arange(120) % 2)
     np.savez(tmp_path / "val.npz", **sample(seed=1))
@@ -44,7 +61,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
     )
     assert found.returncode == 0, found.stderr
     assert "120 examples in 3 classes" in found.stdout
-    assert "temperature - as given" in found.stdout
+    assert "temperature - " in found.stdout
     assert "group" in found.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
         "report.json",
@@ -55,7 +72,8 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert "--metrics=accuracy,nll" in written["settings"]["command"]
     # The same predictions: no difference, and no accident.
-    (same,) = (c for c in written["changes"] if (c["metric"], c["after"]) == ("nll", "other"))
+    again = f"{tmp_path / 'test.npz'} (again)"
+    (same,) = (c for c in written["changes"] if (c["metric"], c["after"]) == ("nll", again))
     assert (same["value"], same["p_value"]) == (0, 1)
 
 
@@ -74,3 +92,129 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, said):
     assert said in found.stderr
     assert "Traceback" not in found.stderr
     assert found.stderr.count("\n") == 1
+
+
+def test_help_does_not_wait_for_jax():
+    program = "import sys, experiments.score; assert not {'jax', 'calib_jax.core'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    shown = flags.FLAGS["metrics"].help
+    assert ", ".join(report.DEFAULT_METRICS[:-1]) + f" and {report.DEFAULT_METRICS[-1]}." in shown
+
+
+def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path, flagged):
+    data = sample()
+    scored = tmp_path / "run.npz"
+    np.savez(scored, **data)
+    calibrated = (f"--predictions={scored}", "--calibrate=temperature")
+    order = np.random.default_rng(0).permutation(120)
+    copies = {
+        "copy.npz": data,
+        "double.npz": {"logits": data["logits"].astype(float), "labels": data["labels"]},
+        "shuffled.npz": {key: values[order] for key, values in data.items()},
+        "printed.npz": {"logits": np.round(data["logits"], 6), "labels": data["labels"]},
+        "padded.npz": {
+            "logits": np.concatenate([data["logits"], np.ones((2, 3))]),
+            "labels": np.append(data["labels"], [255, -1]),
+            "weights": np.append(np.ones(120), [0, 0]),
+        },
+    }
+    for name, arrays in copies.items():
+        np.savez(tmp_path / name, **arrays)
+    for name in ("run.npz", *copies):
+        flagged(*calibrated, f"--fit_on={tmp_path / name}")
+        with pytest.raises(ValueError, match=f"{name} holds the same examples as .*run.npz"):
+            score.scored()
+    # Of an average each part counts.
+    np.savez(tmp_path / "other.npz", logits=data["logits"][:, ::-1], labels=data["labels"])
+    both = (f"--predictions={tmp_path / 'other.npz'}", "--average")
+    flagged(*calibrated, *both, f"--fit_on={scored}")
+    with pytest.raises(ValueError, match="holds the same examples as"):
+        score.scored()
+    np.savez(tmp_path / "val.npz", **sample(seed=1))
+    flagged(*calibrated, f"--fit_on={tmp_path / 'val.npz'}")
+    assert score.scored().calibrator["fitted_on"] == "120 other examples"
+
+
+def test_a_calibrator_is_fitted_with_the_weights_of_its_file(tmp_path, flagged):
+    np.savez(tmp_path / "run.npz", **sample())
+    data = sample(seed=1)
+    half = {key: values[:60] for key, values in data.items()}
+    np.savez(tmp_path / "half.npz", **half)
+    labels = np.where(np.arange(120) < 60, data["labels"], 255)
+    weights = np.arange(120) < 60
+    np.savez(tmp_path / "val.npz", logits=data["logits"], labels=labels, weights=weights)
+    found = {}
+    for name in ("half", "val"):
+        flagged(
+            f"--predictions={tmp_path / 'run.npz'}",
+            "--calibrate=temperature",
+            f"--fit_on={tmp_path / name}.npz",
+        )
+        found[name] = score.scored()
+    assert found["val"].calibrator["fitted_on"] == "60 other examples"
+    fitted = [found[name].calibrator["params"]["temperature"] for name in ("half", "val")]
+    assert fitted[0] == pytest.approx(fitted[1], rel=1e-4)
+
+
+def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path, flagged):
+    random = np.random.default_rng(0)
+    p = random.dirichlet(np.full(3, 0.1), size=120)
+    labels = random.integers(3, size=120)
+    np.savez(tmp_path / "p.npz", probabilities=p, labels=labels)
+    table = ["label,probability_0,probability_1,probability_2"]
+    rows = zip(labels, p, strict=True)
+    table += [f"{label},{row[0]:.6f},{row[1]:.6f},{row[2]:.6f}" for label, row in rows]
+    (tmp_path / "p.csv").write_text("\n".join(table))
+    printed = np.round(p, 6)
+    of_true = printed[np.arange(120), labels]
+    zeros = int(np.sum(of_true == 0))
+    assert 5 < zeros < 100  # else the test proves nothing
+    flagged(f"--predictions={tmp_path / 'p.npz'}", "--probabilities")
+    exact = score.scored()
+    assert exact.notes == []
+    flagged(f"--predictions={tmp_path / 'p.csv'}", "--probabilities")
+    found = score.scored()
+    kept = -np.log((of_true / printed.sum(axis=-1))[of_true > 0]).mean()
+    assert found.notes[-1].startswith(
+        f"{zeros} of 120 true classes have probability 0; NLL takes them as 1e-38. Without these"
+        f" examples it is {kept:.4f}."
+    )
+    assert found.notes[-1] in str(found)
+    assert found.value("nll") > exact.value("nll") + 0.1
+    flagged(f"--predictions={tmp_path / 'p.csv'}", "--probabilities", "--floor=1e-7")
+    expected = -np.log(np.maximum(of_true, 1e-7)).mean()
+    assert score.scored().value("nll") == pytest.approx(expected, rel=1e-4)
+
+
+def test_what_was_understood_is_printed_and_columns_carry_names(tmp_path, flagged):
+    (tmp_path / "a.csv").write_text("id,label,cat,dog\n7,dog,0.5,2.5\n8,cat,1.5,-1\n9,cat,2,1\n")
+    (tmp_path / "b.csv").write_text("label,logit_1,logit_2\n2,0.5,2\n1,2.5,-1\n1,0,1.5\n")
+    flagged(f"--predictions={tmp_path / 'a.csv'}")
+    text = str(score.scored())
+    assert "a.csv: the classes are cat = 0, dog = 1." in text
+    assert "a.csv: columns ignored: id." in text
+    flagged(
+        f"--predictions={tmp_path / 'b.csv'}", f"--compare={tmp_path / 'b.csv'}", "--first_label=1"
+    )
+    again = f"{tmp_path / 'b.csv'} (again)"
+    assert list(score.scored().reliability) == [f"{tmp_path / 'b.csv'}", again]
+    np.savez(tmp_path / "b.npz", logits=[[0.5, 2], [2.5, -1], [0, 1.5]], labels=[2, 1, 1])
+    compared = (f"--predictions={tmp_path / 'b.csv'}", f"--compare={tmp_path / 'b.npz'}")
+    flagged(*compared, "--first_label=1")
+    assert list(score.scored().reliability) == ["b.csv", "b.npz"]
+    flagged(*compared, "--first_label=1", "--name=ours")
+    assert list(score.scored().reliability) == ["ours", "b.npz"]
+    flagged(*compared, "--first_label=1", "--name=ours", "--name=theirs")
+    assert list(score.scored().reliability) == ["ours", "theirs"]
+
+
+def test_an_average_of_probabilities(tmp_path, flagged):
+    first = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
+    second = np.array([[0.4, 0.6], [0.1, 0.9], [0.8, 0.2]])
+    for name, p in (("a", first), ("b", second)):
+        np.savez(tmp_path / f"{name}.npz", probabilities=p, labels=[0, 1, 0])
+    files = (f"--predictions={tmp_path / 'a.npz'}", f"--predictions={tmp_path / 'b.npz'}")
+    flagged(*files, "--average", "--probabilities")
+    found = score.scored()
+    assert found.notes == []  # no class has probability 0 in both
+    assert found.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics import resampling
+from calib_jax.metrics import ready, resampling
+from calib_jax.metrics.terms import ClassGaps
 
 from .laws import assert_same
 
@@ -203,6 +204,100 @@ def test_the_p_value_belongs_to_the_interval(method):
     )
     assert inside.low < 0 < inside.high
     assert not outside.low < 0 < outside.high
+
+
+def test_samples_without_a_value_belong_to_no_tail():
+    """Of the samples that have a value, as if the others had not been drawn."""
+    random = np.random.default_rng(0)
+    some = random.standard_normal(40).astype(np.float32) + 1
+    with_nan = np.concatenate([some, np.full(60, np.nan, np.float32)])
+    for method in ("percentile", "basic"):
+        wanted, found = (
+            metrics.difference(
+                (jnp.float32(0), 0 * samples), (jnp.float32(1), samples), method=method
+            )
+            for samples in (some, with_nan)
+        )
+        assert found.p_value == wanted.p_value
+        assert 0 < found.p_value < 1
+        np.testing.assert_array_equal((found.low, found.high), (wanted.low, wanted.high))
+
+
+def test_a_difference_without_any_value_has_no_p_value():
+    logits, labels = sample(num_rows=20)
+    found = metrics.paired_bootstrap(
+        metrics.ood_auroc,
+        *(logits, 2 * logits, 0 * labels),  # nothing is out of distribution
+        key=jax.random.key(0),
+        num_resamples=4,
+    )
+    for field in found[:4]:
+        assert np.isnan(field)
+
+
+def test_infinite_samples_are_the_ends_of_the_interval():
+    samples = np.concatenate([np.arange(10.0), np.full(10, np.inf)]).astype(np.float32)
+    low, high = metrics.interval(samples, level=0.9)
+    assert low == pytest.approx(np.quantile(np.arange(20), 0.05))
+    assert high == np.inf
+    assert metrics.interval(np.full(5, np.inf, np.float32)) == (np.inf, np.inf)
+
+
+def test_a_true_class_of_probability_zero_is_infinite_where_it_is_drawn():
+    logits, labels = sample(num_rows=30)
+    logits[3, labels[3]] = -np.inf
+    several = {"nll": metrics.nll, "by_correctness": metrics.by_correctness, "ece": metrics.ece}
+    key = jax.random.key(3)
+    samples = metrics.bootstrap(several, logits, labels, key=key, num_resamples=16)
+    keys = jax.vmap(lambda pair: jax.random.fold_in(key, pair))(jnp.arange(8))
+    drawn = np.asarray(resampling.multiplicities(keys, 30, "multinomial", None))
+    drawn = drawn.reshape(2, 8, 30).swapaxes(0, 1).reshape(16, 30)  # pair by pair
+    np.testing.assert_array_equal(np.isinf(samples["nll"]), drawn[:, 3] > 0)
+    np.testing.assert_array_equal(np.isinf(samples["by_correctness"].wrong.nll), drawn[:, 3] > 0)
+    assert 0 < (drawn[:, 3] > 0).sum() < 16
+    for leaf in jax.tree.leaves(samples):
+        assert not np.isnan(leaf).any()
+    finite = drawn[:, 3] == 0
+    others = np.delete(logits, 3, axis=0), np.delete(labels, 3)
+    loss = [metrics.nll.value(metrics.nll.stat(*others, np.delete(w, 3))) for w in drawn[finite]]
+    np.testing.assert_allclose(samples["nll"][finite], loss, rtol=1e-5)
+
+
+def test_models_of_one_shape_share_a_program():
+    """Ten models of different sharpness: the metric is traced once for all of them."""
+    traces = []
+
+    def counted(sums):
+        traces.append(1)
+        return metrics.classwise_ece.finish(sums)
+
+    metric = metrics.Metric("counted", metrics.classwise_ece.prepare, counted)
+    logits, labels = sample(num_rows=64, num_classes=10)
+    for scale in np.geomspace(0.5, 8, 10).astype(np.float32):
+        metrics.bootstrap(metric, scale * logits, labels, key=jax.random.key(0), num_resamples=2)
+    assert len(traces) == 1
+
+
+def test_larger_models_share_a_program_unless_they_are_nearly_flat():
+    random = np.random.default_rng(0)
+    logits = jnp.asarray(random.standard_normal((8192, 10)), jnp.float32)
+    labels = jnp.zeros(8192, jnp.int32)
+    sizes = [
+        len(ready.large_entries(ClassGaps(jax.nn.softmax(scale * logits), labels, 15)).row) // 8192
+        for scale in (0.1, 1, 3, 5, 10, 20, 40)
+    ]
+    assert sizes == [10, 8, 4, 2, 2, 2, 2]
+
+
+def test_infinite_and_huge_weights_are_refused():
+    logits, labels = sample(num_rows=20)
+    weights = np.ones(20, np.float32)
+    for wrong, sentence in ((np.inf, "1 of 20 weights are .*infinite"), (1e38, "weights sum to")):
+        weights[2] = wrong
+        with pytest.raises(ValueError, match=sentence):
+            metrics.nll(logits, labels, weights)
+        with pytest.raises(ValueError, match=sentence):
+            metrics.bootstrap(metrics.nll, logits, labels, weights, key=jax.random.key(0))
 
 
 def test_refusals():

@@ -11,6 +11,7 @@ import pytest
 
 from calib_jax import calibrators, metrics, report
 from calib_jax.report import tables
+from calib_jax.report.scoring import convention_of
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
 
@@ -87,6 +88,8 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     fitted = calibrators.temperature.fit(*sample(seed=1)).temperature
     assert f"temperature fitted on 200 other examples, T = {float(fitted):.4g}." in text
     assert "15 bins of equal width, (lo, hi]" in text
+    cut_by_mass = metrics.adaptive_debiased_rms_calibration_error
+    assert convention_of(cut_by_mass) == "15 bins of equal mass"
     assert f"{full.value('ece'):.4f} [" in text
     assert "No p-value for ece:" in text
     assert full._repr_markdown_().count("\n|---") == 3  # metrics, classes, groups
@@ -302,7 +305,7 @@ def test_metrics_without_a_value_are_saved(tmp_path, others):
     if others:
         figure = report.pictures(found)["intervals"]
         assert [axes.get_title(loc="left") for axes in figure.axes] == ["nll"]
-        assert "no finite value: lost of as given" in figure.get_supxlabel()
+        assert "no finite value: lost (as given)" in figure.get_supxlabel()
 
 
 def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
@@ -315,6 +318,8 @@ def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
     odd = "runs/of $2 | and $3/" + 30 * "long" + ".npz"
     options = {"metrics": ["accuracy"], "num_resamples": 20, "compare": logits[:, ::-1]}
     found = report.score(logits, labels, name=odd, compare_name="b/c.npz", **options)
+    assert max(map(len, str(found).splitlines())) < 160
+    assert found.value("accuracy", odd) == found.value("accuracy")
     assert "reliability_other.png" in found.save(tmp_path)
     with pytest.raises(ValueError, match="every column needs a name of its own, got 'a', 'a'"):
         report.score(logits, labels, name="a", compare_name="a", **options)

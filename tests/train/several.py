@@ -8,8 +8,10 @@ import sys
 
 import jax
 import numpy as np
+import pytest
 
 from calib_jax import losses, metrics, train
+from calib_jax.train.together import Elsewhere, Together
 from tests.train import tasks
 
 PROCESSES = 2
@@ -50,11 +52,32 @@ def trained(folder, devices=None):
     return found
 
 
+def special():
+    """Arrays whose bits a sum of numbers may change."""
+    floats = np.array([-0.0, np.nan, -np.nan, np.inf, 1e-45], np.float32)
+    return {"floats": floats, "flag": np.array(True), "empty": np.zeros((0, 2))}
+
+
+def communicated():
+    """What each process gets of process 0, and of all."""
+    together = Together(train.parallel.all_devices())
+    mine = special() if together.leads else jax.tree.map(np.zeros_like, special())
+    broadcast = together.tree_of_first(mine)
+    assert together.of_first(lambda: b"") == b""
+    index = jax.process_index()
+    assert together.of_first(lambda: bytes([index, 7])) == b"\x00\x07"
+    assert together.largest([index, -index]) == [PROCESSES - 1, 0]
+    with pytest.raises(Elsewhere if index else ZeroDivisionError, match="integer division"):
+        together.of_first(lambda: 1 // 0)
+    return broadcast
+
+
 if __name__ == "__main__":
     import pathlib
 
     port, process, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
     jax.config.update("jax_enable_x64", True)
     jax.distributed.initialize(f"127.0.0.1:{port}", PROCESSES, process, initialization_timeout=60)
+    np.savez(folder / f"communicated_{process}.npz", **communicated())
     for name, state in trained(folder).items():
         np.savez(folder / f"{name}_of_{process}.npz", *jax.tree.leaves(state))

@@ -1,4 +1,4 @@
-"""Two processes train what one does: the state, the log, the checkpoints."""
+"""Two processes train what one does: the state, the log, the checkpoints; what they broadcast."""
 
 import os
 import pathlib
@@ -57,6 +57,15 @@ def test_two_processes_are_one(in_two, in_one):
                 for own, wanted in zip(arrays.values(), jax.tree.leaves(state), strict=True):
                     assert own.dtype == wanted.dtype
                     np.testing.assert_allclose(own, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_a_broadcast_keeps_every_bit(in_two):
+    for process in range(several.PROCESSES):
+        with np.load(in_two / f"communicated_{process}.npz") as arrays:
+            for name, wanted in several.special().items():
+                assert arrays[name].dtype == wanted.dtype
+                assert arrays[name].shape == wanted.shape
+                assert arrays[name].tobytes() == wanted.tobytes()
 
 
 def test_the_first_process_alone_writes(in_two, in_one, x64):

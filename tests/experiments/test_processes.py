@@ -1,0 +1,101 @@
+"""The flags of several processes, and the clusters that JAX detects; nothing starts here."""
+
+import jax
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from experiments import cli, processes
+
+HERE = "127.0.0.1:9"
+
+
+@pytest.fixture
+def starts_with(monkeypatch):
+    """Begin with some variables and flags; return the options with which JAX starts and stops."""
+    calls = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **options: calls.append(options))
+    monkeypatch.setattr(jax.distributed, "shutdown", lambda: calls.append("shutdown"))
+
+    def begin(variables=None, **values):
+        for name, value in (variables or {}).items():
+            monkeypatch.setenv(name, value)
+        for name, value in values.items():
+            flags.FLAGS[name].value = value
+        with processes.begin({}):
+            pass
+        return calls
+
+    with flagsaver.flagsaver():
+        flags.FLAGS.mark_as_parsed()
+        yield begin
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"coordinator": HERE}, "without --num_processes and --process_id: give all three"),
+        ({"num_processes": 2}, "--num_processes=2 without --coordinator and --process_id"),
+        ({"coordinator": HERE, "process_id": 0}, "without --num_processes"),
+        ({"process_id": 0, "num_processes": 1}, "without --coordinator"),
+        ({"coordinator": HERE, "num_processes": 0, "process_id": 0}, "--num_processes=0"),
+        ({"coordinator": HERE, "num_processes": 2, "process_id": 2}, "--process_id=2"),
+        ({"coordinator": HERE, "num_processes": 2, "process_id": -1}, "--process_id=-1"),
+        ({"coordinator": "here", "num_processes": 2, "process_id": 1}, "not HOST:PORT"),
+    ],
+)
+def test_flags_that_do_not_fit(starts_with, values, words):
+    with pytest.raises(cli.Refused, match=words):
+        starts_with(**values)
+
+
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_NTASKS": "4",
+    "SLURM_PROCID": "1",
+    "SLURM_LOCALID": "0",
+}
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
+URI = {"OMPI_MCA_orte_hnp_uri": "4096.0;tcp://10.0.0.1:1"}
+
+
+@pytest.mark.parametrize(
+    "variables", [SLURM, OPEN_MPI | URI, {"TPU_WORKER_HOSTNAMES": "a,b"}], ids=["s", "o", "t"]
+)
+def test_a_cluster_that_jax_knows(starts_with, variables):
+    options, last = starts_with(variables)
+    assert not {"coordinator_address", "num_processes", "process_id"} & set(options)
+    assert last == "shutdown"
+
+
+@pytest.mark.parametrize(
+    ("variables", "values"),
+    [
+        ({}, {}),
+        ({}, {"num_processes": 1}),
+        ({}, {"coordinator": HERE, "num_processes": 1, "process_id": 0}),
+        (SLURM, {"num_processes": 1}),  # flags win
+        (SLURM | {"SLURM_STEP_NUM_TASKS": "1"}, {}),  # srun --ntasks=1 in a larger job
+        ({**SLURM, "SLURM_NTASKS": "1"}, {}),
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, {}),  # a batch script without srun
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, {}),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, {}),
+    ],
+)
+def test_one_process(starts_with, variables, values):
+    assert not starts_with(variables, **values)
+
+
+def test_open_mpi_that_does_not_say_where(starts_with):
+    with pytest.raises(cli.Refused, match="--num_processes=2"):
+        starts_with(OPEN_MPI)
+
+
+def test_a_cluster_that_jax_does_not_understand(starts_with, monkeypatch):
+    def fail(**options):
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", fail)
+    with pytest.raises(cli.Failed, match="on Slurm: coordinator_address"):
+        starts_with(SLURM)

@@ -1,0 +1,134 @@
+"""Predictions become logits: probabilities with a floor that is counted, or a refusal."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import report
+from calib_jax.report import predictions
+
+
+def sample(num_rows=60, num_classes=4, seed=0):
+    """Return probabilities and labels."""
+    random = np.random.default_rng(seed)
+    p = random.dirichlet(np.full(num_classes, 0.5), size=num_rows)
+    return p, np.array([random.choice(num_classes, p=row) for row in p])
+
+
+def nll(p, labels, floor=0.0):
+    """Compute the negative log-likelihood by its formula, in double precision."""
+    true = np.maximum(p[np.arange(len(p)), labels], floor)
+    return float(np.mean(-np.log(true)))
+
+
+def noted(p, labels, weights=None, **options):
+    logits = predictions.as_logits(p, probabilities=True, weights=weights, **options)
+    return predictions.notes_on(p, logits, labels, weights, probabilities=True, **options)
+
+
+def test_logits_are_logarithms():
+    p, _ = sample()
+    for given in (p, p.astype(np.float32), jnp.asarray(p)):
+        logits = predictions.as_logits(given, probabilities=True)
+        np.testing.assert_allclose(logits, np.log(p), rtol=1e-5)
+    np.testing.assert_allclose(
+        predictions.as_logits(p[:, 0], probabilities=True),
+        np.log(np.stack([1 - p[:, 0], p[:, 0]], axis=1)),
+        rtol=1e-5,
+    )
+
+
+def test_zeros_are_floored_and_counted():
+    p, labels = sample()
+    right = np.argmax(p, axis=-1)
+    labels = np.where(np.arange(60) < 50, right, np.argmin(p, axis=-1))
+    p[50:57] = np.where(p[50:57] == p[50:57].min(axis=-1, keepdims=True), 0, p[50:57])
+    p /= p.sum(axis=-1, keepdims=True)
+    assert noted(p[:50], labels[:50]) == []
+    (note,) = noted(p, labels)
+    kept = nll(np.delete(p, np.s_[50:57], axis=0), np.delete(labels, np.s_[50:57]))
+    assert note.startswith(
+        "7 of 60 true classes have probability 0; NLL takes them as 1e-38. Without these examples"
+        f" it is {kept:.4f}."
+    )
+    found = report.as_logits(p, probabilities=True)
+    expected = -np.asarray(found)[np.arange(60), labels].mean()
+    assert expected == pytest.approx(nll(p, labels, floor=1e-38), rel=1e-5)
+    # Examples of weight 0 are not counted.
+    labels[:2] = 255, -1
+    (note,) = noted(p, labels, np.arange(60) >= 52)
+    assert note.startswith("5 of 8 true classes have probability 0;")
+
+
+def test_another_floor():
+    p = np.array([[0.9, 0.1 - 1e-5, 1e-5], [0.5, 0.5, 0.0], [0.2, 0.8, 0.0]])
+    labels = np.array([2, 2, 1])
+    (note,) = noted(p, labels, floor=1e-3)
+    assert note.startswith(
+        "2 of 3 true classes have a probability of at most 0.001; NLL takes them as 0.001. Without"
+        f" these examples it is {-np.log(0.8 / 1.001):.4f}."  # the third class got .001, too
+    )
+    logits = predictions.as_logits(p, probabilities=True, floor=1e-3)
+    np.testing.assert_allclose(np.exp(logits), np.maximum(p, 1e-3), rtol=1e-5)
+    logits = predictions.as_logits(p, probabilities=True, floor=0)
+    assert np.asarray(logits)[1].tolist()[2] == -np.inf
+    assert "NLL is infinite. Without these examples it is 5.8680." in noted(p, labels, floor=0)[0]
+    with pytest.raises(ValueError, match=r"floor must lie in \[0, 0.1\], got 1"):
+        predictions.as_logits(p, probabilities=True, floor=1)
+
+
+def test_a_logit_of_minus_infinity_is_counted():
+    logits = jnp.array([[0.0, 1.0], [-jnp.inf, 0.0], [0.0, -jnp.inf]])
+    (note,) = predictions.notes_on(logits, logits, np.array([0, 0, 0]))
+    assert note.startswith("1 of 3 true classes have probability 0, so NLL is infinite. Without")
+    assert note.endswith("(--probabilities): a floor then replaces 0.")
+    assert predictions.notes_on(logits, logits, np.array([0, 1, 0])) == []
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 6])
+def test_rounded_probabilities_are_divided_by_their_sums(digits):
+    p, labels = sample(num_classes=10)
+    rounded = np.round(p, digits)
+    for given in (rounded, rounded.astype(np.float32)):
+        rows = predictions.probability_rows(given)
+        np.testing.assert_allclose(rows.sum(-1), 1, rtol=1e-6)
+        np.testing.assert_allclose(rows, rounded / rounded.sum(-1, keepdims=True), rtol=1e-5)
+        notes = noted(given, labels)
+        said = [note for note in notes if "divided by its sum" in note]
+        assert bool(said) == (digits < 6)
+    if digits == 2:
+        sums = rounded.sum(-1)
+        assert said == [
+            f"The rows of probabilities sum to {sums.min():.4g} to {sums.max():.4g}: each was"
+            " divided by its sum."
+        ]
+
+
+def test_what_are_no_probabilities():
+    p, _ = sample()
+    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
+        predictions.as_logits(p * 0.99, probabilities=True)
+    with pytest.raises(ValueError, match="These are logarithms, or logits: leave"):
+        predictions.as_logits(np.log(p), probabilities=True)
+    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
+        predictions.as_logits(np.array([0.5, 1.5]), probabilities=True)
+    broken = p.copy()
+    broken[3] = np.nan
+    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
+        predictions.as_logits(broken, probabilities=True)
+    with pytest.raises(ValueError, match="60 rows need as many weights, got 3"):
+        predictions.as_logits(p, probabilities=True, weights=np.ones(3))
+    # What has weight 0 may be anything.
+    logits = predictions.as_logits(broken, probabilities=True, weights=np.arange(60) != 3)
+    np.testing.assert_allclose(np.delete(logits, 3, 0), np.log(np.delete(p, 3, 0)), rtol=1e-5)
+
+
+def test_probabilities_that_nobody_announced():
+    p, _ = sample()
+    for given in (p, p[:, 0], p[:, :1], np.round(p, 2)):
+        with pytest.raises(ValueError, match="probabilities"):
+            predictions.as_logits(given)
+    with pytest.raises(TypeError, match="must be floating point, got int64"):
+        predictions.as_logits(np.ones((3, 2), np.int64))
+    with pytest.raises(ValueError, match=r"there are no predictions, their shape is \(0, 3\)"):
+        predictions.as_logits(np.ones((0, 3)))

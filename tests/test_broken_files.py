@@ -1,0 +1,320 @@
+"""Every reader of files that others wrote, before the same hundred broken ones.
+
+Each file is either read, or refused by `reading.Unreadable` in one sentence that names it; nothing
+in it is run, and no more memory is taken than a bound.
+"""
+
+import importlib
+import json
+import pathlib
+import shutil
+import tarfile
+import warnings
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, data, models
+from calib_jax.core import reading
+from calib_jax.data import archives, binary, imagenet_files, tfds
+from calib_jax.data.jpeg import Photographs
+from calib_jax.train import journal
+from experiments import predictions
+from tests import broken
+from tests.data import tiny, tiny_imagenet2012
+
+MOST_MEMORY = 300e6  # bytes that all broken files of a format may take beside what was there
+
+
+class Format(NamedTuple):
+    """A reader, with a file that it reads.
+
+    Attributes:
+      make: writes a whole file, and others that belong to it, into a folder.
+      read: reads it.
+      inner: breaks what is inside of it, see `broken.files`.
+      names: what the sentence must name, if not the file.
+      mends: whether the reader warns of what is damaged, and returns what is left.
+    """
+
+    make: Callable[[pathlib.Path], pathlib.Path]
+    read: Callable[[pathlib.Path], object]
+    inner: Callable[[bytes, broken.Ways], Iterator[tuple[str, bytes]]] | None = None
+    names: str = ""
+    mends: bool = False
+
+
+ARRAYS = {
+    "fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "fc.bias": np.array([1.5, -2], np.float64),
+}
+RANDOM = np.random.default_rng(0)
+LOGITS = RANDOM.normal(size=(20, 3)).astype(np.float32)
+LABELS = np.arange(20) % 3
+
+
+def weights(suffix):
+    def make(folder):
+        models.write_weights(folder / f"w.{suffix}", ARRAYS)
+        return folder / f"w.{suffix}"
+
+    return make
+
+
+def npz(folder):
+    np.savez_compressed(folder / "p.npz", logits=LOGITS, labels=LABELS, weights=np.ones(20))
+    return folder / "p.npz"
+
+
+def npy(folder):
+    np.save(folder / "labels.npy", LABELS)
+    np.save(folder / "logits.npy", LOGITS)
+    return folder / "logits.npy"
+
+
+def csv(folder):
+    rows = [f"{y}," + ",".join(map(str, z)) for y, z in zip(LABELS, LOGITS.tolist(), strict=True)]
+    (folder / "p.csv").write_text("\n".join(["label,logit_0,logit_1,logit_2", *rows]) + "\n")
+    return folder / "p.csv"
+
+
+def calibrator(folder):
+    calibrators.save(folder / "t.npz", "matrix", calibrators.matrix.fit(LOGITS, LABELS))
+    return folder / "t.npz"
+
+
+def rows(folder):
+    some = [{"step": step, "nll": 1 / (1 + step), "name": "ä"} for step in range(5)]
+    text = "".join(json.dumps(row) + "\n" for row in some)
+    (folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+    return folder / "metrics.jsonl"
+
+
+def tar(suffix):
+    def make(folder):
+        (folder / "cats").mkdir()
+        for name in ("one", "two"):
+            (folder / "cats" / f"{name}.txt").write_text("miau" * 100)
+        path = folder / f"pets.{suffix}"
+        if suffix == "zip":
+            shutil.make_archive(str(folder / "pets"), "zip", folder, "cats")
+        else:
+            with tarfile.open(path, "w:gz" if suffix == "tar.gz" else "w") as file:
+                file.add(folder / "cats", "cats")
+        shutil.rmtree(folder / "cats")
+        return path
+
+    return make
+
+
+def unpacked(path):
+    try:
+        archives.read(path, ["cats/one.txt"])
+        archives.unpack(path, "cats", max_bytes=1 << 24, max_files=1000)
+    finally:
+        shutil.rmtree(path.parent / "cats", ignore_errors=True)
+
+
+def cifar(folder):
+    parts = {part: tiny.examples(part, size=5) for part in tiny.SIZES}
+    return tiny.cifar10_binary(folder, parts) / "test_batch.bin"
+
+
+def read_cifar(path):
+    options = {"num_labels": 1, "num_classes": 10, "parts": {"test": ("test_batch.bin",)}}
+    binary.images(path.parent, folder="", **options)
+
+
+def corrupted(folder):
+    return tiny.cifar10_c(folder) / "fog.npy"
+
+
+def read_corrupted(path):
+    data.cifar10_c(data_dir=str(path.parent.parent), corruption="fog")
+
+
+def house_numbers(folder):
+    return tiny.svhn(folder) / "test_32x32.mat"
+
+
+def read_house_numbers(path):
+    data.svhn(data_dir=str(path.parent.parent))
+
+
+def in_tiny_imagenet(name):
+    def make(folder):
+        tiny.tiny_imagenet(folder)
+        for path in folder.glob("tiny-imagenet-200/train/*/images/*_??.JPEG"):
+            path.unlink()  # few are enough, and read in less time
+        return folder / "tiny-imagenet-200" / name
+
+    return make
+
+
+def read_tiny_imagenet(path):
+    folder = next(p for p in path.parents if p.name == "tiny-imagenet-200")
+    if path.suffix == ".JPEG":  # alone: the others take long
+        module = importlib.import_module("calib_jax.data.tiny_imagenet")
+        module._decoded(folder, [path.relative_to(folder).as_posix()], lambda _: None)
+    else:
+        data.tiny_imagenet(data_dir=str(folder.parent), validation_per_class=1)
+
+
+def in_imagenet(name, truth):
+    def make(folder):
+        return tiny_imagenet2012.folders(folder, truth=truth) / name
+
+    return make
+
+
+def read_imagenet(path):
+    folder = next(p for p in path.parents if p.name == "imagenet")
+    parts = imagenet_files.parts(str(folder.parent), "official")
+    if path.suffix == ".JPEG":
+        number = [parts.val.name(n) for n in range(len(parts.val.labels))].index(str(path))
+        Photographs(parts.val, np.array([number]), 32, 36)[np.array([0])]
+
+
+def prepared(name, form):
+    def make(folder):
+        parts = {"test": tiny.examples("test", size=4)}
+        return tiny.cifar10(folder, parts, form=form) / name
+
+    return make
+
+
+def read_prepared(path):
+    folder = path.parent
+    (folder / "calib_jax_decoded.npz").unlink(missing_ok=True)
+    found = tfds.found("cifar10", str(folder.parent.parent))
+    tfds.images(found, parts=("test",), shape=(32, 32, 3), num_classes=10)
+
+
+JPEG = "val/n01443537/ILSVRC2012_val_00000001.JPEG"
+DEVKIT = "ILSVRC2012_devkit_t12/data"
+RECORDS = "cifar10-test.{}-00000-of-00001"
+FORMATS = {
+    "weights, npz": Format(weights("npz"), models.read_weights, broken.in_npz),
+    "weights, safetensors": Format(
+        weights("safetensors"), models.read_weights, broken.in_safetensors
+    ),
+    "predictions, npz": Format(npz, lambda path: predictions.read(str(path)), broken.in_npz),
+    "predictions, npy": Format(
+        npy,
+        lambda path: predictions.read(f"{path},{path.with_name('labels.npy')}"),
+        broken.in_npy,
+    ),
+    "predictions, csv": Format(csv, lambda path: predictions.read(str(path))),
+    "calibrator": Format(calibrator, calibrators.load, broken.in_npz),
+    "rows of a run": Format(rows, journal.read_rows, mends=True),
+    "archive, zip": Format(tar("zip"), unpacked),
+    "archive, tar": Format(tar("tar"), unpacked),
+    "archive, tar.gz": Format(tar("tar.gz"), unpacked, broken.in_gzip),
+    "CIFAR, records": Format(cifar, read_cifar),
+    "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
+    "SVHN, MATLAB": Format(house_numbers, read_house_numbers, broken.in_matlab),
+    "Tiny-ImageNet, classes": Format(
+        in_tiny_imagenet("wnids.txt"), read_tiny_imagenet, names="tiny-imagenet-200"
+    ),
+    "Tiny-ImageNet, words": Format(in_tiny_imagenet("words.txt"), read_tiny_imagenet),
+    "Tiny-ImageNet, annotations": Format(
+        in_tiny_imagenet("val/val_annotations.txt"), read_tiny_imagenet, names="tiny-imagenet-200"
+    ),
+    "Tiny-ImageNet, image": Format(in_tiny_imagenet("val/images/val_2.JPEG"), read_tiny_imagenet),
+    "ImageNet, image": Format(in_imagenet(JPEG, None), read_imagenet),
+    "ImageNet, table": Format(in_imagenet("LOC_val_solution.csv", "kaggle"), read_imagenet),
+    "ImageNet, truth": Format(
+        in_imagenet(f"{DEVKIT}/ILSVRC2012_validation_ground_truth.txt", "devkit"), read_imagenet
+    ),
+    "ImageNet, meta": Format(
+        in_imagenet(f"{DEVKIT}/meta.mat", "devkit"), read_imagenet, names=DEVKIT
+    ),
+    "TFDS, info": Format(
+        prepared("dataset_info.json", "array_record"), read_prepared, names="3.0.2"
+    ),
+    "TFDS, features": Format(
+        prepared("features.json", "array_record"), read_prepared, names="3.0.2"
+    ),
+    "TFDS, array_record": Format(
+        prepared(RECORDS.format("array_record"), "array_record"), read_prepared, names="3.0.2"
+    ),
+    "TFDS, tfrecord": Format(
+        prepared(RECORDS.format("tfrecord"), "tfrecord"),
+        read_prepared,
+        broken.in_records,
+        names="3.0.2",
+    ),
+}
+
+
+def judged(form: Format, path: pathlib.Path, how: str) -> bool:
+    """Read a broken file: true if it was read, false if it was refused as it must be."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries; ours are errors elsewhere
+            form.read(path)
+    except (
+        reading.Unreadable,
+        FileNotFoundError,
+    ) as error:  # what a broken list names is not there
+        text = str(error)
+    except BaseException as error:
+        error.add_note(f"{path.name}: {how}")
+        raise
+    else:
+        return True
+    assert (form.names or path.name) in text, f"{how}: {text}"
+    assert text.replace("\n", "", 1).isprintable(), f"{how}: {text}"
+    assert len(text) < 700, f"{how}: {text}"
+    return False
+
+
+def peak(*, reset: bool = False) -> float:
+    """Return the most memory that this process has held since the last reset."""
+    if reset:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return 1024 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+
+
+def remove(path):
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+
+
+def outcomes(form: Format, folder: pathlib.Path, ways: broken.Ways | None = None) -> list[bool]:
+    """Read all broken files of a format; the whole one is read before and after."""
+    path = form.make(folder)
+    whole = path.read_bytes()
+    assert judged(form, path, "whole")
+    before = peak(reset=True)
+    found = []
+    for how, put in broken.files(whole, form.inner, ways):
+        remove(path)
+        put(path)
+        found.append(judged(form, path, how))
+    assert peak() - before < MOST_MEMORY
+    remove(path)
+    path.write_bytes(whole)
+    assert judged(form, path, "whole again")
+    return found
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_broken_file_is_read_or_named(name, tmp_path):
+    found = outcomes(FORMATS[name], tmp_path)
+    assert len(found) >= 70
+    assert found.count(False) >= 20 or FORMATS[name].mends
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_broken_at_random_are_read_or_named(name, seed, tmp_path):
+    """Ten thousand in all: the seeds are the same everywhere, and named where one fails."""
+    number = 150 if FORMATS[name].inner is None else 80
+    assert len(outcomes(FORMATS[name], tmp_path, broken.at_random(number, seed))) >= number
