@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from calib_jax import data, models
+from calib_jax import calibrators, data, models
 from calib_jax.core import reading
 from calib_jax.data import archives, binary, imagenet_files, tfds
 from calib_jax.data.jpeg import Photographs
@@ -78,6 +78,11 @@ def csv(folder):
     rows = [f"{y}," + ",".join(map(str, z)) for y, z in zip(LABELS, LOGITS.tolist(), strict=True)]
     (folder / "p.csv").write_text("\n".join(["label,logit_0,logit_1,logit_2", *rows]) + "\n")
     return folder / "p.csv"
+
+
+def calibrator(folder):
+    calibrators.save(folder / "t.npz", "matrix", calibrators.matrix.fit(LOGITS, LABELS))
+    return folder / "t.npz"
 
 
 def rows(folder):
@@ -202,6 +207,7 @@ FORMATS = {
         broken.in_npy,
     ),
     "predictions, csv": Format(csv, lambda path: predictions.read(str(path))),
+    "calibrator": Format(calibrator, calibrators.load, broken.in_npz),
     "rows of a run": Format(rows, journal.read_rows, mends=True),
     "archive, zip": Format(tar("zip"), unpacked),
     "archive, tar": Format(tar("tar"), unpacked),
