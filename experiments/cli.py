@@ -76,7 +76,7 @@ def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     try:
         return function(*args, **options)
     except MISTAKES as error:
-        raise Refused(sentence(error)) from error
+        raise Refused(_message(error)) from error
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -85,7 +85,7 @@ def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return function(*args, **options)
     except Exception as error:
         if _ours(error):
-            raise Failed(sentence(error)) from error
+            raise Failed(_message(error)) from error
         raise
 
 
@@ -123,10 +123,17 @@ def _config_file(name: str) -> None:
 
 
 def _say(error: BaseException | str, code: int) -> int:
-    said = error if isinstance(error, str) else sentence(error)
+    said = error if isinstance(error, str) else _message(error)
     sys.stdout.flush()  # what was found before it went wrong comes first, also in a pipe
     print(f"error: {said}", file=sys.stderr)
     return code
+
+
+def _message(error: BaseException) -> str:
+    """Keep the lines of messages that are written here; those of libraries become one line."""
+    if isinstance(error, Failed | Refused):
+        return str(error)
+    return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
 _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
@@ -158,7 +165,7 @@ def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
     """
     import jax  # a binary that is only asked for --help does not wait for it
 
-    if folder is None and jax.config.jax_compilation_cache_dir:
+    if folder is None and getattr(jax.config, "jax_compilation_cache_dir", None):
         return
     try:
         if folder is None:
