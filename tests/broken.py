@@ -1,6 +1,8 @@
 """Broken files: about a hundred out of one that is whole, the same at every call."""
 
+import gzip
 import io
+import itertools
 import os
 import pickle
 import struct
@@ -13,6 +15,8 @@ import numpy as np
 
 from tests.data import tiny
 
+Ways = Callable[[bytes], Iterator[tuple[str, bytes]]]  # pairs of a name and a content
+
 
 class Broken(NamedTuple):
     """How a file was broken, and what puts it at a path."""
@@ -21,15 +25,17 @@ class Broken(NamedTuple):
     put: Callable[[os.PathLike[str]], object]
 
 
-def files(whole: bytes, inner=None) -> Iterator[Broken]:
+def files(whole: bytes, inner=None, ways: Ways | None = None) -> Iterator[Broken]:
     """Break a file in all ways that know nothing of its format, and in its inner ones.
 
     Args:
       whole: its content.
-      inner: `(content) -> pairs of a name and a content`: breaks what a checksum or a length
+      inner: `(content, ways) -> pairs of a name and a content`: breaks what a checksum or a length
         stands for, and makes these right again.
+      ways: of breaking bytes.
     """
-    for how, content in [*contents(whole), *(inner(whole) if inner else ())]:
+    ways = contents if ways is None else ways
+    for how, content in itertools.chain(ways(whole), inner(whole, ways) if inner else ()):
         yield Broken(how, lambda path, content=content: path.write_bytes(content))
     yield Broken("a folder", os.mkdir)
     yield Broken("a link to itself", lambda path: os.symlink(path.name, path))
@@ -80,6 +86,48 @@ def contents(whole: bytes) -> Iterator[tuple[str, bytes]]:
         "an array": b"\x93NUMPY\x02\x00" + b"\xff" * 4 + b"{" * 50,
         "gz": b"\x1f\x8b\x08" + bytes(40),
     }.items()
+
+
+def at_random(number: int, seed: int) -> Ways:
+    """Make a way of breaking that does up to four things at random places."""
+
+    def ways(whole: bytes) -> Iterator[tuple[str, bytes]]:
+        for one in range(number):
+            random = np.random.default_rng([seed, one])
+            content = whole
+            for _ in range(random.integers(1, 5)):
+                content = _once(content, random)
+            yield f"at random, {seed} {one}", content
+
+    return ways
+
+
+def _once(content: bytes, random: np.random.Generator) -> bytes:
+    size = len(content)
+    place, end = sorted(random.integers(0, size + 1, 2).tolist())
+    if random.random() < 0.5:  # near the beginning, where headers are
+        place = min(place, int(random.integers(0, 64)))
+    match int(random.integers(0, 7)):
+        case 0:
+            return changed(content, place, bytes([int(random.integers(256))]))
+        case 1:
+            return changed(content, place, INTEGERS[random.integers(len(INTEGERS))])
+        case 2:
+            return content[:place] + random.bytes(int(random.integers(1, 9))) + content[place:]
+        case 3:
+            return content[:place] + content[place + int(random.integers(1, 9)) :]
+        case 4:
+            return content[:end]
+        case 5:
+            return content[:end] + content[place:]
+        case _:
+            return changed(content, place, bytes(min(end - place, 64)))
+
+
+INTEGERS = (
+    *(b"\xff" * 2, b"\xff" * 4, b"\xff" * 8, b"\xff\xff\xff\x7f", b"\xff" * 7 + b"\x7f"),
+    *(bytes(4), bytes(7) + b"\x80", b"\x01" + bytes(3), b"99999999", b"-1", b"1e99", b"\0\0\1\0"),
+)
 
 
 def cuts(size: int) -> list[int]:
@@ -144,7 +192,7 @@ def _sparse(path, whole: bytes) -> None:
 # What is inside of a format that checks itself: broken, and packed as if it were whole.
 
 
-def in_npz(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def in_npz(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
     """Break the arrays of an .npz file one after the other, under right checksums."""
     with zipfile.ZipFile(io.BytesIO(whole)) as file:
         members = {name: file.read(name) for name in file.namelist()}
@@ -153,7 +201,7 @@ def in_npz(whole: bytes) -> Iterator[tuple[str, bytes]]:
     for name in names:
         for number, header in enumerate(headers):
             yield f"header {number} in {name}", zipped(members | {name: header + bytes(64)})
-    for number, (how, content) in enumerate(contents(members[names[0]])):
+    for number, (how, content) in enumerate(ways(members[names[0]])):
         name = names[number % len(names)]
         yield f"{how} in {name}", zipped(members | {name: content})
     yield "a member of 3 GB that nobody needs", zipped(members | {"more.npy": bytes(2_000_000)})
@@ -202,39 +250,42 @@ def zipped(members) -> bytes:
     return file.getvalue()
 
 
-def in_npy(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def in_npy(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
     for number, (shape, kind) in enumerate(HEADERS):
         yield f"header {number}", array_header(shape, kind) + bytes(64)
+    end = whole.index(b"\n")
+    for how, header in ways(whole[10:end]):
+        text = header[:60_000] + b"\n"
+        content = whole[:8] + struct.pack("<H", len(text)) + text + whole[end + 1 :]
+        yield f"{how} in its header", content
 
 
-def in_safetensors(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def in_safetensors(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
     """Break the header of .safetensors, under its right length."""
     end = 8 + int.from_bytes(whole[:8], "little")
-    for how, header in contents(whole[8:end]):
+    for how, header in ways(whole[8:end]):
         yield f"{how} in its header", len(header).to_bytes(8, "little") + header + whole[end:]
 
 
-def in_matlab(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def in_matlab(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
     """Break the first variable, packed as if it were whole."""
     _, size = struct.unpack("<II", whole[128:136])
     inner = zlib.decompress(whole[136 : 136 + size])
-    for how, content in contents(inner):
+    for how, content in ways(inner):
         packed = zlib.compress(content)
         head = whole[:128] + struct.pack("<II", 15, len(packed))
         yield f"{how} in a variable", head + packed + whole[136 + size :]
 
 
-def in_gzip(whole: bytes) -> Iterator[tuple[str, bytes]]:
-    import gzip
-
-    for how, content in contents(gzip.decompress(whole)):
+def in_gzip(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
+    for how, content in ways(gzip.decompress(whole)):
         yield f"{how} under gzip", gzip.compress(content, 1)
 
 
-def in_records(whole: bytes) -> Iterator[tuple[str, bytes]]:
+def in_records(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
     """Break the first record of a file of TFRecords, under right lengths and checksums."""
     size = int.from_bytes(whole[:8], "little")
-    for how, record in contents(whole[12 : 12 + size]):
+    for how, record in ways(whole[12 : 12 + size]):
         yield f"{how} in a record", record_of(record) + whole[size + 16 :]
     for length in (2**64 - 1, 2**63, 2**40, 0):
         yield f"a record of {length} bytes", record_of(b"", length) + whole[size + 16 :]

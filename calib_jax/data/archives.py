@@ -15,7 +15,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Any
 
 from calib_jax.core import reading
@@ -113,7 +113,7 @@ def _put(archive: pathlib.Path, place: pathlib.Path, read_on: _Reader | None) ->
 
 def _members(
     archive: pathlib.Path, max_bytes: int, max_members: int
-) -> Iterator[tuple[str, _Reader | None]]:
+) -> Generator[tuple[str, _Reader | None], None, None]:
     """Yield name and reader of every member, None for a folder, as long as they keep to a bound.
 
     The guard is around what reads, and not around what the caller does with it: a full disk is no

@@ -154,11 +154,11 @@ def centre(coded: bytes, size: int, resize: int) -> np.ndarray:
 
 
 def _opened(coded: bytes) -> Any:
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     try:
         image = Image.open(io.BytesIO(coded), formats=("JPEG", "PNG"))
-    except Image.UnidentifiedImageError as error:  # it would name the address of what is read
+    except UnidentifiedImageError as error:  # it would name the address of what is read
         raise ValueError("no JPEG or PNG") from error
     # Opened, but not decoded yet: a few bytes can stand for gigabytes.
     if image.width * image.height > _MOST_PIXELS:

@@ -9,7 +9,7 @@ import pathlib
 import struct
 import zlib
 from collections.abc import Collection
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ _STORED = {
     **{1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"},
     **{16: "u1", 17: "u2", 18: "u4"},
 }
+_Order = Literal["<", ">"]
+_ORDERS: dict[bytes, _Order] = {b"IM": "<", b"MI": ">"}
 _CELL, _STRUCT, _CHAR = 1, 2, 4
 _NUMBERS = {
     **{6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4"},
@@ -50,7 +52,7 @@ def read(
     found: dict[str, Any] = {}
     with reading.opened(path, "a file of MATLAB", advice) as file:
         header = file.read(_HEADER)
-        order = {b"IM": "<", b"MI": ">"}.get(header[-2:])
+        order = _ORDERS.get(header[-2:])
         if len(header) < _HEADER or order is None:
             raise ValueError("it does not begin like one of version 5")
         while tag := file.read(8):
@@ -64,7 +66,7 @@ def read(
     return found
 
 
-def _variable(file: BinaryIO, tag: bytes, order: str, at_most: int) -> bytes:
+def _variable(file: BinaryIO, tag: bytes, order: _Order, at_most: int) -> bytes:
     """Read one variable of the file, without its tag, and unpack it."""
     kind, size = struct.unpack(f"{order}II", tag)
     if kind not in (_MATRIX, _COMPRESSED):
@@ -94,7 +96,7 @@ def _bounded(content: bytes, at_most: int) -> None:
 class _Elements:
     """The elements of a variable: each has a type, a length and content."""
 
-    def __init__(self, content: bytes, order: str, depth: int = 0) -> None:
+    def __init__(self, content: bytes, order: _Order, depth: int = 0) -> None:
         if depth > _DEEPEST:
             raise ValueError("it is nested too deeply")
         self.order = order

@@ -19,6 +19,7 @@ from calib_jax.metrics.terms import Kept
 __all__ = ["kde_calibration_error"]
 
 _KINDS = ("canonical", "marginal", "top_label")
+_LOG_ZERO = -1e30  # times a shape it is finite, and the kernel it gives is 0
 _BLOCK_ENTRIES = 2**22  # of the rows x rows kernel, at a time
 
 
@@ -115,6 +116,8 @@ def _of_neighbours(
     def at(point: tuple[Float[Array, " classes"], Integer[Array, ""]]) -> Float[Array, " targets"]:
         log_x, own = point
         exact = lax.Precision.HIGHEST
+        # A probability of 0 to the power 0 is 1, where 0 x inf would be NaN.
+        log_x = jnp.maximum(log_x, _LOG_ZERO)
         log_kernel = jnp.matmul(shape, log_x, precision=exact) - log_norm
         others = weight - (jnp.arange(num_rows) == own)
         present = others > 0

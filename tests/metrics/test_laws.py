@@ -15,6 +15,7 @@ from calib_jax import metrics
 from calib_jax.metrics import ready, whole
 from calib_jax.metrics.predictions import Predictions
 
+from . import reference
 from .laws import assert_same, value_of
 
 CATALOGUE = dict(metrics.catalogue())
@@ -182,6 +183,8 @@ def test_what_cannot_be_measured_is_nan(name):
         broken = logits.copy()
         broken[7, 3] = wrong
         assert_nan(name, value_of(CATALOGUE[name], broken, labels, ones))
+    broken[7] = -np.inf  # no class is possible
+    assert_nan(name, value_of(CATALOGUE[name], broken, labels, ones))
 
 
 @every_metric
@@ -303,8 +306,110 @@ def test_small_labels_through_the_public_functions():
     np.testing.assert_allclose(narrow[1], samples, rtol=1e-6)
 
 
+def of_20_rows(*data_sets):
+    """Compute all metrics of up to 40 data sets of 20 rows, in the program that others use."""
+    padded = [data_sets[i % len(data_sets)] for i in range(40)]
+    values = compiled_for_each()(*map(np.stack, zip(*padded, strict=True)))
+    values = jax.device_get(values)
+    return [
+        {name: jax.tree.map(lambda leaf, i=i: leaf[i], value) for name, value in values.items()}
+        for i in range(len(data_sets))
+    ]
+
+
+def shifted_and_rounded(logits, shift):
+    """Return logits with a shift, and without it as they are after the rounding: both exact."""
+    shifted = (logits + logits.dtype.type(shift)).astype(logits.dtype)
+    return shifted, shifted - logits.dtype.type(shift)
+
+
+def test_a_shift_of_the_logits_changes_nothing():
+    """Beyond the rounding that the logits themselves have with it."""
+    random = np.random.default_rng(0)
+    logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
+    labels, weights = random.integers(0, 2, 20), np.ones(20, np.float32)
+    pairs = [shifted_and_rounded(logits, shift) for shift in (1e2, -1e2, 1e5, -1e5)]
+    values = of_20_rows(*((z, labels, weights) for pair in pairs for z in pair))
+    for shifted, rounded in zip(values[::2], values[1::2], strict=True):
+        for name, value in shifted.items():
+            assert_same(value, rounded[name], rtol=1e-6, atol=1e-7)
+
+
+def test_a_shift_of_logits_in_double_precision_changes_nothing():
+    """By the statistics, from which the values are computed."""
+    random = np.random.default_rng(0)
+    logits = 3 * random.standard_normal((8, 10))
+    labels = random.integers(0, 2, 8)
+    with jax.enable_x64(True):
+        for shift in (1e9, -1e9):
+            shifted, rounded = (
+                {
+                    name: terms.weigh(None)
+                    for name, terms in whole.terms_of(
+                        tuple(CATALOGUE.items()), Predictions(jnp.asarray(z), jnp.asarray(labels))
+                    ).items()
+                }
+                for z in shifted_and_rounded(logits, shift)
+            )
+            for name, stat in shifted.items():
+                for one, other in zip(
+                    jax.tree.leaves(stat), jax.tree.leaves(rounded[name]), strict=True
+                ):
+                    assert one.dtype == other.dtype
+                    np.testing.assert_allclose(one, other, 1e-12, 1e-15, err_msg=name)
+
+
+def impossible_classes(true_class_too):
+    """Return 20 rows in which some classes have the logit -inf, one row with all but one."""
+    logits, labels = sample(20, seed=1)
+    logits[5:12, 2] = -np.inf
+    logits[7, 3] = -np.inf
+    logits[12, 1:], labels[12] = -np.inf, 0
+    logits[13, 1 - labels[13]] = -np.inf
+    if true_class_too:
+        logits[14, labels[14]] = -np.inf
+    return logits, labels, np.ones(20, np.float32)
+
+
+def test_a_logit_of_minus_infinity_is_a_class_of_probability_zero():
+    """As the logit -1e30, whose probability is 0."""
+    cases = [impossible_classes(True), impossible_classes(False)]
+    finite = [(np.maximum(logits, -1e30), *rest) for logits, *rest in cases]
+    found_true, found, wanted_true, wanted = of_20_rows(*cases, *finite)
+    # Where the true class is impossible its loss is infinite, and not 1e30.
+    assert found_true.pop("nll") == np.inf
+    wrong = found_true["by_correctness"].wrong
+    assert wrong.nll == np.inf
+    wanted_wrong = wanted_true["by_correctness"].wrong._replace(nll=np.inf)
+    wanted_true["by_correctness"] = wanted_true["by_correctness"]._replace(wrong=wanted_wrong)
+    for values, expected in ((found_true, wanted_true), (found, wanted)):
+        for name, value in values.items():
+            assert_same(value, expected[name], rtol=1e-6, atol=1e-7)
+
+
+def test_impossible_classes_by_a_reference_in_double_precision():
+    logits, labels, weights = impossible_classes(False)
+    p = reference.softmax(logits)
+    assert (p == 0).sum() > 10
+    names = ("nll", "brier", "ece", "classwise_ece", "adaptive_ece", "mean_confidence")
+    found = metrics.values_of({name: CATALOGUE[name] for name in names}, logits, labels)
+    for name in names:
+        expected = getattr(reference, name)(p, labels, weights)
+        np.testing.assert_allclose(found[name], expected, rtol=3e-6, err_msg=name)
+    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=1).mean()
+    assert value_of(metrics.mean_entropy, logits, labels) == pytest.approx(entropy, rel=3e-6)
+    logits[3, labels[3]] = -np.inf
+    several = {"nll": metrics.nll, "brier": metrics.brier}
+    found = metrics.values_of(several, logits, labels)
+    assert found["nll"] == np.inf
+    wanted = reference.brier(reference.softmax(logits), labels, weights)
+    assert found["brier"] == pytest.approx(wanted, rel=3e-6)
+
+
 def test_jit_of_vmap_is_one_after_the_other():
+    """Each is also what it is without a compilation, and so it is of impossible classes."""
     logits, labels = sample(800)
+    logits[40:60:3, 2:] = -np.inf  # in the third part
     weights = np.tile([0.5, 1.0, 0.0, 2.0], 200).astype(np.float32)
     parts = [part.reshape(40, 20, *part.shape[1:]) for part in (logits, labels, weights)]
     found = compiled_for_each()(*parts)
