@@ -42,13 +42,15 @@ class Probabilities:
     Attributes:
       log_true: $\log p_y$; -0.0 at most.
       log_rest: $\log(1 - p_y)$; finite for finite logits.
-      log_others: $\log \sum_{k \ne y} e^{z_k}$, what the logits of the other classes are
+      log_others: $\log \sum_{k \ne y} e^{z_k}$ of `logits`, what those of the other classes are
         measured against.
       share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
       share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need; here because its
         derivative costs no pass over the classes of its own. It
         reads 0 where $1 - p_y < 10^{-19}$ (float32).
-      logits: the logits themselves, in float32 or better.
+      logits: the logits less the largest of the row, in float32 or better: beside a large
+        offset that all logits share a sum would round away. Only differences mean anything,
+        and gradients take the offset for a constant.
       labels: the true classes.
     """
 
@@ -83,7 +85,7 @@ class Probabilities:
 
     @property
     def log_total(self) -> PerExample:
-        r"""$\log \sum_k e^{z_k}$, over all classes."""
+        r"""$\log \sum_k e^{z_k}$ of `logits`, over all classes."""
         return self.log_others - self.log_rest
 
     @property
@@ -116,14 +118,15 @@ def _prepare(weighting: Weighting, logits: Logits, labels: Labels) -> tuple[Arra
 def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     rows = numerics.at_least_float32(logits)
     top = lax.stop_gradient(jnp.max(rows, axis=-1))
-    spread = numerics.with_true_class(jnp.exp(rows - top[..., None]), labels, 0.0)
+    # Everything is measured from the largest logit: a sum would round away beside huge ones.
+    rows = rows - top[..., None]
+    spread = numerics.with_true_class(jnp.exp(rows), labels, 0.0)
     # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
     # underflow. The margin ends there, and with it 1 - p_y at the smallest number whose powers
     # still have finite gradients, so that an uncertainty may be written without care.
     total = jnp.maximum(jnp.sum(spread, axis=-1), _smallest(rows.dtype))
     log_total = jnp.log(total)
-    # Against the largest logit first: log_others would round away beside huge logits.
-    margin = (numerics.true_class(rows, labels) - top) - log_total
+    margin = numerics.true_class(rows, labels) - log_total
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
 
     # `smaller` is the odds of the less probable side. One condition for all, where `abs` and
@@ -140,7 +143,7 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     # The squares underflow sooner than the total, and so does its own square.
     scale = jnp.maximum(total, math.sqrt(_smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    outputs = (-log_true, log_true, log_rest, top + log_total, share, share_squares, rows)
+    outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows)
     return outputs, (rest, true, spread, total, share_squares, labels)
 
 

@@ -12,6 +12,7 @@ import scipy.stats
 
 from calib_jax import calibrators, metrics
 from experiments import summary
+from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
 FILES = ("report.md", "sweep.csv", "sweep.json")
@@ -213,3 +214,10 @@ def test_text_and_files_say_the_same(found, tmp_path):
     assert len(record["cells"]) == 2 * 2 * len(summary.CELLS)
     for name in ("intervals", "reliability", "curves"):
         assert f"({name}.png)" in (tmp_path / "report.md").read_text()
+
+
+def test_the_sweep_of_the_readme_has_no_p_value_of_a_calibration_error():
+    record = json.loads((ROOT / "experiments" / "results" / "digits_sweep.json").read_text())
+    tested = {one["metric"] for one in record["cells"] if one["p"] is not None}
+    assert tested == set(summary.CELLS) - CALIBRATION
+    assert any("No p-value for ece" in note for note in record["notes"])
