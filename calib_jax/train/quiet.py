@@ -10,7 +10,6 @@ import functools
 import logging
 import sys
 import traceback
-from types import TracebackType
 from typing import Any
 
 
@@ -19,16 +18,18 @@ def silence() -> None:
     """Keep the errors of orbax's threads from being printed; once, for the rest of the process."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).addFilter(_not_of_orbax)
-    before = sys.excepthook
+    before = sys.unraisablehook
 
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def hook(unraisable: Any) -> None:
         # Native code, which no Python frame has called, tells an event loop of orbax that it has
         # failed, and the loop is closed already.
+        trace = unraisable.exc_traceback
         begins = "" if trace is None else trace.tb_frame.f_code.co_name
-        if not (str(error) == "Event loop is closed" and begins == "call_soon_threadsafe"):
-            before(kind, error, trace)
+        late = str(unraisable.exc_value) == "Event loop is closed"
+        if not (late and begins == "call_soon_threadsafe"):
+            before(unraisable)
 
-    sys.excepthook = hook
+    sys.unraisablehook = hook
 
 
 def _not_of_orbax(record: logging.LogRecord) -> bool:
