@@ -30,13 +30,23 @@ def of(batch):
     return jax.tree.map(np.asarray, compiled()(*map(jnp.asarray, batch)))
 
 
-def assert_same(found, wanted, tolerance=1e-4, size=1.0):
+# The root of a difference that is 0 but for rounding, whose own rounding is as large.
+ROOTS = {"debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"}
+# Examples that share no possible class are no neighbours, and the nearest of them is arbitrary.
+NEIGHBOURS = {"kde_calibration_error"}
+
+
+def assert_same(found, wanted, *, impossible, tolerance=1e-4, size=1.0):
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
+        if name in NEIGHBOURS and impossible:
+            continue
         for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(value), strict=True):
             finite = np.isfinite(b)
             np.testing.assert_array_equal(np.isfinite(a), finite, name)
             largest = max(np.abs(b[finite]).max(initial=0), size)
+            if name in ROOTS:
+                a, b = np.square(a), np.square(b)
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * largest, err_msg=name)
 
 
@@ -73,7 +83,7 @@ def TestRowsHaveNoOrderAndAbsentOnesNoContent(batch: Batch) -> None:
         logits=np.where(absent, np.float32(1), batch.logits),
         labels=np.where(absent[:, 0], 0, batch.labels).astype(batch.labels.dtype),
     )
-    assert_same(of(clean.rows(order)), wanted)
+    assert_same(of(clean.rows(order)), wanted, impossible=np.isneginf(batch.logits).any())
 
 
 ROWS = LANES  # of either form below: one program serves both
@@ -96,7 +106,8 @@ def TestWeightsAreCopies(batch: Batch) -> None:
     """Weight k equals k copies, for every metric."""
     repeated = np.repeat(np.arange(len(COPIES)), COPIES)
     copies = padded(batch.rows(repeated), np.ones(len(repeated)))
-    assert_same(of(padded(batch, COPIES)), of(copies))
+    impossible = np.isneginf(batch.logits).any()
+    assert_same(of(padded(batch, COPIES)), of(copies), impossible=impossible)
 
 
 REFERENCES = (
@@ -137,4 +148,4 @@ def TestMetricsStayInTheirRange(batch: Batch) -> None:
         assert -1e-6 <= found[name] <= 1 + 1e-6, (name, found[name])
     assert found["nll"] >= -1e-6
     assert -1e-6 <= found["brier"] <= 2 + 1e-6
-    assert found["nll"] < np.inf or np.isinf(batch.logits).any()
+    assert found["nll"] < np.inf or np.isneginf(batch.logits).any()
