@@ -240,7 +240,7 @@ def test_infinite_samples_are_the_ends_of_the_interval():
     low, high = metrics.interval(samples, level=0.9)
     assert low == pytest.approx(np.quantile(np.arange(20), 0.05))
     assert high == np.inf
-    # The quantile is the last finite sample, and the next one has no part in it.
+    # The upper quantile is exactly the fourth sample, where the linear rule gives inf x 0.
     assert metrics.interval(np.float32([0, 1, np.inf, np.inf, np.inf]), level=0.5) == (1, np.inf)
 
 
