@@ -58,10 +58,17 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
         except BrokenPipeError:  # who reads has read enough: `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
-        except KeyboardInterrupt:  # before training listens to it, or the second one
+        except KeyboardInterrupt:  # before training listens to it, or after
             return _say("interrupted.", 128 + signal.SIGINT)
 
-    app.run(checked, flags_parser=_parsed)
+    def ended(arguments: Sequence[str]) -> int:
+        code = checked(arguments)
+        sys.stdout.flush()
+        # What follows are handlers of the exit, in which one more Ctrl-C would be a traceback.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
+        return code
+
+    app.run(ended, flags_parser=_parsed)
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -69,7 +76,7 @@ def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     try:
         return function(*args, **options)
     except MISTAKES as error:
-        raise Refused(sentence(error)) from error
+        raise Refused(_message(error)) from error
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -78,7 +85,7 @@ def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return function(*args, **options)
     except Exception as error:
         if _ours(error):
-            raise Failed(sentence(error)) from error
+            raise Failed(_message(error)) from error
         raise
 
 
@@ -95,6 +102,11 @@ def _parsed(arguments: Sequence[str]) -> Sequence[str]:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
                 _config_file(match[1])
         return flags.FLAGS(list(arguments))
+    except flags.UnrecognizedFlagError as error:
+        name = error.flagname
+        inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
+        hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
+        sys.exit(_say(sentence(error) + hint, REFUSED))
     except (flags.Error, SyntaxError, *MISTAKES) as error:
         sys.exit(_say(error, REFUSED))
 
@@ -105,14 +117,23 @@ def _config_file(name: str) -> None:
         others = [str(one) for one in pathlib.Path("configs").glob("[!_]*.py")]
         near = difflib.get_close_matches(name, others, n=1)
         hint = f"; did you mean {near[0]}?" if near else "; see the folder configs."
+        if not others:
+            hint = " here, nor a folder configs: run this from the checkout of calib_jax."
         raise FileNotFoundError(f"there is no config file {name}{hint}")
 
 
 def _say(error: BaseException | str, code: int) -> int:
-    said = error if isinstance(error, str) else sentence(error)
+    said = error if isinstance(error, str) else _message(error)
     sys.stdout.flush()  # what was found before it went wrong comes first, also in a pipe
     print(f"error: {said}", file=sys.stderr)
     return code
+
+
+def _message(error: BaseException) -> str:
+    """Keep the lines of messages that are written here; those of libraries become one line."""
+    if isinstance(error, Failed | Refused):
+        return str(error)
+    return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
 _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
@@ -144,7 +165,7 @@ def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
     """
     import jax  # a binary that is only asked for --help does not wait for it
 
-    if folder is None and jax.config.jax_compilation_cache_dir:
+    if folder is None and getattr(jax.config, "jax_compilation_cache_dir", None):
         return
     try:
         if folder is None:

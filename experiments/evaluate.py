@@ -6,7 +6,8 @@
     python -m experiments.evaluate --workdir=/tmp/resnet20 --ood=svhn,gaussian_noise --training
 
 --checkpoint is latest, best_NAME for a metric that the run kept the best of (error, nll, ece), or
-the number of a step. The folder gets predictions_validation.npz and predictions_test.npz (logits,
+the number of a step; by default latest, or the best by patience_for where patience has ended the
+run. The folder gets predictions_validation.npz and predictions_test.npz (logits,
 labels), for experiments.score or for anything else; and the folder report: tables and pictures of
 the test set, before and after a calibrator that was fitted on the validation set.
 
@@ -52,7 +53,11 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "With --init_from: what its weights are of."
 )
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "latest", "latest, best_NAME, or a step.")
+_CHECKPOINT = flags.DEFINE_string(
+    "checkpoint",
+    None,
+    "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
+)
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _OBJECTIVE = flags.DEFINE_string(
     "objective", "nll", "What a temperature is chosen by: nll, or a metric on the papers' grid."
@@ -71,10 +76,11 @@ class Trained(NamedTuple):
 
     folder: pathlib.Path
     state: train.TrainState
+    checkpoint: str = ""
 
 
 def restored(
-    folders: Iterable[pathlib.Path], checkpoint: str, *, data_dir: str | None = None
+    folders: Iterable[pathlib.Path], checkpoint: str | None, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, list[Trained]]:
     """Read runs that differ in their seed: what their config names, and a checkpoint of each."""
     experiment: building.Experiment | None = None
@@ -87,7 +93,8 @@ def restored(
             checkpoints.close()
             continue
         try:
-            step = initial.step_of(checkpoints, checkpoint)
+            name = checkpoint or initial.chosen(checkpoints)
+            step = initial.step_of(checkpoints, name)
             if experiment is None:
                 config = ConfigDict(checkpoints.about()["config"])
                 experiment = building.build(config, data_dir=data_dir)
@@ -98,7 +105,7 @@ def restored(
                 state = checkpoints.read(template, step).state
         finally:
             checkpoints.close()
-        found.append(Trained(folder, state))
+        found.append(Trained(folder, state, name))
     if experiment is None:
         raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")
     return experiment, found
@@ -149,7 +156,7 @@ def main() -> int:
                 f"{folder} holds a run, and these are other weights: choose a new --workdir."
             )
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
-        cli.refusing(folder.mkdir, parents=True, exist_ok=True)
+        cli.refusing(seed_folders.prepare, folder)
         trained = [Trained(folder, state)]
     else:
         folders = several.values() or [folder]
@@ -169,7 +176,7 @@ def main() -> int:
             print(f"written: {path} ({len(labels):,} examples)")
     print(dataset.description)
     for one, answers in zip(trained, found, strict=True):
-        print(f"{source or f'step {int(one.state.step)} of {one.folder}'}")
+        print(source or f"step {int(one.state.step)} of {one.folder} ({one.checkpoint})")
         _score(experiment, one.folder, answers, list(others))
         if not source:  # the page of the run, which now has a report to point to
             shown = tuple(experiment.config.run.show_epochs)
@@ -177,7 +184,8 @@ def main() -> int:
     if several:
         seeds = {path: seed for seed, path in several.items()}
         by_seed = {seeds[one.folder]: own for one, own in zip(trained, found, strict=True)}
-        _score_all(experiment, folder, by_seed)
+        names = sorted({one.checkpoint for one in trained})
+        _score_all(experiment, folder, by_seed, f"Checkpoints: {', '.join(names)}.")
     return 0
 
 
@@ -205,7 +213,10 @@ def _score(
 
 
 def _score_all(
-    experiment: building.Experiment, folder: pathlib.Path, found: Mapping[int, Answers]
+    experiment: building.Experiment,
+    folder: pathlib.Path,
+    found: Mapping[int, Answers],
+    weights: str,
 ) -> None:
     """Report on all seeds together, before and after a temperature."""
     loss = experiment.config.loss.name
@@ -222,7 +233,7 @@ def _score_all(
     described = experiment.dataset.description
     about = {
         "title": f"{loss}, {len(runs)} seeds",
-        "what": f"{described} {len(experiment.dataset.test):,} test examples.",
+        "what": f"{described} {len(experiment.dataset.test):,} test examples. {weights}",
         "num_bins": experiment.config.num_bins,
         "provenance": provenance.describe(),
     }

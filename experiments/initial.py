@@ -66,6 +66,18 @@ def opened(workdir: str) -> train.Checkpoints:
     return train.Checkpoints(folder, read_only=True)
 
 
+def chosen(checkpoints: train.Checkpoints) -> str:
+    """Name the checkpoint that a run is measured by: its best, if patience has ended it early."""
+    about = checkpoints.about()
+    config, ledger = about["config"], about["ledger"]
+    row = ledger["row"] or {"epoch": 0, "num_epochs": 0}
+    patience, name = config.get("patience", 0), config.get("patience_for", "")
+    early = ledger["done"] and row["epoch"] < row["num_epochs"]
+    if early and 0 < patience <= ledger["waited"] and name in ledger["best"]:
+        return f"best_{name}"
+    return "latest"
+
+
 def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
     """Find the step that a name stands for; None is the newest that can be read."""
     if name == "latest":

@@ -2,14 +2,51 @@
 
 import pathlib
 import re
+import stat
+import tempfile
 
 from ml_collections import ConfigDict
+
+from calib_jax.core import reading
+
+
+def named(workdir: str | None) -> pathlib.Path:
+    """Take the value of --workdir; refuse one that names no folder that could be."""
+    if not (workdir or "").strip():
+        raise ValueError("--workdir is empty: give --workdir=FOLDER, where the run is kept.")
+    folder = pathlib.Path(str(workdir))
+    try:
+        is_folder = stat.S_ISDIR(folder.stat().st_mode)
+    except FileNotFoundError:
+        return folder
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--workdir={workdir} cannot be used: {reading.reason(error)}.") from error
+    if not is_folder:
+        raise NotADirectoryError(f"--workdir={workdir} is a file: choose a folder.")
+    return folder
+
+
+def prepare(folder: pathlib.Path) -> None:
+    """Make the folder of a run or a sweep, and refuse one that cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = reading.reason(error)
+        raise ValueError(
+            f"--workdir={folder} cannot be written to: {why}; choose another folder."
+        ) from error
 
 
 def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, pathlib.Path]:
     """Name the folder of every seed of a config: that which is given, if there is only one."""
     folder = pathlib.Path(workdir)
     found = there(folder)
+    if (folder / "runs").is_dir():
+        raise ValueError(
+            f"{folder} holds a sweep: choose another folder, or go on by experiments.sweep."
+        )
     if config.num_seeds == 1:
         if found:
             raise ValueError(

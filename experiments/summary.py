@@ -126,6 +126,7 @@ def summarise(
       say: is called with a line before each step that takes seconds.
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
+    seeds = {loss: [run.seed for run in runs if run.loss == loss] for loss in losses}
     chosen = {
         name: metric.with_options(num_bins=num_bins)
         if "num_bins" in (metric := metrics.named(name)).defaults()
@@ -167,7 +168,7 @@ def summarise(
                 np.concatenate(answers), np.tile(labels, len(answers)), weights, num_bins=num_bins
             )
     cells = [
-        _cell(loss, phase, metric, values, samples, baseline)
+        _cell(loss, phase, metric, values, samples, baseline, paired=seeds[loss] == seeds[baseline])
         for phase in (BEFORE, AFTER)
         for loss in losses
         for metric in chosen.values()
@@ -200,6 +201,8 @@ def _cell(
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
     baseline: str,
+    *,
+    paired: bool,
 ) -> Cell:
     name = metric.name
     own, other = (np.array([one[name] for one in values[key, phase]]) for key in (loss, baseline))
@@ -213,7 +216,7 @@ def _cell(
         )
         if not metric.biased:
             p = float(change.p_value)
-            if len(own) == len(other) >= SEEDS_FOR_A_TEST:
+            if paired and len(own) >= SEEDS_FOR_A_TEST:
                 p_seeds = float(scipy.stats.ttest_rel(own, other).pvalue)
     return Cell(
         loss,

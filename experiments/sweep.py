@@ -8,18 +8,23 @@ r"""Train several losses with several seeds, and put them in one table.
 Each loss takes its fragment of configs/losses; --config.KEY=VALUE holds for all. The seeds of a
 loss are one program; --config.run.over=vmap or devices says how, as in experiments.train. Runs
 that are done are not done again, and one that was stopped goes on: after Ctrl-C or a power cut the
-same command continues, and with more losses or seeds it adds these.
+same command continues, and with more losses or seeds it adds these. A run whose loss is not finite
+is left out of the table, which names it, and the exit code is 1.
+
+Predictions are those of the last weights; of the best ones by patience_for where patience has ended
+a run early. --checkpoint=latest, or best_NAME for a metric of the config's best, holds for all.
 
 The folder gets runs/LOSS/SEED (as experiments.train leaves it), and over all of them report.md,
 sweep.csv, sweep.json and pictures: before and after temperature scaling, with intervals over the
 test examples, and tests against the baseline, which is the first loss unless --baseline names one.
 """
 
+import collections
 import importlib.util
 import json
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +33,11 @@ from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from calib_jax import train
+from calib_jax.core import reading
+from calib_jax.train import files, journal
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
-from experiments import building, cli, provenance, summary
+from experiments import building, cli, initial, predictions, provenance, seed_folders, summary
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
@@ -38,6 +45,11 @@ flags.adopt_module_key_flags(building)  # --data_dir
 _LOSSES = flags.DEFINE_list("losses", [], "Names in configs/losses, with commas between them.")
 _SEEDS = flags.DEFINE_integer("seeds", 1, "How many, from config.seed on.", lower_bound=1)
 _BASELINE = flags.DEFINE_string("baseline", None, "Loss to test the others against.")
+_CHECKPOINT = flags.DEFINE_string(
+    "checkpoint",
+    None,
+    "latest, or best_NAME; by default latest, or the best where patience has ended a run.",
+)
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.", lower_bound=100)
 
 RESULT = "result.json"
@@ -52,9 +64,42 @@ class Member(NamedTuple):
     folder: pathlib.Path
 
     @property
-    def done(self) -> bool:
-        """Whether it is through, its predictions written."""
-        return (self.folder / RESULT).exists()
+    def name(self) -> str:
+        """What the run is called in messages."""
+        return f"{self.loss} seed {self.seed}"
+
+    def result(self) -> dict[str, Any] | None:
+        """Read the file that a run writes when it is through; None without one that is whole."""
+        path = self.folder / RESULT
+        try:
+            found = reading.json_mapping(path, "a result", "it is written again")
+        except FileNotFoundError:
+            return None
+        except reading.Unreadable as error:
+            initial.warn(str(error))
+            return None
+        return found if isinstance(found.get("config"), dict) else None
+
+    def is_through(self) -> bool:
+        """Check that the predictions of the checkpoint that is asked for are written, and whole."""
+        result = self.result()
+        if result is None or result.get("asked", "") != _CHECKPOINT.value:
+            return False
+        try:
+            self.read()
+        except (OSError, ValueError) as error:
+            initial.warn(f"{cli.sentence(error)} It is written again.")
+            return False
+        return True
+
+    def read(self) -> summary.Run:
+        """Read what a run left."""
+        validation, test = (
+            predictions.read(str(self.folder / f"predictions_{part}.npz"))[:2]
+            for part in ("validation", "test")
+        )
+        rows = read_rows(self.folder / "metrics.jsonl")
+        return summary.Run(self.loss, self.seed, validation, test, rows)
 
 
 def built(config: ConfigDict) -> building.Experiment:
@@ -73,15 +118,15 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
             own = building.of_seed(config, seed)
             found.append(Member(loss, seed, own, folder / "runs" / loss / str(seed)))
     for member in found:
-        if member.done:
-            before = json.loads((member.folder / RESULT).read_text(encoding="utf-8"))["config"]
-            changed = train.differences(_fixed(before), _fixed(cli.plain(member.config)))
+        if result := member.result():
+            now = cli.plain(member.config)
+            changed = train.differences(_fixed(result["config"]), _fixed(now))
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
                     " another folder, or the old values."
                 )
-    missing = next((member for member in found if not member.done), None)
+    missing = next((member for member in found if not member.result()), None)
     if missing is not None and missing.config.init_from:
         built(missing.config).state()  # reads the weights, which may be those of another network
     return found
@@ -108,9 +153,31 @@ def _config_of(loss: str) -> ConfigDict:
     config.init_from = building.INIT_FROM.value or config.init_from
     # The unit that is resumed is the run: it is saved when it ends, and when it is stopped.
     config.run.checkpoint_every_epochs = 0
-    best = config.best.to_dict() if config.patience else {}
-    config.best = ConfigDict({k: v for k, v in best.items() if k == config.patience_for})
+    config.best = ConfigDict(_kept(config, _CHECKPOINT.value or "latest"))
     return config
+
+
+def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
+    """Name the metrics whose best checkpoint is needed: of patience, and the one asked for."""
+    best: dict[str, str] = config.best.to_dict()
+    known = ["latest", *(f"best_{name}" for name in best)]
+    if checkpoint not in known:
+        raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
+    wanted = {checkpoint.removeprefix("best_"), config.patience_for if config.patience else ""}
+    return {name: direction for name, direction in best.items() if name in wanted}
+
+
+def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.TrainState]:
+    """Read the checkpoint that a run is measured by; give its name and its state."""
+    checkpoints = initial.opened(str(member.folder))
+    try:
+        name = _CHECKPOINT.value or initial.chosen(checkpoints)
+        step = initial.step_of(checkpoints, name)
+        if step is None:
+            return name, outcome.state
+        return name, checkpoints.read(outcome.state, step).state
+    finally:
+        checkpoints.close()
 
 
 def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
@@ -125,7 +192,9 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             devices=building.devices(experiment.config),
         )
         for member, own in zip(members, logits, strict=True):
-            np.savez(member.folder / f"predictions_{part}.npz", logits=own, labels=labels)
+            path = member.folder / f"predictions_{part}.npz"
+            with files.writing(path):
+                np.savez(path, logits=own, labels=labels)
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
@@ -146,33 +215,31 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         over=config.run.over,
         quiet=True,
     )
-    through = [(m, one.state) for m, one in zip(members, outcomes, strict=True) if one.finished]
+    through = [
+        (member, *cli.refusing(weights_of, member, outcome))
+        for member, outcome in zip(members, outcomes, strict=True)
+        if outcome.finished
+    ]
     if through:
-        finish([member for member, _ in through], experiment, [state for _, state in through])
-    for member, _ in through:  # the file that says that a run is through comes last
-        seconds = (time.monotonic() - began) / len(members)
-        record = {"config": cli.plain(member.config), "seconds": seconds}
-        temporary = member.folder / (RESULT + ".new")
-        temporary.write_text(json.dumps(record) + "\n", encoding="utf-8")
-        temporary.replace(member.folder / RESULT)
+        states = [state for _, _, state in through]
+        cli.failing(finish, [member for member, _, _ in through], experiment, states)
+    seconds = (time.monotonic() - began) / len(members)
+    for member, name, state in through:  # the file that says that a run is through comes last
+        record = {
+            "config": cli.plain(member.config),
+            "seconds": seconds,
+            "asked": _CHECKPOINT.value,
+            "checkpoint": name,
+            "step": int(state.step),
+        }
+        cli.failing(files.replace, member.folder / RESULT, json.dumps(record) + "\n")
     return outcomes
-
-
-def read(member: Member) -> summary.Run:
-    """Read what a run left."""
-
-    def part(name: str) -> tuple[np.ndarray, np.ndarray]:
-        with np.load(member.folder / f"predictions_{name}.npz", allow_pickle=False) as arrays:
-            return arrays["logits"], arrays["labels"]
-
-    rows = read_rows(member.folder / "metrics.jsonl")
-    return summary.Run(member.loss, member.seed, part("validation"), part("test"), rows)
 
 
 def main() -> int:
     """Train what is missing, then summarise all."""
     losses = list(dict.fromkeys(_LOSSES.value))
-    if not (_CONFIG.value and _WORKDIR.value and losses):
+    if not (_CONFIG.value and _WORKDIR.value is not None and losses):
         raise cli.Refused(
             "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME, such as"
             " --config=configs/digits.py --workdir=/tmp/sweep --losses=cross_entropy,focal."
@@ -180,33 +247,64 @@ def main() -> int:
     baseline = _BASELINE.value or losses[0]
     if baseline not in losses:
         raise cli.Refused(f"--baseline={baseline} is not among --losses={','.join(losses)}.")
-    folder = pathlib.Path(_WORKDIR.value)
+    folder = cli.refusing(seed_folders.named, _WORKDIR.value)
+    if (folder / "checkpoints").exists() or seed_folders.there(folder):
+        raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
     asked = cli.refusing(members, folder, losses, _SEEDS.value)
-    cli.refusing(folder.mkdir, parents=True, exist_ok=True)
+    cli.refusing(seed_folders.prepare, folder)
     # Losses share what does not differ between them, and so does a sweep that goes on.
     cli.use_compilation_cache(folder / ".compiled")
     with cli.failing(lambda: only_one(folder)):
-        code = _train_all(asked)
+        code, failed = _train_all(asked)
         if code:
             return code
-        found = summary.summarise(
-            [read(member) for member in asked],
-            baseline=baseline,
-            num_bins=_CONFIG.value.num_bins,
-            num_resamples=_RESAMPLES.value,
-            about=_about(asked),
-            say=cli.say_step,
+        through = [member for member in asked if member.name not in failed]
+        if through:
+            _tabulate(folder, through, baseline, failed)
+    if failed:
+        first, why = next(iter(failed.items()))
+        left = "are not in the table" if through else "so that there is no table"
+        raise cli.Failed(
+            f"{len(failed)} of {len(asked)} runs failed ({', '.join(failed)}), and {left};"
+            f" {first}: {why}"
         )
-        print("\n" + summary.text(found), flush=True)
-        cli.say_step("drawing the figures")
-        names = summary.save(found, folder)
-        print(f"\nwritten to {folder}: {', '.join(names)}")
     return 0
 
 
-def _train_all(asked: list[Member]) -> int:
-    """Train what is missing, the seeds of a loss together; give the exit code."""
-    missing = [member for member in asked if not member.done]
+def _tabulate(
+    folder: pathlib.Path, through: Sequence[Member], baseline: str, failed: Mapping[str, str]
+) -> None:
+    """Summarise the runs that are through; the others are named, with their reasons."""
+    about = _about(through)
+    losses = {member.loss for member in through}
+    if baseline not in losses:
+        about["what"] += f" All runs of the baseline {baseline} failed:"
+        baseline = through[0].loss
+        about["what"] += f" the others are compared with {baseline}."
+    if failed:
+        about["failed"] = dict(failed)
+        about["what"] += "".join(f"\n\nFailed, left out: {name}: {failed[name]}" for name in failed)
+    found = summary.summarise(
+        [member.read() for member in through],
+        baseline=baseline,
+        num_bins=_CONFIG.value.num_bins,
+        num_resamples=_RESAMPLES.value,
+        about=about,
+        say=cli.say_step,
+    )
+    print("\n" + summary.text(found), flush=True)
+    cli.say_step("drawing the figures")
+    names = cli.refusing(summary.save, found, folder)
+    print(f"\nwritten to {folder}: {', '.join(names)}")
+
+
+def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
+    """Train what is missing, the seeds of a loss together.
+
+    Returns:
+      The exit code if it was stopped, else 0; and why runs failed, by their names.
+    """
+    missing = [member for member in asked if not member.is_through()]
     if len(missing) < len(asked):
         print(f"{len(asked) - len(missing)} of {len(asked)} runs are done already.", flush=True)
     failed: dict[str, str] = {}
@@ -220,34 +318,43 @@ def _train_all(asked: list[Member]) -> int:
             for member, outcome in zip(seeds, outcomes, strict=True):
                 if outcome.stopped_by is not None and not outcome.finished:
                     print("stopped; nothing is lost: the same command goes on from here.")
-                    return 128 + outcome.stopped_by
+                    return 128 + outcome.stopped_by, failed
                 number += 1
                 bar.update()
+                done = f"{number}/{len(missing)}  {member.name}: "
                 if outcome.failed:
-                    failed[f"{loss} seed {member.seed}"] = outcome.failed
+                    failed[member.name] = outcome.failed
+                    tqdm.write(f"{done}failed: {outcome.failed}")
                     continue
-                row = read_rows(member.folder / "metrics.jsonl")[-1]
-                tqdm.write(
-                    f"{number}/{len(missing)}  {loss} seed {member.seed}: validation error"
-                    f" {row['validation_error']:.3f}  nll {row['validation_nll']:.3f}  ece"
-                    f" {row['validation_ece']:.3f} | {seconds:.1f} s"
-                )
-    if failed:
-        first, why = next(iter(failed.items()))
-        raise cli.Failed(
-            f"{len(failed)} of {len(asked)} runs failed ({', '.join(failed)}), so that there is no"
-            f" table; {first}: {why}"
-        )
-    return 0
+                tqdm.write(f"{done}{_measured(member)} | {seconds:.1f} s")
+    return 0, failed
 
 
-def _about(asked: list[Member]) -> dict[str, Any]:
+def _measured(member: Member) -> str:
+    """Say what the last evaluation of a run measured first, of what the config asks for."""
+    row = read_rows(member.folder / "metrics.jsonl")[-1]
+    start = "validation_"
+    values = {key.removeprefix(start): row[key] for key in row if key.startswith(start)}
+    said = [f"{name} {'NaN' if one is None else f'{one:.3f}'}" for name, one in values.items()]
+    return "validation " + "  ".join(said[: journal.SAID])
+
+
+def _about(asked: Sequence[Member]) -> dict[str, Any]:
+    """Describe what the table holds, with the checkpoints that were measured."""
     config = asked[0].config
+    results = [member.result() or {} for member in asked]
+    counts = collections.Counter(result.get("checkpoint", "latest") for result in results)
+    checkpoints = ", ".join(f"{name} of {count}" for name, count in counts.items())
     dataset = built(config).dataset
     model = f"{config.model.name}, {config.num_epochs} epochs"
     return {
         "title": f"{config.data.name}: {len({m.loss for m in asked})} losses",
-        "what": f"{dataset.description} {model}; {len(dataset.test):,} test examples.",
+        "what": f"{dataset.description} {model}; {len(dataset.test):,} test examples."
+        f" Checkpoints: {checkpoints} run{'s' * (len(asked) > 1)}.",
+        "checkpoints": {
+            member.name: {key: result.get(key) for key in ("checkpoint", "step")}
+            for member, result in zip(asked, results, strict=True)
+        },
         "num_bins": config.num_bins,
         "provenance": provenance.describe(),
         "config": cli.plain(config),

@@ -33,6 +33,7 @@ import json
 import pathlib
 import shlex
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 from absl import flags
@@ -61,7 +62,7 @@ def start(
     devices = cli.refusing(building.devices, config)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
     outcomes: list[train.Outcome] = cli.failing(
-        train.fit_all,
+        _fit_all,
         runs,
         experiment.task,
         experiment.plan,
@@ -75,16 +76,25 @@ def start(
     return outcomes
 
 
+def _fit_all(*args: Any, **options: Any) -> list[train.Outcome]:
+    """Train; a folder of another config, or one that is in use, is the user's to change."""
+    try:
+        return train.fit_all(*args, **options)
+    except (train.AnotherConfig, train.InUse) as error:
+        raise cli.Refused(cli.sentence(error)) from error
+
+
 def main() -> int:
     """Train."""
     if not _CONFIG.value:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
-    if not _WORKDIR.value:
+    if _WORKDIR.value is None:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
+    workdir = cli.refusing(seed_folders.named, _WORKDIR.value)
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
     with processes.begin(_same_in_all(config)):
-        code, failure = _train(config, pathlib.Path(_WORKDIR.value))
+        code, failure = _train(config, workdir)
     if failure:  # which all processes have found, and none of them tells another
         raise cli.Failed(failure)
     return code
@@ -105,6 +115,8 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     cli.failing(cli.refusing, experiment.check_memory, config.num_seeds)
     folders = cli.refusing(seed_folders.of_config, workdir, config)
+    if jax.process_index() == 0:  # the others need not have the folder
+        cli.refusing(seed_folders.prepare, workdir)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
     stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
     if stopped:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from calib_jax.calibrators import storage
+from calib_jax.calibrators import contract, storage
 from calib_jax.calibrators.contract import Code as Code
 from calib_jax.calibrators.contract import State as State
 from calib_jax.core import checks
@@ -58,10 +58,10 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
       name: of the calibrator.
       params: what its `fit` gave.
     """
-    kind = named(name).Params
-    if not isinstance(params, kind):
+    if not isinstance(params, named(name).Params):
         raise TypeError(
-            f"save: {name} has other parameters than these, of {type(params).__module__}."
+            f"save: {name!r} needs the parameters of {name}, and these are"
+            f" {contract.owner_of(params)}; give the name they belong to."
         )
     storage.write(path, name, params)
 

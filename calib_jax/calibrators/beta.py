@@ -15,13 +15,16 @@ from calib_jax.calibrators.contract import Examples, State
 from calib_jax.core.types import Array, Logits, Vector
 
 
-class Params(NamedTuple):
+class BetaParams(NamedTuple):
     """The a, b and c of each question; two classes are one question, that of class 1."""
 
     a: Float[Array, " questions"]
     b: Float[Array, " questions"]
     c: Float[Array, " questions"]
     state: State
+
+
+Params = BetaParams
 
 
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
@@ -33,7 +36,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     Where a threshold tells the answers of a class apart, or one of them does not occur, there is
     no finite optimum: the state is `no_optimum` and the curve steep.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
@@ -56,11 +59,13 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 def _fit(examples: Examples) -> Params:
     rows = examples.rows()
 
-    def one(log_yes: Vector, log_no: Vector, target: Vector) -> tuple[Array, Array, Array]:
-        columns = jnp.stack([log_yes, -log_no])
+    def one(
+        log_yes: Vector, log_no: Vector, target: Vector, weight: Vector
+    ) -> tuple[Array, Array, Array]:
+        columns, share = jnp.stack([log_yes, -log_no]), contract.shares(weight)
 
         def face(free: Array) -> fitting.Logistic:
-            return fitting.logistic(columns, target, rows.share, free)
+            return fitting.logistic(columns, target, share, free)
 
         faces = jnp.array([[True, True], [True, False], [False, True], [False, False]])
         fits = jax.vmap(face)(faces)
@@ -68,18 +73,21 @@ def _fit(examples: Examples) -> Params:
         best = jnp.argmin(jnp.where(allowed, fits.nll, jnp.inf))
         found = jax.tree.map(lambda leaf: leaf[best], fits)
         score = log_yes - log_no
-        code = one_versus_rest.code(score, target, rows.share, found.settled, rising=True)
+        code = one_versus_rest.code(score, target, share, found.settled, rising=True)
         return found.slopes, found.intercept, code
 
     log_yes, log_no = one_versus_rest.log_yes_and_no(rows.logits)
     target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
-    slopes, c, codes = one_versus_rest.each(one, log_yes.T, log_no.T, target)
+    slopes, c, codes = one_versus_rest.each(
+        one, log_yes.T, log_no.T, target, one_versus_rest.weights_of(rows)
+    )
     params = Params(slopes[:, 0], slopes[:, 1], c, contract.unknown_state(rows))
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logarithms of the calibrated probabilities."""
+    contract.check_params("beta", Params, params)
     num_classes = one_versus_rest.num_classes_of(params.c)
     return contract.on_rows("beta", _apply, params, logits, num_classes)
 
@@ -88,8 +96,7 @@ def apply(params: Params, logits: Any) -> Logits:
 def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
     log_yes, log_no = one_versus_rest.log_yes_and_no(logits)
     odds = params.a[None] * log_yes - params.b[None] * log_no + params.c[None]
-    log_yes, log_no = jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
-    return one_versus_rest.joined(log_yes, log_no, logits.shape[1])
+    return one_versus_rest.joined(odds, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -6,6 +6,10 @@ handed through `jit`; its field `state` says how the fit ended and what it was g
 
 Outside `jit`, examples that nothing can be learnt from (NaN logits, wrong labels, no weight) are
 refused in one sentence. Inside, the parameters are NaN and the state says `unusable`.
+
+A logit of -inf is a class that is impossible: its probability is 0 and stays 0. Where it is the
+true class the NLL is infinite whatever the parameters, and the row has no say in them. Calibrators
+that mix classes have no place for it, and refuse it.
 """
 
 import enum
@@ -37,7 +41,8 @@ class Code(enum.IntEnum):
     STOPPED = 3
     """The number of iterations, or of digits, ran out before the optimum."""
     UNUSABLE = 4
-    """NaN logits, a label out of range or no weight, inside `jit`: the parameters are NaN."""
+    """The parameters are NaN: of NaN logits, a label out of range or no weight inside `jit`, or
+    of numbers too large for their precision."""
 
 
 class State(NamedTuple):
@@ -79,6 +84,12 @@ class Rows(NamedTuple):
         """The weights, with sum 1."""
         return self.weight / jnp.sum(self.weight)
 
+    @property
+    def decisive(self) -> Vector:
+        """The weights of the rows whose true class is possible, with sum 1, or 0 if none is."""
+        true = numerics.true_class(self.logits, self.labels)
+        return shares(jnp.where(true == -jnp.inf, 0, self.weight))
+
 
 class Examples(NamedTuple):
     """What `fit` was given, of the right shapes and dtypes."""
@@ -87,18 +98,37 @@ class Examples(NamedTuple):
     labels: Integer[Array, " rows"]
     weights: Vector | None
 
-    def rows(self) -> Rows:
+    def rows(self, *, mixes_classes: bool = False) -> Rows:
         """Prepare them; for the inside of a compiled function."""
         logits, labels = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
         weight = weigh(jnp.ones(labels.shape, logits.dtype), self.weights).astype(logits.dtype)
-        wrong = ~valid(labels, logits.shape[1]) | (not_finite(logits) > 0)
-        usable = ~jnp.any(wrong) & (jnp.sum(weight) > 0)
+        wrong = ~valid(labels, logits.shape[1]) | not_finite(logits)
+        finite = jnp.where(logits == -jnp.inf, jnp.max(logits, axis=1, keepdims=True), logits)
+        wrong |= ~jnp.isfinite(jnp.max(logits, axis=1) - jnp.min(finite, axis=1))
+        if mixes_classes:
+            wrong |= jnp.any(logits == -jnp.inf, axis=1)
+        total = jnp.sum(weight)
+        usable = ~jnp.any(wrong) & (total > 0) & (total < jnp.inf)
         return Rows(logits, widened(labels), weight, usable)
 
 
-def examples(name: str, logits: Any, labels: Any, weights: Any) -> Examples:
-    """Flatten leading axes; say in one sentence what cannot be used, in `name`'s name."""
+def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
+    """Divide weights by their sum; all are 0 where the sum is."""
+    total = jnp.sum(weight, axis=-1, keepdims=True)
+    return weight / jnp.where(total > 0, total, 1)
+
+
+def examples(
+    name: str, logits: Any, labels: Any, weights: Any, *, mixes_classes: bool = False
+) -> Examples:
+    """Flatten leading axes; say in one sentence what cannot be used, in `name`'s name.
+
+    Args:
+      name: of the calibrator.
+      logits, labels, weights: what `fit` was given.
+      mixes_classes: whether it has no place for classes that are impossible.
+    """
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if logits.shape[1] == 1:
         raise ValueError(
@@ -107,16 +137,40 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> Examples:
         )
     if known(logits, labels, weights):
         refuse(name, _trouble_in(logits, labels, weights), logits.shape)
+        if mixes_classes:
+            _refuse_impossible(name, logits, weights)
     return Examples(logits, labels, weights)
 
 
 _trouble_in = jax.jit(trouble_in)
+_not_finite = jax.jit(not_finite)
+
+
+@jax.jit
+def _with_impossible(logits: Logits) -> Bool[Array, "*batch"]:
+    """Mark rows with a class that is impossible."""
+    return jnp.any(logits == -jnp.inf, axis=-1)
+
+
+def _refuse_impossible(name: str, logits: Logits, weights: Any = None) -> None:
+    marked = np.asarray(_with_impossible(logits))
+    marked = marked if weights is None else marked & (np.asarray(weights) != 0)
+    if marked.any():
+        raise ValueError(
+            f"{name}: {marked.sum()} of {marked.size} rows have a logit of -inf, a class of"
+            f" probability 0, and {name} mixes classes.\nUse a calibrator that keeps them apart,"
+            " such as vector or temperature, or remove the class."
+        )
+
+
+def losses_of(logits: Logits, rows: Rows) -> Vector:
+    """Compute the NLL of each row."""
+    return jax.nn.logsumexp(logits, axis=-1) - numerics.true_class(logits, rows.labels)
 
 
 def mean_nll(logits: Logits, rows: Rows) -> Scalar:
     """Average the NLL of calibrated logits over the examples."""
-    losses = jax.nn.logsumexp(logits, axis=-1) - numerics.true_class(logits, rows.labels)
-    return jnp.sum(weigh(losses, rows.weight)) / jnp.sum(rows.weight)
+    return jnp.sum(weigh(losses_of(logits, rows), rows.share))
 
 
 def unknown_state(rows: Rows) -> State:
@@ -126,22 +180,51 @@ def unknown_state(rows: Rows) -> State:
 
 
 def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
-    """Enter the state into fitted parameters; they become NaN where the rows were unusable."""
+    """Enter the state into fitted parameters; they become NaN where they cannot be used."""
+    own = jax.tree.leaves(params._replace(state=None))
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in own]
+    usable = rows.usable & jnp.all(jnp.stack(finite))
     state = State(
-        code=jnp.where(rows.usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),
+        code=jnp.where(usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),
         nll_before=mean_nll(rows.logits, rows),
         nll_after=mean_nll(calibrated, rows),
     )
 
     def judged(leaf: Array) -> Array:
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
-        return jnp.where(rows.usable, leaf, jnp.nan) if floating else leaf
+        return jnp.where(usable, leaf, jnp.nan) if floating else leaf
 
     return jax.tree.map(judged, params._replace(state=state))
 
 
-def logits_for(name: str, logits: Any, num_classes: int | None = None) -> Logits:
-    """Make logits an array that the parameters fit, or say why not."""
+def check_params(name: str, kind: type, params: Any) -> None:
+    """Refuse parameters of another calibrator, to apply which is to answer wrongly."""
+    if not isinstance(params, kind):
+        raise TypeError(
+            f"{name}: its own parameters are needed, and these are {owner_of(params)}; use the"
+            " calibrator they come from."
+        )
+
+
+def owner_of(params: Any) -> str:
+    """Name what parameters belong to.
+
+    >>> owner_of(3)
+    'an object of type int'
+    """
+    package, _, name = type(params).__module__.rpartition(".")
+    if package == __name__.rpartition(".")[0]:
+        return f"parameters of {name}"
+    return f"an object of type {type(params).__name__}"
+
+
+def logits_for(
+    name: str, logits: Any, num_classes: int | None = None, *, mixes_classes: bool = False
+) -> Logits:
+    """Make logits an array that the parameters fit, or say why not.
+
+    Rows that are not logits (NaN, +inf, all -inf) are refused outside `jit`, and NaN inside.
+    """
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(f"{name}: logits must be floating point, got {logits.dtype}.")
@@ -155,7 +238,20 @@ def logits_for(name: str, logits: Any, num_classes: int | None = None) -> Logits
             f"{name}: it was fitted on {num_classes} classes and the logits {logits.shape} have"
             f" {logits.shape[-1]}."
         )
-    return numerics.at_least_float32(logits)
+    logits = numerics.at_least_float32(logits)
+    if not known(logits):
+        wrong = not_finite(logits)
+        wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
+        return jnp.where(wrong[..., None], jnp.nan, logits)
+    marked = np.asarray(_not_finite(logits))
+    if marked.any():
+        raise ValueError(
+            f"{name}: {marked.sum()} of {marked.size} rows have NaN or infinite logits (-inf beside"
+            " finite ones is fine); find their cause, or leave them out."
+        )
+    if mixes_classes:
+        _refuse_impossible(name, logits)
+    return logits
 
 
 def on_rows(
@@ -164,7 +260,9 @@ def on_rows(
     params: Any,
     logits: Any,
     num_classes: int,
+    *,
+    mixes_classes: bool = False,
 ) -> Logits:
     """Apply a calibrator of rows to logits with any leading axes; check that they fit."""
-    logits = logits_for(name, logits, num_classes)
+    logits = logits_for(name, logits, num_classes, mixes_classes=mixes_classes)
     return function(params, logits.reshape(-1, num_classes)).reshape(logits.shape)

@@ -1,19 +1,30 @@
 r"""Dirichlet calibration: a linear map of the log-probabilities, $z' = W \log p + b$.
 
-What a Dirichlet distribution of p for every class leads to, and beta calibration's likeness for
-K classes. $K^2 + K$ parameters: with many classes or few examples it needs its penalties.
+What a Dirichlet distribution of p for every class leads to, and the K-class generalisation of
+beta calibration. $K^2 + K$ parameters: with many classes or few examples it needs its penalties.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, matrix
-from calib_jax.calibrators.matrix import Params
+from calib_jax.calibrators import contract, linear, matrix
+from calib_jax.calibrators.contract import State
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number
+
+
+class DirichletParams(NamedTuple):
+    """A matrix W and an intercept b for each class."""
+
+    matrix: Float[Array, "classes classes"]
+    intercept: Float[Array, " classes"]
+    state: State
+
+
+Params = DirichletParams
 
 
 def fit(
@@ -45,20 +56,22 @@ def fit(
     checks.at_least("off_diagonal", off_diagonal, 0)
     checks.at_least("intercept", intercept, 0)
     checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("dirichlet", logits, labels, weights)
+    examples = contract.examples("dirichlet", logits, labels, weights, mixes_classes=True)
     return _fit(examples, off_diagonal, intercept, max_iterations)
 
 
-_fit = jax.jit(functools.partial(matrix.fit_features, jax.nn.log_softmax))
+_fit = jax.jit(functools.partial(matrix.fit_features, Params, jax.nn.log_softmax))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
-    return contract.on_rows("dirichlet", _apply, params, logits, len(params.intercept))
+    contract.check_params("dirichlet", Params, params)
+    num_classes = len(params.intercept)
+    return contract.on_rows("dirichlet", _apply, params, logits, num_classes, mixes_classes=True)
 
 
 def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    return matrix.transformed(params, jax.nn.log_softmax(logits))
+    return linear.scores(params.matrix, params.intercept, jax.nn.log_softmax(logits))
 
 
 __all__ = ["Params", "apply", "fit"]

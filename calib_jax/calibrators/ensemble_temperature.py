@@ -1,7 +1,9 @@
 r"""Ensemble temperature scaling: a mixture of the scaled, the unscaled and the uniform answer.
 
 $p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with w at least 0 and sum 1.
-No prediction changes, and few confidences can be wrong altogether.
+No prediction changes, and few confidences can be wrong altogether. Of classes that are impossible
+(a logit of -inf) none gets a share: the uniform answer is that of K possible ones, as it is the
+limit of the scaled one.
 """
 
 import itertools
@@ -21,12 +23,15 @@ from calib_jax.core.types import Array, Logits, Scalar
 _FACES = np.array([face for face in itertools.product([True, False], repeat=3) if any(face)])
 
 
-class Params(NamedTuple):
+class EnsembleTemperatureParams(NamedTuple):
     """A temperature and the weights of the scaled, the unscaled and the uniform answer."""
 
     temperature: Scalar
     mixture: Float[Array, "3"]
     state: State
+
+
+Params = EnsembleTemperatureParams
 
 
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
@@ -36,10 +41,13 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     $\mathrm{NLL}(w) + \sum w$ over $w \ge 0$ alone: each choice of parts that take part is fitted
     by Newton steps, and the best without a negative weight is the answer, exactly.
 
-    The state is that of the temperature, unless the mixture did not converge; never is the NLL
-    worse than that of the logits as they came.
+    There is always an optimal mixture. A finite T > 0 is optimal under the same conditions as in
+    temperature scaling: some row has a larger logit than that of its true class, and logits of
+    true classes are on average above the mean of their rows. So the state is that of the
+    temperature, unless the mixture did not converge. The fitted NLL is at most that of the
+    uncalibrated logits.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
@@ -63,21 +71,20 @@ def _fit(examples: Examples) -> Params:
     rows = examples.rows()
     alone = temperature.fit_rows(rows)
 
-    def true(scaled: Logits) -> Array:
-        return numerics.true_class(jax.nn.softmax(scaled), rows.labels)
-
-    chance = jnp.full_like(rows.weight, 1 / rows.logits.shape[1])
-    parts = jnp.stack([true(rows.logits / alone.temperature), true(rows.logits), chance])
+    log_parts = _log_parts(rows.logits, alone.temperature)
+    parts = jnp.exp(jnp.stack([numerics.true_class(part, rows.labels) for part in log_parts]))
     parts = jnp.maximum(parts, jnp.finfo(parts.dtype).tiny)
+    share = rows.decisive
+    parts = jnp.where(share > 0, parts, 1)
 
     def local(mixture: Array) -> fitting.Local:
         # Where the mixture leaves a row nothing the logarithm is NaN, and the step is refused.
         mixed = jnp.sum(mixture[:, None] * parts, axis=0)
         ratio = parts / mixed[None]
         return fitting.Local(
-            jnp.sum(mixture) - jnp.sum(rows.share * jnp.log(mixed)),
-            1 - jnp.sum(rows.share[None] * ratio, axis=1),
-            jnp.matmul(rows.share[None] * ratio, ratio.T, precision=fitting.EXACT),
+            jnp.sum(mixture) - jnp.sum(share * jnp.log(mixed)),
+            1 - jnp.sum(share[None] * ratio, axis=1),
+            jnp.matmul(share[None] * ratio, ratio.T, precision=fitting.EXACT),
         )
 
     def face(free: Array) -> tuple[Array, Array, Array]:
@@ -99,14 +106,23 @@ def _fit(examples: Examples) -> Params:
     return contract.finished(params, code, rows, apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logarithms of the mixture."""
+    contract.check_params("ensemble_temperature", Params, params)
     logits = contract.logits_for("ensemble_temperature", logits)
     log_mixture = jnp.log(params.mixture)
-    scaled = jax.nn.log_softmax(logits / params.temperature) + log_mixture[0]
-    unscaled = jax.nn.log_softmax(logits) + log_mixture[1]
-    uniform = log_mixture[2] - jnp.log(logits.shape[-1])
-    return jnp.logaddexp(jnp.logaddexp(scaled, unscaled), uniform)
+    scaled, unscaled, uniform = _log_parts(logits, params.temperature)
+    mixed = jnp.logaddexp(scaled + log_mixture[0], unscaled + log_mixture[1])
+    return jnp.logaddexp(mixed, uniform + log_mixture[2])
+
+
+def _log_parts(logits: Logits, temperature: Scalar) -> tuple[Logits, Logits, Logits]:
+    """Compute the logarithms of the scaled, the unscaled and the uniform answer."""
+    logits = logits - jnp.max(logits, axis=-1, keepdims=True)
+    possible = logits != -jnp.inf
+    alike = jnp.where(jnp.isnan(logits), jnp.nan, jnp.where(possible, 0.0, -jnp.inf))
+    uniform = alike.astype(logits.dtype) - jnp.log(jnp.sum(possible, axis=-1, keepdims=True))
+    return jax.nn.log_softmax(logits / temperature), jax.nn.log_softmax(logits), uniform
 
 
 __all__ = ["Params", "apply", "fit"]

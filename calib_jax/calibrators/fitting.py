@@ -12,6 +12,7 @@ import optax
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
+from calib_jax.core import numerics
 from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
 
 EXACT = lax.Precision.HIGHEST  # accelerators round the factors of a product otherwise
@@ -112,13 +113,16 @@ def logistic(
       share: the weights, with sum 1.
       free: slopes that are sought, from 1; the others are 0.
     """
-    # Columns of mean 0 and deviation 1: all parameters of one scale, and few iterations.
-    mean = _total(columns, share)
-    centred = columns - mean[:, None]
+    # Columns of mean 0 and deviation 1: all parameters of one scale, and few iterations. Squares
+    # of the columns as they come could overflow.
+    size = numerics.power_of_two(jnp.max(jnp.where(share > 0, jnp.abs(columns), 0), axis=1))
+    mean = _total(columns / size[:, None], share)
+    centred = columns / size[:, None] - mean[:, None]
     deviation = jnp.sqrt(_total(jnp.square(centred), share))
     blank = deviation <= 8 * jnp.finfo(columns.dtype).eps * jnp.abs(mean)
-    deviation = jnp.where(blank, 1, deviation)
+    deviation = jnp.where(blank, 1 / size, deviation)
     scaled = jnp.where(blank[:, None], 0, centred / deviation[:, None])
+    mean, deviation = size * mean, size * deviation
     features = jnp.concatenate([scaled, jnp.ones_like(target)[None]])
 
     def local(point: Array) -> Local:

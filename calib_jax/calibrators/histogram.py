@@ -21,12 +21,15 @@ FLOOR = 1e-6  # no probability falls below about this, so that every NLL is fini
 BINS = ("width", "mass")
 
 
-class Params(NamedTuple):
+class HistogramParams(NamedTuple):
     """For each question the edges of its bins, (lo, hi], and the frequency in each."""
 
-    edges: Float[Array, "questions edges"]
+    edges: Float[Array, "questions bins+1"]
     frequency: Float[Array, "questions bins"]
     state: State
+
+
+Params = HistogramParams
 
 
 def fit(
@@ -67,20 +70,20 @@ def _fit(examples: Examples, num_bins: int, bins: str) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
 
-    def one(p: Vector, target: Vector) -> tuple[Array, Array]:
+    def one(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         edges = jnp.asarray(binning.uniform_edges(num_bins), p.dtype)
         if bins == "mass":
-            edges = _halfway(p, rows.weight, num_bins)
+            edges = jnp.where(jnp.any(weight > 0), _halfway(p, weight, num_bins), edges)
         index = binning.bin_index(p, edges)
-        weight = jax.ops.segment_sum(rows.weight, index, num_bins)
-        hits = jax.ops.segment_sum(rows.weight * target, index, num_bins)
+        mass = jax.ops.segment_sum(weight, index, num_bins)
+        hits = jax.ops.segment_sum(weight * target, index, num_bins)
         middle = (edges[:-1] + edges[1:]) / 2
-        filled = weight > 0
-        return edges, jnp.where(filled, hits / jnp.where(filled, weight, 1), middle)
+        filled = mass > 0
+        return edges, jnp.where(filled, hits / jnp.where(filled, mass, 1), middle)
 
     p = one_versus_rest.yes(rows.logits)
     target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
-    edges, frequency = one_versus_rest.each(one, p.T, target)
+    edges, frequency = one_versus_rest.each(one, p.T, target, one_versus_rest.weights_of(rows))
     params = Params(edges, frequency, contract.unknown_state(rows))
     code = one_versus_rest.binned_code(p, rows)
     return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
@@ -98,7 +101,7 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])
 
 
-def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the logarithms of the calibrated probabilities, none below about the floor.
 
     Args:
@@ -106,6 +109,7 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: what an answer of 0 becomes before the answers are divided by their sum.
     """
+    contract.check_params("histogram", Params, params)
     checks.between("floor", floor, 0, 0.5)
     function = functools.partial(_apply, floor=floor)
     num_classes = one_versus_rest.num_classes_of(params.frequency)
@@ -116,7 +120,7 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
 def _apply(
     params: Params, logits: Float[Array, "rows classes"], floor: Number
 ) -> Float[Array, "rows classes"]:
-    return one_versus_rest.floored(answers(params, logits), logits.shape[1], floor)
+    return one_versus_rest.floored(answers(params, logits), logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -21,19 +21,26 @@ from calib_jax.core.types import Array, Logits, Number, Vector
 FLOOR = 1e-6  # no probability falls below about this, so that every NLL is finite
 
 
-class Params(NamedTuple):
-    """For each question, probabilities in rising order, one an example, and what f is there."""
+class IsotonicParams(NamedTuple):
+    """For each question, probabilities in rising order, one an example, and what f is there.
+
+    Examples that are pooled as equal share the lowest of their probabilities.
+    """
 
     knots: Float[Array, "questions knots"]
     values: Float[Array, "questions knots"]
     state: State
 
 
+Params = IsotonicParams
+
+
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     """Fit the steps of every class, exactly.
 
     Between two examples f is a straight line, below the lowest and above the highest it is
-    constant; examples of equal probability are pooled first. All this is as in scikit-learn.
+    constant. Examples of equal probability are pooled first; equal are those that lie less than
+    1e-6 (in float64 1e-15) above the lowest of their group. All this is as in scikit-learn.
 
     Args:
       logits: `[*batch, classes]`, or log-probabilities, of examples that the model was not
@@ -61,23 +68,28 @@ def _fit(examples: Examples) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
 
-    def one(p: Vector, target: Vector) -> tuple[Array, Array]:
+    def one(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         # Absent rows go to the end and repeat the last knot.
-        counts = rows.weight > 0
+        counts = weight > 0
         p = jnp.where(counts, p, jnp.inf)
         if examples.weights is None and p.dtype == jnp.float32:
             p, target = _sorted_pairs(p, target)
-            weight = rows.weight
+            weight = jnp.isfinite(p).astype(p.dtype)
         else:
-            p, target, weight = lax.sort((p, target, rows.weight), num_keys=1)
+            p, target, weight = lax.sort((p, target, weight), num_keys=1)
+        p = _near_ties_merged(p)
         value = pooled(p, target, weight)
         last = jnp.maximum(jnp.sum(counts) - 1, 0)
         present = jnp.isfinite(p)
-        return jnp.where(present, p, p[last]), jnp.where(present, value, value[last])
+        knots, value = jnp.where(present, p, p[last]), jnp.where(present, value, value[last])
+        # A question that is never open: f(p) = p.
+        straight = jnp.linspace(0, 1, p.shape[0], dtype=p.dtype)
+        some = jnp.any(counts)
+        return jnp.where(some, knots, straight), jnp.where(some, value, straight)
 
     p = one_versus_rest.yes(rows.logits)
     target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
-    knots, values = one_versus_rest.each(one, p.T, target)
+    knots, values = one_versus_rest.each(one, p.T, target, one_versus_rest.weights_of(rows))
     params = Params(knots, values, contract.unknown_state(rows))
     code = one_versus_rest.binned_code(p, rows)
     return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
@@ -92,6 +104,35 @@ def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
     bits = lax.bitcast_convert_type(p, jnp.uint32)
     code = jnp.sort((bits << 1) | (target > 0).astype(jnp.uint32))
     return lax.bitcast_convert_type(code >> 1, jnp.float32), (code & 1).astype(jnp.float32)
+
+
+def _near_ties_merged(p: Vector) -> Vector:
+    """Replace sorted probabilities by the first of their group.
+
+    A group ends before the first probability that is not below its first one plus the resolution:
+    1e-6 in float32, 1e-15 in float64. Where groups end depends on where they start, one after the
+    other; following 1, 2, 4, ... groups at once finds all starts in log n rounds.
+    """
+    num_rows = p.shape[0]
+    resolution = float(jnp.finfo(p.dtype).resolution)
+    rounds = num_rows.bit_length()
+    index = jnp.arange(num_rows)
+
+    def bisect(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        near, far = bounds
+        middle = (near + far) // 2
+        # By the difference itself, however it is rounded.
+        beyond = p[middle] - p >= resolution
+        return jnp.where(beyond, near, middle), jnp.where(beyond, middle, far)
+
+    def follow(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
+        starts, following = found
+        return starts.at[following].max(starts), following[following]
+
+    _, far = lax.fori_loop(0, rounds, bisect, (index, jnp.full_like(index, num_rows)))
+    first = jnp.zeros(num_rows + 1, jnp.int32).at[0].set(1)
+    starts, _ = lax.fori_loop(0, rounds, follow, (first, jnp.append(far, num_rows)))
+    return p[lax.cummax(jnp.where(starts[:-1] > 0, index, 0))]
 
 
 class _Blocks(NamedTuple):
@@ -145,7 +186,7 @@ def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
     return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
 
 
-def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the logarithms of the calibrated probabilities, none below about the floor.
 
     Args:
@@ -153,6 +194,7 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: what an answer of 0 becomes before the answers are divided by their sum.
     """
+    contract.check_params("isotonic", Params, params)
     checks.between("floor", floor, 0, 0.5)
     function = functools.partial(_apply, floor=floor)
     num_classes = one_versus_rest.num_classes_of(params.knots)
@@ -163,7 +205,7 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
 def _apply(
     params: Params, logits: Float[Array, "rows classes"], floor: Number
 ) -> Float[Array, "rows classes"]:
-    return one_versus_rest.floored(answers(params, logits), logits.shape[1], floor)
+    return one_versus_rest.floored(answers(params, logits), logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -2,6 +2,8 @@ r"""What vector, matrix and Dirichlet scaling share: $z' = W x + b$, fitted by L
 
 They differ in the features x (logits, or log-probabilities) and in whether W is diagonal. All
 contain W = I, b = 0, which does nothing; the fit starts there and never goes up.
+
+A class that is impossible (a logit of -inf) has the score -inf, which only a diagonal W can keep.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -10,12 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float
 
-from calib_jax.calibrators import fitting
-from calib_jax.calibrators.contract import Code, Rows
+from calib_jax.calibrators import contract, fitting
+from calib_jax.calibrators.contract import Code, Rows, losses_of
 from calib_jax.core import numerics
+from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Number, Scalar
 
 Features: TypeAlias = Float[Array, "rows classes"]
+_LARGEST_START = 3e4  # of the deviation of a score
 
 
 class Found(NamedTuple):
@@ -54,16 +58,23 @@ def fit(
       max_iterations: steps at most.
     """
     num_classes = features.shape[1]
-    share = rows.share
+    share = rows.decisive
+    possible = rows.logits != -jnp.inf
+    features = jnp.where(possible, features, 0)
     # Columns of mean 0 and deviation 1 make all parameters of one scale: W x + b = V u + c. Not
-    # of mean 0 where b has a penalty, which rounding of b = c - W mean would drown.
-    mean = jnp.sum(share[:, None] * features, axis=0)
-    blank = jnp.sum(share[:, None] * jnp.abs(features - mean[None]), axis=0)
+    # of mean 0 where b has a penalty, which rounding of b = c - W mean would drown. Squares of the
+    # features as they come could overflow.
+    each = contract.shares(jnp.where(possible, share[:, None], 0).T).T
+    size = numerics.power_of_two(jnp.max(jnp.where(each > 0, jnp.abs(features), 0), axis=0))
+    scaled = features / size[None]
+    mean = jnp.sum(each * scaled, axis=0)
+    blank = jnp.sum(each * jnp.abs(scaled - mean[None]), axis=0)
     blank = blank <= 8 * jnp.finfo(features.dtype).eps * jnp.abs(mean)
     mean = jnp.where(jnp.asarray(intercept_penalty) == 0, mean, 0)
-    deviation = jnp.sqrt(jnp.sum(share[:, None] * jnp.square(features - mean[None]), axis=0))
-    deviation = jnp.where(blank, 1, deviation)
-    scaled = (features - mean[None]) / deviation[None]
+    deviation = jnp.sqrt(jnp.sum(each * jnp.square(scaled - mean[None]), axis=0))
+    deviation = jnp.where(blank, 1 / size, deviation)
+    scaled = (scaled - mean[None]) / deviation[None]
+    mean, deviation = size * mean, size * deviation
     off_diagonal = ~jnp.eye(num_classes, dtype=bool)
 
     def unscaled(point: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -85,19 +96,25 @@ def fit(
 
     def objective(point: tuple[Array, Array]) -> Scalar:
         v, c = point
-        z = scores(v, c, scaled)
-        losses = jax.nn.logsumexp(z, axis=-1) - numerics.true_class(z, rows.labels)
-        return jnp.sum(share * losses) + penalty(point)
+        z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
+        return jnp.sum(weigh(losses_of(z, rows), share)) + penalty(point)
 
-    start = (deviation if diagonal else jnp.diag(deviation), mean)
-    (v, c), settled = fitting.lbfgs(objective, start, max_iterations=max_iterations)
+    nothing = (deviation if diagonal else jnp.diag(deviation), mean)
+    # A start from far larger logits could be left by no number of steps.
+    nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
+    start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
+    found, settled = fitting.lbfgs(objective, start, max_iterations=max_iterations)
+    better = objective(found) <= objective(nothing)
+    v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, nothing)
     weights, intercept = unscaled((v, c))
 
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
     penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
-    limitless = _has_no_optimum(scores(v, c, scaled), features, rows)
+    z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
+    limitless = _has_no_optimum(z, features, rows)
     ended = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, ended)
-    all_occur = jnp.all(jnp.any(_is_true(rows, num_classes), axis=0))
+    occurs = jnp.any(_is_true(rows, num_classes), axis=0)
+    all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
     ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
     return Found(weights, intercept, ended)
 
@@ -110,10 +127,11 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
     occurs, and W and b of that class can grow for ever.
     """
     num_classes = z.shape[1]
-    is_true = _is_true(rows, num_classes)
-    is_other = (rows.weight > 0)[:, None] & ~is_true
+    possible = z != -jnp.inf
+    is_true = _is_true(rows, num_classes) & possible
+    is_other = (rows.decisive > 0)[:, None] & ~is_true & possible
     others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, num_classes))
-    all_right = jnp.all((rows.weight == 0) | (numerics.true_class(z, rows.labels) > others))
+    all_right = jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
 
     def told_apart(score: Features) -> Bool[Array, ""]:
         lowest = jnp.min(jnp.where(is_true, score, jnp.inf), axis=0)
@@ -121,10 +139,17 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
         largest = jnp.max(jnp.where(is_true, score, -jnp.inf), axis=0)
         smallest = jnp.min(jnp.where(is_other, score, jnp.inf), axis=0)
         constant = (lowest == largest) & (smallest == highest) & (lowest == highest)
-        return jnp.any((highest <= lowest) & ~constant)
+        never_possible = ~jnp.any(is_true | is_other, axis=0)
+        return jnp.any((highest <= lowest) & ~constant & ~never_possible)
 
     apart = told_apart(features) | told_apart(-features)
-    return all_right | apart | told_apart(z - jnp.mean(z, axis=-1, keepdims=True))
+    return all_right | apart | told_apart(_above_mean(z, possible))
+
+
+def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
+    """Subtract from scores the mean of those of their row that are possible."""
+    z = jnp.where(possible, z, 0)
+    return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1))[:, None]
 
 
 def _is_true(rows: Rows, num_classes: int) -> Bool[Array, "rows classes"]:

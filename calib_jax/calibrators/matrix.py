@@ -5,7 +5,7 @@ $K^2 + K$ parameters: with many classes or few examples it fits noise unless it 
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jaxtyping import Float
@@ -15,13 +15,18 @@ from calib_jax.calibrators.contract import Examples, State
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number
 
+_Kind = TypeVar("_Kind")
 
-class Params(NamedTuple):
+
+class MatrixParams(NamedTuple):
     """A matrix W and an intercept b for each class."""
 
     matrix: Float[Array, "classes classes"]
     intercept: Float[Array, " classes"]
     state: State
+
+
+Params = MatrixParams
 
 
 def fit(
@@ -40,9 +45,11 @@ def fit(
 
     It is convex. Without penalties there is no finite optimum where all predictions can be made
     right or a class never occurs: the state is then `no_optimum`. Adding one row to all rows of W
-    changes no probability; the W that is found is the nearest to I among those.
+    changes no probability; the W that is found is the nearest to I among those (unless logits
+    are in the tens of thousands). A number that is added to all logits of all rows changes no
+    probability after a fit either, but one that is added to a row alone does: unlike `dirichlet`.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
@@ -59,19 +66,26 @@ def fit(
     checks.at_least("off_diagonal", off_diagonal, 0)
     checks.at_least("intercept", intercept, 0)
     checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("matrix", logits, labels, weights)
+    examples = contract.examples("matrix", logits, labels, weights, mixes_classes=True)
     return _fit(examples, off_diagonal, intercept, max_iterations)
 
 
 def fit_features(
+    kind: Callable[..., _Kind],
     features: Callable[[Array], Array],
     examples: Examples,
     off_diagonal: Number,
     intercept: Number,
     max_iterations: Number,
-) -> Params:
-    """Fit W and b to features of the logits; for the inside of a compiled function."""
-    rows = examples.rows()
+) -> _Kind:
+    """Fit W and b to features of the logits; for the inside of a compiled function.
+
+    Args:
+      kind: the type of the parameters, with the fields of `MatrixParams`.
+      features: of the logits, what W is applied to.
+      examples, off_diagonal, intercept, max_iterations: see `fit`.
+    """
+    rows = examples.rows(mixes_classes=True)
     found = linear.fit(
         features(rows.logits),
         rows,
@@ -80,23 +94,23 @@ def fit_features(
         intercept_penalty=intercept,
         max_iterations=max_iterations,
     )
-    params = Params(found.weights, found.intercept, contract.unknown_state(rows))
-    return contract.finished(params, found.code, rows, transformed(params, features(rows.logits)))
+    params = kind(found.weights, found.intercept, contract.unknown_state(rows))
+    calibrated = linear.scores(found.weights, found.intercept, features(rows.logits))
+    return contract.finished(params, found.code, rows, calibrated)
 
 
-_fit = jax.jit(functools.partial(fit_features, lambda logits: logits))
+_fit = jax.jit(functools.partial(fit_features, Params, lambda logits: logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W z + b."""
-    return contract.on_rows("matrix", transformed, params, logits, len(params.intercept))
+    contract.check_params("matrix", Params, params)
+    num_classes = len(params.intercept)
+    return contract.on_rows("matrix", _apply, params, logits, num_classes, mixes_classes=True)
 
 
-def transformed(
-    params: Params, features: Float[Array, "rows classes"]
-) -> Float[Array, "rows classes"]:
-    """Compute W x + b of every row."""
-    return linear.scores(params.matrix, params.intercept, features)
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    return linear.scores(params.matrix, params.intercept, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

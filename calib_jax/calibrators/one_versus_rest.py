@@ -1,6 +1,9 @@
 """K classes as K questions "this class or another?", answered one by one and joined again.
 
 Two classes are one question: that of class 1. The answers of more are made to sum to 1.
+
+Where a class is impossible (a logit of -inf), or no other class is possible, the answer is known
+and the question is closed: the row says nothing about the curve, and the answer stays.
 """
 
 from collections.abc import Callable
@@ -24,19 +27,39 @@ def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:
 def log_yes_and_no(
     logits: Float[Array, "rows classes"],
 ) -> tuple[Float[Array, "rows questions"], Float[Array, "rows questions"]]:
-    """Compute the logarithms of p and of 1 - p for each question, precise at both ends."""
+    """Compute the logarithms of p and of 1 - p for each question, precise at both ends.
+
+    They are finite, but nothing in particular where the question is closed.
+    """
     if logits.shape[1] == 2:
-        odds = logits[:, 1:] - logits[:, :1]
+        odds = log_odds(logits)
         return jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
-    return numerics.log_probabilities(logits)
+    log_p = jax.nn.log_softmax(logits)
+    dominant = log_p > -0.6931472
+    log_others = jax.nn.logsumexp(jnp.where(dominant, -jnp.inf, log_p), axis=1, keepdims=True)
+    log_no = jnp.where(dominant, log_others, jnp.log1p(-jnp.exp(jnp.where(dominant, -1.0, log_p))))
+    still = open_questions(logits)
+    return jnp.where(still, log_p, 0), jnp.where(still, log_no, 0)
 
 
 def log_odds(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
     """Compute log p - log(1 - p) for each question: for two classes, the logits' difference."""
     if logits.shape[1] == 2:
-        return logits[:, 1:] - logits[:, :1]
-    yes, no = numerics.log_probabilities(logits)
+        return jnp.where(open_questions(logits), logits[:, 1:] - logits[:, :1], 0)
+    yes, no = log_yes_and_no(logits)
     return yes - no
+
+
+def open_questions(logits: Float[Array, "rows classes"]) -> Bool[Array, "rows questions"]:
+    """Mark the questions of each row that have two possible answers."""
+    possible = logits != -jnp.inf
+    two = jnp.sum(possible, axis=1, keepdims=True) > 1
+    return two if logits.shape[1] == 2 else possible & two
+
+
+def weights_of(rows: Rows) -> Float[Array, "questions rows"]:
+    """Give each question the weights of the rows in which it is open, and 0 of the others."""
+    return jnp.where(open_questions(rows.logits), rows.weight[:, None], 0).T
 
 
 def targets(labels: Labels, num_classes: int, dtype: Any) -> Float[Array, "questions rows"]:
@@ -52,14 +75,15 @@ def each(function: Callable[..., Any], *columns: Float[Array, "questions ..."]) 
 
 
 def joined(
-    log_yes: Float[Array, "rows questions"],
-    log_no: Float[Array, "rows questions"],
-    num_classes: int,
+    odds: Float[Array, "rows questions"], logits: Float[Array, "rows classes"]
 ) -> Float[Array, "rows classes"]:
-    """Make the answers log-probabilities of the classes that sum to 1."""
-    if num_classes == 2:
-        log_yes = jnp.concatenate([log_no, log_yes], axis=1)
-    return jax.nn.log_softmax(log_yes)
+    """Make log-odds of the answers log-probabilities of the classes that sum to 1."""
+    largest = jnp.finfo(odds.dtype).max
+    odds = jnp.clip(odds, -largest, largest)
+    log_yes = jax.nn.log_sigmoid(odds)
+    if logits.shape[1] == 2:
+        log_yes = jnp.concatenate([jax.nn.log_sigmoid(-odds), log_yes], axis=1)
+    return jax.nn.log_softmax(jnp.where(logits == -jnp.inf, -jnp.inf, log_yes))
 
 
 def code(
@@ -68,7 +92,8 @@ def code(
     """Say how fitting a curve of one score ended.
 
     It has an optimum if both answers occur and no threshold tells them apart, whichever way; or,
-    if the curve can only rise, none that has the positive answers above it.
+    if the curve can only rise, none that has the positive answers above it. A question that is
+    never open needs no curve: any is as good.
     """
     counts = share > 0
     yes, no = counts & (target == 1), counts & (target == 0)
@@ -80,6 +105,7 @@ def code(
     both = jnp.any(yes) & jnp.any(no)
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
     ended = jnp.where(both & ~told_apart, ended, Code.NO_OPTIMUM)
+    ended = jnp.where(jnp.any(counts), ended, Code.CONVERGED)
     return jnp.where(both & (lowest(counts) == highest(counts)), Code.INDISTINCT, ended)
 
 
@@ -89,23 +115,25 @@ def yes(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
 
 
 def floored(
-    answers: Float[Array, "rows questions"], num_classes: int, floor: Number
+    answers: Float[Array, "rows questions"], logits: Float[Array, "rows classes"], floor: Number
 ) -> Float[Array, "rows classes"]:
     """Make probabilities of yes log-probabilities of the classes, none below about the floor.
 
     Answers are first lifted to the floor (with two classes those of no as well), then divided by
-    their sum.
+    their sum. Classes that are impossible stay so.
     """
-    if num_classes == 2:
+    if logits.shape[1] == 2:
         answers = jnp.concatenate([1 - answers, answers], axis=1)
     # A maximum would pass by a NaN on some machines.
     answers = jnp.where(answers < floor, floor, answers)
+    answers = jnp.where(logits == -jnp.inf, 0, answers)
+    answers = jnp.where(jnp.isnan(logits), jnp.nan, answers)  # a NaN lands in some bin
     return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
 
 
 def binned_code(answers: Float[Array, "rows questions"], rows: Rows) -> Array:
     """Say how fitting what always has an optimum ended: `indistinct` if all rows look the same."""
-    counts = (rows.weight > 0)[:, None]
+    counts = weights_of(rows).T > 0
     lowest = jnp.min(jnp.where(counts, answers, jnp.inf), axis=0)
     highest = jnp.max(jnp.where(counts, answers, -jnp.inf), axis=0)
-    return jnp.where(jnp.all(lowest == highest), Code.INDISTINCT, Code.CONVERGED)
+    return jnp.where(jnp.all(lowest >= highest), Code.INDISTINCT, Code.CONVERGED)

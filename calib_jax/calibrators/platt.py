@@ -15,12 +15,15 @@ from calib_jax.calibrators.contract import Code, Examples, State
 from calib_jax.core.types import Array, Logits, Vector
 
 
-class Params(NamedTuple):
+class PlattParams(NamedTuple):
     """A slope a and an intercept b for each question; two classes are one question."""
 
     slope: Float[Array, " questions"]
     intercept: Float[Array, " questions"]
     state: State
+
+
+Params = PlattParams
 
 
 def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False) -> Params:
@@ -29,7 +32,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False
     Where a threshold tells the answers of a class apart, or one of them does not occur, there is
     no finite optimum: the state is `no_optimum` and the curve steep. `smoothed` always has one.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
@@ -63,14 +66,14 @@ def _fit_smoothed(examples: Examples) -> Params:
 def _fit(examples: Examples, smoothed: bool) -> Params:
     rows = examples.rows()
 
-    def one(score: Vector, target: Vector) -> tuple[Array, Array, Array]:
-        aim = target
+    def one(score: Vector, target: Vector, weight: Vector) -> tuple[Array, Array, Array]:
+        aim, share = target, contract.shares(weight)
         if smoothed:
-            yes = jnp.sum(rows.weight * target)
-            no = jnp.sum(rows.weight) - yes
+            yes = jnp.sum(weight * target)
+            no = jnp.sum(weight) - yes
             aim = jnp.where(target == 1, (yes + 1) / (yes + 2), 1 / (no + 2))
-        found = fitting.logistic(score[None], aim, rows.share, jnp.array([True]))
-        code = one_versus_rest.code(score, target, rows.share, found.settled, rising=False)
+        found = fitting.logistic(score[None], aim, share, jnp.array([True]))
+        code = one_versus_rest.code(score, target, share, found.settled, rising=False)
         if smoothed:  # there is an optimum whatever the answers
             ended = jnp.where(found.settled, Code.CONVERGED, Code.STOPPED)
             code = jnp.where(code == Code.INDISTINCT, code, ended)
@@ -78,13 +81,16 @@ def _fit(examples: Examples, smoothed: bool) -> Params:
 
     target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
     score = one_versus_rest.log_odds(rows.logits).T
-    slope, intercept, codes = one_versus_rest.each(one, score, target)
+    slope, intercept, codes = one_versus_rest.each(
+        one, score, target, one_versus_rest.weights_of(rows)
+    )
     params = Params(slope, intercept, contract.unknown_state(rows))
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logarithms of the calibrated probabilities."""
+    contract.check_params("platt", Params, params)
     return contract.on_rows(
         "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)
     )
@@ -93,9 +99,7 @@ def apply(params: Params, logits: Any) -> Logits:
 @jax.jit
 def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
     odds = one_versus_rest.log_odds(logits)
-    odds = params.slope[None] * odds + params.intercept[None]
-    log_yes, log_no = jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
-    return one_versus_rest.joined(log_yes, log_no, logits.shape[1])
+    return one_versus_rest.joined(params.slope[None] * odds + params.intercept[None], logits)
 
 
 __all__ = ["Params", "apply", "fit"]

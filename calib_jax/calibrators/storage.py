@@ -6,13 +6,16 @@ a JSON text with the calibrator's name and the number of this format. Nothing is
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Integer
+
+from calib_jax.calibrators.contract import Code
+from calib_jax.core import reading
 
 FORMAT = 1
 _ABOUT = "calibrator"
@@ -36,27 +39,68 @@ def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, A
       path: of the file.
       kinds: the type of the parameters for every name that is known.
     """
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in file.files}
-        about = json.loads(str(arrays.pop(_ABOUT)))
-        name, number = about["name"], about["format"]
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {path}.") from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
+    with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
+        name = _name(file[_ABOUT], kinds)
+        fields = _fields(kinds[name])
+        odd = sorted({*fields, _ABOUT} ^ set(file.names))
+        if odd:
+            raise ValueError(f"it does not hold what {name} needs: {', '.join(odd)} differ")
+        arrays = {field: file[field] for field in fields}
+        _check(arrays, fields)
+        return name, _nested(kinds[name], arrays)
+
+
+def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
+    """Read the calibrator's name from the line of JSON."""
+    found = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
+    if not (isinstance(found, dict) and isinstance(found.get("name"), str)):
+        raise ValueError(f"{_ABOUT} does not hold a name")
+    if found.get("format") != FORMAT or found["name"] not in kinds:
         raise ValueError(
-            f"{path} is damaged, or not a calibrator written by calibrators.save."
-        ) from None
-    if number != FORMAT or name not in kinds:
-        raise ValueError(
-            f"{path} holds {name!r} in format {number}; known are {', '.join(kinds)} in format"
-            f" {FORMAT}."
+            f"it holds {found['name']!r} in format {found.get('format')}; known are"
+            f" {', '.join(kinds)} in format {FORMAT}"
         )
-    params, wanted = _nested(kinds[name], arrays, "")
-    odd = sorted(wanted ^ set(arrays))
-    if odd:
-        raise ValueError(f"{path} does not hold what {name} needs: {', '.join(odd)} differ.")
-    return name, params
+    return str(found["name"])
+
+
+def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:
+    """List the arrays of a NamedTuple by name, with their annotations."""
+    found: dict[str, Any] = {}
+    for field, inner in kind.__annotations__.items():
+        if hasattr(inner, "_fields"):
+            found |= _fields(inner, f"{prefix}{field}/")
+        else:
+            found[prefix + field] = inner
+    return found
+
+
+def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
+    """Compare shapes and dtypes with the annotations; refuse parameters that are no numbers.
+
+    Fits that were stacked have leading axes, the same for all arrays.
+    """
+    code = arrays["state/code"]
+    sizes: dict[str, int] = {}
+    for field, array in arrays.items():
+        kinds = "iu" if fields[field].dtype is Integer else "f"
+        if array.dtype.kind not in kinds:
+            raise ValueError(f"{field} is of {array.dtype}")
+        own = array.shape[code.ndim :]
+        axes = fields[field].dim_str.split()
+        right = array.shape[: code.ndim] == code.shape and len(axes) == len(own)
+        for axis, size in zip(axes, own, strict=False):
+            axis, _, more = axis.partition("+")
+            size -= int(more or 0)
+            wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, size)
+            right = right and size == wanted and size > 0
+        if not right:
+            raise ValueError(f"{field} has shape {array.shape}, and not [{', '.join(axes)}]")
+    if not np.all((code >= min(Code)) & (code <= max(Code))):
+        raise ValueError(f"{code.max()} is no state")
+    usable = code != Code.UNUSABLE
+    for field, array in arrays.items():
+        if not field.startswith("state/") and not np.isfinite(array[usable]).all():
+            raise ValueError(f"{field} is not finite")
 
 
 def _flat(params: Any, prefix: str = "") -> dict[str, np.ndarray]:
@@ -69,16 +113,13 @@ def _flat(params: Any, prefix: str = "") -> dict[str, np.ndarray]:
     return found
 
 
-def _nested(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str) -> tuple[Any, set[str]]:
-    """Build a NamedTuple from the arrays; also list the names it looked for."""
-    values: dict[str, Any] = {}
-    wanted: set[str] = set()
-    for field, inner in kind.__annotations__.items():
-        if hasattr(inner, "_fields"):
-            values[field], names = _nested(inner, arrays, f"{prefix}{field}/")
-            wanted |= names
-        else:
-            key = prefix + field
-            values[field] = jnp.asarray(arrays[key]) if key in arrays else None
-            wanted.add(key)
-    return kind(**values), wanted
+def _nested(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
+    """Build a NamedTuple from its arrays."""
+    return kind(
+        **{
+            field: _nested(inner, arrays, f"{prefix}{field}/")
+            if hasattr(inner, "_fields")
+            else jnp.asarray(arrays[prefix + field])
+            for field, inner in kind.__annotations__.items()
+        }
+    )

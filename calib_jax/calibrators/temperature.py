@@ -23,11 +23,14 @@ from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, 
 Objective: TypeAlias = Callable[[Logits, Labels, Weights | None], Any]
 
 
-class Params(NamedTuple):
+class TemperatureParams(NamedTuple):
     """A fitted temperature."""
 
     temperature: Scalar
     state: State
+
+
+Params = TemperatureParams
 
 
 def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number = 100) -> Params:
@@ -38,7 +41,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
     right (T falls towards 0) or where they are no better than chance (T rises without end): the
     state is then `no_optimum` and T the best one met.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
@@ -125,7 +128,7 @@ def _fit_grid(examples: Examples, grid: Vector, objective: Objective | None) -> 
 
     def criterion(logits: Logits, labels: Labels, weights: Weights | None) -> Scalar:
         if objective is None:
-            return contract.mean_nll(logits, rows)
+            return jnp.sum(weigh(contract.losses_of(logits, rows), rows.decisive))
         return jnp.asarray(objective(logits, labels, weights), rows.logits.dtype)
 
     found, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, criterion, grid)
@@ -136,15 +139,17 @@ def _fit_grid(examples: Examples, grid: Vector, objective: Objective | None) -> 
     return contract.finished(params, code, rows, rows.logits / params.temperature)
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     r"""Divide logits by the temperature."""
+    contract.check_params("temperature", Params, params)
     return contract.logits_for("temperature", logits) / params.temperature
 
 
 def _indistinct(rows: Rows) -> Bool[Array, ""]:
-    """Tell whether every row gives all classes the same logit."""
-    spread = jnp.max(rows.logits, axis=-1) - jnp.min(rows.logits, axis=-1)
-    return jnp.sum(weigh(spread, rows.weight)) == 0
+    """Tell whether every row gives all possible classes the same logit."""
+    top = jnp.max(rows.logits, axis=-1, keepdims=True)
+    unlike = jnp.any((rows.logits != top) & (rows.logits != -jnp.inf), axis=-1)
+    return ~jnp.any(unlike & (rows.weight > 0))
 
 
 __all__ = ["Params", "apply", "fit", "fit_grid"]

@@ -3,6 +3,7 @@ r"""Vector scaling: a slope and an intercept for every class, $z'_k = w_k z_k + 
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, linear
@@ -11,12 +12,15 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number
 
 
-class Params(NamedTuple):
+class VectorParams(NamedTuple):
     """A slope w and an intercept b for each class."""
 
     slope: Float[Array, " classes"]
     intercept: Float[Array, " classes"]
     state: State
+
+
+Params = VectorParams
 
 
 def fit(
@@ -32,10 +36,13 @@ def fit(
 
     $$\mathrm{NLL} + \lambda \tfrac1K \sum_k (w_k - 1)^2 + \mu \tfrac1K \sum_k b_k^2$$
 
+    The intercepts take up a number that is added to all logits of all rows, but not one that is
+    added to a row alone: where rows are defined only up to that, give log-probabilities.
+
     It is convex. Without penalties there is no finite optimum where all predictions can be made
     right or a class never occurs: the state is then `no_optimum`.
 
-    Give logits or log-probabilities. Probabilities look like logits and cannot be told from them.
+    Give logits or log-probabilities; probabilities are refused outside `jit`.
 
     Args:
       logits: `[*batch, classes]`, of examples that the model was not trained on.
@@ -76,13 +83,16 @@ def _fit(examples: Examples, slope: Number, intercept: Number, max_iterations: N
     return contract.finished(params, found.code, rows, _apply(params, rows.logits))
 
 
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits w z + b."""
+    contract.check_params("vector", Params, params)
     return contract.on_rows("vector", _apply, params, logits, len(params.slope))
 
 
 def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    return linear.scores(params.slope, params.intercept, logits)
+    possible = logits != -jnp.inf
+    scores = linear.scores(params.slope, params.intercept, jnp.where(possible, logits, 0))
+    return jnp.where(possible, scores, -jnp.inf)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -246,11 +246,14 @@ def same_length(**named: Any) -> None:
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Refuse a name that is not among the choices, with the nearest one."""
+    """Refuse a name that is not among the choices: with the nearest, or all of a short list."""
     if value in choices:
         return
     hint = nearest(str(value), choices)
-    if len(choices) > 10 and hint != ".":  # a long list helps nobody who mistyped
+    if len(choices) > 10:  # nobody finds a name in a message of forty
+        if hint == ".":
+            closest = difflib.get_close_matches(str(value), list(choices), n=5, cutoff=0)
+            hint = f"; the closest of {len(choices)} are {', '.join(map(repr, closest))}."
         raise ValueError(f"no {name} is called {value!r}{hint}")
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
 

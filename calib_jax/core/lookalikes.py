@@ -59,8 +59,8 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
     rows = rows.astype(np.promote_types(rows.dtype, np.float32))
     tolerance: Any = max(_TOLERANCE, rounding)
     for digits in (4, 3, 2, 1):  # the coarsest that holds for all entries comes last
-        units = rows * 10**digits
-        with np.errstate(invalid="ignore"):  # of logits of -inf
+        with np.errstate(invalid="ignore", over="ignore"):  # of logits of -inf or 1e38
+            units = rows * 10**digits
             near = xp.abs(units - xp.round(units)) <= 10**digits * max(1e-6, rounding)
         # Half of the last digit in every entry, but a sum of 0 is never 1.
         printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)

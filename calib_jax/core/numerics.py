@@ -19,6 +19,38 @@ def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
+def tempered(logits: Logits, temperature: Number) -> Logits:
+    """Divide logits by a temperature, less the largest of each row.
+
+    The offset goes first: XLA fuses the product with 1/T into a subtraction of the maximum that
+    comes later, and then `z/T - max(z/T)` is not 0 at the maximum, but as large as rounding of
+    the logits is, which from 1e4 on is seen and from 1e12 on overflows.
+    """
+    logits = at_least_float32(logits)
+    return (logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))) / temperature
+
+
+def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    r"""Multiply a loss, which may be infinite, by a weight; 0 times infinity is 0.
+
+    A true class of probability 0 has $-\log p = \infty$. There the weight counts as a constant:
+    what p adds to its derivative vanishes, as $p \log p \to 0$, and gradients stay finite.
+    """
+    infinite = loss == jnp.inf
+    limit = lax.stop_gradient(weight)
+    # Where one of the two is not wanted it must not send NaN back, either.
+    finite_loss, infinite_loss = jnp.where(infinite, 0, loss), jnp.where(infinite, loss, 0)
+    at_infinity = jnp.where(limit == 0, 0, limit * infinite_loss)
+    return jnp.where(infinite, at_infinity, weight * finite_loss)
+
+
+def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Find powers of two that numbers can be divided by exactly, to be about 1; 1 for 0."""
+    exponent = jnp.where(values > 0, jnp.frexp(values)[1] - 1, 0)
+    # The reciprocals of larger ones are flushed to 0.
+    return jnp.ldexp(jnp.ones_like(values), jnp.clip(exponent, -126, 126))
+
+
 def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*shape"]:
     r"""Raise to a power from the logarithm: $b^a = \exp(a \log b)$.
 

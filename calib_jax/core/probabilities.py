@@ -42,13 +42,15 @@ class Probabilities:
     Attributes:
       log_true: $\log p_y$; -0.0 at most.
       log_rest: $\log(1 - p_y)$; finite for finite logits.
-      log_others: $\log \sum_{k \ne y} e^{z_k}$, what the logits of the other classes are
-        measured against.
+      log_others: $\log \sum_{k \ne y} e^{z_k}$ less the offset, what the logits of the other
+        classes are measured against: `(logits - offset) - log_others`.
       share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
       share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need; here because its
         derivative costs no pass over the classes of its own. It
         reads 0 where $1 - p_y < 10^{-19}$ (float32).
       logits: the logits themselves, in float32 or better.
+      offset: the largest logit, a constant for gradients. Sums are formed of what is left
+        without it: beside a large number that all logits share they would round away.
       labels: the true classes.
     """
 
@@ -58,6 +60,7 @@ class Probabilities:
     share: PerClass
     share_squares: PerExample
     logits: Logits
+    offset: PerExample
     labels: Labels
 
     @property
@@ -78,12 +81,12 @@ class Probabilities:
     @property
     def log_share(self) -> PerClass:
         """The logarithm of `share`, whose powers have finite gradients; -inf at y."""
-        log_share = self.logits - self.log_others[..., None]
+        log_share = (self.logits - self.offset[..., None]) - self.log_others[..., None]
         return numerics.with_true_class(log_share, self.labels, -jnp.inf)
 
     @property
     def log_total(self) -> PerExample:
-        r"""$\log \sum_k e^{z_k}$, over all classes."""
+        r"""$\log \sum_k e^{z_k}$ less the offset, over all classes."""
         return self.log_others - self.log_rest
 
     @property
@@ -122,7 +125,7 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     # still have finite gradients, so that an uncertainty may be written without care.
     total = jnp.maximum(jnp.sum(spread, axis=-1), _smallest(rows.dtype))
     log_total = jnp.log(total)
-    # Against the largest logit first: log_others would round away beside huge logits.
+    # Everything is measured from the largest logit: a sum would round away beside huge ones.
     margin = (numerics.true_class(rows, labels) - top) - log_total
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
 
@@ -140,7 +143,7 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     # The squares underflow sooner than the total, and so does its own square.
     scale = jnp.maximum(total, math.sqrt(_smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    outputs = (-log_true, log_true, log_rest, top + log_total, share, share_squares, rows)
+    outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows, top)
     return outputs, (rest, true, spread, total, share_squares, labels)
 
 
@@ -163,7 +166,7 @@ def _prepare_backward(
     # The whole difference between the two weightings: here the uncertainty is a constant.
     if weighting == "gradient":
         to_view = [None] * len(to_view)
-    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_logits = (
+    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_logits, _ = (
         None if isinstance(cotangent, SymbolicZero) else cotangent
         for cotangent in (to_loss, *to_view)
     )

@@ -61,8 +61,8 @@ def guard(
       path: of the file, for the sentence.
       kind: what it should be, with its article: "a file of weights".
       advice: what to do.
-      library: take every Exception; only around a call of a library (Pillow, SciPy, TFDS), whose
-        parsers raise almost anything, and inside which no code of ours runs.
+      library: take every Exception; only around the calls of a library (Pillow, TFDS), whose
+        parsers raise almost anything, with as little code of ours as can be.
 
     >>> with guard("a.json", "a configuration", "write it anew"):
     ...     json.loads("{")

@@ -26,9 +26,9 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import present, valid, weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Weights
 
-# Bounds of s / T, where s is the largest difference between two logits of a row. The optimum is
-# above 1e-7 in float32: differences cancel to no less. It is large where the rows that decide,
-# nearly tied ones, differ by much less than s.
+# Bounds of s / T, where s is about the largest difference between two logits of a row. The
+# optimum is above 1e-7 in float32: differences cancel to no less. It is large where the rows that
+# decide, nearly tied ones, differ by much less than s.
 _LOWEST, _HIGHEST = 1e-9, 1e20
 _LONGEST_STEP = 4.0  # in log T
 
@@ -69,8 +69,9 @@ def fit_nll(
         jnp.ones(labels.shape, logits.dtype), None if weights is None else weights.reshape(-1)
     )
     possible = logits != -jnp.inf
-    rows = logits - jnp.max(logits, axis=-1, keepdims=True)
-    rows, scale = _scaled(jnp.where(possible, rows, 0), weight)
+    rows = jnp.where(possible, logits - jnp.max(logits, axis=-1, keepdims=True), 0)
+    scale = numerics.power_of_two(jnp.max(jnp.where(weight[:, None] > 0, -rows, 0)))
+    rows = rows / scale
     true = numerics.true_class(rows, labels)
     true = jnp.where(valid(labels, rows.shape[-1]), true, jnp.nan)
     counted = jnp.where(numerics.true_class(logits, labels) == -jnp.inf, 0, weight)
@@ -145,13 +146,6 @@ def _losses(logits: Float[Array, "rows classes"], labels: Labels) -> Float[Array
     true = numerics.true_class(logits, labels) - top[:, 0]
     losses = jax.nn.logsumexp(logits - top, axis=-1) - true
     return jnp.where(valid(labels, logits.shape[-1]), losses, jnp.nan)
-
-
-def _scaled(rows: Float[Array, "rows classes"], weight: Array) -> tuple[Array, Scalar]:
-    """Divide rows by a power of two, exactly, so that the largest entry is between 1 and 2."""
-    largest = jnp.max(jnp.where(weight[:, None] > 0, jnp.abs(rows), 0))
-    exponent = jnp.where(largest > 0, jnp.frexp(largest)[1] - 1, 0)
-    return jnp.ldexp(rows, -exponent), jnp.ldexp(jnp.ones_like(largest), exponent)
 
 
 def accumulated_grid(

@@ -14,6 +14,6 @@ def top_label(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
     """
     p = prepare(logits, labels)
     predicted = first_argmax(p.logits)
-    confidence = jnp.exp(true_class(p.logits, predicted) - p.log_total)
+    confidence = jnp.exp((true_class(p.logits, predicted) - p.offset) - p.log_total)
     hit = (predicted == labels).astype(confidence.dtype)
     return confidence, jnp.where(jnp.isnan(confidence), jnp.nan, hit)

@@ -55,7 +55,7 @@ def read(
 def find(
     name: str, about: About, data_dir: str | None, source: str | None = None, *, config: str = ""
 ) -> Found:
-    """Find a form of a data set, or say in one sentence what was looked for and how to get it."""
+    """Find a form of a data set, or say what was looked for, where, and how to get it."""
     if source is not None:
         checks.one_of(f"{name}: source", source, forms(about))
     missing = []
@@ -68,14 +68,8 @@ def find(
             with reading.guard(tfds.root(data_dir)[0], "a folder of data sets"):
                 return Found(OFFICIAL, _official(name, about, data_dir))
         except FileNotFoundError as error:
-            missing.append(str(error).removesuffix("."))
-    if len(missing) == 1 and form == OFFICIAL:
-        _, why = tfds.root(data_dir)
-        missing.append(
-            f"{why} says to look there; --data_dir or the variable {tfds.VARIABLE} can say another"
-            " place"
-        )
-    raise FileNotFoundError("; and ".join(missing) + ".")
+            missing.append(str(error))
+    raise tfds.nowhere(missing)
 
 
 def unlike(path: pathlib.Path, download: Download) -> str:
@@ -114,9 +108,11 @@ def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:
             if (place / file).exists():
                 return place / file
     place, root = places(name, data_dir)
+    _, why = tfds.root(data_dir)
     raise FileNotFoundError(
-        f"neither {place} nor {root} has {' or '.join(about.official)} of the authors of {name}:"
-        f" {_how(name, about, place)}."
+        f"neither {place} nor {root}, where {why} says to look, has"
+        f" {' or '.join(about.official)} of the authors of {name}.\n"
+        f"  To get it: {_how(name, about, place)}."
     )
 
 

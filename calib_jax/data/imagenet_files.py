@@ -85,16 +85,16 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
         try:
             return _prepared(tfds.found(_OF_TFDS, data_dir, formats=(tfds.ARRAY_RECORD,)))
         except FileNotFoundError as error:
-            missing.append(str(error).removesuffix("."))
+            missing.append(str(error))
     if source != TFDS:
         for place in (root / _OURS, root):
             if _is_official(place):
                 return _official(place)
         missing.append(
             f"neither {root / _OURS} nor {root}, where {why} says to look, has its official folders"
-            f" {TRAIN} and {VAL}: {HOW}"
+            f" {TRAIN} and {VAL}.\n  To get it: {HOW}."
         )
-    raise FileNotFoundError("; and ".join(missing) + ".")
+    raise tfds.nowhere(missing)
 
 
 # --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -96,9 +96,23 @@ def found(
     note = f" ({'; '.join(sorted(others))})" if others else ""
     raise FileNotFoundError(
         f"the data set {name} is neither in {places[0]} nor in {places[1]}{note}, where {why}"
-        " says to look; nothing is downloaded unasked: prepare it, where TensorFlow is installed,"
-        f" by `tfds build {name} --data_dir={given} --file_format={ARRAY_RECORD}`, or give the"
-        f" folder that has it by --data_dir or the variable {VARIABLE}."
+        " says to look.\n"
+        f"  To prepare it, where TensorFlow is installed:"
+        f" `tfds build {name} --data_dir={given} --file_format={ARRAY_RECORD}`."
+    )
+
+
+def nowhere(reasons: Sequence[str]) -> FileNotFoundError:
+    """Join why no form of a data set was found: what, where, and last the commands that help."""
+    return FileNotFoundError(
+        "\n".join(
+            [
+                *reasons,
+                "`python -m experiments.data --list` shows where every data set lies, and how to"
+                " get it.",
+                f"To look in another folder: --data_dir=DIR, or the variable {VARIABLE}.",
+            ]
+        )
     )
 
 

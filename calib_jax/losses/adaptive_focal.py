@@ -189,6 +189,8 @@ def adafocal_update(
       The new state; without any validation data, the old one.
     """
     checks.one_of("binning", binning, BINNINGS)
+    if not rows["weight"].size:
+        return state
     sums, edges = BINNINGS[binning](
         rows["confidence"], rows["hit"], rows["weight"], len(state.gamma)
     )

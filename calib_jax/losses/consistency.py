@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import tempered, times
 from calib_jax.core.probabilities import WEIGHTINGS, Weighting, cross_entropy_and_view
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample
 from calib_jax.losses.focal import focal_uncertainty
@@ -54,7 +55,7 @@ def consistency(
         )
     cross_entropy, _ = cross_entropy_and_view(weighting, logits, labels)
     _, calibrated = cross_entropy_and_view(weighting, calibrated_logits, labels)
-    return focal_uncertainty(gamma)(calibrated) * cross_entropy
+    return times(focal_uncertainty(gamma)(calibrated), cross_entropy)
 
 
 @register("consistency")
@@ -65,7 +66,7 @@ def _consistency(
     checks.above("temperature", temperature, 0)
 
     def value(logits: Logits, labels: Labels) -> PerExample:
-        calibrated = logits.astype(jnp.promote_types(logits.dtype, jnp.float32)) / temperature
+        calibrated = tempered(logits, temperature)
         return consistency(logits, labels, calibrated, gamma=gamma, weighting=weighting)
 
     return as_objective(value)

@@ -67,7 +67,7 @@ def dual_focal_uncertainty(
 
     def uncertainty(p: Probabilities) -> PerExample:
         # (1 - p_y + p_j) = (1 - p_y) (1 + p_j / (1 - p_y)), in logarithms.
-        relative = _runner_up(p, runner_up) - p.log_others
+        relative = (_runner_up(p, runner_up) - p.offset) - p.log_others
         if detach_runner_up:
             log_runner_up = lax.stop_gradient(relative + p.log_rest)
             log_base = jnp.logaddexp(p.log_rest, log_runner_up)

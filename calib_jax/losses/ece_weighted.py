@@ -184,12 +184,19 @@ def _ece_weighted(
     def update(state: EceWeightedState, stat: Joint, progress: Progress) -> EceWeightedState:
         rows = stat["rows"]
         columns = rows["confidence"], rows["hit"], rows["weight"]
+        blend = jnp.asarray(1 - progress.epochs / progress.num_epochs, state.blend.dtype)
+        if not rows["weight"].size:
+            return state._replace(blend=blend)
         mass, _ = BINNINGS[binning](*columns, num_bins)
-        return EceWeightedState(
+        errors = EceWeightedState(
             fixed_gap=fixed_bin_sums(*columns, num_bins).gap,
             mass_gap=mass.gap,
             class_error=calibration_error(BinSums(**stat["classes"].values)),
-            blend=jnp.asarray(1 - progress.epochs / progress.num_epochs, state.blend.dtype),
+            blend=blend,
         )
+        # A validation pass without weight says nothing: the gaps stay as they were.
+        known = jnp.any(rows["weight"] > 0)
+        kept = state._replace(blend=blend)
+        return jax.tree.map(lambda new, old: jnp.where(known, new, old), errors, kept)
 
     return as_objective(value, init=init, evidence=evidence, update=update, clock="validation")

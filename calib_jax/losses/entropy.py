@@ -43,9 +43,12 @@ def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> 
     checks.at_least("gamma", gamma, 0)
     p = prepare(logits, labels)
     # The entropy of "is it y?", and 1 - p_y times that of how the rest is spread.
-    log_share = jnp.where(p.share > 0, p.logits - p.log_others[..., None], 0)
+    log_share = (p.logits - p.offset[..., None]) - p.log_others[..., None]
+    log_share = jnp.where(p.share > 0, log_share, 0)
     spread = jnp.sum(p.share * log_share, axis=-1)
-    plogp = p.true * p.log_true + p.rest * (p.log_rest + spread)
+    # p log p is 0 at p = 0, where the logarithm is -inf.
+    log_true = jnp.maximum(p.log_true, jnp.log(jnp.finfo(p.log_true.dtype).tiny))
+    plogp = p.true * log_true + p.rest * (p.log_rest + spread)
     return power(p.log_rest, gamma) * plogp
 
 

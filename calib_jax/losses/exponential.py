@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
@@ -138,6 +139,7 @@ def _cross_entropy_brier_weight(*, temperature: Number = 1.0, form: str = "scale
         score, count = total((jnp.sum(weigh(scores, weights)), jnp.sum(counts)), axis_name)
         mean = score / jnp.maximum(count, 1e-30)
         weight = exponential_weight(mean, temperature=temperature, form=form)
-        return weight * cross_entropy(logits, labels)
+        losses = cross_entropy(logits, labels)
+        return times(jnp.broadcast_to(weight, losses.shape), losses)
 
     return as_objective(value)

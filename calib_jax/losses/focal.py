@@ -7,7 +7,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import log_probabilities, power
+from calib_jax.core.numerics import log_probabilities, power, times
 from calib_jax.core.probabilities import WEIGHTINGS, Probabilities, Weighting
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
 from calib_jax.losses.objectives import simple
@@ -55,7 +55,8 @@ def focal(
         log_p, log_rest = log_probabilities(logits)
         weight = power(log_rest, gamma)
         weight = lax.stop_gradient(weight) if weighting == "gradient" else weight
-        return -jnp.sum(jnp.where(labels == 0, 0.0, labels * weight * log_p), axis=-1)
+        surprise = jnp.where(labels == 0, 0.0, -labels * log_p)
+        return jnp.sum(times(weight, surprise), axis=-1)
     return weighted_cross_entropy(logits, labels, focal_uncertainty(gamma), weighting=weighting)
 
 

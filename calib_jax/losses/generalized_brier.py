@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import log_probabilities, power
+from calib_jax.core.numerics import log_probabilities, power, times
 from calib_jax.core.probabilities import WEIGHTINGS, Probabilities, Weighting
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import cross_entropy
@@ -75,7 +75,7 @@ def generalized_brier(
         checks.one_of("weighting", weighting, WEIGHTINGS)
         weight = _soft_uncertainty(logits, labels, gamma, beta, reading)
         weight = lax.stop_gradient(weight) if weighting == "gradient" else weight
-        return weight * cross_entropy(logits, labels)
+        return times(weight, cross_entropy(logits, labels))
     uncertainty = generalized_brier_uncertainty(gamma, beta, reading)
     return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 

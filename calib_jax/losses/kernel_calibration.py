@@ -2,7 +2,7 @@ r"""MMCE: a calibration error that can be trained, as the norm of an embedding i
 
 All of it is one bilinear form, $\sum_{ij} x_i x_j k(c_i, c_j)$ with the Laplacian kernel on
 confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confidences lie in
-[0, 1], it needs a sort and two cumulative sums instead of all pairs of examples.
+[0, 1], it needs a sort and one running sum instead of all pairs of examples.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import times
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import top_label
@@ -141,9 +142,13 @@ def _kernel_gram(
     r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$ by a sort.
 
     Examples of equal confidence are added up first: among them the kernel is 1 and flat, which
-    is what makes the gradient independent of the order of the rows.
+    is what makes the gradient independent of the order of the rows. From one confidence to the
+    next the running sum fades by $e^{-(c_g - c_{g-1})/w}$. Only such differences meet the
+    exponential, which is at most 1 whatever the bandwidth.
     """
     checks.above("bandwidth", bandwidth, 0)
+    if not len(confidence):
+        return jnp.zeros((columns.shape[1],) * 2, columns.dtype)
     order = jnp.argsort(lax.stop_gradient(confidence))
     confidence, columns = confidence[order], columns[order]
     distinct = jnp.concatenate([jnp.zeros(1, bool), confidence[1:] != confidence[:-1]])
@@ -159,11 +164,28 @@ def _kernel_gram(
     ) -> Float[Array, "columns columns"]:
         return jnp.einsum("ga,gb->ab", a, b, precision=lax.Precision.HIGHEST)
 
+    # The groups stand still; a confidence moves from where its group is, by 0 and with slope 1.
+    place = lax.stop_gradient(confidence)
+    moved = (confidence - place) / bandwidth
     equal = grouped(jnp.ones_like(confidence))
-    rising = grouped(jnp.exp(confidence / bandwidth))
-    falling = grouped(jnp.exp(-confidence / bandwidth))
-    across = product(falling, jnp.cumsum(rising, axis=0) - rising)
+    rising, falling = grouped(jnp.exp(moved)), grouped(jnp.exp(-moved))
+    places = jnp.zeros_like(place).at[group].set(place, indices_are_sorted=True)
+    steps = jnp.maximum(jnp.diff(places), 0)  # behind the last group there are empty ones
+    below = _faded_sums(jnp.exp(-steps / bandwidth)[:, None], rising[:-1])
+    across = product(falling[1:], below)
     return product(equal, equal) + across + across.T
+
+
+@jax.jit  # one program: outside `jit` every level of the scan would be compiled by itself
+def _faded_sums(
+    fading: Float[Array, "steps one"], values: Float[Array, "steps columns"]
+) -> Float[Array, "steps columns"]:
+    """Add up values in turn; at each step the new value joins and the sum fades."""
+
+    def joined(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+        return first[0] * second[0], second[0] * first[1] + second[1]
+
+    return lax.associative_scan(joined, (fading, fading * values))[1]
 
 
 @register("mmce")
@@ -207,6 +229,7 @@ def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
         weight = mmce(
             lax.stop_gradient(logits), labels, weights, bandwidth=bandwidth, axis_name=axis_name
         )
-        return weight * cross_entropy(logits, labels)
+        losses = cross_entropy(logits, labels)
+        return times(jnp.broadcast_to(weight, losses.shape), losses)
 
     return as_objective(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import is_true_class, times
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Number, PerClass, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import cross_entropy
@@ -45,11 +46,16 @@ def label_smoothing(
         return cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
-    all_classes = jnp.sum(p.logits - p.log_total[..., None], axis=-1)
-    if spread == "all":
-        return -(1 - alpha) * p.log_true - alpha / num_classes * all_classes
-    each = alpha / max(num_classes - 1, 1)
-    return -(1 - alpha) * p.log_true - each * (all_classes - p.log_true)
+    # A mean, not a sum, of what may be huge; the true class is left out, not taken away again,
+    # as its logit may be -inf.
+    share = 1 / max(num_classes - 1, 1)
+    wrong = jnp.where(is_true_class(labels, num_classes), 0, share)
+    mean = jnp.sum(jnp.where(wrong > 0, wrong * (p.logits - p.offset[..., None]), 0), axis=-1)
+    others = p.log_total - mean if num_classes > 1 else jnp.zeros_like(mean)
+    # "all" takes alpha / K from the true class for each of the others.
+    moved = alpha * (num_classes - 1) / num_classes if spread == "all" else jnp.asarray(alpha)
+    moved = jnp.broadcast_to(moved, others.shape)
+    return times(1 - moved, -p.log_true) + times(moved, others)
 
 
 def smooth(labels: SoftLabels, alpha: Number, spread: str = "others") -> PerClass:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.numerics import first_argmax
+from calib_jax.core.numerics import first_argmax, times
 from calib_jax.core.probabilities import Weighting, prepare
 from calib_jax.core.rows import weigh, widened
 from calib_jax.core.statistics import Sums, total
@@ -91,7 +91,9 @@ def _moved(
     if counters == "released":
         # Both counters start at one: an absent class has rate 1, a perfect one 1 / count.
         batch = jnp.maximum(errors, 1) / jnp.maximum(count, 1)
-        return (alpha * batch + (1 - alpha) * rate).astype(rate.dtype)
+        moved = alpha * batch + (1 - alpha) * rate
+        # ... but without any example nothing has been learnt.
+        return jnp.where(jnp.sum(count) > 0, moved, rate).astype(rate.dtype)
     seen = count > 0
     batch = errors / jnp.where(seen, count, 1)
     return jnp.where(seen, alpha * batch + (1 - alpha) * rate, rate).astype(rate.dtype)
@@ -105,9 +107,13 @@ def _mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName)
     return factors * size / jnp.where(mass > 0, mass, 1)
 
 
+def _wide(logits: Logits) -> jnp.dtype:
+    return jnp.promote_types(logits.dtype, jnp.float32)
+
+
 def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dict[str, Array]:
     num_classes = logits.shape[-1]
-    wrong = (first_argmax(logits) != labels).astype(jnp.float32)
+    wrong = (first_argmax(logits) != labels).astype(_wide(logits))
     return {
         "count": class_sums(labels, weigh(jnp.ones_like(wrong), weights), num_classes),
         "missed": class_sums(labels, weigh(wrong, weights), num_classes),
@@ -147,7 +153,7 @@ def _recall(
             return recall(logits, labels, state, weighting=weighting)
         checks.classes_of_state(len(state.miss_rate), logits)
         factors = _of_class(state.miss_rate, labels)
-        return _mean_one(factors, weights, axis_name) * cross_entropy(logits, labels)
+        return times(_mean_one(factors, weights, axis_name), cross_entropy(logits, labels))
 
     def evidence(
         state: RecallState, logits: Logits, labels: Labels, weights: Weights | None
@@ -205,14 +211,14 @@ def _recall_precision(
         false = _mean_one(false, weights, axis_name)
         log_rest = prepare(logits, predicted).log_rest
         log_rest = jnp.logaddexp(log_rest, jnp.log(floor))
-        return missed * cross_entropy(logits, labels) - false * log_rest
+        return times(missed, cross_entropy(logits, labels)) - false * log_rest
 
     def evidence(
         state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Weights | None
     ) -> Sums:
         num_classes = logits.shape[-1]
         predicted = first_argmax(logits)
-        ones = weigh(jnp.ones(labels.shape, jnp.float32), weights)
+        ones = weigh(jnp.ones(labels.shape, _wide(logits)), weights)
         wrong = jnp.where(predicted == labels, 0, ones)
         of_predictions = {
             "predicted": class_sums(predicted, ones, num_classes),

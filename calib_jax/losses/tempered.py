@@ -92,9 +92,13 @@ def tempered(
         )
 
     def update(state: TemperedState, rows: Rows, progress: Progress) -> TemperedState:
+        if not rows["weight"].size:
+            return state
         grid = accumulated_grid(step, count)
         fitted, _ = fit_grid(rows["logits"], rows["label"], rows["weight"], error, grid)
-        return TemperedState(fitted.astype(state.temperature.dtype))
+        known = jnp.any(rows["weight"] > 0)
+        fitted = fitted.astype(state.temperature.dtype)
+        return TemperedState(jnp.where(known, fitted, state.temperature))
 
     return as_objective(
         value,

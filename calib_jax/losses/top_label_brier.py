@@ -48,7 +48,7 @@ def top_label_brier_uncertainty(gamma: Number) -> Uncertainty:
     """Weigh by 1 - p_y where the prediction is right, by the top confidence where wrong."""
 
     def uncertainty(p: Probabilities) -> PerExample:
-        log_confidence = jnp.max(p.logits, axis=-1) - p.log_total
+        log_confidence = (jnp.max(p.logits, axis=-1) - p.offset) - p.log_total
         return power(jnp.where(p.correct, p.log_rest, log_confidence), gamma)
 
     return uncertainty

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.numerics import tempered, times
 from calib_jax.core.probabilities import (
     WEIGHTINGS,
     Probabilities,
@@ -65,6 +65,5 @@ def weighted_cross_entropy(
     cross_entropy, view = cross_entropy_and_view(weighting, logits, labels)
     if temperature is not None:
         checks.above("temperature", temperature, 0)
-        tempered = at_least_float32(logits) / temperature
-        _, view = cross_entropy_and_view(weighting, tempered, labels)
-    return uncertainty(view) * cross_entropy
+        _, view = cross_entropy_and_view(weighting, tempered(logits, temperature), labels)
+    return times(uncertainty(view), cross_entropy)

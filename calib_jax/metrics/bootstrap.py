@@ -305,7 +305,7 @@ def _quantile(samples: Any, at: float) -> Array:
         jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
         for method in ("linear", "lower", "higher")
     )
-    # Between infinite samples the linear rule gives inf - inf.
+    # At an infinite sample the linear rule gives inf x 0.
     return jnp.where(jnp.isnan(linear), jnp.where(lower == higher, lower, higher), linear)
 
 

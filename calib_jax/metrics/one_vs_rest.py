@@ -1,8 +1,8 @@
 r"""Ranking metrics of a classifier: does every class's probability rank its own examples first?
 
-The examples are ranked by the log odds $\log p_k - \log(1 - p_k)$ of a class k: the order of
-$p_k$, without the ties that rounding makes of probabilities near 1. Examples of equal log odds
-count as one group.
+The examples are ranked by the odds $p_k / (1 - p_k)$ of a class k, of two classes by the difference
+of their logits: the order of $p_k$, without the ties that rounding makes of probabilities near 1.
+Examples of equal odds count as one group.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calib_jax.core.numerics import log_probabilities
 from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.curves import area_under_roc, average_precision_of
@@ -25,20 +24,17 @@ from calib_jax.metrics.terms import ClassRanking
 __all__ = ["auroc", "average_precision"]
 
 
-def _log_odds(predictions: Predictions) -> ClassRanking:
-    logits = predictions.logits
+def _odds(predictions: Predictions) -> ClassRanking:
     if predictions.num_classes == 2:
-        scores = logits[..., 1:] - logits[..., :1]
+        # Class 1 is the positive one; the ranking of class 0 is its reverse.
+        scores, first_class = predictions.logits[..., 1:] - predictions.logits[..., :1], 1
     else:
-        log_p, log_rest = log_probabilities(logits)
-        scores = log_p - log_rest
+        scores, first_class = predictions.odds, 0
     scores = jnp.where(predictions.valid[..., None], scores, jnp.nan)
-    # Of two classes, class 1 is the positive one; its ranking is that of class 0 reversed.
-    first_class = 1 if predictions.num_classes == 2 else 0
     return ClassRanking(scores, predictions.labels, first_class)
 
 
-@metric(_log_odds)
+@metric(_odds)
 def auroc(ranked: RankedClasses) -> Scalar:
     r"""Compute the area under the ROC curve, one class against the rest, averaged over classes.
 
@@ -51,7 +47,7 @@ def auroc(ranked: RankedClasses) -> Scalar:
     scikit-learn's `roc_auc_score(labels, p, multi_class="ovr", average="macro")`, and for two
     classes `roc_auc_score(labels, p[:, 1])`. It is 0.5 for probabilities that rank nothing.
 
-    It keeps the log odds of every example and class and sorts one class at a time.
+    It keeps the odds of every example and class and sorts one class at a time.
 
     References:
       Fawcett, An introduction to ROC analysis, Pattern Recognition Letters 2006.
@@ -64,7 +60,7 @@ def auroc(ranked: RankedClasses) -> Scalar:
     return _mean_over_classes(ranked, area_under_roc)
 
 
-@metric(_log_odds)
+@metric(_odds)
 def average_precision(ranked: RankedClasses) -> Scalar:
     r"""Compute the average precision, one class against the rest, averaged over classes.
 

@@ -75,6 +75,17 @@ class Predictions:
         return p if self.excluded_class is None else p.at[..., self.excluded_class].set(0)
 
     @functools.cached_property
+    def odds(self) -> PerClass:
+        r"""$p_k / (1 - p_k)$, of the softmax, precise also where $p_k$ rounds to 1.
+
+        Without logarithms, of which a compiler rounds those at the end of a vector differently:
+        equal rows must have equal odds.
+        """
+        top = is_true_class(first_argmax(self.logits), self.num_classes)
+        of_others = jnp.sum(jnp.where(top, 0, self._spread), axis=-1, keepdims=True)
+        return self._spread / jnp.where(top, of_others, self._total[..., None] - self._spread)
+
+    @functools.cached_property
     def square_sum(self) -> PerExample:
         r"""$\sum_k p_k^2$, of the softmax."""
         return jnp.sum(jnp.square(self._spread), axis=-1) / jnp.square(self._total)

@@ -56,10 +56,8 @@ def roc(
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
     if title:
         axes.set_title(style.wrapped(title, width - 0.6))
-    style.legend_below(figure, handles, width)
     triples = [style.triple("auroc", area) for area in areas.values() if area is not None]
-    for reason in outside.reasons(triples):
-        style.note_below(figure, style.wrapped(reason, width))
+    style.legend_below(figure, handles, width, " ".join(outside.reasons(triples)))
     return figure
 
 

@@ -109,8 +109,8 @@ def reliability_grid(
         row[0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 3))
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    style.legend_below(figure, handles, width)
-    _note_outside(figure, [] if ece is None else [ece[name] for name in tables], width)
+    captions = [] if ece is None else [ece[name] for name in tables]
+    style.legend_below(figure, handles, width, _why_outside(captions))
     return figure
 
 
@@ -137,16 +137,14 @@ def _figure(
     axes[0, 0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
     axes[1, 0].set_ylabel("examples, %")
     figure.align_ylabels()
-    style.legend_below(figure, handles, width)
-    _note_outside(figure, [ece for _, ece, _ in panels], width)
+    style.legend_below(figure, handles, width, _why_outside([ece for _, ece, _ in panels]))
     return figure
 
 
-def _note_outside(figure: "matplotlib.figure.Figure", captions: list[Any], width: float) -> None:
-    """Write below the figure why a captioned ECE lies outside its interval, if one does."""
+def _why_outside(captions: list[Any]) -> str:
+    """Return why a captioned ECE lies outside its interval, if one does."""
     triples = [style.triple("ece", ece) for ece in captions if ece is not None]
-    for reason in outside.reasons(triples):
-        style.note_below(figure, style.wrapped(reason, width))
+    return " ".join(outside.reasons(triples))
 
 
 def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:

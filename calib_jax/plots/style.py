@@ -128,14 +128,30 @@ def curve_look(place: int) -> dict[str, Any]:
     }
 
 
-def legend_below(figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float) -> None:
-    """Write the legend below everything, where it covers nothing, in as many columns as fit."""
+def legend_below(
+    figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float, note: str = ""
+) -> None:
+    """Write the legend below everything, where it covers nothing, in as many columns as fit.
+
+    Args:
+      figure: of the handles.
+      handles: what the legend explains.
+      width: of the figure, in inches.
+      note: written above the legend; two texts below the axes would cover each other.
+    """
     unique: dict[str, Any] = {}
     for handle in handles:
         unique.setdefault(handle.get_label(), handle)
     longest = max(len(line) for label in unique for line in label.splitlines())
     _, columns = grid_of(len(unique), max(int(characters(width) / (longest + 7)), 1))
-    figure.legend(handles=list(unique.values()), loc="outside lower center", ncols=columns)
+    figure.legend(
+        handles=list(unique.values()),
+        loc="outside lower center",
+        ncols=columns,
+        title=wrapped(note, width) or None,
+        title_fontsize=8,
+        alignment="left",
+    )
 
 
 def note_below(figure: "matplotlib.figure.Figure", text: str) -> None:

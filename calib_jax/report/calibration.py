@@ -11,6 +11,7 @@ import numpy as np
 
 import calib_jax.metrics as metric_room
 from calib_jax import calibrators
+from calib_jax.core import rows
 from calib_jax.core.types import Labels, Logits, Weights
 
 # Logits, labels and weights of other examples, whose number is another.
@@ -28,6 +29,9 @@ def calibrated(
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; also say what it is and on what it was fitted."""
+    logits, _ = rows.present(
+        logits, labels, weights
+    )  # NaN in rows of weight 0 cannot be applied to
     if fit_on is not None:
         apply_fitted, described = fitted(name, fit_on, objective)
         return apply_fitted(logits), described

@@ -1,15 +1,19 @@
 """Checkpoints: the whole train state and what the loop knows, written while training goes on.
 
 A checkpoint holds arrays by their path (`params/Dense_0/kernel`) and one JSON object, `about`,
-with a checksum of every array. It appears at once or not at all, so that a process may be killed
-at any moment. One that was damaged later is noticed, by the checksums of its files
-(`checkpoints.json`, beside the folder) or of its arrays, and the one before is taken.
+with a checksum of every array and of itself. It appears at once or not at all, so that a process
+may be killed at any moment. One that was damaged later is noticed, by the checksums of its files
+(`checkpoints.json`, beside the folder) or by those inside it, and the one before is taken.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import re
+import shutil
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,9 +24,13 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from calib_jax.core import reading
 from calib_jax.core.types import PyTree
+from calib_jax.train import files, quiet
 
 Leaves = dict[tuple[str, ...], np.ndarray]
+
+CHECKSUM = "checksum"  # of the JSON object that it stands in
 
 
 class Saved(NamedTuple):
@@ -56,11 +64,13 @@ class Checkpoints:
     def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
         import orbax.checkpoint as ocp
 
+        quiet.silence()
         self._folder = folder
         self._args = ocp.args
         self._policy = _Keep(keep)
         self._damaged: set[int] = set()
         self._saving: int | None = None
+        self._failed = False
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         self._manager = ocp.CheckpointManager(
@@ -79,6 +89,11 @@ class Checkpoints:
         """The steps of which there is a checkpoint, ascending."""
         return sorted(set(self._manager.all_steps()) - self._damaged)
 
+    def newest_on_disk(self) -> int | None:
+        """Look up the newest step whose folder is there and not known to be damaged."""
+        there = [step for step in self.steps if (self._folder / str(step)).is_dir()]
+        return max(there, default=None)
+
     def save(
         self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
     ) -> None:
@@ -92,18 +107,20 @@ class Checkpoints:
         """
         leaves = _by_path(state)
         checksums = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
+        whole = {**about, "checksums": checksums}
         self._policy.also = set(kept)
         try:
+            self._saving = step
+            self._check_room(leaves)
             # A damaged one that is newer would keep this one from being saved at all.
             for later in [one for one in self._damaged if one >= step]:
                 self._manager.delete(later)
                 self._damaged.discard(later)
-            self._saving = step
             self._manager.save(
                 step,
                 args=self._args.Composite(
                     state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
-                    about=self._args.JsonSave({**about, "checksums": checksums}),
+                    about=self._args.JsonSave({**whole, CHECKSUM: _checksum_of_json(whole)}),
                 ),
             )
         except Exception as error:
@@ -115,9 +132,30 @@ class Checkpoints:
             self._manager.wait_until_finished()
             if self._saving is not None:
                 self._note_files(self._saving)
+        except files.CannotWrite:  # the checkpoint itself is whole
+            self._failed = True
+            raise
         except Exception as error:
             raise self._cannot_save(error) from error
         self._saving = None
+
+    def check_room(self, state: PyTree) -> None:
+        """Refuse what a checkpoint would have no room for, before anything is trained."""
+        try:
+            self._check_room(_by_path(state))
+        except OSError as error:
+            raise CannotSave(
+                f"a checkpoint could not be written to {self._folder} ({_why(error)}): make room"
+                " there, or choose another folder."
+            ) from error
+
+    def _check_room(self, leaves: Leaves) -> None:
+        need = sum(leaf.nbytes for leaf in leaves.values())
+        free = shutil.disk_usage(self._folder).free
+        if need > free:
+            raise OSError(
+                errno.ENOSPC, f"it needs {need / 1e6:.3g} MB, and {free / 1e6:.3g} MB are free"
+            )
 
     def latest(self, template: PyTree, *, say: Callable[[str], None] = warnings.warn) -> Saved:
         """Read the newest checkpoint that is whole.
@@ -128,6 +166,23 @@ class Checkpoints:
         """
         step, leaves, about = self._newest(say)
         return Saved(_as_template(template, leaves, self._folder / str(step)), about)
+
+    def mend(self, step: int) -> list[str]:
+        """Write the checksums of a checkpoint's files anew if theirs are damaged; say so.
+
+        Args:
+          step: of one that was read, so that the checksums inside it are right.
+        """
+        try:
+            self._read_sums()
+        except FileNotFoundError:
+            return []
+        except reading.Unreadable as error:
+            aside = files.set_aside(self._sums)
+            self._note_files(step)
+            why = reading.reason(error.__cause__ or error)
+            return [f"{self._sums.name}: {why}, kept as {aside}, restored from the checkpoint"]
+        return []
 
     def read(self, template: PyTree, step: int) -> Saved:
         """Read the checkpoint of one step."""
@@ -164,16 +219,32 @@ class Checkpoints:
             with contextlib.suppress(Exception):
                 self._verify(step)
                 items = self._args.Composite(about=self._args.JsonRestore())
-                return dict(self._manager.restore(step, args=items)["about"])
+                about = _verified(self._manager.restore(step, args=items)["about"])
+                return {key: value for key, value in about.items() if key != "checksums"}
         raise self._nothing(len(self.steps))
 
     def close(self) -> None:
         """End the threads that write."""
-        self._manager.close()
+        try:
+            self._manager.close()
+        except Exception as error:  # of a checkpoint that was begun; it may have been said already
+            if not self._failed:
+                raise self._cannot_save(error) from error
 
     @property
     def _sums(self) -> Path:
         return self._folder.with_suffix(".json")
+
+    def _known(self) -> dict[str, dict[str, int]]:
+        """Read the checksums of the files of every checkpoint; a damaged file knows none."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return self._read_sums()
+        return {}
+
+    def _read_sums(self) -> dict[str, dict[str, int]]:
+        with reading.guard(self._sums, "a file of checksums"):
+            found = _verified(reading.json_mapping(self._sums, "a file of checksums"))
+        return {step: sums for step, sums in found.items() if isinstance(sums, dict)}
 
     def _files(self, step: int) -> dict[str, int]:
         root = self._folder / str(step)
@@ -182,16 +253,14 @@ class Checkpoints:
 
     def _note_files(self, step: int) -> None:
         """Write down what the files of a checkpoint hold; forget those that are gone."""
-        known = _json(self._sums)
+        known = self._known()
         kept = {str(one): known[str(one)] for one in self.steps if str(one) in known}
-        temporary = self._sums.with_suffix(".new")
-        text = json.dumps({**kept, str(step): self._files(step)})
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(self._sums)
+        sums: dict[str, Any] = {**kept, str(step): self._files(step)}
+        files.replace(self._sums, json.dumps({**sums, CHECKSUM: _checksum_of_json(sums)}) + "\n")
 
     def _verify(self, step: int) -> None:
         """Look at the files before the reader does, whose own errors are long."""
-        noted = _json(self._sums).get(str(step))
+        noted = self._known().get(str(step))
         if noted is None:  # killed before they were noted: the arrays have checksums, too
             return
         found = self._files(step)
@@ -209,7 +278,7 @@ class Checkpoints:
                 state=self._args.StandardRestore(), about=self._args.JsonRestore()
             ),
         )
-        about = dict(found["about"])
+        about = _verified(found["about"])
         leaves = {
             path: np.asarray(leaf)
             for path, leaf in traverse_util.flatten_dict(found["state"]).items()
@@ -256,11 +325,12 @@ class Checkpoints:
         )
 
     def _cannot_save(self, error: Exception) -> CannotSave:
+        self._failed = True
         good = [step for step in self.steps if step != self._saving]
-        rest = f"checkpoint {good[-1]} there is good." if good else "there is none yet."
+        rest = f"checkpoint {good[-1]} there is good" if good else "there is none yet"
         return CannotSave(
-            f"checkpoint {self._saving} could not be written to {self._folder}"
-            f" ({_first_line(error)}); {rest}"
+            f"checkpoint {self._saving} could not be written to {self._folder} ({_why(error)});"
+            f" {rest}: make room there, and the same command goes on."
         )
 
 
@@ -313,16 +383,34 @@ def _as_template(
     return jax.tree.unflatten(structure, [leaves[name] for name in names])
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found
-
-
 def _checksum(leaf: np.ndarray) -> int:
     return zlib.crc32(np.ascontiguousarray(leaf).tobytes())
+
+
+def _checksum_of_json(value: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
+
+
+def _verified(found: Any) -> dict[str, Any]:
+    """Take the checksum of a JSON object from it; earlier versions wrote none."""
+    if not isinstance(found, dict):
+        raise ValueError("it holds no mapping.")
+    rest = {key: value for key, value in found.items() if key != CHECKSUM}
+    if CHECKSUM in found and found[CHECKSUM] != _checksum_of_json(rest):
+        raise ValueError("what it says is not what was saved.")
+    return rest
+
+
+_SYSTEM_ERROR = r"os_error_code='(\d+)'"
+
+
+def _why(error: BaseException) -> str:
+    """Say in a few words why something could not be written, in orbax's long errors as well."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if code := re.search(_SYSTEM_ERROR, str(error)):
+        return os.strerror(int(code[1]))
+    return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -46,7 +46,15 @@ def linen(module: Any, *, features: bool = False) -> Forward:
       module: the network.
       features: whether `aux` is what its layer "head" is given, in evaluation; else it is None.
     """
-    takes_keys = "keys" in inspect.signature(module.__call__).parameters
+    parameters = inspect.signature(module.__call__).parameters
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    missing = [name for name in ("train", "mask") if name not in parameters and not takes_any]
+    if missing:
+        raise TypeError(
+            f"{type(module).__name__}.__call__ has no parameter {' and no '.join(missing)}: write"
+            " it as (self, inputs, *, train, mask=None), where mask has the real rows of a batch."
+        )
+    takes_keys = "keys" in parameters
 
     def forward(
         params: PyTree,

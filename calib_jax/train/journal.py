@@ -9,23 +9,28 @@
     tensorboard/                 by option
 
 Rows are complete lines, written at once. When a run goes on from a checkpoint, rows that came
-after it are taken away, since they will come again.
+after it are taken away, since they will come again; what is missing or damaged is restored from
+the checkpoint and from metrics.csv, and a damaged file is kept as NAME.damaged.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import math
+import os
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calib_jax.core import reading
 from calib_jax.core.types import PyTree
+from calib_jax.train import files
+from calib_jax.train.files import Row
 
 ROWS = "metrics.jsonl"
 TABLE = "metrics.csv"
@@ -35,25 +40,7 @@ ENVIRONMENT = "environment.jsonl"
 SPOKEN = "log.txt"
 CONFIG = "config.json"
 
-Row = dict[str, Any]
-
 SAID = 3  # metrics of each data set in the line for people; the files have all
-
-
-class CannotWrite(OSError):
-    """The folder of a run cannot be written to."""
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence what cannot be written, and why."""
-    try:
-        yield
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise CannotWrite(
-            f"{error.filename or path} cannot be written to: {why}; what was saved is whole."
-        ) from error
 
 
 class Console:
@@ -109,38 +96,104 @@ class Journal:
 
     def note(self, text: str) -> None:
         """Keep a line that was said."""
-        _append(self._folder / SPOKEN, text + "\n")
-
-    def describe(self, config: Mapping[str, Any]) -> None:
-        """Write the config down for people; the checkpoints have it too."""
-        _replace(self._folder / CONFIG, json.dumps(config, indent=1) + "\n")
+        files.append(self._folder / SPOKEN, text + "\n")
 
     def begin(self, step: int, environment: Mapping[str, Any]) -> None:
         """Note that the run starts, or goes on, here."""
         path = self._folder / ENVIRONMENT  # written anew, since its last line may be cut off
-        _replace(path, _json_lines([*read_rows(path), {"step": step, **environment}]))
+        files.replace(
+            path, _json_lines([*files.json_rows(path).rows, {"step": step, **environment}])
+        )
 
     def rewind(
-        self, step: int, row: Row | None = None, tables: Mapping[str, Row] | None = None
-    ) -> None:
-        """Forget rows after a step; the last ones before it are added, should they be missing."""
-        rows = _until(step, self._folder / ROWS, row)
-        _replace(self._folder / ROWS, _json_lines(rows))
-        _replace(self._folder / TABLE, _csv_lines(rows, head=True))
-        for name in (LOSS_STATE, GRADIENT_NORMS):
+        self,
+        step: int,
+        row: Row | None = None,
+        tables: Mapping[str, Row] | None = None,
+        logged: Mapping[str, Sequence[int]] | None = None,
+    ) -> list[str]:
+        """Forget rows after a step, and restore what is missing or damaged before it.
+
+        Args:
+          step: of the checkpoint that the run goes on from; 0 without one.
+          row, tables: the last rows, as the checkpoint has them.
+          logged: the steps of all rows, by the name of their file, as the checkpoint has them.
+
+        Returns:
+          What was damaged or is lost, file by file; nothing after a process was merely killed.
+        """
+        spare, table_damage = files.csv_rows(self._folder / TABLE)
+        starts, starts_damage = files.json_rows(self._folder / ENVIRONMENT)
+        spoken_damage = files.no_file(self._folder / SPOKEN)
+        remarks = [
+            self._set_aside(SPOKEN, spoken_damage),
+            self._set_aside(ENVIRONMENT, starts_damage),
+            self._set_aside(TABLE, table_damage),
+        ]
+        if starts_damage:
+            files.replace(self._folder / ENVIRONMENT, _json_lines(starts))
+        logged, last = logged or {}, {ROWS: row, **(tables or {})}
+        for name in (ROWS, LOSS_STATE, GRADIENT_NORMS):
             path = self._folder / name
-            kept = _until(step, path, (tables or {}).get(name))
-            if kept or path.exists():
-                _replace(path, _json_lines(kept))
+            found, damage = files.json_rows(path)
+            rows = {one["step"]: one for one in found if one["step"] <= step}
+            recovered = False
+            if newest := last.get(name):
+                rows.setdefault(newest["step"], newest)
+            if name == ROWS:
+                more = {one["step"]: one for one in spare if one["step"] <= step}
+                recovered = not more.keys() <= rows.keys()
+                rows = {**more, **rows}
+            lost = sorted(set(logged.get(name, ())) - set(rows))
+            kept = [rows[one] for one in sorted(rows)]
+            aside = f"kept as {files.set_aside(path)}" if damage else ""
+            if kept or damage or path.exists():
+                files.replace(path, _json_lines(kept))
+            if name == ROWS:
+                files.replace(self._folder / TABLE, _csv_lines(kept))
+            said = [damage, aside, f"rows were restored from {TABLE}" if recovered else ""]
+            said.append(f"the rows of the steps {files.listed(lost)} are lost" if lost else "")
+            remarks.append(_remark(name, said))
+        return [remark for remark in remarks if remark]
+
+    def describe(self, config: Mapping[str, Any]) -> None:
+        """Write the config down for people; the checkpoints have it too."""
+        path = self._folder / CONFIG
+        self._set_aside(CONFIG, files.no_file(path))
+        files.replace(path, json.dumps(config, indent=1) + "\n")
+
+    def redescribe(
+        self, config: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]
+    ) -> list[str]:
+        """Restore the config of the checkpoint, unless one that fits it is there; say so."""
+        path, damage = self._folder / CONFIG, "it is not that of the checkpoint"
+        aside = ""
+        try:
+            if fits(reading.json_mapping(path, "a config")):
+                return []
+        except FileNotFoundError:
+            damage = "it was missing"
+        except reading.Unreadable as error:
+            damage = reading.reason(error.__cause__ or error)
+        if os.path.lexists(path):
+            aside = f"kept as {files.set_aside(path)}"
+        self.describe(config)
+        return [_remark(CONFIG, [damage, aside, "restored from the checkpoint"])]
+
+    def _set_aside(self, name: str, damage: str) -> str:
+        """Rename a file that is damaged, and say so."""
+        if not damage:
+            return ""
+        return _remark(name, [damage, f"kept as {files.set_aside(self._folder / name)}"])
 
     def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
         """Add the row of an evaluation; `tables` are rows of other files, by name."""
         path = self._folder / TABLE
-        head = not path.exists() or path.stat().st_size == 0
+        columns = files.columns(path)
         for name, table in (tables or {}).items():
-            _append(self._folder / name, _json_lines([table]))
-        _append(self._folder / ROWS, _json_lines([row]))
-        _append(path, _csv_lines([row], head=head))
+            files.append(self._folder / name, _json_lines([table]))
+        files.append(self._folder / ROWS, _json_lines([row]))
+        files.append(path, _csv_lines([row], columns))
         if self._events is not None:
             for name, value in row.items():
                 self._events.add_scalar(name, value, row["step"])
@@ -206,14 +259,17 @@ def _cell(value: float) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read a file of JSON lines; a last line that was cut off is left out."""
-    if not path.exists():
-        return []
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n"):
-            rows.append(json.loads(line))
+    """Read a file of JSON lines; lines that cannot be read are left out, with a warning."""
+    rows, damage = files.json_rows(path)
+    if damage:
+        warnings.warn(f"{path}: {damage}; {files.TRAIN_AGAIN}.", stacklevel=2)
     return rows
+
+
+def _remark(name: str, said: Sequence[str]) -> str:
+    """Join what there is to say of a file; nothing if there is nothing."""
+    parts = [part for part in said if part]
+    return f"{name}: {', '.join(parts)}" if parts else ""
 
 
 def _strict(value: Any) -> Any:
@@ -227,37 +283,20 @@ def _strict(value: Any) -> Any:
     return value
 
 
-def _append(path: Path, text: str) -> None:
-    with writing(path), path.open("a", encoding="utf-8", newline="") as file:
-        file.write(text)
-
-
-def _until(step: int, path: Path, last: Row | None) -> list[Row]:
-    rows = [row for row in read_rows(path) if row["step"] <= step]
-    missing = last and last["step"] <= step and (not rows or rows[-1]["step"] < last["step"])
-    return [*rows, last] if last and missing else rows
-
-
 def _json_lines(rows: list[Row]) -> str:
     return "".join(json.dumps(_strict(row)) + "\n" for row in rows)
 
 
-def _replace(path: Path, text: str) -> None:
-    """Write a file anew, at once or not at all."""
-    temporary = path.with_name(path.name + ".new")
-    with writing(path):
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-
-
-def _csv_lines(rows: list[Row], *, head: bool) -> str:
+def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    """Set rows as lines of a table, under the columns it has; without any, with a head of ours."""
     if not rows:
         return ""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    if head:
+    names = columns or list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    if not columns:
         writer.writeheader()
-    writer.writerows(_strict(rows))
+    writer.writerows(_strict(row) for row in rows)
     return text.getvalue()
 
 

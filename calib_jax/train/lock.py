@@ -16,7 +16,7 @@ class InUse(RuntimeError):
 @contextlib.contextmanager
 def only_one(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; the system releases it however the process ends."""
-    with (folder / ".lock").open("a+") as file:
+    with (folder / ".lock").open("a+", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

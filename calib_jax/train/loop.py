@@ -24,20 +24,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Draw, Source
+from calib_jax.core.examples import Draw, Source, read
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
-from calib_jax.train import memory, parallel
+from calib_jax.train import due, memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import Feed, Runner, feed
+from calib_jax.train.files import Row, writing
 from calib_jax.train.interruption import Interruption, noted
 from calib_jax.train.journal import (
     GRADIENT_NORMS,
     LOSS_STATE,
-    CannotWrite,
     Console,
-    Row,
     mean_line,
     read_rows,
     table_text,
@@ -49,7 +48,7 @@ from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
-from calib_jax.train.state import TrainState
+from calib_jax.train.state import TrainState, values_of
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
@@ -126,6 +125,12 @@ def fit_all(
                 f"average={plan.average}, and the state has {'' if run.state.average else 'no '}"
                 "averages: make it by create(..., averaged=plan.average > 0)."
             )
+    unmeasured = sorted(set(plan.best) - set(task.metrics if task.evaluated else ()))
+    if unmeasured:
+        raise ValueError(
+            f"plan.best names {', '.join(unmeasured)}, which the task does not measure: give"
+            ' metrics of these names, and evaluated={"validation": SOURCE}.'
+        )
     if len({Path(run.folder).resolve() for run in runs}) < len(runs):
         raise ValueError("two of the runs have the same folder: give each its own.")
     devices = parallel.all_devices() if devices is None else devices
@@ -167,12 +172,10 @@ def fit_all(
 @contextlib.contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """Make the folder of a run, and let nobody else train there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".lock").touch()
-    except OSError as error:
-        raise CannotWrite(f"{folder} cannot be written to: {error.strerror}.") from error
-    with only_one(folder):
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(only_one(folder))
         yield
 
 
@@ -240,7 +243,9 @@ class _Loop:
             record = self.records[number]
             record.begin_to_save(hosts[number], self.epoch_steps)
             record.wait()
-            record.note(self._stop_line([record.step]))
+            if record.active:
+                record.note(self._stop_line([record.step]))
+        left = [number for number in left if self.records[number].active]
         if left:
             self.console.say(self._stop_line([self.records[number].step for number in left]))
         return [
@@ -328,23 +333,35 @@ class _Loop:
                 at_stop += stopped
         if at_stop:
             states = self._at_stop(states, at_stop)
-        late = [
-            number
-            for number in active
-            if number not in at_stop
-            and time.monotonic() - self.records[number].last_save
-            > 60 * self.plan.checkpoint_every_minutes
-        ]
-        hosts = self._hosts(states, late)
-        for number in late:
-            self.records[number].begin_to_save(hosts[number], self.epoch_steps)
+        within = self._to_save(states, [number for number in active if number not in at_stop])
+        for number, host in within.items():
+            self.records[number].begin_to_save(host, self.epoch_steps)
         for number in active:
-            if not self.records[number].active:
+            record = self.records[number]
+            if record.failed and len(self.records) > 1:
+                self.console.say(record.called + record.failed)
+            if not record.active:
                 runners[number].end(number)
         return states
 
-    def _hosts(self, states: PyTree, saved: Sequence[int]) -> dict[int, PyTree]:
-        """Bring the states that are to be saved to the host, in the process that saves."""
+    def _to_save(
+        self,
+        states: PyTree,
+        among: Sequence[int],
+        *,
+        at_stop: bool = False,
+        better: Collection[int] = (),
+    ) -> dict[int, PyTree]:
+        """Bring the states that are to be saved now to the host, in the process that saves."""
+        now = time.monotonic()
+
+        def standing(number: int) -> due.Standing:
+            record = self.records[number]
+            ended, seconds = record.ledger.done, now - record.last_save
+            failed = bool(record.failed)
+            return due.Standing(record.step, failed, at_stop, number in better, ended, seconds)
+
+        saved = [n for n in among if due.is_saved(standing(n), self.plan, self.epoch_steps)]
         if not (saved and self.together.leads):
             return dict.fromkeys(saved)
         hosts = self.arrangement.fetch(states)
@@ -369,11 +386,12 @@ class _Loop:
         seconds = time.monotonic() - began
         self.pieces.took(max(stops[n] - starts[n] for n in members), seconds)
         at_stop = []
+        hosts = self.arrangement.fetch(values_of(states))
         for number in members:
             record, new = self.records[number], found[number]
-            if self._is_finite(record, new, starts[number]):
+            stop = record.step + stops[number] - starts[number]
+            if self._is_finite(record, new, starts[number]) and record.accepts(hosts[number], stop):
                 record.add(new, seconds / len(members))
-                stop = record.step + stops[number] - starts[number]
                 if stop == self._next_stop(record.step):
                     at_stop.append(number)
                 record.step = stop
@@ -429,15 +447,30 @@ class _Loop:
         start = (offset + first) * self.plan.batch_size
         batch = numbers[start : start + self.plan.batch_size].tolist()
         shown = ", ".join(map(str, batch[:20])) + (", ..." if len(batch) > 20 else "")
-        record.failed = (
+        if label := self._label_out_of_range(batch, Draw(record.run.seed, epoch)):
+            record.fail(
+                f"{label}; {record.last_good()}: mend its label, or leave the example out, with"
+                " data.subset, or with weight 0 in a loop of your own."
+            )
+            return False
+        record.fail(
             f"the {what} is not finite at step {record.step + first} (epoch {epoch}), on the"
             f" training examples {shown}; {record.last_good()}: lower the learning rate, or look at"
             " these examples."
         )
-        record.note(record.failed)
-        if len(self.records) > 1:
-            self.console.say(record.called + record.failed)
         return False
+
+    def _label_out_of_range(self, batch: Sequence[int], draw: Draw) -> str:
+        """Name the first label of some training examples that is no class, where there is one."""
+        labels = np.asarray(read(self.task.train, np.asarray(batch), draw).labels)
+        outside = (labels < 0) | (labels >= self.task.num_classes)
+        if not outside.any():
+            return ""
+        row, *_ = first = tuple(np.argwhere(outside)[0])
+        return (
+            f"the training example {batch[row]} has the label {labels[first]}, and the classes are"
+            f" 0 to {self.task.num_classes - 1}"
+        )
 
     # ------------------------------------------------------------------------------------------
     # Between stretches.
@@ -450,12 +483,12 @@ class _Loop:
         for number in ended:
             self.begun.pop(number)
         states = self._tick("epoch", states, dict.fromkeys(ended, NOTHING))
-        due = [n for n in at_stop if steps[n] % every == 0 or steps[n] == self.total_steps]
+        measured_now = [n for n in at_stop if steps[n] % every == 0 or steps[n] == self.total_steps]
         better: set[int] = set()
-        if due:
+        if measured_now:
             began = time.monotonic()
-            found = self.measure(states, due)
-            seconds = (time.monotonic() - began) / len(due)
+            found = self.measure(states, measured_now)
+            seconds = (time.monotonic() - began) / len(measured_now)
             evidence = {number: measured.evidence for number, measured in found.items()}
             states = self._tick("validation", states, evidence)
             loss_states = self.arrangement.fetch(states.loss_state)
@@ -471,21 +504,15 @@ class _Loop:
                 last = record.step == self.total_steps
                 if record.evaluated(row, tables, self.measure.chooses, last=last):
                     better.add(number)
-        often = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
-        saved = [
-            number
-            for number in at_stop
-            if number in better
-            or self.records[number].ledger.done
-            or any(epochs and steps[number] % (epochs * self.epoch_steps) == 0 for epochs in often)
-        ]
         # Written during the next piece: checkpoints, and then the rows that they make safe.
-        self.pending = self._hosts(states, saved), due
+        self.pending = self._to_save(states, at_stop, at_stop=True, better=better), measured_now
         return states
 
     def _complete(self) -> None:
         """Do what was left from the last stop: the devices are at work meanwhile."""
         (hosts, evaluated), self.pending = self.pending, ({}, ())
+        if self.trouble is not None:  # what comes after it could not be written either
+            return
         try:
             for number, host in hosts.items():
                 self.records[number].begin_to_save(host, self.epoch_steps)

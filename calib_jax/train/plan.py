@@ -58,6 +58,11 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("reduction", "warm_up_reduction"):
             checks.one_of(name, getattr(self, name), REDUCTIONS)
+        if not self.evaluated and self.objective.clock == "validation":
+            raise ValueError(
+                "the objective learns from the validation set after every evaluation, and"
+                ' evaluated={} has none: give evaluated={"validation": SOURCE}.'
+            )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ import numpy as np
 
 from calib_jax.core.types import PyTree
 from calib_jax.train.checkpoint import Checkpoints, differences
-from calib_jax.train.journal import Console, Journal, Row, writing
+from calib_jax.train.files import Row, writing
+from calib_jax.train.journal import ROWS, Console, Journal
 from calib_jax.train.plan import Outcome, Plan, Run
+from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
 
 CHECKPOINTS = "checkpoints"
@@ -42,6 +44,7 @@ class Ledger:
       waited: evaluations without a better `patience_for`.
       row, tables: what the last evaluation logged; tables by the name of their file.
       done: whether the run has ended.
+      logged: the steps of all rows, by the name of their file.
     """
 
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -52,6 +55,7 @@ class Ledger:
     row: Row | None = None
     tables: dict[str, Row] = dataclasses.field(default_factory=dict)
     done: bool = False
+    logged: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
 
 class Record:
@@ -151,10 +155,12 @@ class Record:
         assert self._checkpoints is not None
         assert self._journal is not None
         if not self._checkpoints.steps:
-            self._journal.rewind(0)
+            self._checkpoints.check_room(template)
+            self._mend(self._journal.rewind(0))
             self._journal.describe(self.run.config)
             return None, template
-        self._compare(self._checkpoints.about()["config"])
+        config = self._checkpoints.about()["config"]
+        self._compare(config)
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
         if not {field.name for field in dataclasses.fields(Ledger)}.issuperset(ledger):
@@ -163,18 +169,31 @@ class Record:
                 " or choose another folder."
             )
         step = int(saved.state.step)
-        self._journal.rewind(step, ledger["row"], ledger["tables"])
+        logged = ledger.get("logged", {})
+        remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
+        remarks += self._journal.redescribe(config, lambda there: not self._changed(config, there))
+        self._mend(self._checkpoints.mend(step) + remarks)
         if not ledger["done"]:
+            self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
         return ledger, saved.state
 
-    def _compare(self, before: Mapping[str, Any]) -> None:
-        """Refuse to go on with a run of another config."""
+    def _mend(self, remarks: Sequence[str]) -> None:
+        """Say in one warning what was damaged; the rest was restored."""
+        if remarks:
+            self.say(f"warning: {self.folder} was damaged, and goes on: {'; '.join(remarks)}.")
+
+    def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+        """Name the keys in which two configs differ, but for those that may."""
         fixed = (
             {key: value for key, value in config.items() if key not in self.free}
-            for config in (before, self.run.config)
+            for config in (before, now)
         )
-        changed = differences(*fixed)
+        return differences(*fixed)
+
+    def _compare(self, before: Mapping[str, Any]) -> None:
+        """Refuse to go on with a run of another config."""
+        changed = self._changed(before, self.run.config)
         if changed:
             said = "; ".join(changed[:5])
             said += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
@@ -234,6 +253,8 @@ class Record:
         better = self._note_best(row, part)
         self.ledger.row = row
         self.ledger.tables = dict(tables)
+        for name in (ROWS, *tables):
+            self.ledger.logged.setdefault(name, []).append(self.step)
         self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
         patient = not self.plan.patience or self.ledger.waited < self.plan.patience
         self.ledger.done = last or not patient
@@ -264,8 +285,11 @@ class Record:
     def begin_to_save(self, host: PyTree, epoch_steps: int) -> None:
         """Begin to save the state after this step; `host` must not change any more.
 
-        It is the first process that saves; the others need not have it.
+        It is the first process that saves; the others need not have it. A state with values that
+        are not finite is never saved, whoever asks for it: the run has failed.
         """
+        if host is not None and not self.accepts(values_of(host), self.step):
+            return
         self.last_save = time.monotonic()
         self.saved = self.step
         if self._checkpoints is None:
@@ -292,13 +316,29 @@ class Record:
             self._journal.write(row, self.ledger.tables)
         return row
 
-    def last_good(self) -> str:
-        """Say where the newest checkpoint is."""
-        if self.saved is None:
-            return "there is no checkpoint yet"
-        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(self.saved)}"
+    def accepts(self, values: PyTree, step: int) -> bool:
+        """Check that the values of the state after a step are finite; else the run has failed."""
+        where = not_finite(values)
+        if where:
+            self.fail(
+                f"the state is not finite after {step} steps (first {where});"
+                f" {self.last_good()}: lower the learning rate."
+            )
+        return not where
 
-    def outcome(self, state: PyTree, stopped_by: int | None) -> Outcome:
+    def fail(self, why: str) -> None:
+        """End the run where it is, for a reason that is logged."""
+        self.failed = why
+        self.note(why)
+
+    def last_good(self) -> str:
+        """Say where the newest checkpoint is, of those that are on the disk."""
+        newest = self.saved if self._checkpoints is None else self._checkpoints.newest_on_disk()
+        if newest is None:
+            return "there is no checkpoint yet"
+        return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(newest)}"
+
+    def outcome(self, state: TrainState, stopped_by: int | None) -> Outcome:
         """Say how it ended."""
         done, best = self.ledger.done, self.ledger.best
         return Outcome(state, self.step, done, stopped_by, self.already, best, self.failed)

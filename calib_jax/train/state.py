@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from calib_jax.core.types import Array, PyTree
@@ -37,6 +38,22 @@ class TrainState(NamedTuple):
     def evaluated(self) -> tuple[PyTree, PyTree]:
         """The parameters and the model state that are evaluated: the averages, if there are any."""
         return self.average or (self.params, self.model_state)
+
+
+def values_of(state: TrainState) -> dict[str, PyTree]:
+    """Take what the network computes with: parameters, statistics, and averages of both.
+
+    Neither the optimiser's state nor the objective's, where an infinity may belong.
+    """
+    return {name: getattr(state, name) for name in ("params", "model_state", "average")}
+
+
+def not_finite(values: PyTree) -> str:
+    """Name the first array, on the host, with a NaN or an infinity; "" if there is none."""
+    for path, leaf in jax.tree.leaves_with_path(values):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(leaf).all():
+            return jax.tree_util.keystr(path, simple=True, separator="/")
+    return ""
 
 
 def create(

@@ -55,6 +55,44 @@ def test_isotonic_is_a_slow_loop(num_classes, x64):
         assert (np.diff(params.values[k]) >= 0).all()
 
 
+def near_ties(p, resolution):
+    """Replace sorted numbers by the first of their group, one after the other."""
+    merged, first = [], -np.inf
+    for one in p:
+        first = one if one - first >= resolution else first
+        merged.append(first)
+    return np.array(merged)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_near_ties_are_pooled_as_a_slow_loop_does(dtype, x64):
+    random = np.random.default_rng(0)
+    resolution = np.finfo(dtype).resolution
+    merged = jax.jit(isotonic._near_ties_merged)
+    for spread in (0.1, 0.7, 1.0, 3.0, 40.0):  # of neighbours, in parts of the resolution
+        p = np.cumsum(spread * resolution * random.exponential(size=64)).astype(dtype)
+        p[60:] = np.inf
+        expected = np.append(near_ties(p[:60], resolution), [np.inf] * 4)
+        np.testing.assert_array_equal(merged(p), expected)
+    equal = np.full(64, 0.3, dtype)
+    np.testing.assert_array_equal(merged(equal), equal)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_isotonic_is_scikit_learns_with_near_ties(dtype, x64):
+    """Whole logits: probabilities that are equal but for their last digits."""
+    sklearn = pytest.importorskip("sklearn.isotonic")
+    for seed in range(8):
+        random = np.random.default_rng(seed)
+        logits = random.integers(-3, 4, (300, 4)).astype(dtype)
+        labels = np.argmax(logits + random.gumbel(size=logits.shape), axis=-1)
+        found = isotonic.answers(isotonic.fit(logits, labels), jnp.asarray(logits)).T
+        p = np.asarray(jax.nn.softmax(jnp.asarray(logits))).T
+        for k in range(4):
+            peer = sklearn.IsotonicRegression(out_of_bounds="clip").fit(p[k], labels == k)
+            np.testing.assert_allclose(found[k], peer.predict(p[k]), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "target",
     [

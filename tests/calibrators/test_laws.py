@@ -1,5 +1,7 @@
 """What every calibrator promises, whichever it is; a new one is found by the catalogue."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -216,6 +218,187 @@ def test_calibrated_logits_lose_little(name):
     before = mean_nll(fresh, fresh_labels)
     losses = [mean_nll(answer, fresh_labels) - before for answer in answers]
     assert -0.1 * SIZE[name] / 160 < np.mean(losses) < SIZE[name] / 160
+
+
+@functools.cache
+def fitted(name):
+    return calibrators.named(name).fit(*problem())
+
+
+@members
+def test_parameters_of_another_calibrator_are_refused(name, tmp_path):
+    """For every other one: as fitted, stacked, and handed through `jit`."""
+    member = calibrators.named(name)
+    logits = jnp.asarray(problem()[0])
+    assert member.Params.__module__ == member.__name__
+    for other in set(MEMBERS) - {name}:
+        params = fitted(other)
+        said = f"{name}: its own parameters .* these are parameters of {other};"
+        stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), params)
+        for apply in (
+            member.apply,
+            jax.jit(member.apply),
+            lambda p, z: member.apply(p._replace(), z),
+        ):
+            with pytest.raises(TypeError, match=said):
+                apply(params, logits)
+        with pytest.raises(TypeError, match=said):
+            jax.vmap(member.apply, (0, None))(stacked, logits)
+        for found in (params, stacked, jax.jit(lambda tree: tree)(params)):
+            with pytest.raises(TypeError, match=f"'{name}' needs .* parameters of {other}; give"):
+                calibrators.save(tmp_path / "other.npz", name, found)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(TypeError, match="these are an object of type tuple"):
+        member.apply((), logits)
+
+
+def _with_impossible():
+    """Put -inf where it is not the true class, but once; one row has one possible class."""
+    logits, labels = problem()
+    impossible = np.random.default_rng(5).random(logits.shape) < 0.25
+    impossible[np.arange(80), labels] = False
+    impossible[7] = [True, True, False]
+    labels[7] = 2
+    return np.where(impossible, -np.inf, logits).astype(np.float32), labels
+
+
+@members
+def test_an_impossible_class_stays_so_or_is_refused(name):
+    logits, labels = _with_impossible()
+    impossible = logits == -np.inf
+    member = calibrators.named(name)
+    if name in {"matrix", "dirichlet"}:
+        said = rf"{name}: {impossible.any(1).sum()} of 80 rows have a logit of -inf"
+        with pytest.raises(ValueError, match=said):
+            member.fit(logits, labels)
+        with pytest.raises(ValueError, match=said):
+            member.apply(fitted(name), logits)
+        p = jax.nn.softmax(applied(name)(fitted(name), logits))
+        np.testing.assert_array_equal(np.isnan(p), impossible.any(1)[:, None].repeat(3, 1))
+        weights = np.where(impossible.any(1), 0, 1).astype(np.float32)
+        params, p = calibrated(name, logits, labels, weights, NEW)
+        assert params.state.converged
+        return
+    params, p = calibrated(name, logits, labels)
+    assert params.state.name == "converged"
+    assert all(np.isfinite(values).all() for values in floats(params))
+    np.testing.assert_array_equal(p == 0, impossible)
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(p[7], [0, 0, 1])
+    np.testing.assert_allclose(jax.nn.softmax(member.apply(params, logits)), p, rtol=1e-5)
+    np.testing.assert_allclose(
+        params.state.nll_after,
+        mean_nll(np.log(np.maximum(p, 1e-300, dtype=np.float64)), labels),
+        rtol=1e-4,
+    )
+    assert params.state.nll_after < params.state.nll_before
+    # A true class that is impossible has an infinite NLL, and no say in the parameters.
+    moved = labels.copy()
+    moved[3], logits[3] = 0, [-np.inf, 1, 1]
+    of_moved = member.fit(logits, moved)
+    assert (float(of_moved.state.nll_before), float(of_moved.state.nll_after)) == (np.inf, np.inf)
+    assert all(np.isfinite(values).all() for values in floats(of_moved._replace(state=None)))
+    # A class that is possible in no row leaves the others as they are.
+    never = np.where(np.arange(3) == 2, -np.inf, problem()[0]).astype(np.float32)
+    params, p = calibrated(name, never, labels % 2)
+    assert params.state.name == "converged"
+    assert (p[:, 2] == 0).all()
+    assert np.isfinite(p).all()
+    assert params.state.nll_after < params.state.nll_before
+
+
+@members
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_what_is_no_logit_is_refused_and_nan_inside_jit(name, odd):
+    logits, labels = problem()
+    logits = np.where(np.arange(80)[:, None] < 2, [odd, 0, 1], logits).astype(np.float32)
+    logits[2] = -np.inf
+    member = calibrators.named(name)
+    for call in (lambda: member.fit(logits, labels), lambda: member.apply(fitted(name), logits)):
+        with pytest.raises(ValueError, match=f"{name}: 3 of 80 rows have NaN or infinite logits"):
+            call()
+    answer = applied(name)(fitted(name), logits)
+    assert np.isnan(answer[:3]).all()
+    assert np.isfinite(answer[3:]).all()
+
+
+@members
+def test_at_every_scale_there_are_numbers_or_a_reason(name):
+    logits, labels = problem()
+    for scale in (1e-6, 1e-3, 1e3, 1e6, 1e12, 1e20, 1e30):
+        scaled = (scale * logits).astype(np.float32)
+        params, p = calibrated(name, scaled, labels)
+        state = params.state
+        if state.name == "unusable":
+            assert all(np.isnan(values).all() for values in floats(params._replace(state=None)))
+            continue
+        assert state.name in {"converged", "stopped", "indistinct"}
+        assert all(np.isfinite(values).all() for values in floats(params))
+        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-5)
+        assert np.isfinite(state.nll_after)
+        assert state.nll_after < state.nll_before
+        if name in {"temperature", "vector", "matrix"}:  # what they can do has no scale
+            np.testing.assert_allclose(state.nll_after, fitted(name).state.nll_after, rtol=2e-3)
+    # Differences that the precision does not hold.
+    params = calibrators.named(name).fit(np.float32(3e38) * np.sign(logits), labels)
+    assert params.state.name == "unusable"
+    assert all(np.isnan(values).all() for values in floats(params._replace(state=None)))
+
+
+def same_for_all_label_types(name, num_rows, num_classes):
+    random = np.random.default_rng(num_classes)
+    logits = random.standard_normal((num_rows, num_classes)).astype(np.float32)
+    labels = random.integers(num_classes, size=num_rows)
+    labels[0] = num_classes - 1
+    expected = calibrators.named(name).fit(logits, labels)
+    for dtype in (np.int8, np.uint8, np.int16, np.int32, np.int64):
+        if num_classes - 1 <= np.iinfo(dtype).max:
+            found = calibrators.named(name).fit(logits, labels.astype(dtype))
+            jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@members
+def test_labels_of_all_types_are_the_same(name):
+    same_for_all_label_types(name, 80, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [10, 100, 127, 1000])
+@members
+def test_labels_of_all_types_are_the_same_for_many_classes(name, num_classes):
+    if num_classes < 1000 or name not in {"matrix", "dirichlet"}:
+        same_for_all_label_types(name, 8, num_classes)
+
+
+def shift_law(name, dtype, shift):
+    """Compare shifted logits with the same ones, rounded alike, that are not shifted."""
+    logits, labels = problem(dtype=dtype)
+    far = (logits + dtype(shift)).astype(dtype)
+    near = (far - dtype(shift)).astype(dtype)
+    rounding = np.finfo(dtype).eps * abs(shift)
+    of_far, of_near = (calibrated(name, z, labels) for z in (far, near))
+    # What acts on the logits themselves, instead of their differences, rounds each of them.
+    loose = {"temperature": 4, "vector": 40, "matrix": 40}.get(name, 0) * rounding
+    if name in {"vector", "matrix"}:
+        loose += 1e-3  # L-BFGS goes another way
+    np.testing.assert_allclose(of_far[1], of_near[1], rtol=1e-5 + loose, atol=1e-6 + loose)
+    assert of_far[0].state.name == of_near[0].state.name == "converged"
+    if name not in {"vector", "matrix"}:
+        for one, other in zip(floats(of_far[0]), floats(of_near[0]), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4 + loose)
+
+
+@members
+@pytest.mark.parametrize("shift", [-1e5, -1e2, 1e2, 1e5])
+def test_a_shift_of_all_logits_changes_nothing(name, shift):
+    shift_law(name, np.float32, shift)
+
+
+@pytest.mark.slow
+@members
+def test_a_far_shift_changes_nothing_in_double_precision(name, x64):
+    for shift in (-1e9, 1e9):
+        shift_law(name, np.float64, shift)
 
 
 def test_the_catalogue_finds_by_name():

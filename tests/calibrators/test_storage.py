@@ -49,27 +49,59 @@ def write(path, about, **arrays):
     np.savez(path, calibrator=np.array(about), **arrays)
 
 
+ABOUT = '{"format": 1, "name": "platt"}'
+PLATT = {
+    "slope": np.ones(3, np.float32),
+    "intercept": np.zeros(3, np.float32),
+    "state/code": np.int32(0),
+    "state/nll_before": np.float32(1),
+    "state/nll_after": np.float32(1),
+}
+
+
+def platt(**changed):
+    """Write a file of Platt scaling with some arrays changed; `/` is `_` in their names."""
+    arrays = PLATT | {name.replace("state_", "state/"): array for name, array in changed.items()}
+    return lambda path: write(path, ABOUT, **arrays)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda path: None, "there is no file"),
-        (lambda path: path.write_bytes(b""), "damaged, or not a calibrator"),
-        (lambda path: path.write_bytes(b"PK\3\4 rubbish"), "damaged, or not a calibrator"),
-        (lambda path: path.mkdir(), "damaged, or not a calibrator"),
-        (lambda path: np.savez(path, logits=np.ones(3)), "damaged, or not a calibrator"),
-        (lambda path: path.write_bytes(one_array()), "damaged, or not a calibrator"),
-        (lambda path: write(path, np.array([{}], object)), "damaged, or not a calibrator"),
-        (lambda path: write(path, "[1]"), "damaged, or not a calibrator"),
+        (lambda path: path.write_bytes(b""), "cannot be read as a calibrator"),
+        (lambda path: path.write_bytes(b"PK\3\4 rubbish"), "cannot be read as a calibrator"),
+        (lambda path: path.mkdir(), "it is a folder"),
+        (lambda path: np.savez(path, logits=np.ones(3)), "no array 'calibrator'; it has logits"),
+        (lambda path: path.write_bytes(one_array()), "cannot be read as a calibrator"),
+        (lambda path: write(path, np.array([{}], object)), "pickled objects, which are never read"),
+        (lambda path: write(path, "[1]"), "does not hold a name"),
+        (lambda path: write(path, "{"), "cannot be read as a calibrator: Expecting"),
+        (lambda path: write(path, "[" * 5000), "nested too deeply|Expecting"),
+        (lambda path: write(path, 3), "does not hold a name"),
+        (lambda path: write(path, '{"format": 1, "name": ["platt"]}'), "does not hold a name"),
+        (lambda path: write(path, '{"format": 1, "name": {}}'), "does not hold a name"),
         (lambda path: write(path, '{"format": 2, "name": "platt"}'), "'platt' in format 2; known"),
+        (lambda path: write(path, '{"format": [], "name": "platt"}'), r"in format \[\]; known"),
         (lambda path: write(path, '{"format": 1, "name": "plat"}'), "'plat' in format 1; known"),
         (
-            lambda path: write(path, '{"format": 1, "name": "platt"}', slope=np.ones(1)),
+            lambda path: write(path, ABOUT, slope=np.ones(1)),
             "intercept, state/code, state/nll_after, state/nll_before differ",
         ),
-        (
-            lambda path: write(path, '{"format": 1, "name": "platt"}', slope=np.array([{}])),
-            "damaged, or not a calibrator",
-        ),
+        (platt(more=np.ones(1)), "what platt needs: more differ"),
+        (platt(slope=np.array([{}])), "pickled objects, which are never read"),
+        (platt(slope=np.ones(4, np.float32)), r"intercept has shape \(3,\), and not \[questions\]"),
+        (platt(slope=np.float32(1)), r"slope has shape \(\), and not \[questions\]"),
+        (platt(slope=np.ones((2, 3))), r"slope has shape \(2, 3\), and not \[questions\]"),
+        (platt(slope=np.ones(0), intercept=np.ones(0)), r"slope has shape \(0,\)"),
+        (platt(state_code=np.zeros(2, np.int32)), r"slope has shape \(3,\)"),
+        (platt(slope=np.ones(3, int)), "slope is of int64"),
+        (platt(slope=np.array(["1", "2", "3"])), "slope is of <U1"),
+        (platt(slope=np.ones(3, complex)), "slope is of complex128"),
+        (platt(state_code=np.float32(0)), "state/code is of float32"),
+        (platt(state_code=np.int32(9)), "9 is no state"),
+        (platt(intercept=np.array([0, np.nan, 0])), "intercept is not finite"),
+        (platt(intercept=np.array([0, np.inf, 0])), "intercept is not finite"),
     ],
 )
 def test_what_is_no_calibrator_is_refused(make, message, tmp_path):
@@ -80,19 +112,62 @@ def test_what_is_no_calibrator_is_refused(make, message, tmp_path):
     assert str(path) in str(caught.value)
 
 
+# What files of this format hold, by calibrator: files that were written once can always be read.
+HELD = {
+    "beta": {"a": 3, "b": 3, "c": 3},
+    "dirichlet": {"matrix": (3, 3), "intercept": 3},
+    "ensemble_temperature": {"temperature": (), "mixture": 3},
+    "histogram": {"edges": (3, 16), "frequency": (3, 15)},
+    "isotonic": {"knots": (3, 80), "values": (3, 80)},
+    "matrix": {"matrix": (3, 3), "intercept": 3},
+    "platt": {"slope": 3, "intercept": 3},
+    "temperature": {"temperature": ()},
+    "vector": {"slope": 3, "intercept": 3},
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("models", [(), (2,)])
+def test_files_written_once_can_always_be_read(name, models, tmp_path):
+    arrays = {
+        field: np.broadcast_to(np.float32(1), np.zeros(shape).shape)
+        if shape == ()
+        else np.ones(shape, np.float32)
+        for field, shape in HELD[name].items()
+    }
+    arrays |= {"state/code": np.int32(0), "state/nll_before": np.float32(2)}
+    arrays |= {"state/nll_after": np.float32(1)}
+    arrays = {field: np.broadcast_to(one, (*models, *one.shape)) for field, one in arrays.items()}
+    write(tmp_path / "old.npz", f'{{"format": 1, "name": "{name}"}}', **arrays)
+    found_name, params = calibrators.load(tmp_path / "old.npz")
+    assert found_name == name
+    assert type(params) is calibrators.named(name).Params
+    assert params.state.code.shape == models
+    apply = calibrators.named(name).apply
+    logits = jnp.asarray(problem()[0])
+    answer = jax.vmap(apply, (0, None))(params, logits) if models else apply(params, logits)
+    assert np.isfinite(answer).all()
+
+
+def test_parameters_that_are_nan_are_read_where_the_state_says_so(tmp_path):
+    nan = np.full(3, np.nan, np.float32)
+    platt(slope=nan, intercept=nan, state_code=np.int32(4))(tmp_path / "nan.npz")
+    assert calibrators.load(tmp_path / "nan.npz")[1].state.name == "unusable"
+
+
 def test_a_file_cut_short_is_refused(tmp_path):
     path = tmp_path / "t.npz"
     calibrators.save(path, "temperature", calibrators.temperature.fit(*problem()))
     whole = path.read_bytes()
     for size in range(0, len(whole), 97):
         path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(ValueError, match="cannot be read as a calibrator"):
             calibrators.load(path)
 
 
 def test_a_name_must_fit_its_parameters(tmp_path):
     params = calibrators.temperature.fit(*problem())
-    with pytest.raises(TypeError, match="vector has other parameters than these"):
+    with pytest.raises(TypeError, match=r"'vector' needs .* parameters of temperature"):
         calibrators.save(tmp_path / "t.npz", "vector", params)
     with pytest.raises(ValueError, match="did you mean 'vector'"):
         calibrators.save(tmp_path / "t.npz", "vectr", params)

@@ -13,10 +13,15 @@ PER_CLASS = ("share", "others", "log_share")
 FIELDS = (*PER_EXAMPLE, *PER_CLASS)
 
 
-def reference(logits, labels):
-    """Return every field for logits [N, K] and labels [N], one row at a time, in long double."""
+def reference(logits, labels, offset=None):
+    """Return every field for logits [N, K] and labels [N], one row at a time, in long double.
+
+    The logits are measured from `offset` [N], the largest of each row.
+    """
     rows = []
-    for z, y in zip(np.asarray(logits, np.longdouble), labels, strict=True):
+    offset = np.max(logits, axis=-1) if offset is None else offset
+    shifted = np.asarray(logits, np.longdouble) - np.asarray(offset, np.longdouble)[:, None]
+    for z, y in zip(shifted, labels, strict=True):
         other = np.delete(z, y)
         top = other.max()
         log_others = top + np.log(np.exp(other - top).sum())
@@ -134,11 +139,12 @@ def test_gradient_of_every_field(field, num_classes, x64):
     random = np.random.default_rng(1)
     logits = 2 * random.standard_normal((6, num_classes))
     labels = random.integers(num_classes, size=6)
+    offset = logits.max(axis=-1)
     expected = reference(logits, labels)[field]
     cotangent = np.where(np.isinf(expected), 0, random.standard_normal(expected.shape))
 
     def of_the_reference(logits):
-        fields = reference(logits, labels)[field]
+        fields = reference(logits, labels, offset)[field]  # a constant for gradients
         return np.sum(cotangent * np.where(np.isinf(fields), 0, fields))
 
     def of_the_view(logits):

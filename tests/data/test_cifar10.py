@@ -164,16 +164,20 @@ def test_the_folder_is_the_option_then_the_variables_then_the_habit(folder, monk
     assert chosen() == 2
 
 
-def test_an_absent_data_set_is_one_sentence(folder, monkeypatch):
+def test_an_absent_data_set_is_said_in_lines_of_what_where_and_how(folder, monkeypatch):
     with pytest.raises(FileNotFoundError) as caught:
         data.cifar10(data_dir=str(folder))
     said = str(caught.value)
     for part in (
         f"cifar10 is neither in {folder / 'cifar10'} nor in {folder / 'tfds' / 'cifar10'}",
-        f"tfds build cifar10 --data_dir={folder} --file_format=array_record",
+        "\n  To prepare it, where TensorFlow is installed: `tfds build cifar10 --data_dir=",
+        f"\nneither {folder / 'cifar10'} nor {folder}, where data_dir says to look, has cifar-10-b",
+        "\n  To get it: download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz to ",
+        "\n`python -m experiments.data --list` shows where every data set lies",
+        f"\nTo look in another folder: --data_dir=DIR, or the variable {reader.VARIABLE}.",
     ):
         assert part in said
-    assert "\n" not in said
+    assert len(said.replace(str(folder), "").split()) < 80
     with pytest.raises(FileNotFoundError, match=r"tensorflow_datasets.* habit of TFDS"):
         data.cifar10()
     monkeypatch.setenv(reader.VARIABLE, str(folder))

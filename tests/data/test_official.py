@@ -323,7 +323,7 @@ def test_matlab_files_of_another_shape_are_refused(folder):
             "than 1 to 10",
         ),
         ({"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.zeros((4, 1), np.uint8)}, "1 to 10: .0"),
-        ({"X": np.zeros((32, 32, 3, 4), np.uint8)}, "has no variable y: download http"),
+        ({"X": np.zeros((32, 32, 3, 4), np.uint8)}, "has no variable y; download http"),
     ]:
         scipy.io.savemat(place / "test_32x32.mat", content)
         with pytest.raises(ValueError, match=message):

@@ -1,10 +1,11 @@
 """What a config says reaches what is trained."""
 
+import errno
 import importlib
 
 import pytest
 
-from experiments import building
+from experiments import building, initial, seed_folders
 
 
 def config_of(name, loss="cross_entropy"):
@@ -90,3 +91,65 @@ def test_weights_to_begin_with_are_asked_for_only_at_the_beginning(tmp_path):
     (tmp_path / "checkpoints" / "120").mkdir(parents=True)
     (run,) = experiment.runs({1: tmp_path})
     assert int(run.state.step) == 0
+
+
+def test_workdirs_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "sweep" / "runs").mkdir(parents=True)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    for name, message in {
+        "": "--workdir is empty: give --workdir=FOLDER",
+        " ": "--workdir is empty",
+        str(tmp_path / "file"): r"file is a file: choose a folder",
+        str(tmp_path / "file" / "x"): r"x cannot be used: Not a directory",
+        str(tmp_path / "loop"): r"loop cannot be used: Too many levels of symbolic links",
+        "x\0y": r"cannot be used: embedded null",
+        "x" * 300: r"cannot be used: File name too long",
+    }.items():
+        with pytest.raises((ValueError, NotADirectoryError), match=message):
+            seed_folders.named(name)
+    config = config_of("digits")
+    with pytest.raises(ValueError, match=r"sweep holds a sweep: choose another folder"):
+        seed_folders.of_config(seed_folders.named(str(tmp_path / "sweep")), config)
+    new = seed_folders.named(str(tmp_path / "above" / "new"))
+    assert not new.parent.exists()
+    seed_folders.prepare(new)
+    assert list(new.iterdir()) == []
+
+    def read_only(**options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(seed_folders.tempfile, "TemporaryFile", read_only)
+    with pytest.raises(ValueError, match=r"new cannot be written to: Read-only file system; ch"):
+        seed_folders.prepare(new)
+
+
+class About:
+    """What a run says of itself at its last checkpoint."""
+
+    def __init__(self, **changes):
+        ledger = {"done": True, "waited": 3, "row": {"epoch": 5.0, "num_epochs": 9}}
+        ledger["best"] = {"nll": {"step": 20}}
+        config = {"patience": 3, "patience_for": "nll"}
+        self.found = {"config": config, "ledger": ledger}
+        for key, value in changes.items():
+            self.found["config" if key in config else "ledger"][key] = value
+
+    def about(self):
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "best_nll"),
+        ({"done": False}, "latest"),  # patience has not ended it yet
+        ({"waited": 2}, "latest"),
+        ({"row": {"epoch": 9.0, "num_epochs": 9}}, "latest"),  # it went through all epochs
+        ({"row": None}, "latest"),
+        ({"patience": 0}, "latest"),
+    ],
+)
+def test_the_checkpoint_that_a_run_is_measured_by(changes, name):
+    assert initial.chosen(About(**changes)) == name

@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from experiments import cli
 from tests.experiments.processes import ROOT
 
 
@@ -36,3 +39,36 @@ print(jax.jit(lambda x: x + 1)(1))
         )
         assert said == "2\n"
         assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept
+
+
+def test_lines_of_our_messages_are_kept_and_those_of_libraries_joined():
+    program = """
+import json
+from experiments import cli
+from calib_jax.data import files
+from calib_jax import data
+def ours():
+    files.find("cifar10", data.about("cifar10"), "/nowhere")
+def theirs():
+    json.loads("\\n\\n?")
+    raise ValueError("never reached")
+def main():
+    try:
+        cli.refusing(theirs)
+    except cli.Refused as error:
+        print(str(error).count("\\n"))
+    cli.refusing(ours)
+cli.run(main)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (2, "0\n")
+    assert ended.stderr.startswith("error: the data set cifar10 is neither in ")
+    assert len(ended.stderr.splitlines()) == 6
+
+
+def test_a_config_is_looked_for_where_the_configs_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"run this from the checkout of calib_jax\.$"):
+        cli._config_file("configs/digits.py")

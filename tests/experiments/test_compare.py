@@ -39,7 +39,10 @@ def leave(folder, *model, scale=1.0, epochs=(1.0, 2.0, 3.0), loss="cross_entropy
     config = {"num_bins": BINS, "seed": model[-1], "loss": {"name": loss, "options": options}}
     config["run"] = {"keep": len(folder.name)}
     (folder / "config.json").write_text(json.dumps(config))
-    rows = [{"epoch": e, "validation_error": e / 10, "validation_nll": scale} for e in epochs]
+    rows = [
+        {"epoch": e, "step": int(2 * e), "validation_error": e / 10, "validation_nll": scale}
+        for e in epochs
+    ]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "metrics.jsonl").write_text(lines)
     return folder

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import sys
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ import scipy.stats
 
 from calib_jax import calibrators, metrics
 from experiments import summary
+from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
 FILES = ("report.md", "sweep.csv", "sweep.json")
@@ -39,16 +41,31 @@ def runs(losses=("a", "b"), seeds=3, examples=200):
 
 
 @pytest.fixture(scope="module")
-def found():
+def compiled():
+    """How many bootstraps were compiled for `found`, which is made when it is first asked for."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def found(compiled):
     about = {"what": "Two models.", "num_bins": NUM_BINS}
-    return summary.summarise(
+    samples = sys.modules["calib_jax.metrics.bootstrap"]._samples
+    before = samples._cache_size()
+    made = summary.summarise(
         runs(), baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about
     )
+    compiled["bootstraps"] = samples._cache_size() - before
+    return made
 
 
 def cell(found, loss, phase, metric):
     (one,) = (c for c in found.cells if (c.loss, c.phase, c.metric) == (loss, phase, metric))
     return one
+
+
+def test_models_of_one_size_share_one_compiled_bootstrap(found, compiled):
+    """Six runs, before and after a temperature, some of them four times as sharp as others."""
+    assert compiled["bootstraps"] == 1
 
 
 @pytest.mark.parametrize("metric", ["error", "ece"])
@@ -114,6 +131,10 @@ def test_over_seeds_from_five_on(found):
     one = cell(of_five, "b", summary.BEFORE, "error")
     values = [[float(metrics.error(*r.test)) for r in five if r.loss == name] for name in "ab"]
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-4)
+    # A run of each failed, and not of the same seed: there are as many, but they are no pairs.
+    unlike = [*five[:-1], dataclasses.replace(five[-1], seed=9)]
+    found = summary.summarise(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    assert {one.p_seeds for one in found.cells} == {None}
 
 
 def test_a_calibration_error_has_a_difference_and_neither_p_nor_star(found, tmp_path):
@@ -193,3 +214,10 @@ def test_text_and_files_say_the_same(found, tmp_path):
     assert len(record["cells"]) == 2 * 2 * len(summary.CELLS)
     for name in ("intervals", "reliability", "curves"):
         assert f"({name}.png)" in (tmp_path / "report.md").read_text()
+
+
+def test_the_sweep_of_the_readme_has_no_p_value_of_a_calibration_error():
+    record = json.loads((ROOT / "experiments" / "results" / "digits_sweep.json").read_text())
+    tested = {one["metric"] for one in record["cells"] if one["p"] is not None}
+    assert tested == set(summary.CELLS) - CALIBRATION
+    assert any("No p-value for ece" in note for note in record["notes"])

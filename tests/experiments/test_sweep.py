@@ -4,7 +4,9 @@ import json
 import signal
 import time
 
+import numpy as np
 import pytest
+import scipy.special
 
 from tests.experiments.processes import run, start
 
@@ -65,6 +67,10 @@ def test_a_stopped_sweep_goes_on(tmp_path):
             ["--losses=brier", "--init_from=absent.npz"],
             "neither a file nor a run called absent.npz",
         ),
+        (
+            ["--losses=brier", "--checkpoint=best_nl"],
+            "best_nl is none of latest, best_ece, best_error",
+        ),
         ([], "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME"),
     ],
 )
@@ -75,3 +81,49 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
     assert said.startswith("error: ")
     assert message in said
     assert not folder.exists()
+
+
+def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
+    """Cross-entropy diverges, brier saturates; what is logged is what was asked for."""
+    rate = "--config.optimiser.learning_rate=1e12"
+    more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
+    code, said = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,brier"))
+    assert code == 1, said
+    assert "1/2  cross_entropy seed 1: failed: the loss is not finite at step" in said
+    assert "2/2  brier seed 1: validation brier" in said
+    last = said.splitlines()[-1]
+    assert last.startswith("error: 1 of 2 runs failed (cross_entropy seed 1), and are not in")
+    assert "Traceback" not in said
+    record = json.loads((tmp_path / "sweep.json").read_text())
+    assert {cell["loss"] for cell in record["cells"]} == {"brier"}
+    assert "the loss is not finite" in record["failed"]["cross_entropy seed 1"]
+    page = (tmp_path / "report.md").read_text()
+    assert "Failed, left out: cross_entropy seed 1: the loss is not finite" in page
+    assert "All runs of the baseline cross_entropy failed" in page
+
+
+def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
+    patient = ("--config.num_epochs=40", "--config.patience=3", "--config.metrics=nll")
+    more = (*patient, "--config.optimiser.learning_rate=3.0")
+    folder = tmp_path / "runs" / "cross_entropy" / "1"
+
+    def measured(*options):
+        code, said = run("sweep", *sweep(tmp_path, *more, *options, losses="cross_entropy"))
+        assert code == 0, said
+        with np.load(folder / "predictions_validation.npz") as found:
+            logits, labels = found["logits"].astype(float), found["labels"]
+        nll = scipy.special.logsumexp(logits, axis=-1) - logits[np.arange(len(labels)), labels]
+        return said, nll.mean()
+
+    said, by_default = measured()
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line)["validation_nll"] for line in lines]
+    assert len(rows) < 40
+    assert min(rows) < rows[-1]
+    assert by_default == pytest.approx(min(rows), rel=1e-5)
+    assert "Checkpoints: best_nll of 1 run." in said
+    (folder / "predictions_test.npz").write_bytes(b"damaged")  # is written again, not trained
+    said, at_the_end = measured("--checkpoint=latest")
+    assert at_the_end == pytest.approx(rows[-1], rel=1e-5)
+    assert "Checkpoints: latest of 1 run." in said
+    assert (folder / "metrics.jsonl").read_text().splitlines() == lines

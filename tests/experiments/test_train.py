@@ -1,16 +1,22 @@
 """The binaries that train and evaluate, as processes: what they leave, and what they refuse."""
 
+import contextlib
 import json
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import jax
 import numpy as np
 import pytest
 import scipy.special
 
-from tests.experiments.processes import run, start, stop_after
+from calib_jax import train
+from calib_jax.train import journal
+from tests.experiments.processes import ROOT, run, start, stop_after
 
 CONFIG = "--config=configs/digits.py:adafocal"
 DIAGNOSED = "--config.diagnose"
@@ -138,7 +144,7 @@ def test_a_finished_run_says_so_and_another_config_is_refused(trained):
     assert code == 0
     assert "holds a finished run of 3 epochs: nothing to do" in said
     code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.seed=2")
-    assert code == 1
+    assert code == 2
     assert said.strip().endswith(
         f"error: {folder} holds a run of another config (seed: 1 before, 2 now): choose another"
         " folder, or the old values."
@@ -161,10 +167,54 @@ def test_a_signal_loses_nothing(tmp_path, number, code):
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
 
 
+@pytest.mark.parametrize("pause", [0.02, 0.2])
+def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
+    long = ("--config.num_epochs=5000", "--config.model.options.hidden=(16,)")
+    process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
+    log = tmp_path / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 3):
+        time.sleep(0.01)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "Error" not in said
+    steps = [row["step"] for row in journal.read_rows(log)]
+    assert steps == list(range(10, 10 * len(steps) + 1, 10))
+    with contextlib.closing(train.Checkpoints(tmp_path / "checkpoints", read_only=True)) as kept:
+        assert kept.about()["ledger"]["logged"]["metrics.jsonl"][: len(steps)] == steps
+        assert kept.variables()
+
+
+def test_a_full_disk_is_one_sentence(tmp_path):
+    """No file may become larger than 20 kB: neither root nor a disk of its own is needed."""
+    command = [sys.executable, "-m", "experiments.train", CONFIG, f"--workdir={tmp_path / 'run'}"]
+    found = subprocess.run(
+        ["sh", "-c", 'ulimit -f 20; exec "$@"', "sh", *command, "--config.num_epochs=3"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert re.fullmatch(
+        r"error: checkpoint 10 could not be written to .*checkpoints \(File too large\); there is"
+        r" none yet: make room there, and the same command goes on.\n",
+        found.stderr,
+    ), found.stderr[-2000:]
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--config=configs/digits.py:adafocl"], "no config for a loss 'adafocl'; did you mean"),
+        (
+            ["--config=configs/digits.py", "--data.options.seed=3"],
+            "Keys of the config are set by --config.data.options.seed=VALUE.",
+        ),
         (["--config=configs/digit.py"], "no config file configs/digit.py; did you mean configs"),
         (
             ["--config=configs/digits.py", "--config.num_epoch=3"],
@@ -227,9 +277,9 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     code, said = run("train", "--config=configs/digits.py", f"--workdir={tmp_path / 'file' / 'x'}")
-    assert code == 1
+    assert code == 2
     assert said.startswith("error: ")
-    assert "cannot be written to" in said
+    assert "file/x cannot be used: Not a directory" in said
     code, said = run("evaluate", f"--workdir={tmp_path}")
     assert code == 2
     assert f"there is no run in {tmp_path}" in said

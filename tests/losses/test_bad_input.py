@@ -217,7 +217,7 @@ BAD = {
     "objective like no other": (
         objective("zzz"),
         ValueError,
-        "objective must be one of 'adafocal', .*'tlbs', got 'zzz'",
+        r"no objective is called 'zzz'; the closest of \d+ are '",
     ),
     "unknown option": (
         objective("focal", gama=2.0),

@@ -1,5 +1,7 @@
 """MMCE: a kernel measure of miscalibration, over all pairs of examples of a batch."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -123,3 +125,24 @@ def test_absent_examples_change_nothing():
         np.testing.assert_allclose(
             penalty(logits, labels, weights), penalty(logits[:9], labels[:9]), rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("bandwidth", [0.01, 1e-3, 1e-30])
+def test_a_narrow_kernel_in_float32(bandwidth):
+    """Check values and gradients where exp(1 / bandwidth) is beyond float32."""
+    logits, labels = checks.batch(num_examples=12)
+    logits, labels = np.repeat(logits, 2, axis=0), np.repeat(labels, 2)  # with ties
+    found, gradient = jax.value_and_grad(
+        lambda z: losses.mmce(z, jnp.asarray(labels), bandwidth=bandwidth)
+    )(jnp.asarray(logits, jnp.float32))
+    np.testing.assert_allclose(found, mmce(logits, labels, bandwidth=bandwidth), rtol=1e-4)
+    assert np.all(np.isfinite(gradient))
+    np.testing.assert_allclose(gradient[::2], gradient[1::2], rtol=1e-5, atol=1e-9)
+
+
+def test_an_empty_batch_is_zero():
+    logits, labels = jnp.zeros((0, 3)), jnp.zeros(0, int)
+    for penalty in (losses.mmce, losses.mmce_weighted, losses.soft_ece):
+        assert penalty(logits, labels) == 0
+    for name in ("mmce", "mmce_weighted", "mmce_gra", "soft_ece"):
+        assert losses.objective(name).value((), logits, labels).shape == (0,)

@@ -1,5 +1,7 @@
 """Label smoothing: cross-entropy against targets that keep alpha away from the true class."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -49,3 +51,23 @@ def test_spreads_differ_by_a_factor_of_alpha():
         losses.label_smoothing(logits, labels, alpha=0.1, spread="all"),
         rtol=1e-5,
     )
+
+
+@pytest.mark.parametrize("spread", ["others", "all"])
+def test_huge_logits_do_not_overflow_in_a_sum(spread):
+    """Check it where K times a logit is beyond float32 and the mean is not."""
+    logits = 7.5e37 * np.array([[1.0, *[0.0] * 9], [0.0, 1.0, *[0.0] * 8]])
+    labels = np.array([0, 0])
+    found, gradient = jax.value_and_grad(
+        lambda z: jnp.sum(losses.label_smoothing(z, labels, alpha=0.1, spread=spread) / 1e37)
+    )(jnp.asarray(logits, jnp.float32))
+    expected = np.sum(label_smoothing(logits, labels, alpha=0.1, spread=spread) / 1e37)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.all(np.isfinite(gradient))
+
+
+def test_no_smoothing_gives_an_impossible_class_no_weight():
+    logits, labels = jnp.array([[1.0, -jnp.inf, 0.0]]), jnp.array([0])
+    found = losses.label_smoothing(logits, labels, alpha=0.0)
+    np.testing.assert_allclose(found, losses.cross_entropy(logits, labels), rtol=1e-6)
+    assert losses.label_smoothing(logits, labels, alpha=0.1) == jnp.inf

@@ -108,8 +108,13 @@ def test_finite_at_the_extremes(member):
                 compiled = jax.jit(functools.partial(terms_and_gradient, objective))
                 found.append(compiled(state, logits, labels))
                 # The sharp bins of soft-ECE amplify rounding by what the batch happens to be.
-                usual = (trained_state(objective, num_classes=3), *batch(11, 3, seed=1)[:2])
-                assert_close(compiled(*usual), terms_and_gradient(objective, *usual))
+                trained = trained_state(objective, num_classes=3)
+                usual, classes, _ = batch(11, 3, seed=1)
+                # At the largest a product and a difference that are fused are no rounding error.
+                for scale in (1, 1e4, 1e6, 1e12):
+                    arguments = (trained, scale * usual, classes)
+                    there = terms_and_gradient(objective, *arguments)
+                    assert_close(compiled(*arguments), there)
             for terms, gradient in found:
                 assert terms.dtype == jnp.float32, case
                 assert gradient.dtype == logits.dtype, case
@@ -124,8 +129,95 @@ def test_gradient_rows_sum_to_zero(member):
     state = trained_state(objective)
     _, gradient = value_and_gradient(objective, state, logits, labels, weights)
     assert_close(jnp.sum(gradient, axis=-1) / scale_of(gradient), jnp.zeros(len(labels)))
-    shifted = objective.value(state, logits + 3.0, labels, weights)
-    assert_close(shifted, objective.value(state, logits, labels, weights), 1e-4)
+
+
+@every_objective
+def test_a_shift_of_all_logits_changes_nothing(member):
+    """Check it to the accuracy that the shifted logits still have: against them, shifted back."""
+    objective = member.objective
+    for dtype, shifts in ((np.float32, (-1e2, 1e5)), (np.float64, (-1e9,))):
+        with jax.enable_x64(dtype == np.float64):
+            state = trained_state(objective, dtype=dtype)
+            logits, labels, weights = (np.asarray(part) for part in batch(dtype=dtype))
+            for shift in shifts:
+                moved = logits + dtype(shift)
+                back = moved - dtype(shift)  # exact: the sum has as few digits
+                assert_close(
+                    value_and_gradient(objective, state, jnp.asarray(moved), labels, weights),
+                    value_and_gradient(objective, state, jnp.asarray(back), labels, weights),
+                )
+
+
+@every_objective
+def test_labels_of_every_integer_type_are_the_same(member):
+    """Check it for numbers whose products with anything leave the narrow types."""
+    objective = member.objective
+    for num_classes, dtypes in ((127, ("int8", "uint8", "int64")), (1000, ("int16", "uint64"))):
+        logits = np.asarray(batch(8, num_classes)[0])
+        labels = num_classes - 1 - np.arange(8)
+        state = objective.init(num_classes)
+        expected = value_and_gradient(objective, state, logits, jnp.asarray(labels, jnp.int32))
+        evidence = objective.evidence(state, logits, jnp.asarray(labels, jnp.int32))
+        for dtype in dtypes:
+            narrow = labels.astype(dtype)
+            found = value_and_gradient(objective, state, logits, narrow)
+            chex.assert_trees_all_equal(found, expected)
+            chex.assert_trees_all_equal(objective.evidence(state, logits, narrow), evidence)
+
+
+@every_member
+def test_an_impossible_class_is_no_class(member):
+    """Check that a class of logit -inf may as well be left out."""
+    objective = member.objective
+    logits, labels, weights = batch()
+    wider = jnp.insert(logits, 2, -INF, axis=1)
+    moved = jnp.where(labels >= 2, labels + 1, labels)
+    value, gradient = value_and_gradient(objective, objective.init(6), wider, moved, weights)
+    assert not jnp.any(jnp.isnan(value) | ~jnp.all(jnp.isfinite(gradient)))
+    if "label_smoothing" in member.name:
+        assert value == INF  # it gives weight to the class, honestly
+        return
+    expected = value_and_gradient(objective, objective.init(5), logits, labels, weights)
+    assert_close((value, jnp.delete(gradient, 2, axis=1)), expected)
+    assert not jnp.any(gradient[:, 2])
+
+
+@every_member
+def test_an_impossible_true_class_gives_the_limit(member):
+    """Check value and gradient against a true class of probability 0 whose logit is finite."""
+    objective = member.objective
+    logits, labels, _ = batch()
+    state = trained_state(objective)
+    at = (jnp.arange(4), labels[:4])
+    far, impossible = (logits.at[at].set(z) for z in (-1e30, -INF))
+    expected, expected_gradient = terms_and_gradient(objective, state, far, labels)
+    terms, gradient = terms_and_gradient(objective, state, impossible, labels)
+    infinite = expected > 1e20
+    assert jnp.all(terms[infinite] == INF)
+    assert_close(terms[~infinite], expected[~infinite])
+    assert jnp.all(jnp.isfinite(gradient))
+    # Where the weight depends on the other classes the limit is infinite, and it counts as fixed.
+    finite = jnp.max(jnp.abs(expected_gradient), axis=-1) < 1e20
+    assert_close(gradient[finite], expected_gradient[finite])
+
+
+@every_member
+def test_evidence_of_nothing_changes_nothing(member):
+    """Check that an empty pass, or one of weight 0, leaves a state that can be used."""
+    objective = member.objective
+    state = trained_state(objective)
+    logits, labels, weights = batch()
+    by_the_clock = ("blend",) if objective.clock == "validation" else ()
+    for nothing in (
+        objective.evidence(state, logits[:0], labels[:0], weights[:0]),
+        objective.evidence(state, logits, labels, jnp.zeros_like(weights)),
+    ):
+        updated = objective.update(state, nothing, PROGRESS)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(updated))
+        if objective.clock == "epoch":
+            continue  # its state is a matter of the clock alone
+        kept = {name: getattr(state, name) for name in by_the_clock if hasattr(state, name)}
+        assert_close(updated._replace(**kept) if kept else updated, state)
 
 
 @every_member

@@ -134,3 +134,16 @@ def test_update(counters, alpha):
             np.testing.assert_allclose(states[0].miss_rate, miss_rate, rtol=1e-6)
             np.testing.assert_allclose(states[1].miss_rate, miss_rate, rtol=1e-6)
             np.testing.assert_allclose(states[1].false_rate, false_rate, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["recall", "recall_precision"])
+def test_rates_are_as_precise_as_the_logits(name, x64):
+    """Check them in float64 with weights and without, against fractions."""
+    logits, labels = checks.batch(num_examples=50, num_classes=3)
+    objective = losses.objective(name)
+    for weights in (None, np.ones(50)):
+        evidence = objective.evidence(objective.init(3), jnp.asarray(logits), labels, weights)
+        assert all(column.dtype == jnp.float64 for column in evidence.values.values())
+        state = objective.update(objective.init(3), evidence, PROGRESS)
+        missed = [np.mean(logits.argmax(-1)[labels == k] != k) for k in range(3)]
+        np.testing.assert_allclose(state.miss_rate, missed, rtol=1e-15)

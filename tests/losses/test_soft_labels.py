@@ -125,3 +125,22 @@ def test_finite_at_the_extremes(name, dtype):
         assert gradient.dtype == logits.dtype
         assert jnp.all(jnp.isfinite(terms)), terms
         assert jnp.all(jnp.isfinite(gradient)), gradient
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "brier", "focal", "generalized_brier"])
+def test_an_impossible_class_without_weight_is_no_class(name):
+    loss = getattr(losses, name)
+    logits, soft = (jnp.asarray(part, jnp.float32) for part in (LOGITS, SOFT))
+    wider, zero = (
+        jnp.insert(part, 2, fill, axis=1) for part, fill in ((logits, -jnp.inf), (soft, 0))
+    )
+    found, gradient = jax.value_and_grad(lambda z: jnp.sum(loss(z, zero)))(wider)
+    expected, plain = jax.value_and_grad(lambda z: jnp.sum(loss(z, soft)))(logits)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(jnp.delete(gradient, 2, axis=1), plain, rtol=1e-4, atol=1e-6)
+    assert not jnp.any(gradient[:, 2])
+    # With weight on it the loss is infinite (Brier's is not), and no gradient is NaN.
+    weighed = zero.at[:, 2].set(0.5)
+    values, back = jax.vjp(lambda z: loss(z, weighed), wider)
+    assert np.all(np.isfinite(values)) if name == "brier" else np.all(values == np.inf)
+    assert np.all(np.isfinite(back(jnp.ones_like(values))[0]))

@@ -62,7 +62,7 @@ def test_a_refused_batch_leaves_no_trace():
 def test_counts_beyond_those_of_float32():
     """Check that examples still count when there are more than 2**24 of them."""
     stream = metrics.Stream({"accuracy": metrics.accuracy})
-    logits, labels = jnp.array([[1.0, 0.0]]), jnp.array([0])
+    logits, labels = jnp.array([[2.0, 0.0]]), jnp.array([0])
     stream.add(logits, labels, jnp.array([2.0**25]))
     for _ in range(3):
         stream.add(logits, labels)

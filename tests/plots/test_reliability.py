@@ -138,3 +138,17 @@ def test_what_is_no_table_is_refused():
 def test_a_wrong_number_is_refused(ece, sentence):
     with pytest.raises(ValueError, match=sentence):
         plots.reliability_diagram(table(), ece=ece)
+
+
+def test_the_reason_of_a_caption_outside_its_interval_stands_with_the_legend():
+    """Where nothing covers it: as the title of the legend, which is below the axes."""
+    figures = (
+        plots.reliability_diagram(table(), ece=(0.02, 0.03, 0.05)),
+        plots.reliability_grid({"a": table()}, ece={"a": (0.02, 0.03, 0.05)}),
+    )
+    for figure in figures:
+        assert "ECE 0.020† [0.030, 0.050]" in figure.axes[0].get_title(loc="left")
+        reason = " ".join(figure.legends[0].get_title().get_text().split())
+        assert reason.startswith("† outside its own interval")
+    inside = plots.reliability_diagram(table(), ece=(0.04, 0.03, 0.05))
+    assert inside.legends[0].get_title().get_text() == ""

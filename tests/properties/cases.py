@@ -84,6 +84,7 @@ def batches(
     exponents: tuple[int, int] = (-6, 30),
     impossible: bool = True,
     absent: bool = True,
+    tiny: bool = True,
 ) -> st.SearchStrategy[Batch]:
     """Draw batches of these shapes."""
     return st.builds(
@@ -95,7 +96,7 @@ def batches(
         st.one_of(st.integers(-1, 1), st.integers(*exponents)),
         st.sampled_from((0.0, 0.0, 0.3) if impossible else (0.0,)),
         st.sampled_from((0.0, 0.3) if absent else (0.0,)),
-        st.booleans(),
+        st.sampled_from((False, tiny)),
         st.sampled_from(DTYPES),
     )
 

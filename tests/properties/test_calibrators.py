@@ -56,11 +56,11 @@ def TestAFitIsUsableOrSaysWhyNot(name: str, batch: Batch) -> None:
     assert not np.any(p[present][np.isneginf(batch.logits[present])])
 
 
-@few_and_many(
-    chosen(FEW_SHAPES, exponents=(-2, 2), impossible=False),
-    chosen(MANY_SHAPES, exponents=(-2, 2), impossible=False),
-    share=0.5,
-)
+# Rows of weight 1e-30 leave directions in which nothing but rounding decides.
+ORDINARY = {"exponents": (-2, 2), "impossible": False, "tiny": False}
+
+
+@few_and_many(chosen(FEW_SHAPES, **ORDINARY), chosen(MANY_SHAPES, **ORDINARY), share=0.5)
 def TestRowsHaveNoOrderAndAbsentOnesNoContent(name: str, batch: Batch) -> None:
     """Rows may be permuted, and those of weight 0 hold anything."""
     params, p = of(name, batch)

@@ -15,8 +15,9 @@ from .cases import Batch, batches, few_and_many
 CATALOGUE = dict(metrics.catalogue())
 # Curves have a point for each row, repeated where rows are: their points are compared elsewhere.
 VALUES = {name: metric for name, metric in CATALOGUE.items() if "curve" not in name}
-FEW_SHAPES = ((13, 4), (5, 130))
-MANY_SHAPES = (*FEW_SHAPES, (1, 1), (1, 2), (2, 3), (50, 10), (7, 200), (3, 128))
+FEW_SHAPES = ((16, 4), (5, 130))
+MANY_SHAPES = (*FEW_SHAPES, (1, 1), (1, 2), (2, 3), (48, 10), (16, 200), (50, 128))
+LANES = 16  # rows that a processor computes at once; what remains it computes one by one
 
 
 @functools.cache
@@ -29,14 +30,38 @@ def of(batch):
     return jax.tree.map(np.asarray, compiled()(*map(jnp.asarray, batch)))
 
 
-def assert_same(found, wanted, tolerance=1e-4, size=1.0):
+# The root of a difference that is 0 but for rounding, whose own rounding is as large.
+ROOTS = {"debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"}
+# Examples that share no possible class are no neighbours, and the nearest of them is arbitrary.
+NEIGHBOURS = {"kde_calibration_error"}
+
+
+def assert_same(found, wanted, *, impossible, tolerance=1e-4, size=1.0):
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():
+        if name in NEIGHBOURS and impossible:
+            continue
         for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(value), strict=True):
             finite = np.isfinite(b)
             np.testing.assert_array_equal(np.isfinite(a), finite, name)
             largest = max(np.abs(b[finite]).max(initial=0), size)
+            if name in ROOTS:
+                a, b = np.square(a), np.square(b)
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * largest, err_msg=name)
+
+
+def without_ties_made_by_rounding(batch, *, equal_rows):
+    """Skip cases in which the last bit of a probability decides what ranks before what.
+
+    Equal rows have equal bits only where none of them is computed apart from the others.
+    """
+    z = batch.logits[batch.weights > 0]
+    p = reference.softmax(z)
+    for column in (*p.T, p.max(axis=1)):
+        order = np.argsort(column, kind="stable")
+        near = np.diff(column[order]) < 1e-6
+        alike = (z[order][1:] == z[order][:-1]).all(axis=1)
+        assume(not np.any(near & ~(alike & equal_rows)))
 
 
 def chosen(shapes, **options):
@@ -49,6 +74,8 @@ ORDINARY = {"exponents": (-6, 4)}
 @few_and_many(chosen(FEW_SHAPES, **ORDINARY), chosen(MANY_SHAPES, **ORDINARY), share=0.5)
 def TestRowsHaveNoOrderAndAbsentOnesNoContent(batch: Batch) -> None:
     """Rows may be permuted, and those of weight 0 hold anything, for every metric."""
+    if len(batch.labels) % LANES:
+        without_ties_made_by_rounding(batch, equal_rows=False)
     wanted = of(batch)
     order = np.random.default_rng(0).permutation(len(batch.labels))
     absent = (batch.weights == 0)[:, None]
@@ -56,10 +83,10 @@ def TestRowsHaveNoOrderAndAbsentOnesNoContent(batch: Batch) -> None:
         logits=np.where(absent, np.float32(1), batch.logits),
         labels=np.where(absent[:, 0], 0, batch.labels).astype(batch.labels.dtype),
     )
-    assert_same(of(clean.rows(order)), wanted)
+    assert_same(of(clean.rows(order)), wanted, impossible=np.isneginf(batch.logits).any())
 
 
-ROWS = 13  # of either form below: one program serves both
+ROWS = LANES  # of either form below: one program serves both
 COPIES = np.array([2, 0, 1, 3, 1, 2])
 
 
@@ -79,7 +106,8 @@ def TestWeightsAreCopies(batch: Batch) -> None:
     """Weight k equals k copies, for every metric."""
     repeated = np.repeat(np.arange(len(COPIES)), COPIES)
     copies = padded(batch.rows(repeated), np.ones(len(repeated)))
-    assert_same(of(padded(batch, COPIES)), of(copies))
+    impossible = np.isneginf(batch.logits).any()
+    assert_same(of(padded(batch, COPIES)), of(copies), impossible=impossible)
 
 
 REFERENCES = (
@@ -102,8 +130,7 @@ def TestNumbersAreThoseOfNumPy(batch: Batch) -> None:
     assume(not np.any(inner & (p > 1e-3) & (p < 0.999)))
     gaps = np.diff(np.sort(p, axis=1), axis=1)[:, -1:]
     assume(not np.any((gaps > 0) & (gaps < 1e-6)))
-    tops = np.sort(p.max(axis=1))
-    assume(not np.any((np.diff(tops) > 0) & (np.diff(tops) < 1e-6)))
+    without_ties_made_by_rounding(batch, equal_rows=len(batch.labels) % LANES == 0)
     found = of(batch)
     for name in REFERENCES:
         if p.min() < 1e-30 and name == "nll":
@@ -121,4 +148,4 @@ def TestMetricsStayInTheirRange(batch: Batch) -> None:
         assert -1e-6 <= found[name] <= 1 + 1e-6, (name, found[name])
     assert found["nll"] >= -1e-6
     assert -1e-6 <= found["brier"] <= 2 + 1e-6
-    assert found["nll"] < np.inf or np.isinf(batch.logits).any()
+    assert found["nll"] < np.inf or np.isneginf(batch.logits).any()

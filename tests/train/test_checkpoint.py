@@ -3,6 +3,7 @@
 import contextlib
 import resource
 import signal
+import types
 import warnings
 
 import jax
@@ -159,3 +160,14 @@ def test_differences_name_both_values():
         "loss.options.gamma: 3.0 before, nothing now",
     ]
     assert train.differences(now, now) == []
+
+
+def test_a_disk_without_room_is_noticed_before_anything_is_written(checkpoints, monkeypatch):
+    save(checkpoints, 1)
+    free = types.SimpleNamespace(free=1000)
+    monkeypatch.setattr("calib_jax.train.checkpoint.shutil.disk_usage", lambda folder: free)
+    with pytest.raises(CannotSave, match=r"it needs .* MB, and 0.001 MB are free\): make room"):
+        checkpoints.check_room(host_state())
+    with pytest.raises(CannotSave, match=r"2 could not .* are free\); checkpoint 1 there is good:"):
+        save(checkpoints, 2)
+    assert checkpoints.steps == [1]

@@ -32,3 +32,19 @@ def test_keys_are_for_training(training):
     drawn = np.array([float(jax.random.uniform(key)) for key in keys])
     np.testing.assert_allclose(logits(Keyed())[:, 0], drawn if training else 0 * drawn)
     np.testing.assert_array_equal(logits(Plain()), x)
+
+
+def test_a_network_without_the_parameters_of_a_call_is_named():
+    class Bare(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return x
+
+    class Open(nn.Module):
+        @nn.compact
+        def __call__(self, x, **options):
+            return x
+
+    with pytest.raises(TypeError, match=r"Bare.__call__ has no parameter train and no mask: wri"):
+        train.linen(Bare())
+    assert train.linen(Open())

@@ -1,5 +1,6 @@
 """The loop: its clocks, what it keeps, how it stops, and that stopping changes nothing."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -16,7 +17,7 @@ import optax
 import pytest
 
 from calib_jax import data, losses, metrics, train
-from calib_jax.train import journal
+from calib_jax.train import journal, record
 from calib_jax.train.lock import InUse, only_one
 from calib_jax.train.loop import NonFinite
 from calib_jax.train.record import CHECKPOINTS, AnotherConfig, Record
@@ -213,6 +214,25 @@ def test_patience_ends_a_run(tmp_path):
 
 # --------------------------------------------------------------------------------------------
 # Stopping and going on.
+
+
+def finite(tree):
+    return all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(tree))
+
+
+def minute_by_minute(monkeypatch, size=1):
+    """Make pieces of so many steps, each of which takes a minute."""
+    now = [0.0]
+
+    def begin(self):
+        self.size, self.steps, self.seconds = size, 0, 0.0
+        now[0] += 60
+
+    monkeypatch.setattr(train.loop._Pieces, "begin", begin)
+    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, seconds: None)
+    clock = types.SimpleNamespace(monotonic=lambda: now[0])
+    for module in (train.loop, record):
+        monkeypatch.setattr(module, "time", clock)
 
 
 def stopping_after_pieces(monkeypatch, size):
@@ -424,6 +444,96 @@ def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
     again = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
     assert again.steps == [4]
     again.close()
+
+
+def test_a_failed_run_is_not_saved_when_the_timer_is_due(tmp_path, monkeypatch):
+    """The piece that finds a NaN is the one in which ten minutes are over."""
+
+    class Broken(Shifted):
+        def drawn(self, index, draw):
+            found = super().drawn(index, draw)
+            bad = (np.asarray(index) == BAD) & (draw.epoch == 1)
+            return found._replace(inputs=np.where(bad[:, None], np.nan, found.inputs))
+
+    BAD = train.shuffled(38, 0, 1)[10]  # in step 5
+    sources = {name: Cls(tasks.examples(38), []) for name, Cls in (("a", Shifted), ("b", Broken))}
+    plan = dataclasses.replace(
+        PLAN, keep=1, best={}, checkpoint_every_epochs=9, checkpoint_every_minutes=2.5
+    )
+    whole = run(tmp_path / "whole", plan=plan, task=task_of(train=sources["a"]))
+    minute_by_minute(monkeypatch)  # steps 3, 6 and 9 are late
+    with pytest.raises(NonFinite, match=r"not finite at step 5 .*checkpoints/3: ") as caught:
+        run(tmp_path / "b", plan=plan, task=task_of(train=sources["b"]))
+    assert pathlib.Path(re.search(r"checkpoint is (\S+):", str(caught.value))[1]).is_dir()
+    with contextlib.closing(train.Checkpoints(tmp_path / "b" / CHECKPOINTS)) as kept:
+        assert kept.steps == [3]
+        assert finite(kept.latest(tasks.state_of(OBJECTIVE)).state.params)
+    repaired = run(tmp_path / "b", plan=plan, task=task_of(train=sources["a"]))
+    assert same(repaired.state, whole.state)
+    assert rows_in(tmp_path / "b") == rows_in(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("step", [7, 11])
+def test_parameters_that_are_not_finite_are_neither_measured_nor_saved(tmp_path, step):
+    """The update overflows in the last step of an epoch, whose own loss is finite."""
+    rate = lambda now: jnp.where(now == step, jnp.inf, 0.01)  # noqa: E731
+    with pytest.raises(NonFinite) as caught:
+        run(tmp_path, task=task_of(tx=optax.sgd(rate)))
+    said = str(caught.value)
+    assert f"the state is not finite after {step + 1} steps (first params/" in said
+    assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / str(step - 3)}:" in said
+    assert [row["step"] for row in rows_in(tmp_path)] == list(range(4, step, 4))
+    with contextlib.closing(train.Checkpoints(tmp_path / CHECKPOINTS)) as kept:
+        assert kept.steps[-1] == step - 3
+
+
+def test_a_state_that_begins_with_nan_is_not_saved_when_it_is_stopped(tmp_path, monkeypatch):
+    state = tasks.state_of(OBJECTIVE)
+    state = state._replace(params={**state.params, "in": state.params["in"] * np.nan})
+    monkeypatch.setattr(train.loop._Loop, "_build", lambda self: signal.raise_signal(15))
+    with pytest.raises(
+        NonFinite, match=r"the state is not finite after 0 steps \(first params/in\)"
+    ):
+        train.fit(tmp_path, state, task_of(), PLAN, quiet=True)
+    with contextlib.closing(train.Checkpoints(tmp_path / CHECKPOINTS)) as kept:
+        assert kept.steps == []
+
+
+def test_epochs_that_are_pieces_are_saved_by_the_timer_too(tmp_path, monkeypatch):
+    """Short epochs that are saved rarely: a power cut costs ten minutes, not all of them."""
+    minute_by_minute(monkeypatch, size=4)  # a piece is an epoch
+    plan = dataclasses.replace(
+        PLAN, num_epochs=6, keep=9, best={}, checkpoint_every_epochs=0, checkpoint_every_minutes=1.5
+    )
+    run(tmp_path, plan=plan)
+    with contextlib.closing(train.Checkpoints(tmp_path / CHECKPOINTS)) as kept:
+        assert kept.steps == [8, 20, 24]  # each is written, and timed, during the next epoch
+
+
+def test_a_label_out_of_range_is_named(tmp_path):
+    inputs, labels = task_of().train.examples
+    labels = np.array(labels)
+    labels[17] = 12
+    with pytest.raises(NonFinite) as caught:
+        run(tmp_path, task=task_of(train=tasks.InMemory(inputs, labels)))
+    said = str(caught.value)
+    assert said.startswith(
+        "the training example 17 has the label 12, and the classes are 0 to 4; there is no"
+        " checkpoint yet: mend its label, or leave the example out"
+    )
+    assert "weight 0" in said
+    assert "learning rate" not in said
+
+
+def test_what_needs_an_evaluation_is_refused_without_one(tmp_path):
+    with pytest.raises(ValueError, match="the objective learns from the validation set after"):
+        task_of(evaluated={})
+    plain = losses.objective("focal")
+    with pytest.raises(ValueError, match=r"plan.best names nll, which the task does not measure"):
+        run(tmp_path, plain, task=task_of(plain, evaluated={}))
+    with pytest.raises(ValueError, match=r"plan.best names brier, which the task does not meas"):
+        run(tmp_path, plan=dataclasses.replace(PLAN, best={"nll": "min", "brier": "min"}))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_plans_are_checked():

@@ -1,0 +1,166 @@
+"""Files in the folder of a run: written at once or not at all, and kept aside where damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calib_jax.core import reading
+
+Row = dict[str, Any]
+
+TRAIN_AGAIN = "experiments.train with the same command mends what a checkpoint holds"
+
+
+class CannotWrite(OSError):
+    """The folder of a run cannot be written to."""
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in a sentence what cannot be written, and why."""
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CannotWrite(
+            f"{error.filename or path} cannot be written to: {why}; what was saved is whole."
+        ) from error
+
+
+def append(path: Path, text: str) -> None:
+    """Add text at the end of a file."""
+    with writing(path), path.open("a", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Write a file anew, at once or not at all."""
+    temporary = path.with_name(path.name + ".new")
+    with writing(path):
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+
+
+def set_aside(path: Path) -> str:
+    """Rename what cannot be used, a folder or a broken link as well; return its new name."""
+    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+    with writing(path):
+        path.rename(aside)
+    return aside.name
+
+
+def no_file(path: Path) -> str:
+    """Say why what stands at a path cannot be read as a file; "" if it can, or nothing is there."""
+    try:
+        with reading.opened(path, "a file"):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except reading.Unreadable as error:
+        return reading.reason(error.__cause__ or error)
+
+
+class Rows(NamedTuple):
+    """The rows of a file, and what is wrong with it: the middle of a sentence, or nothing."""
+
+    rows: list[Row]
+    damage: str
+
+
+def json_rows(path: Path) -> Rows:
+    """Read the rows of a file of JSON lines that can be read; each has the number of a step.
+
+    A last line without its end is one that a killed process has begun, and no damage.
+    """
+    try:
+        content = reading.content(path, "rows", TRAIN_AGAIN)
+    except FileNotFoundError:
+        return Rows([], "")
+    except reading.Unreadable as error:
+        return Rows([], reading.reason(error.__cause__ or error))
+    rows, damaged = [], []
+    *lines, begun = content.split(b"\n")
+    if begun and (begun[:1] != b"{" or b"\0" in begun):  # not what a killed process leaves
+        lines.append(begun)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and type(row.get("step")) is int:
+            rows.append(row)
+        else:
+            damaged.append(number)
+    return Rows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
+
+
+def csv_rows(path: Path) -> Rows:
+    """Read the rows of a table of numbers that can be read, just as they were written.
+
+    Names of columns have no comma and no quotes, so that a line is split at its commas.
+    """
+    try:
+        text = reading.text(path, "a table", TRAIN_AGAIN)
+    except FileNotFoundError:
+        return Rows([], "")
+    except reading.Unreadable as error:
+        return Rows([], reading.reason(error.__cause__ or error))
+    rows, damaged = [], []
+    *lines, begun = text.split("\n")
+    lines += [begun] if "\0" in begun else []
+    names = lines[0].split(",") if lines else []
+    if lines and "step" not in names:
+        return Rows([], "it has no column step")
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            row = dict(zip(names, map(_number, line.split(",")), strict=True))
+        except ValueError:
+            row = {}
+        if type(row.get("step")) is int:
+            rows.append(row)
+        else:
+            damaged.append(number)
+    return Rows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
+
+
+def columns(path: Path) -> list[str]:
+    """Read the names of the columns of a table; none where there is no table yet."""
+    try:
+        with reading.opened(path, "a table") as file:
+            line = file.readline().decode().rstrip("\n")
+            return line.split(",") if line else []
+    except FileNotFoundError:
+        return []
+
+
+def _number(cell: str) -> float | int | None:
+    if not cell:
+        return None  # a NaN, as in the rows of JSON
+    try:
+        return int(cell)
+    except ValueError:
+        return float(cell)
+
+
+def _lines(numbers: list[int]) -> str:
+    return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {listed(numbers)}"
+
+
+def listed(numbers: list[int]) -> str:
+    """Name a few of many numbers.
+
+    >>> listed([3, 5]), listed(list(range(20)))
+    ('3, 5', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')
+    """
+    shown = ", ".join(map(str, numbers[:8]))
+    return shown + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")

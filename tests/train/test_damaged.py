@@ -1,0 +1,174 @@
+"""Damaged files beside whole checkpoints: the run goes on, says what it mended, and loses nothing.
+
+Every damage is done to every file in turn; the run must end as an undisturbed one.
+"""
+
+import json
+import shutil
+
+import pytest
+
+from calib_jax import train
+from calib_jax.train import files, journal
+from calib_jax.train.record import CHECKPOINTS
+from tests.train.test_loop import rows_in, run, same, stopping_after_pieces
+
+CONFIG = {"rate": 0.1, "loss": {"name": "adafocal", "options": {}}}
+SIDES = (
+    *(journal.ROWS, journal.TABLE, journal.LOSS_STATE, journal.ENVIRONMENT, journal.CONFIG),
+    *("checkpoints.json", journal.SPOKEN),
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of three epochs, which is through, and its outcome."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(folder, config=CONFIG)
+
+
+def garbage(path):
+    path.write_bytes(b"\xff\xfe\x00 no JSON \x80\n" * 3)
+
+
+def nuls(path):
+    path.write_bytes(b"\0" * len(path.read_bytes()))
+
+
+def nothing_of_a_kind(path):
+    path.write_text("[]\n")
+
+
+def null(path):
+    path.write_text("null\n")
+
+
+def nested(path):
+    path.write_text("[" * 100_000 + "\n")
+
+
+def folder_in_its_place(path):
+    path.unlink()
+    (path / "inside").mkdir(parents=True)
+
+
+def loop_of_links(path):
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def gone(path):
+    path.unlink()
+
+
+def cut(path):
+    """Lose all but the first line, at the end of a line."""
+    path.write_bytes(path.read_bytes().split(b"\n")[0] + b"\n")
+
+
+DAMAGES = (
+    *(garbage, nuls, nothing_of_a_kind, null, nested),
+    *(folder_in_its_place, loop_of_links, gone, cut),
+)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, capsys, name):
+    whole, outcome = finished
+    for damage in DAMAGES:
+        folder = tmp_path / damage.__name__
+        shutil.copytree(whole, folder)
+        damage(folder / name)
+        before = {side: (folder / side).read_bytes() for side in SIDES if side != name}
+        again = run(folder, config=CONFIG)
+        assert again.already, damage
+        assert same(again.state, outcome.state)
+        assert rows_in(folder) == rows_in(whole), damage
+        for side in (journal.TABLE, journal.CONFIG):
+            assert (folder / side).read_text() == (whole / side).read_text(), damage
+        for side in set(before) - {journal.SPOKEN}:
+            assert (folder / side).read_bytes() == before[side], (damage, side)
+        log = (folder / journal.SPOKEN).read_text(errors="replace")
+        warned = [line for line in log.splitlines() if line.startswith("warning: ")]
+        assert len(warned) <= 1
+        # A log or a list of starts may be gone or short: nobody can tell, and nothing needs them.
+        quiet = name == journal.SPOKEN and damage not in (folder_in_its_place, loop_of_links)
+        quiet |= name == journal.ENVIRONMENT and damage in (gone, cut)
+        quiet |= name in (journal.TABLE, "checkpoints.json") and damage is gone
+        quiet |= name in (journal.TABLE, "checkpoints.json") and damage is cut
+        assert len(warned) == (0 if quiet else 1), (damage, warned)
+        if warned:
+            assert f"{name}: " in warned[0]
+        shutil.rmtree(folder)
+
+
+def test_rows_that_are_lost_are_named_once(finished, tmp_path):
+    whole, _ = finished
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / journal.TABLE).unlink()
+    lines = (folder / journal.ROWS).read_bytes().split(b"\n")
+    (folder / journal.ROWS).write_bytes(b"\n".join([lines[0], b"{damaged", *lines[2:]]))
+    (folder / journal.LOSS_STATE).unlink()
+    run(folder, config=CONFIG)
+    (warned,) = [
+        line
+        for line in (folder / journal.SPOKEN).read_text().splitlines()
+        if line.startswith("warning: ")
+    ]
+    assert "metrics.jsonl: line 2 cannot be read, kept as metrics.jsonl.damaged" in warned
+    assert "metrics.jsonl.damaged, the rows of the steps 8 are lost" in warned
+    assert "loss_state.jsonl: the rows of the steps 4, 8 are lost" in warned
+    assert b"{damaged" in (folder / "metrics.jsonl.damaged").read_bytes()
+    assert [row["step"] for row in rows_in(folder)] == [4, 12]
+
+
+def test_a_damaged_run_goes_on_to_the_end_of_an_undisturbed_one(finished, tmp_path, monkeypatch):
+    """Stopped after an epoch; then every file beside the checkpoints is garbage."""
+    whole, outcome = finished
+    with monkeypatch.context() as patch:
+        stopping_after_pieces(patch, 4)
+        assert run(tmp_path, config=CONFIG).step == 4
+    for name in SIDES:
+        garbage(tmp_path / name)
+    again = run(tmp_path, config=CONFIG)
+    assert same(again.state, outcome.state)
+    assert rows_in(tmp_path) == rows_in(whole)
+
+
+def test_the_numbers_of_a_table_come_back_as_they_were(tmp_path):
+    rows = [
+        {"step": 1, "a": 0.1, "b": 1e-300, "c": 1.0, "d": None},
+        {"step": 2, "a": 1 / 3, "b": -1e22, "c": 0.0, "d": 2.5},
+    ]
+    (tmp_path / "table.csv").write_text(journal._csv_lines(rows))
+    found, damage = files.csv_rows(tmp_path / "table.csv")
+    assert [json.dumps(row) for row in found] == [json.dumps(row) for row in rows]
+    assert damage == ""
+
+
+def test_a_reader_of_rows_warns_of_lines_that_it_leaves_out(tmp_path):
+    path = tmp_path / journal.ROWS
+    path.write_bytes(b'{"step": 1}\n\0\0\0\n{"step": 3}\n{"step": 4, "cut o')
+    with pytest.warns(UserWarning, match=r"metrics.jsonl: line 2 cannot be read"):
+        assert [row["step"] for row in journal.read_rows(path)] == [1, 3]
+
+
+def test_what_a_checkpoint_says_of_itself_has_a_checksum(finished, tmp_path):
+    """Killed before the checksums of its files were noted: those inside it are all there is."""
+    whole, _ = finished
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "checkpoints.json").unlink()
+    (about,) = (folder / CHECKPOINTS / "12" / "about").glob("metadata")
+    text = about.read_text()
+    changed = text.replace('"rate": 0.1', '"rate": 0.2')
+    assert changed != text
+    about.write_text(changed)
+    checkpoints = train.Checkpoints(folder / CHECKPOINTS, read_only=True)
+    try:
+        with pytest.raises(LookupError, match=r"checkpoint 12 in .* is damaged: what it says"):
+            checkpoints.variables(12)
+        assert checkpoints.about()["ledger"]["row"]["step"] == 8
+    finally:
+        checkpoints.close()

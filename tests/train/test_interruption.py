@@ -1,0 +1,57 @@
+"""Signals while training: the first is noted, and a second Ctrl-C ends the process at once."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from calib_jax.train.interruption import noted
+
+
+class Ended(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def codes(monkeypatch):
+    found = []
+
+    def end(code):
+        found.append(code)
+        raise Ended
+
+    monkeypatch.setattr(os, "_exit", end)
+    return found
+
+
+def test_a_second_ctrl_c_ends_the_process(codes, capsys):
+    before = signal.getsignal(signal.SIGINT)
+    with noted() as interruption:
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.signal == signal.SIGINT
+        assert codes == []
+        with pytest.raises(Ended):
+            signal.raise_signal(signal.SIGINT)
+    assert codes == [130]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert capsys.readouterr() == ("", "")
+
+
+def test_in_a_session_it_is_an_exception(codes, monkeypatch):
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with noted():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert codes == []
+
+
+def test_sigterm_and_then_ctrl_c_are_both_noted(codes):
+    with noted() as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.name == "SIGTERM"
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.name == "Ctrl-C"
+    assert codes == []
