@@ -12,9 +12,8 @@ which noise raises. The percentile interval adds the noise of resampling once mo
 interval subtracts it. The true ECE of a calibrated model is 0, which neither contains.
 """
 
-import functools
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -63,40 +62,36 @@ def coverage(
 ) -> list[tables.Row]:
     """Draw data sets, and count how often the intervals of each metric contain the truth."""
     true = truth(classes, temperature)
-    inside = {(name, method): 0 for name in several for method in ("percentile", "basic")}
-    values: dict[str, list[float]] = {name: [] for name in several}
-    ends = jax.jit(functools.partial(_ends, level=level))
+    methods = ("percentile", "basic")
+    inside = {name: dict.fromkeys(methods, 0) for name in several}
+    totals = dict.fromkeys(several, 0.0)
+    intervals = jax.jit(
+        lambda samples, value: [
+            metrics.interval(samples, level, method=method, estimate=value) for method in methods
+        ]
+    )
     for i in tqdm.trange(draws, desc=f"T = {temperature}", leave=False, disable=None):
         key, boot = jax.random.split(jax.random.fold_in(jax.random.key(seed), i))
         data = reference.draw(key, examples, classes, temperature)
         value = metrics.values_of(several, *data)
         samples = metrics.bootstrap(several, *data, key=boot, num_resamples=resamples)
-        for name, (percentile, basic) in jax.device_get(ends(samples, value)).items():
-            values[name].append(float(value[name]))
-            for method, (low, high) in (("percentile", percentile), ("basic", basic)):
-                inside[name, method] += bool(low <= true[name] <= high)
-    setting = {"draws": draws, "examples": examples, "classes": classes, "resamples": resamples}
+        for method, ends in zip(methods, jax.device_get(intervals(samples, value)), strict=True):
+            for name, (low, high) in ends.items():
+                inside[name][method] += bool(low <= true[name] <= high)
+        totals = {name: total + float(value[name]) for name, total in totals.items()}
+    setting: tables.Row = {
+        "draws": draws,
+        "examples": examples,
+        "classes": classes,
+        "resamples": resamples,
+    }
+    setting |= {"task": "coverage", "temperature": temperature, "level": level, "seed": seed}
     return [
-        {
-            "task": "coverage",
-            "metric": name,
-            "temperature": temperature,
-            "true": true[name],
-            "mean_estimate": float(np.mean(values[name])),
-            **setting,
-            "level": level,
-            "seed": seed,
-            "percentile": inside[name, "percentile"] / draws,
-            "basic": inside[name, "basic"] / draws,
-        }
+        {"metric": name, "true": true[name], "mean_estimate": totals[name] / draws}
+        | {method: count / draws for method, count in inside[name].items()}
+        | setting
         for name in several
     ]
-
-
-def _ends(samples: dict[str, jax.Array], value: dict[str, jax.Array], level: float) -> Any:
-    percentile = metrics.interval(samples, level)
-    basic = metrics.interval(samples, level, method="basic", estimate=value)
-    return {name: (tuple(percentile[name]), tuple(basic[name])) for name in samples}
 
 
 COLUMNS = {

@@ -4,9 +4,8 @@
     python -m experiments.benchmarks.metrics --peers --out=metrics.json
     python -m experiments.benchmarks.metrics --shapes=10000x10 --parts=bootstrap
 
-Every call starts from logits, and the values show that all compute the same. No metric can be
-faster than the row that reads the logits once. Metrics are compared with one jitted softmax of the
-same logits, other implementations with ours, the bootstrap with NumPy.
+Every call starts from logits. Metrics are compared with one jitted softmax of the logits, other
+implementations with ours, and the bootstrap with NumPy.
 """
 
 import functools

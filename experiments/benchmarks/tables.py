@@ -3,6 +3,7 @@
 import inspect
 import json
 import pathlib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -19,10 +20,7 @@ Rounds = Annotated[int, "How often each call is timed."]
 Peers = Annotated[bool, "Also time other libraries that are installed."]
 
 KEPT, MISSED, OPEN = "kept", "**missed**", "open"
-LEGEND = (
-    "A ratio is the median over rounds in which all calls take turns, with its middle half in"
-    f" brackets. A target is {KEPT} or {MISSED}; it is {OPEN} if it lies inside the middle half."
-)
+LEGEND = "A ratio is a median over rounds, with its middle half; a target inside that half is open."
 
 
 class Section(NamedTuple):
@@ -52,10 +50,10 @@ def number(key: str, form: str = "", scale: float = 1) -> Cell:
     """Show a number in a format; by default with three significant digits."""
 
     def cell(row: Row) -> str:
-        if (value := row.get(key)) is None:
-            return ""
-        scaled = value * scale
-        return format(scaled, form) if form else f"{float(f'{scaled:.3g}'):,g}"
+        value = scale * row[key] if row.get(key) is not None else None
+        return (
+            "" if value is None else format(value if form else float(f"{value:.3g}"), form or ",g")
+        )
 
     return cell
 
@@ -170,6 +168,7 @@ def run(main: Callable[..., Report]) -> None:
     def publish(_: list[str]) -> None:
         report = main(**{name: flag.value for name, flag in found.items()})
         origin = provenance.describe()
+        origin["command"] = re.sub(r"=/\S*/", "=", origin["command"])  # Folders of this machine.
         written = page(report, origin)
         print(written)
         numbers = {"provenance": origin, "setting": report.setting, "results": report.results}

@@ -24,23 +24,14 @@ SHAPES = {"mlp": (8, 8, 1), "lenet5": (28, 28, 1)}  # Of an image; other network
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A network with the papers' optimizer, and data for an epoch of so many steps.
-
-    Attributes:
-      model: one of calib_jax.models.
-      batch_size: images of a step, over all devices.
-      steps: of an epoch.
-      options: of the model, such as its dtype.
-      stored: whether images are bytes, which the device normalizes.
-      augmented: whether the device crops and flips them, too.
-    """
+    """A network with the papers' optimizer, and data for an epoch of so many steps."""
 
     model: str
-    batch_size: int
+    batch_size: int  # Over all devices.
     steps: int
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
-    stored: bool = False
-    augmented: bool = False
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # Of the model.
+    stored: bool = False  # Whether images are bytes, which the device normalizes.
+    augmented: bool = False  # Whether the device crops and flips them.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,43 +102,33 @@ class Epochs:
         self.work, self._groups = work, groups
         self.arrangement = train.Arrangement(jax.devices(), len(groups[0]), over)
         axis_name = None if self.arrangement.apart else train.AXIS
-        source, sharing = work.source(), self.arrangement.sharing
+        source, place = work.source(), self.arrangement.place
         self._runner = feed(source, self.arrangement).training(work.step(objective, axis_name))
+        split: dict[str, Any] = {"multiple": self.arrangement.sharing}
         self._orders = {
-            seed: train.in_batches(
-                train.shuffled(len(source), seed, 0), work.batch_size, multiple=sharing
-            )
+            seed: train.in_batches(train.shuffled(len(source), seed, 0), work.batch_size, **split)
             for group in groups
             for seed in group
         }
-        self.states = [
-            self.arrangement.place([work.state(objective, seed) for seed in group])
-            for group in groups
-        ]
+        self.states = [place([work.state(objective, seed) for seed in group]) for group in groups]
         self._begin(0)
         began = time.perf_counter()
         compiled = self._runner.compiled(self.states[0])
-        self.about = {
-            "compile_seconds": time.perf_counter() - began,
-            "memory": programs.memory(compiled),
-        }
+        self.about: dict[str, Any] = {"compile_seconds": time.perf_counter() - began}
+        self.about["memory"] = programs.memory(compiled)
 
     def _begin(self, number: int) -> None:
         for run, seed in enumerate(self._groups[number]):
             self._runner.begin(self._orders[seed], 0, run=run)
 
-    def _train(self, number: int) -> None:
-        self._begin(number)
-        starts, stops = ([steps] * len(self._groups[number]) for steps in (0, self.work.steps))
-        states, measured = self._runner(self.states[number], starts, stops)
-        self.states[number] = states
-        self._runner.measured_in(measured, starts, stops)
-        jax.block_until_ready(states)
-
     def __call__(self) -> None:
         """Train every run for an epoch, and wait."""
-        for number in range(len(self._groups)):
-            self._train(number)
+        for number, group in enumerate(self._groups):
+            self._begin(number)
+            starts, stops = ([steps] * len(group) for steps in (0, self.work.steps))
+            self.states[number], measured = self._runner(self.states[number], starts, stops)
+            self._runner.measured_in(measured, starts, stops)
+            jax.block_until_ready(self.states[number])
 
 
 class Peer:
@@ -156,9 +137,10 @@ class Peer:
     Args:
       python: a Python that has PyTorch; "" is ours.
       loops: the arguments of `torch_loop.loop`, by name.
+      environment: further variables of the process.
     """
 
-    def __init__(self, python: str, loops: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, python: str, loops: dict[str, dict[str, Any]], **environment: str) -> None:
         paths = [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
             [
@@ -170,7 +152,7 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | environment,
         )
         self.memory: dict[str, int | None] = {}
         self.about: dict[str, Any] = self._answer()

@@ -130,7 +130,7 @@ SMALL = {
     "metrics": ["--shapes=200x5", "--rounds=3", "--resamples=20", "--peers"],
     "calibrators": ["--shapes=300x4", "--rounds=3", "--only=temperature,grid"],
     "coverage": ["--examples=50", "--draws=3", "--resamples=10"],
-    "networks": ["--models=resnet20", "--steps=1"],
+    "networks": ["--models=resnet18", "--rounds=1"],
     "stream": ["--images=140", "--rounds=1", "--batches=6", "--threads=1"],
 }
 
