@@ -77,13 +77,11 @@ def measure(task: str, shape: str, rounds: int, peers: bool = False) -> list[tab
     logits, labels = reference.shaped(shape)
     calls = TASKS[task](logits, labels, np.asarray(logits), np.asarray(labels), peers)
     spent = timing.interleaved(calls, rounds=rounds, label=f"{task} {shape}")
-    rows = timing.compared(spent, next(iter(calls)))
+    targets = {name: {"at_least": TARGETS[task, name]} for name in calls if (task, name) in TARGETS}
+    rows = timing.compared(spent, next(iter(calls)), targets=targets, task=task, shape=shape)
     for row in rows:
-        row |= {"task": task, "shape": shape}
         if task in ("temperature", "grid"):
             row["temperature"] = float(calls[row["name"]]())
-        if (task, row["name"]) in TARGETS:
-            row["target"] = {"at_least": TARGETS[task, row["name"]]}
     return rows
 
 

@@ -71,13 +71,11 @@ def measure(shape: str, dtype: str, chosen: dict[str, Variant], rounds: int) -> 
         programs_of[label] = functools.partial(compiled, logits, labels)
         memory[label] = programs.memory(compiled) or 0
     spent = timing.interleaved(programs_of, rounds=rounds, label=f"{shape} {dtype}")
-    rows = timing.compared(spent, BASE)
+    targets = {label: {"at_most": variant.at_most} for label, variant in chosen.items()}
+    rows = timing.compared(spent, BASE, targets=targets, task="losses", shape=shape, dtype=dtype)
     for row in rows:
-        label = row["name"]
-        row |= {"task": "losses", "shape": shape, "dtype": dtype, "memory_bytes": memory[label]}
-        row["memory_ratio"] = memory[label] / memory[BASE] if memory[BASE] else None
-        if label in chosen:
-            row["target"] = {"at_most": chosen[label].at_most}
+        row["memory_bytes"] = memory[row["name"]]
+        row["memory_ratio"] = memory[row["name"]] / memory[BASE] if memory[BASE] else None
     return rows
 
 

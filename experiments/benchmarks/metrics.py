@@ -52,18 +52,16 @@ def measure_metrics(shape: str, rounds: int, peers: bool) -> list[tables.Row]:
 
             calls[f"{task}: {peer}"] = call
     seconds = timing.interleaved(calls, rounds=rounds, patience=PATIENCE, label=f"{shape} metrics")
-    rows = timing.compared(seconds, SOFTMAX)
+    targets = {
+        name: {"at_least": 10.0}
+        for name, task in beside.items()
+        if task == "classwise_ece" and "NumPy" not in name
+    }
+    targets |= {TOGETHER: {"at_most": 2.5}} if shape == "50000x1000" else {}
+    rows = timing.compared(seconds, SOFTMAX, against=beside, targets=targets, shape=shape)
     for row in rows:
-        name = row["name"]
-        row |= {"task": "metrics", "shape": shape}
-        row["value"] = float(values[name]) if name in values else None
-        if name == TOGETHER and shape == "50000x1000":
-            row["target"] = {"at_most": 2.5}
-        if name in beside:
-            row |= {"task": "peers", "against": beside[name]}
-            row["ratio"] = timing.ratio(seconds[name], seconds[beside[name]])
-            if beside[name] == "classwise_ece" and "NumPy" not in name:
-                row["target"] = {"at_least": 10}
+        row["task"] = "peers" if row["name"] in beside else "metrics"
+        row["value"] = float(values[row["name"]]) if row["name"] in values else None
     return rows
 
 
@@ -85,32 +83,25 @@ def measure_bootstrap(shape: str, rounds: int, peers: bool, resamples: int) -> l
     calls: dict[str, Any] = {
         base: lambda: reference.bootstrap(reference.softmax(on_host), true, resamples)
     }
-    targets: dict[str, tuple[str, dict[str, float]]] = {}
-    several = 3.0 if logits.shape[1] <= 100 else 8.0
+    against, targets = {}, {}
     for scheme in ("poisson", "multinomial"):
         one, all_seven = f"ECE, {scheme}", f"the seven, {scheme}"
         calls |= {one: ours(metrics.ece, scheme), all_seven: ours(SEVEN, scheme)}
-        targets |= {one: (base, {"at_most": 1 / 1.5}), all_seven: (one, {"at_most": several})}
-    scaled = {}
-    for peer, (function, number) in (metric_peers.bootstraps() if peers else {}).items():
-        # A slow bootstrap computes few resamples, and its time is scaled to all of them.
-        calls[peer] = lambda function=function, number=number: function(
-            reference.softmax(on_host), true, number
-        )
-        scaled[peer] = resamples / number
-        targets[peer] = ("ECE, multinomial", {"at_least": 20})
-    patience = 10 * PATIENCE
+        against[all_seven], targets[one] = one, {"at_most": 1 / 1.5}
+        targets[all_seven] = {"at_most": 3.0 if logits.shape[1] <= 100 else 8.0}
+    slow = metric_peers.bootstraps() if peers else {}
+    for name, (function, number) in slow.items():
+        p = reference.softmax(on_host)
+        calls[name] = functools.partial(function, p, true, number)
+        against[name], targets[name] = "ECE, multinomial", {"at_least": 20.0}
     seconds = timing.interleaved(
-        calls, rounds=max(3, rounds // 2), patience=patience, label=f"{shape} bootstrap"
+        calls, rounds=max(3, rounds // 2), patience=10 * PATIENCE, label=f"{shape} bootstrap"
     )
-    seconds |= {peer: factor * seconds[peer] for peer, factor in scaled.items()}
-    rows = timing.compared(seconds, base)
-    for row in rows:
-        row |= {"task": "bootstrap", "shape": shape}
-        if row["name"] in targets:
-            row["against"], row["target"] = targets[row["name"]]
-            row["ratio"] = timing.ratio(seconds[row["name"]], seconds[row["against"]])
-    return rows
+    # A slow bootstrap computed few resamples: scale its time to all of them.
+    seconds |= {name: seconds[name] * resamples / number for name, (_, number) in slow.items()}
+    return timing.compared(
+        seconds, base, against=against, targets=targets, task="bootstrap", shape=shape
+    )
 
 
 _VALUE = {"value": tables.number("value", ".7f")}

@@ -85,10 +85,8 @@ def verdict(row: Row) -> str:
 
 def target(row: Row) -> str:
     """Show a target and its verdict."""
-    if not row.get("target"):
-        return ""
-    ((bound, value),) = row["target"].items()
-    return f"{bound.replace('_', ' ')} {value:.3g}: {verdict(row)}"
+    shown = [f"{bound} {value:.3g}" for bound, value in (row.get("target") or {}).items()]
+    return f"{shown[0].replace('_', ' ')}: {verdict(row)}" if shown else ""
 
 
 SPEED: dict[str, Cell] = {

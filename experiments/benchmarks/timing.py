@@ -64,15 +64,28 @@ def ratio(seconds: np.ndarray, base: np.ndarray) -> dict[str, float]:
     return {"median": float(middle), "low": float(low), "high": float(high)}
 
 
-def compared(seconds: Mapping[str, np.ndarray], base: str) -> list[dict[str, Any]]:
-    """Return a row for each call: median time, and the ratio of its time to that of the base."""
+def compared(
+    seconds: Mapping[str, np.ndarray],
+    base: str,
+    *,
+    against: Mapping[str, str] = {},
+    targets: Mapping[str, dict[str, float]] = {},
+    **more: Any,
+) -> list[dict[str, Any]]:
+    """Return a row for each call: median time, and the ratio of its time to that of another call.
+
+    Args:
+      seconds: as `interleaved` returns them.
+      base: the other call.
+      against: the other call of some calls, by name.
+      targets: {"at_most": x} or {"at_least": x} for the ratios of some calls.
+      more: what every row contains besides.
+    """
     return [
         {
-            "name": name,
-            "rounds": len(spent),
-            "ms": 1e3 * float(np.median(spent)),
-            "ratio": ratio(spent, seconds[base]),
-            "against": base,
+            **{"name": name, "rounds": len(spent), "ms": 1e3 * float(np.median(spent))},
+            "ratio": ratio(spent, seconds[against.get(name, base)]),
+            **{"against": against.get(name, base), "target": targets.get(name), **more},
         }
         for name, spent in seconds.items()
     ]
