@@ -22,7 +22,7 @@ LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000
 
 _PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
-_INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # pandas reads its index as the last
+_INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is the index of pandas
 
 
 # Accepted spellings of the columns and arrays of a file of predictions.
