@@ -3,10 +3,10 @@
     python -m experiments.benchmarks.stream
     python -m experiments.benchmarks.stream --threads=1,2,4 --out=stream.json
 
-`data.named("imagenet")` reads JPEG files of noise, of ImageNet's usual size, in three ways: decoding
-alone, batches on the host, and a stream to the device. The last row streams several hundred
-batches and measures the memory. Other work on the machine disturbs processor time less than wall
-time.
+`data.named("imagenet")` reads JPEG files of noise, of ImageNet's usual size, in three ways:
+decoding alone, batches on the host, and a stream to the device. The last row streams several
+hundred batches and measures the memory. Other work on the machine disturbs processor time less
+than wall time.
 """
 
 import functools
@@ -102,7 +102,7 @@ def compared(reader: Reader, threads: list[int], rounds: int) -> list[tables.Row
 
 
 def memory(reader: Reader, threads: int, batches: int) -> tables.Row:
-    """Stream batches, and check that memory does not grow after the first quarter."""
+    """Stream batches, and measure how much the memory grows after the first quarter."""
     held: list[int] = []
     for epoch in range(-(-batches // len(reader.order.examples))):
         held += reader.streamed(threads, epoch)
