@@ -20,5 +20,5 @@ __all__ = sorted(_names)
 
 
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # With this function type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.models has no {name!r}{nearest(name, __all__)}")

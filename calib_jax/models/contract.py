@@ -66,7 +66,7 @@ class Network(nn.Module):
     """What all networks have in common.
 
     Attributes:
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       dtype: what the layers compute in. Parameters, statistics, the last layer and the logits
         are float32 all the same, or float64 if `dtype` is.
     """

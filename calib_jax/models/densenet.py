@@ -35,7 +35,7 @@ class DenseLayer(nn.Module):
     Attributes:
       growth: channels of the result, which is put next to the input.
       new: whether the new channels come "first" or "last".
-      dtype: to compute in.
+      dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
     """
@@ -90,8 +90,8 @@ class DenseNet(Network):
       new: whether a layer puts its channels "first" or "last".
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
-      remat: whether the backward pass computes each layer again instead of keeping what is
-        inside.
+      remat: whether the backward pass recomputes the activations inside each layer instead of
+        storing them.
       torch_final_norm: what the code that released it calls the last batch norm.
     """
 
@@ -208,11 +208,11 @@ def densenet(
         matter of the order in weights that were trained elsewhere.
       final_norm: what PyTorch's weights call the last batch norm: "bn" and the other names of the
         calibration papers' code, or "norm5" or "norm_final" and torchvision's.
-      num_classes: how many logits an example gets.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      num_classes: the number of logits per example.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "torch" or "he_normal".
-      remat: whether the backward pass computes each layer again, for less memory and more time.
+      remat: whether the backward pass recomputes each layer, which saves memory and costs time.
 
     References:
       Huang et al. 2017, Densely Connected Convolutional Networks.

@@ -71,7 +71,7 @@ def conv(
       features: channels of the result.
       size: of the window, for each axis of positions or for all.
       name: of the parameters in the tree.
-      dtype: to compute in.
+      dtype: the compute dtype.
       init: the recipe of the initial weights.
       strides, padding, dilation: as `nn.Conv` takes them. A number pads both sides, as in
         PyTorch; "SAME" with a stride of 2 would pad one side only.

@@ -57,12 +57,12 @@ def lenet5(
     images get a margin of zeros up to 32 x 32, as the digits of the paper did.
 
     Args:
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       pool: over windows of 2 x 2, "average" as in the paper (without its trained scale), or
         "max".
       activation: "tanh" as in the paper, or "relu". Most of today's implementations are
         `pool="max", activation="relu"`.
-      dtype: what all layers but the last compute in (see `Network`).
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".
 
     References:

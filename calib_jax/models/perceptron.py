@@ -39,7 +39,7 @@ def linear(*, num_classes: int = 10, dtype: DType = "float32", init: str = "torc
     """Make a linear classifier: multinomial logistic regression on the flattened inputs.
 
     Args:
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       dtype: as in `Network`; one matrix is all there is, so float64 alone makes a difference.
       init: the recipe of the initial weights, "torch" or "he_normal".
 
@@ -63,7 +63,7 @@ def mlp(
     """Make a perceptron: dense layers with ReLU on the flattened inputs.
 
     Args:
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       hidden: the widths of the hidden layers.
       dtype: what the hidden layers compute in; the rest is float32 or better (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".

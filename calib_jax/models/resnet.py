@@ -47,7 +47,7 @@ class ResidualBlock(nn.Module):
         of 3 x 3.
       stride: of the first 3 x 3.
       shortcut: how the input takes the shape of the result; see `resnet`.
-      dtype: to compute in.
+      dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
     """
@@ -101,8 +101,8 @@ class ResNet(Network):
       shortcut: see `resnet`.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
-      remat: whether the backward pass computes each block again instead of keeping what is
-        inside.
+      remat: whether the backward pass recomputes the activations inside each block instead of
+        storing them.
       torch_shortcut: what the released code calls a projection.
     """
 
@@ -206,12 +206,12 @@ def resnet(
       stem: "3x3" with stride 1, or "7x7" with stride 2 and a maximum over 3 x 3 with stride 2.
       cells: 1 averages over all positions; 2 over each quarter of the maps, which the linear
         layer gets side by side.
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       width: features inside the blocks of the first stage.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "torch", or "he_normal".
-      remat: whether the backward pass computes each block again, for less memory and more time.
+      remat: whether the backward pass recomputes each block, which saves memory and costs time.
         XLA's compiler for CPUs undoes it.
 
     References:

@@ -34,12 +34,12 @@ def small_resnet(
 
     Args:
       blocks: n; 3, 9 and 18 are `resnet20`, `resnet56` and `resnet110_small`.
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       shortcut: how the input of a block takes the shape of its result. "pad", the paper's option
         A for CIFAR: every second position, and zeros for the new channels, half of them before
         the old ones and half behind. "projection", option B: a 1 x 1 convolution with batch norm.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "he_normal", as the paper, whose deep networks need weights of that size; by fan-out,
         as the released residual networks that do not leave it to PyTorch. Or "torch".
 

@@ -31,7 +31,7 @@ class TransformerBlock(nn.Module):
       head_width: features of a query, key and value of one head.
       mlp_width: hidden features of the perceptron.
       dropout: of the attention, and of what is computed behind each linear layer but the first.
-      dtype: to compute in.
+      dtype: the compute dtype.
       initializer: the recipe of the initial weights.
     """
 
@@ -182,7 +182,7 @@ def vit(
     For CIFAR, for example: `vit(image=32, patch=4, width=256, heads=4, mlp_width=512)`.
 
     Args:
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       image: height and width of the images.
       patch: height and width of a patch; it divides `image`.
       width: features of a token.
@@ -191,9 +191,9 @@ def vit(
       head_width: features of each head.
       mlp_width: hidden features of the perceptron.
       dropout: of the first tokens, and inside the blocks; training needs `keys` unless it is 0.
-      dtype: what all layers but the last compute in (see `Network`).
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".
-      remat: whether the backward pass computes each block again, for less memory.
+      remat: whether the backward pass recomputes each block to save memory.
 
     References:
       Dosovitskiy et al. 2021, An Image Is Worth 16 x 16 Words.

@@ -26,7 +26,7 @@ class PreActivationBlock(nn.Module):
       features: channels of the result.
       stride: of the first convolution.
       dropout: between the convolutions.
-      dtype: to compute in.
+      dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
     """
@@ -66,7 +66,7 @@ class WideResNet(Network):
       dropout: inside the blocks.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
-      remat: whether the backward pass computes each block again.
+      remat: whether the backward pass recomputes each block to save memory.
     """
 
     blocks: tuple[int, ...] = (4, 4, 4)
@@ -128,13 +128,13 @@ def wide_resnet(
     Args:
       depth: 6 n + 4, n being the blocks of each stage.
       widening: how many times wider than the network of He et al. for CIFAR.
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       dropout: between the two convolutions of a block; the paper has 0.3 for CIFAR, with which
         training needs `keys`.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "he_normal", as the paper, or "torch".
-      remat: whether the backward pass computes each block again, for less memory.
+      remat: whether the backward pass recomputes each block to save memory.
 
     References:
       Zagoruyko and Komodakis 2016, Wide Residual Networks.
@@ -186,11 +186,11 @@ def wide_resnet26_10(
     no dropout. The original form is `wide_resnet`.
 
     Args:
-      num_classes: how many logits an example gets.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      num_classes: the number of logits per example.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "he_normal", as released, or "torch".
-      remat: whether the backward pass computes each block again, for less memory.
+      remat: whether the backward pass recomputes each block to save memory.
 
     References:
       Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, appendix B.
