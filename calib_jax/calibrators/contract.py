@@ -72,7 +72,7 @@ class State(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Validated examples with explicit weights; rows of weight 0 are safe to sum over."""
+    """Prepared examples: rows of weight 0 are safe to sum; `usable` is False if a fit must fail."""
 
     logits: Float[Array, "rows classes"]
     labels: Integer[Array, " rows"]
