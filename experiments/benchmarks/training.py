@@ -62,7 +62,7 @@ class Parts(NamedTuple):
 
     work: Work
     rounds: int
-    torch_python: str  # A Python with PyTorch; "" is ours.
+    torch_python: str  # A Python with PyTorch; "" is the current one.
     num_seeds: int
     num_devices: int
     about_torch: dict[str, Any]  # Filled with the description of PyTorch.
