@@ -102,7 +102,7 @@ def bootstrap(
       metrics: one metric, or several by name.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
-      weights: `[*batch]`; resampled examples keep their weights, and weight 0 is never drawn.
+      weights: `[*batch]`; resampled examples keep theirs; examples of weight 0 are never drawn.
       key: PRNG key; it determines the resamples of a given number of examples.
       num_resamples: number of resamples.
       scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example

@@ -1,4 +1,4 @@
-r"""The metric contract: terms, the statistic that sums them, and the value of the statistic.
+r"""The metric contract: terms, their weighted statistic, and the value of the statistic.
 
     metrics.ece(logits, labels, weights, num_bins=15)       the value, compiled
     metrics.ece.terms(logits, labels)                       the contribution of each example
@@ -185,7 +185,7 @@ def catalogue() -> Mapping[str, Metric]:
 
 
 def named(name: str, **options: Any) -> Metric:
-    """Return the metric of a name, with the given options.
+    """Look up a metric by its name and set its options.
 
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)

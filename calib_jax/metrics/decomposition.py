@@ -37,7 +37,7 @@ def brier_decomposition(sums: Sums) -> BrierParts:
     holds exactly for hits $h_i$ when every confidence is replaced by the mean of its bin. The
     score of the confidences themselves, $\frac1n \sum_i (c_i - h_i)^2$, also contains the
     within-bin variance of the confidence minus twice the within-bin covariance of confidence
-    and hit, which goes to 0 with the width of the bins.
+    and hit. This difference goes to 0 with the width of the bins.
 
     The score is that of the predicted class alone, in [0, 1]; `brier` sums over all classes.
     The reliability is the square of `rms_calibration_error` (lower is better). The resolution

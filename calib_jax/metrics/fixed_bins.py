@@ -37,7 +37,7 @@ def confidence_bins(
         MMCE script and in BSCE-GRA's confidence plots; "ceil" for the index ceil(B c) - 1 in
         float64, as in the released list metrics.
       excluded_class: a class whose probability is set to 0 without renormalising, so that it is
-        never predicted; the released SST evaluation excludes its neutral class so.
+        never predicted; the released SST evaluation excludes its neutral class this way.
     """
     checks.at_least("num_bins", num_bins, 1)
     checks.one_of("edges", edges, BINNING_RULES)

@@ -1,4 +1,4 @@
-r"""Ranking metrics of a classifier: does each class's probability rank its own examples first?
+r"""Ranking metrics of a classifier, from each class's probability against the other classes.
 
 The examples are ranked by the odds $p_k / (1 - p_k)$ of a class k, or for two classes by the
 difference of their logits. This is the order of $p_k$ without the ties that rounding causes near 1.

@@ -95,7 +95,8 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
 
     It has one more point than rows, so that its length does not depend on the values. Examples of
     equal score repeat the point at the end of their group. A row of weight 0 repeats a
-    neighbouring point and has the threshold `inf`. A rate is NaN if it has no examples.
+    neighbouring point and has the threshold `inf`. A rate is NaN if its
+    kind of example is absent.
 
     Args:
       ranked: scores, and whether each example is out of distribution.

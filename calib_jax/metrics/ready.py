@@ -69,7 +69,7 @@ def _no_design(num_rows: int) -> Float[Array, "rows 0"]:
 
 
 # --------------------------------------------------------------------------------------------
-# Columns in few cells: the design has one column per column and cell.
+# Columns in few cells: the design has one column per name and cell.
 
 
 @jax.tree_util.register_dataclass

@@ -22,7 +22,7 @@ def log_histograms(
     title: str | None = None,
     width: float = 4.5,
 ) -> "matplotlib.figure.Figure":
-    """Draw histogram outlines on one logarithmic axis, cropped to the range of the counts.
+    """Draw histogram outlines on one logarithmic axis, cropped to the non-empty bins.
 
     Args:
       counts: `[bins]` of each histogram, by name, such as one per epoch.

@@ -30,7 +30,7 @@ def save(
     are embedded as TrueType, because some conferences reject matplotlib's default Type 3.
 
     Args:
-      figure: figure to save, with the settings of this subpackage.
+      figure: figure to save; any figure is saved with this subpackage's settings.
       path: path that ends in .png, .svg or .pdf, in an existing folder.
       dpi: dots per inch of a PNG.
     """

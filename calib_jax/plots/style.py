@@ -160,7 +160,7 @@ def note_below(figure: "matplotlib.figure.Figure", text: str) -> None:
 
 
 def grid_of(panels: int, columns: int) -> tuple[int, int]:
-    """Compute the fewest rows with at most `columns` panels, and as even columns as possible."""
+    """Compute rows and columns: the fewest rows, filled as evenly as possible."""
     checks.at_least("columns", columns, 1)
     rows = -(-panels // columns)
     return rows, -(-panels // rows)
