@@ -23,10 +23,11 @@ def save(report: Report, folder: Any) -> list[str]:
         }
         for name, text in written.items():
             (folder / name).write_text(text, encoding="utf-8")
+        names = list(written)
+        for name, figure in pictures(report).items():
+            plots.save(figure, folder / f"{name}.png")
+            names.append(f"{name}.png")
     except OSError as error:
-        raise ValueError(f"the report cannot be written to {folder}: {error.strerror}.") from error
-    names = list(written)
-    for name, figure in pictures(report).items():
-        plots.save(figure, folder / f"{name}.png")
-        names.append(f"{name}.png")
+        reason = error.strerror or str(error)
+        raise ValueError(f"the report cannot be written to {folder}: {reason}.") from error
     return names

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metric_room
@@ -205,7 +204,7 @@ def out_of_distribution(
     if calibrate is not None:
         if fit_on is None:
             raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
-        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]), None)
+        held_out = (as_logits(fit_on[0]), fit_on[1], None)
         apply, described = calibration.fitted(calibrate, held_out, objective)
         own, others = sets[GIVEN]
         sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})
