@@ -173,14 +173,14 @@ def fit_grid(
     """Try every temperature in one compiled pass; the first strict minimum wins.
 
     Args:
-      criterion: what to minimise, a function of (logits / T, labels, weights), where the
-        largest logit of each row is subtracted first.
+      criterion: what to minimise, a function of (logits / T, labels, weights).
 
     Returns:
       The temperature and the criterion there; (1, infinity) where no value is a number.
     """
-    candidates = jnp.asarray(temperatures, numerics.at_least_float32(logits).dtype)
-    values = lax.map(lambda t: criterion(numerics.tempered(logits, t), labels, weights), candidates)
+    rows = numerics.at_least_float32(logits)
+    candidates = jnp.asarray(temperatures, rows.dtype)
+    values = lax.map(lambda t: criterion(rows / t, labels, weights), candidates)
     values = jnp.where(jnp.isnan(values), jnp.inf, values)
     best = jnp.argmin(values)
     found = jnp.isfinite(values[best])
