@@ -47,4 +47,4 @@ if not TYPE_CHECKING:  # a type checker knows all names, and is to find wrong on
 
 def __dir__() -> list[str]:
     """List the public names, those that are not imported yet included."""
-    return sorted({*globals(), *__all__})
+    return __all__

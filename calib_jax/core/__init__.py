@@ -42,3 +42,8 @@ __all__ = [
     "trouble",
     "types",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__

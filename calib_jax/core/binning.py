@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.numerics import fold_entries_above, is_true_class
-from calib_jax.core.rows import valid, weigh, widened
+from calib_jax.core.rows import weigh, widened
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
 
 
@@ -155,18 +155,6 @@ def _weigh_rows(
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
     """Sum values over the examples of each class; a label out of range counts nowhere."""
     return jax.ops.segment_sum(values.reshape(-1), widened(labels).reshape(-1), num_classes)
-
-
-def confusion(
-    labels: Labels, predictions: Labels, weight: Weights | None, num_classes: int
-) -> Float[Array, "classes classes"]:
-    """Count how often class i (row) was predicted as class j (column), by weight."""
-    inside = valid(labels, num_classes) & valid(predictions, num_classes)
-    cell = widened(labels) * num_classes + widened(predictions)
-    pair = jnp.where(inside, cell, num_classes**2)
-    ones = weigh(jnp.ones(labels.shape, jnp.float32), weight)
-    counts = class_sums(pair, ones, num_classes**2)
-    return counts.reshape(num_classes, num_classes)
 
 
 def equal_mass_bins(

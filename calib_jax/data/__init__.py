@@ -24,7 +24,12 @@ from calib_jax.data.facts import Download as Download
 
 _names = load_room(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted(_names)
+__all__ = sorted({*_names, "About", "Dataset", "Download", "about", "catalogue", "named"})
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

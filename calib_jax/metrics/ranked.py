@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Vector
@@ -57,15 +57,6 @@ class Ranked:
     def reweighed(self, weight: Vector) -> Ranked:
         """Give the sorted rows other weights; what was absent must stay so."""
         return dataclasses.replace(self, weight=weight)
-
-    @property
-    def ends(self) -> Bool[Array, " rows"]:
-        """Mark the last row of every group of equal scores."""
-        return jnp.append(self.score[:-1] != self.score[1:], True)
-
-    def up_to(self, values: Any = 1) -> Vector:
-        """Sum weight x values over all rows up to each one; read it where groups end."""
-        return jnp.cumsum(jnp.where(self.weight > 0, self.weight * values, 0))
 
 
 @jax.tree_util.register_dataclass

@@ -19,6 +19,11 @@ globals().update(_names)
 __all__ = sorted(_names)
 
 
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # Also tells a type checker that there are more names than it can see.
     raise AttributeError(f"calib_jax.models has no {name!r}{nearest(name, __all__)}")

@@ -28,3 +28,8 @@ __all__ = [
     "probability_rows",
     "score",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__

@@ -80,3 +80,8 @@ __all__ = [
     "split",
     "steps_per_epoch",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
