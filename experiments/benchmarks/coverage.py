@@ -7,32 +7,20 @@ Logits are normal, and labels are drawn from softmax(logits / T): a model that i
 T = 1, and overconfident at T = 1.5. The true value of a metric is its expectation over labels,
 on a million logits. A nominal 90 % interval should contain it in 90 % of the draws.
 
-Means over examples do that. ECE does not, and no resampling makes it: it is a sum of absolute
-values, to which noise adds. Of a calibrated model the true ECE is 0, which no interval of
-positive numbers contains; of a miscalibrated one, the percentile interval lies too high by the
-noise that resampling adds once more, and the basic interval takes that off.
+The intervals of means over examples do. Those of the ECE do not: it is a sum of absolute values,
+which noise raises. The percentile interval adds the noise of resampling once more, and the basic
+interval subtracts it. The true ECE of a calibrated model is 0, which neither contains.
 """
 
-import functools
-import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated
 
 import jax
 import numpy as np
 import tqdm
-from absl import app, flags
 
 from calib_jax import metrics
-from experiments import provenance
-
-_EXAMPLES = flags.DEFINE_integer("examples", 1000, "Of each draw.", lower_bound=2)
-_CLASSES = flags.DEFINE_integer("classes", 5, "How many.", lower_bound=2)
-_DRAWS = flags.DEFINE_integer("draws", 1000, "How many data sets.", lower_bound=2)
-_RESAMPLES = flags.DEFINE_integer("resamples", 500, "Of each data set.", lower_bound=2)
-_LEVEL = flags.DEFINE_float("level", 0.9, "Nominal coverage.", lower_bound=0, upper_bound=1)
-_SEED = flags.DEFINE_integer("seed", 0, "Of the draws.")
-_OUT = flags.DEFINE_string("out", None, "Write all numbers, with their provenance, to this JSON.")
+from experiments.benchmarks import reference, tables
 
 MEANS = {name: metrics.named(name) for name in ("accuracy", "nll", "brier")}
 ERRORS = {
@@ -40,38 +28,24 @@ ERRORS = {
 }
 
 
-def draw(key: jax.Array, examples: int, classes: int, temperature: float) -> tuple[Any, Any]:
-    """Draw logits, and labels that a model of this temperature would be right about."""
-    noise, coin = jax.random.split(key)
-    logits = 2 * jax.random.normal(noise, (examples, classes))
-    return logits, jax.random.categorical(coin, logits / temperature)
-
-
 def truth(classes: int, temperature: float, examples: int = 2**20) -> dict[str, float]:
     """Compute the expectation of every metric over labels, in NumPy, on many logits."""
-    logits = np.asarray(draw(jax.random.key(1), examples, classes, temperature)[0], np.float64)
-
-    def softmax(values: np.ndarray) -> np.ndarray:
-        spread = np.exp(values - values.max(axis=1, keepdims=True))
-        return spread / spread.sum(axis=1, keepdims=True)
-
-    p, q = softmax(logits), softmax(logits / temperature)
+    drawn, _ = reference.draw(jax.random.key(1), examples, classes, temperature)
+    logits = np.asarray(drawn, np.float64)
+    p, q = reference.softmax(logits), reference.softmax(logits / temperature)
     top = p.argmax(axis=1)[:, None]
     confidence, right = (np.take_along_axis(of, top, axis=1)[:, 0] for of in (p, q))
-    order = np.argsort(confidence)
-    fixed = np.minimum(np.ceil(15 * confidence).astype(int) - 1, 14)
-    gap = np.bincount(fixed, confidence - right, 15)
-    count = np.bincount(fixed, minlength=15)
-    equal = [np.abs(part.sum()) for part in np.array_split((confidence - right)[order], 15)]
+    gap, equal = (
+        function(confidence, right) for function in (reference.gaps, reference.gaps_of_equal_count)
+    )
+    count = np.maximum(np.bincount(reference.bins(confidence), minlength=reference.BINS), 1)
     return {
         "accuracy": float(right.mean()),
         "nll": float(-(q * np.log(p)).sum(axis=1).mean()),
         "brier": float((np.square(p).sum(axis=1) - 2 * (p * q).sum(axis=1) + 1).mean()),
         "ece": float(np.abs(gap).sum() / examples),
-        "adaptive_ece": float(sum(equal) / examples),
-        "debiased_rms_calibration_error": float(
-            np.sqrt((np.square(gap)[count > 0] / count[count > 0]).sum() / examples)
-        ),
+        "adaptive_ece": float(np.abs(equal).sum() / examples),
+        "debiased_rms_calibration_error": float(np.sqrt((np.square(gap) / count).sum() / examples)),
     }
 
 
@@ -85,83 +59,68 @@ def coverage(
     resamples: int,
     level: float,
     seed: int = 0,
-) -> list[dict[str, Any]]:
+) -> list[tables.Row]:
     """Draw data sets, and count how often the intervals of each metric contain the truth."""
     true = truth(classes, temperature)
-    inside = {(name, method): 0 for name in several for method in ("percentile", "basic")}
-    values: dict[str, list[float]] = {name: [] for name in several}
-    ends = jax.jit(functools.partial(_ends, level=level))
+    methods = ("percentile", "basic")
+    inside = {name: dict.fromkeys(methods, 0) for name in several}
+    totals = dict.fromkeys(several, 0.0)
+    intervals = jax.jit(
+        lambda samples, value: [
+            metrics.interval(samples, level, method=method, estimate=value) for method in methods
+        ]
+    )
     for i in tqdm.trange(draws, desc=f"T = {temperature}", leave=False, disable=None):
         key, boot = jax.random.split(jax.random.fold_in(jax.random.key(seed), i))
-        data = draw(key, examples, classes, temperature)
+        data = reference.draw(key, examples, classes, temperature)
         value = metrics.values_of(several, *data)
         samples = metrics.bootstrap(several, *data, key=boot, num_resamples=resamples)
-        for name, (percentile, basic) in jax.device_get(ends(samples, value)).items():
-            values[name].append(float(value[name]))
-            for method, (low, high) in (("percentile", percentile), ("basic", basic)):
-                inside[name, method] += bool(low <= true[name] <= high)
+        for method, ends in zip(methods, jax.device_get(intervals(samples, value)), strict=True):
+            for name, (low, high) in ends.items():
+                inside[name][method] += bool(low <= true[name] <= high)
+        totals = {name: total + float(value[name]) for name, total in totals.items()}
+    setting: tables.Row = {
+        "draws": draws,
+        "examples": examples,
+        "classes": classes,
+        "resamples": resamples,
+    }
+    setting |= {"task": "coverage", "temperature": temperature, "level": level, "seed": seed}
     return [
-        {
-            "metric": name,
-            "temperature": temperature,
-            "true": true[name],
-            "mean_estimate": float(np.mean(values[name])),
-            "draws": draws,
-            "examples": examples,
-            "classes": classes,
-            "resamples": resamples,
-            "level": level,
-            "seed": seed,
-            "percentile": inside[name, "percentile"] / draws,
-            "basic": inside[name, "basic"] / draws,
-        }
+        {"metric": name, "true": true[name], "mean_estimate": totals[name] / draws}
+        | {method: count / draws for method, count in inside[name].items()}
+        | setting
         for name in several
     ]
 
 
-def _ends(samples: dict[str, jax.Array], value: dict[str, jax.Array], level: float) -> Any:
-    percentile = metrics.interval(samples, level)
-    basic = metrics.interval(samples, level, method="basic", estimate=value)
-    return {name: (tuple(percentile[name]), tuple(basic[name])) for name in samples}
+COLUMNS = {
+    "metric": tables.text("metric"),
+    "T": tables.text("temperature"),
+    "truth": tables.number("true", ".4f"),
+    "mean estimate": tables.number("mean_estimate", ".4f"),
+    "percentile": tables.number("percentile", ".1%"),
+    "basic": tables.number("basic", ".1%"),
+}
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Lay the coverage of all metrics out as text."""
-    lines = [f"{'':32s}{'T':>5s}{'truth':>10s}{'mean':>10s}{'percentile':>12s}{'basic':>8s}"]
-    for row in rows:
-        lines.append(
-            f"{row['metric']:32s}{row['temperature']:5.1f}{row['true']:10.4f}"
-            f"{row['mean_estimate']:10.4f}{row['percentile']:12.1%}{row['basic']:8.1%}"
-        )
-    return "\n".join(lines)
+SECTIONS = {"coverage": tables.Section("How often intervals contain the truth", COLUMNS)}
 
 
-def main(_: list[str]) -> None:
-    """Run at both temperatures, print the table, write the JSON."""
+def main(
+    examples: Annotated[int, "Of each draw."] = 1000,
+    classes: Annotated[int, "How many."] = 5,
+    draws: Annotated[int, "How many data sets."] = 1000,
+    resamples: Annotated[int, "Of each data set."] = 500,
+) -> tables.Report:
+    """Measure at both temperatures, at a nominal coverage of 90 %."""
+    options = {"examples": examples, "classes": classes, "draws": draws, "resamples": resamples}
     rows = []
     for temperature in (1.0, 1.5):
-        rows += coverage(
-            MEANS | ERRORS,
-            examples=_EXAMPLES.value,
-            classes=_CLASSES.value,
-            temperature=temperature,
-            draws=_DRAWS.value,
-            resamples=_RESAMPLES.value,
-            level=_LEVEL.value,
-            seed=_SEED.value,
-        )
-    error = np.sqrt(_LEVEL.value * (1 - _LEVEL.value) / _DRAWS.value)
-    print(
-        f"{_DRAWS.value} draws of {_EXAMPLES.value} examples in {_CLASSES.value} classes,"
-        f" {_RESAMPLES.value} resamples each; nominal {_LEVEL.value:.0%}, its standard error over"
-        f" the draws {error:.1%}.\n{table(rows)}"
-    )
-    if _OUT.value:
-        report = {"provenance": provenance.describe(), "results": rows}
-        with open(_OUT.value, "w") as file:
-            json.dump(report, file, indent=1)
-        print(f"written to {_OUT.value}")
+        rows += coverage(MEANS | ERRORS, temperature=temperature, level=0.9, **options)
+    setting = options | {"level": 0.9, "standard_error_over_draws": (0.9 * 0.1 / draws) ** 0.5}
+    return tables.Report("Coverage", rows, SECTIONS, setting=setting)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    tables.run(main)

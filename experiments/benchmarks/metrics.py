@@ -4,298 +4,132 @@
     python -m experiments.benchmarks.metrics --peers --out=metrics.json
     python -m experiments.benchmarks.metrics --shapes=10000x10 --parts=bootstrap
 
-Everything starts from logits. Beside each row stand its value, so that it can be seen to compute
-the same thing, and its time as a multiple of one jitted softmax of the same logits. The time to
-read the logits once is printed as the limit that no metric can beat. Rows with a target are
-marked with '!' where they miss it.
+Every call starts from logits. Metrics are compared with one jitted softmax of the logits, other
+implementations with ours, and the bootstrap with NumPy.
 """
 
 import functools
-import json
-import resource
-import sys
-import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import app, flags
 
 from calib_jax import metrics
-from experiments import provenance
-from experiments.benchmarks import metric_peers, timing
+from experiments.benchmarks import metric_peers, reference, tables, timing
 
-_SHAPES = flags.DEFINE_list(
-    "shapes", ["10000x10", "10000x100", "50000x1000"], "Examples x classes, one or more."
-)
-_PARTS = flags.DEFINE_list("parts", ["metrics", "bootstrap", "pixels"], "What to measure.")
-_PEERS = flags.DEFINE_bool("peers", False, "Also time the libraries that are installed.")
-_ROUNDS = flags.DEFINE_integer("rounds", 11, "How often each row is timed.", lower_bound=3)
-_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of each bootstrap.", lower_bound=2)
-_PIXELS = flags.DEFINE_integer("pixels", 20_000_000, "How many pixels are streamed.")
-_PATIENCE = flags.DEFINE_float(
-    "patience",
-    20.0,
-    "Seconds one call of a peer may take; a slower one is timed once, or on fewer resamples.",
-)
-_OUT = flags.DEFINE_string("out", None, "Write all numbers, with their provenance, to this JSON.")
-
+PATIENCE = 2.0  # A call of a peer that takes more seconds is timed once.
 SEVEN = {
     name: metrics.named(name)
     for name in ("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece")
 }
-BASE = "jitted softmax"
+SOFTMAX, TOGETHER = "jitted softmax", "the seven in one pass"
 
 
-def data(rows: int, classes: int) -> tuple[jax.Array, jax.Array]:
-    """Draw logits of an overconfident model: it is calibrated at temperature 1.5."""
-    noise, coin = jax.random.split(jax.random.key(0))
-    logits = 2 * jax.random.normal(noise, (rows, classes))
-    return logits, jax.random.categorical(coin, logits / 1.5)
-
-
-# --------------------------------------------------------------------------------------------
-# Values.
-
-
-def measure_metrics(shape: str) -> list[dict[str, Any]]:
+def measure_metrics(shape: str, rounds: int, peers: bool) -> list[tables.Row]:
     """Time single metrics, the seven of them in one pass, and what others offer."""
-    logits, labels = data(*map(int, shape.split("x")))
+    logits, labels = reference.shaped(shape)
     on_host, true = np.asarray(logits), np.asarray(labels).astype(np.int64)
-    softmax = jax.jit(jax.nn.softmax)
-    read = jax.jit(jnp.sum)
-    calls: dict[str, Callable[[], Any]] = {
-        BASE: lambda: softmax(logits),
+    softmax, read = jax.jit(jax.nn.softmax), jax.jit(jnp.sum)
+    values: dict[str, Any] = {}
+    calls: dict[str, Any] = {
+        SOFTMAX: lambda: softmax(logits),
         "read once (the limit)": lambda: read(logits),
-        "NumPy softmax": lambda: metric_peers.softmax(on_host),
-        "the seven in one pass": lambda: metrics.values_of(SEVEN, logits, labels),
+        "NumPy softmax": lambda: reference.softmax(on_host),
+        TOGETHER: lambda: metrics.values_of(SEVEN, logits, labels),
     }
     for name, metric in {**SEVEN, "smooth_ece": metrics.smooth_ece}.items():
         calls[name] = functools.partial(metric, logits, labels)
-    values = {name: calls[name]() for name in [*SEVEN, "smooth_ece"]}
-
-    peers: dict[str, dict[str, metric_peers.Peer]] = {
-        "ece": {"NumPy": metric_peers.numpy_ece},
-        "adaptive_ece": {"NumPy": metric_peers.numpy_adaptive_ece},
-        "classwise_ece": {"NumPy": metric_peers.numpy_classwise_ece},
-    }
-    if _PEERS.value:
-        for task, functions in metric_peers.installed().items():
-            peers.setdefault(task, {}).update(functions)
-    slow: dict[str, float] = {}
-    for task, functions in peers.items():
+        values[name] = calls[name]()
+    beside = {}
+    for task, functions in metric_peers.functions(peers).items():
         for peer, function in functions.items():
-            name = f"{task}: {peer}"
-            call = functools.partial(_from_logits, function, on_host, true)
-            start = time.perf_counter()
-            values[name] = call()
-            once = time.perf_counter() - start
-            if once > _PATIENCE.value / 10:
-                slow[name] = once
-            else:
-                calls[name] = call
+            beside[f"{task}: {peer}"] = task
 
-    seconds = timing.interleaved(calls, rounds=_ROUNDS.value, label=f"{shape} metrics")
-    results = []
-    for name in [*calls, *slow]:
-        row: dict[str, Any] = {"part": "metrics", "shape": shape, "row": name}
-        spent = np.full(_ROUNDS.value, slow[name]) if name in slow else seconds[name]
-        row["rounds"] = 1 if name in slow else _ROUNDS.value
-        row["ms"] = 1e3 * float(np.median(spent))
-        row["to_softmax"] = timing.ratio(spent, seconds[BASE])
-        row["value"] = float(values[name]) if name in values else None
-        task, _, peer = name.partition(": ")
-        if peer:
-            row["to_ours"] = timing.ratio(spent, seconds[task])
-        if name == "the seven in one pass" and shape == "50000x1000":
-            row["target"] = 2.5
-            row["misses"] = row["to_softmax"]["median"] > 2.5
-        results.append(row)
-    return results
+            def call(name: str = f"{task}: {peer}", function: metric_peers.Peer = function) -> None:
+                values[name] = function(reference.softmax(on_host), true)
+
+            calls[f"{task}: {peer}"] = call
+    seconds = timing.interleaved(calls, rounds=rounds, patience=PATIENCE, label=f"{shape} metrics")
+    targets = {
+        name: {"at_least": 10.0}
+        for name, task in beside.items()
+        if task == "classwise_ece" and "NumPy" not in name
+    }
+    targets |= {TOGETHER: {"at_most": 2.5}} if shape == "50000x1000" else {}
+    rows = timing.compared(seconds, SOFTMAX, against=beside, targets=targets, shape=shape)
+    for row in rows:
+        row["task"] = "peers" if row["name"] in beside else "metrics"
+        row["value"] = float(values[row["name"]]) if row["name"] in values else None
+    return rows
 
 
-def _from_logits(function: metric_peers.Peer, logits: np.ndarray, labels: np.ndarray) -> float:
-    return function(metric_peers.softmax(logits), labels)
-
-
-# --------------------------------------------------------------------------------------------
-# Bootstrap.
-
-
-def measure_bootstrap(shape: str) -> list[dict[str, Any]]:
+def measure_bootstrap(shape: str, rounds: int, peers: bool, resamples: int) -> list[tables.Row]:
     """Time resampled values, from logits to samples."""
-    logits, labels = data(*map(int, shape.split("x")))
+    logits, labels = reference.shaped(shape)
     on_host, true = np.asarray(logits), np.asarray(labels).astype(np.int64)
-    resamples = _RESAMPLES.value
+    base = "ECE, NumPy"
 
     def ours(what: Any, scheme: str) -> Any:
-        return metrics.bootstrap(
-            what, logits, labels, key=jax.random.key(1), num_resamples=resamples, scheme=scheme
+        return functools.partial(
+            metrics.bootstrap,
+            *(what, logits, labels),
+            key=jax.random.key(1),
+            num_resamples=resamples,
+            scheme=scheme,
         )
 
-    base = "ECE, NumPy"
-    calls: dict[str, Callable[[], Any]] = {
-        base: lambda: metric_peers.numpy_bootstrap(metric_peers.softmax(on_host), true, resamples),
-        "ECE, poisson": lambda: ours(metrics.ece, "poisson"),
-        "ECE, multinomial": lambda: ours(metrics.ece, "multinomial"),
-        "the seven, poisson": lambda: ours(SEVEN, "poisson"),
-        "the seven, multinomial": lambda: ours(SEVEN, "multinomial"),
+    calls: dict[str, Any] = {
+        base: lambda: reference.bootstrap(reference.softmax(on_host), true, resamples)
     }
-    rounds = max(3, _ROUNDS.value // 2)
-    seconds = timing.interleaved(calls, rounds=rounds, label=f"{shape} bootstrap")
-    if _PEERS.value:
-        for name, (function, fixed) in metric_peers.bootstraps().items():
-            once = _patient(function, metric_peers.softmax(on_host), true, fixed, resamples)
-            seconds[f"ECE, {name}"] = np.full(rounds, once)
+    against, targets = {}, {}
+    for scheme in ("poisson", "multinomial"):
+        one, all_seven = f"ECE, {scheme}", f"the seven, {scheme}"
+        calls |= {one: ours(metrics.ece, scheme), all_seven: ours(SEVEN, scheme)}
+        against[all_seven], targets[one] = one, {"at_most": 1 / 1.5}
+        targets[all_seven] = {"at_most": 3.0 if logits.shape[1] <= 100 else 8.0}
+    slow = metric_peers.bootstraps() if peers else {}
+    for name, (function, number) in slow.items():
+        p = reference.softmax(on_host)
+        calls[name] = functools.partial(function, p, true, number)
+        against[name], targets[name] = "ECE, multinomial", {"at_least": 20.0}
+    seconds = timing.interleaved(
+        calls, rounds=max(3, rounds // 2), patience=10 * PATIENCE, label=f"{shape} bootstrap"
+    )
+    # A slow bootstrap computed few resamples: scale its time to all of them.
+    seconds |= {name: seconds[name] * resamples / number for name, (_, number) in slow.items()}
+    return timing.compared(
+        seconds, base, against=against, targets=targets, task="bootstrap", shape=shape
+    )
 
-    classes = int(shape.split("x")[1])
-    several = 3.0 if classes <= 100 else 8.0
+
+_VALUE = {"value": tables.number("value", ".7f")}
+SECTIONS = {
+    "metrics": tables.Section("Metrics,", tables.SPEED | _VALUE),
+    "peers": tables.Section("Other implementations,", tables.SPEED | _VALUE),
+    "bootstrap": tables.Section("Bootstrap,", tables.SPEED),
+}
+PARTS = ("metrics", "bootstrap")
+
+
+def main(
+    shapes: tables.Shapes = ("10000x10", "10000x100", "50000x1000"),
+    parts: Annotated[Sequence[str], "Of metrics and bootstrap."] = PARTS,
+    peers: tables.Peers = False,
+    rounds: tables.Rounds = 11,
+    resamples: Annotated[int, "Of each bootstrap."] = 1000,
+) -> tables.Report:
+    """Measure every part at every shape."""
+    tables.check("parts", parts, PARTS)
     results = []
-    for name, spent in seconds.items():
-        row: dict[str, Any] = {"part": "bootstrap", "shape": shape, "row": name}
-        row["rounds"] = rounds if name in calls else 1
-        row["ms"] = 1e3 * float(np.median(spent))
-        row["to_numpy"] = timing.ratio(spent, seconds[base])
-        if name == "ECE, poisson" or name == "ECE, multinomial":
-            row["target"] = f"{1 / 1.5:.2f}x NumPy"
-            row["misses"] = row["to_numpy"]["median"] > 1 / 1.5
-        if name.startswith("the seven"):
-            scheme = name.split(", ")[1]
-            row["to_one"] = timing.ratio(spent, seconds[f"ECE, {scheme}"])
-            row["target"] = f"{several:.0f}x ECE"
-            row["misses"] = row["to_one"]["median"] > several
-        if name not in calls:
-            row["to_ours"] = timing.ratio(spent, seconds["ECE, multinomial"])
-        results.append(row)
-    return results
-
-
-def _patient(
-    function: metric_peers.Bootstrap,
-    p: np.ndarray,
-    labels: np.ndarray,
-    fixed: int | None,
-    resamples: int,
-) -> float:
-    """Time a slow bootstrap on as many resamples as patience allows, scaled to all of them."""
-    number = fixed or 5
-    start = time.perf_counter()
-    function(p, labels, number)
-    spent = time.perf_counter() - start
-    if fixed is None and spent < _PATIENCE.value / 10:
-        number = min(resamples, int(number * _PATIENCE.value / spent / 2))
-        start = time.perf_counter()
-        function(p, labels, number)
-        spent = time.perf_counter() - start
-    return spent * resamples / number
-
-
-# --------------------------------------------------------------------------------------------
-# Pixels.
-
-
-def measure_pixels(num_pixels: int, classes: int = 19, batch: int = 2**20) -> list[dict[str, Any]]:
-    """Stream pixels, and say how much memory that took and how fast it was."""
-    several = {**SEVEN, "mean_iou": metrics.mean_iou}
-    stream = metrics.Stream(several)
-    logits, labels = data(batch, classes)
-    small = metrics.Stream(several)
-    small.add(logits, labels)  # compiled
-    before = _peak_bytes()
-    jax.block_until_ready((logits, labels))
-    start = time.perf_counter()
-    left = num_pixels
-    while left > 0:
-        rows = min(batch, left)
-        weights = (np.arange(batch) < rows).astype(np.float32)  # one shape, one compilation
-        stream.add(logits, labels, weights)
-        left -= rows
-    values = stream.values()
-    spent = time.perf_counter() - start
-    read = jax.jit(jnp.sum)
-    limit = timing.interleaved({"read": lambda: read(logits)}, rounds=5)["read"]
-    return [
-        {
-            "part": "pixels",
-            "shape": f"{num_pixels}x{classes}",
-            "row": "the seven and mean IoU, streamed",
-            "seconds": spent,
-            "pixels_per_second": num_pixels / spent,
-            "to_reading_once": spent / (float(np.median(limit)) * num_pixels / batch),
-            "batch_bytes": logits.nbytes,
-            "peak_bytes_more": _peak_bytes() - before,
-            "values": {name: float(value) for name, value in values.items()},
-            "notes": stream.notes,
-        }
-    ]
-
-
-def _peak_bytes() -> int:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-# --------------------------------------------------------------------------------------------
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """Lay the results of one part and shape out as text."""
-    part = results[0]["part"]
-    if part == "pixels":
-        row = results[0]
-        return (
-            f"{row['shape']} pixels: {row['row']} in {row['seconds']:.1f} s,"
-            f" {row['pixels_per_second'] / 1e6:.1f} million a second, {row['to_reading_once']:.0f}"
-            f" times reading them once; {row['peak_bytes_more'] / 1e6:.0f} MB more at the peak,"
-            f" with batches of {row['batch_bytes'] / 1e6:.0f} MB.\n  "
-            + ", ".join(f"{name} {value:.4f}" for name, value in row["values"].items())
-            + "".join(f"\n  {note}" for note in row["notes"])
-        )
-    base = "to_softmax" if part == "metrics" else "to_numpy"
-    head = "softmax" if part == "metrics" else "NumPy"
-    lines = [f"{results[0]['shape']} {part:44s} {'':10s} x {head:8s} [middle half]"]
-    for row in results:
-        ratio = row[base]
-        line = (
-            f"  {row['row']:44s} {row['ms']:9.2f} ms {ratio['median']:7.2f}x"
-            f" [{ratio['low']:.2f}, {ratio['high']:.2f}]"
-        )
-        if row.get("value") is not None:
-            line += f"  value {row['value']:.7f}"
-        if "to_one" in row:
-            line += f"  {row['to_one']['median']:.1f}x ECE"
-        if "to_ours" in row:
-            line += f"  {row['to_ours']['median']:.1f}x ours"
-        if "target" in row:
-            line += f"  target {row['target']} {'!' if row['misses'] else 'met'}"
-        lines.append(line)
-    return "\n".join(lines)
-
-
-def main(_: list[str]) -> None:
-    """Run, print the tables, write the JSON."""
-    kinds = {"metrics": measure_metrics, "bootstrap": measure_bootstrap}
-    unknown = set(_PARTS.value) - {*kinds, "pixels"}
-    if unknown:
-        raise app.UsageError(
-            f"--parts={','.join(sorted(unknown))} is not a part of this benchmark."
-        )
-    results = []
-    for part in _PARTS.value:
-        for shape in _SHAPES.value if part in kinds else [None]:
-            found = kinds[part](shape) if shape else measure_pixels(_PIXELS.value)
-            print(table(found), "\n", flush=True)
-            results += found
-    misses = [row for row in results if row.get("misses")]
-    print(f"{len(misses)} rows miss their target.")
-    if _OUT.value:
-        report = {"provenance": provenance.describe(), "results": results}
-        with open(_OUT.value, "w") as file:
-            json.dump(report, file, indent=1)
-        print(f"written to {_OUT.value}")
+    for shape in shapes:
+        if "metrics" in parts:
+            results += measure_metrics(shape, rounds, peers)
+        if "bootstrap" in parts:
+            results += measure_bootstrap(shape, rounds, peers, resamples)
+    return tables.Report("Metrics", results, SECTIONS, by=("task", "shape"))
 
 
 if __name__ == "__main__":
-    app.run(main)
+    tables.run(main)

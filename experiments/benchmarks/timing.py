@@ -1,5 +1,6 @@
-"""Timing that can be believed: ratios taken within one run, interleaved, compile time apart."""
+"""Time calls in turns, with compilation apart, and compare them by ratios within one run."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,47 +9,83 @@ import jax
 import numpy as np
 import tqdm
 
+Calls = Mapping[str, Callable[[], Any]]
+
+LEAST_SECONDS = 0.002  # A faster call is repeated within a round until it takes about this long.
+
 
 def interleaved(
-    calls: Mapping[str, Callable[[], Any]],
+    calls: Calls,
     *,
     rounds: int,
-    least_seconds: float = 0.002,
+    patience: float = math.inf,
     label: str = "",
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, np.ndarray]:
-    """Time every call once a round, in an order that changes, so that drift meets all alike.
+    """Time every call once a round, in random order, so that drift affects all calls alike.
 
     Args:
-      calls: functions without arguments whose result can be waited for; already compiled.
-      rounds: how often each is timed.
-      least_seconds: a call is repeated within a round until it lasts about this long.
+      calls: functions without arguments. Each runs once before it is timed, so it may compile.
+      rounds: how often each call is timed.
+      patience: a call that takes more seconds is timed only once.
       label: shown beside the progress bar.
+      clock: returns seconds.
 
     Returns:
-      Seconds a call, one for each round.
+      Seconds per call, one for each round.
     """
-    repeats = {}
-    for name, call in calls.items():
-        jax.block_until_ready(call())
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        spent = time.perf_counter() - start
-        repeats[name] = max(1, int(least_seconds / max(spent, 1e-9)))
 
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    def timed(name: str, repeats: int) -> float:
+        start = clock()
+        for _ in range(repeats):
+            result = calls[name]()
+        jax.block_until_ready(result)
+        return (clock() - start) / repeats
+
+    for name in calls:
+        timed(name, 1)
+    once = {name: timed(name, 1) for name in calls}
+    seconds = {name: [spent] if spent > patience else [] for name, spent in once.items()}
+    repeats = {
+        name: max(1, int(LEAST_SECONDS / max(spent, 1e-9)))
+        for name, spent in once.items()
+        if spent <= patience
+    }
     order = np.random.default_rng(0)
-    names = list(calls)
     for _ in tqdm.trange(rounds, desc=label, leave=False, disable=None):
-        for name in order.permutation(names):
-            start = time.perf_counter()
-            for _ in range(repeats[name]):
-                result = calls[name]()
-            jax.block_until_ready(result)
-            seconds[name].append((time.perf_counter() - start) / repeats[name])
+        for name in order.permutation([*repeats]):
+            seconds[name].append(timed(name, repeats[name]))
     return {name: np.asarray(values) for name, values in seconds.items()}
 
 
 def ratio(seconds: np.ndarray, base: np.ndarray) -> dict[str, float]:
-    """Give the median over rounds of the ratio to the base, and the middle half of it."""
+    """Return the median over rounds of the ratio to the base, and its middle half."""
     low, middle, high = np.percentile(seconds / base, [25, 50, 75])
     return {"median": float(middle), "low": float(low), "high": float(high)}
+
+
+def compared(
+    seconds: Mapping[str, np.ndarray],
+    base: str,
+    *,
+    against: Mapping[str, str] = {},
+    targets: Mapping[str, dict[str, float]] = {},
+    **more: Any,
+) -> list[dict[str, Any]]:
+    """Return a row for each call: median time, and the ratio of its time to that of another call.
+
+    Args:
+      seconds: as `interleaved` returns them.
+      base: the other call.
+      against: the other call of some calls, by name.
+      targets: {"at_most": x} or {"at_least": x} for the ratios of some calls.
+      more: what every row contains besides.
+    """
+    return [
+        {
+            **{"name": name, "rounds": len(spent), "ms": 1e3 * float(np.median(spent))},
+            "ratio": ratio(spent, seconds[against.get(name, base)]),
+            **{"against": against.get(name, base), "target": targets.get(name), **more},
+        }
+        for name, spent in seconds.items()
+    ]

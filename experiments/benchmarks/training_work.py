@@ -1,81 +1,72 @@
-"""What the training benchmark trains: a network on random images, an epoch at a time."""
+"""Networks on random images, trained by an epoch: by our compiled programs, and by PyTorch."""
 
 import dataclasses
 import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from calib_jax import data, losses, models, train
 from calib_jax.core import InMemory
 from calib_jax.data import images
-from experiments.benchmarks import programs, torch_worker
+from experiments.benchmarks import programs
 
-SHAPES = {"mlp": (8, 8, 1), "lenet5": (28, 28, 1)}  # of an image; others see 32 x 32 in colours
+SHAPES = {"mlp": (8, 8, 1), "lenet5": (28, 28, 1)}  # Of an image; other networks know theirs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A network, its optimiser, and data for an epoch of so many steps.
-
-    Attributes:
-      model: one of calib_jax.models.
-      batch_size: images of a step, over all devices.
-      steps: of an epoch.
-      dtype: that the network computes in.
-      stored: whether images are bytes, which the device normalises.
-      augmented: whether it crops and flips them, too.
-    """
+    """A network with the papers' optimizer, and data for an epoch of so many steps."""
 
     model: str
-    batch_size: int
+    batch_size: int  # Over all devices.
     steps: int
-    dtype: str = "float32"
-    stored: bool = False
-    augmented: bool = False
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # Of the model.
+    stored: bool = False  # Whether images are bytes, which the device normalizes.
+    augmented: bool = False  # Whether the device crops and flips them.
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of an image."""
-        return SHAPES.get(self.model, (32, 32, 3))
-
-    @property
-    def images(self) -> int:
-        """How many images an epoch has."""
-        return self.batch_size * self.steps
+        return SHAPES.get(self.model) or tuple(self.module().example_shape())
 
     @functools.cached_property
     def tx(self) -> Any:
-        """The optimiser of the papers' recipe."""
+        """The optimizer of the papers' recipe."""
         return train.optimisers.sgd(0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
 
-    @functools.cached_property
-    def source(self) -> InMemory:
-        """The images of an epoch."""
-        return self.some(self.images)
+    def source(self, count: int | None = None) -> InMemory:
+        """Make images; by default those of an epoch."""
+        count = self.batch_size * self.steps if count is None else count
+        draw, shape = np.random.default_rng(0), (count, *self.shape)
+        images = draw.integers(256, size=shape) if self.stored else draw.normal(size=shape)
+        dtype = np.uint8 if self.stored else np.float32
+        return InMemory(images.astype(dtype), draw.integers(10, size=count).astype(np.int32))
 
-    def some(self, count: int) -> InMemory:
-        """Make so many images."""
-        return InMemory(*torch_worker.random_images(count, self.shape, stored=self.stored))
-
-    def module(self, axis_name: str | None) -> Any:
-        """Make the network; batch norm is that of all devices of the axis."""
-        made = models.named(self.model, dtype=self.dtype)
+    def module(self, axis_name: str | None = None) -> Any:
+        """Build the network; batch norm reduces over all devices of the axis."""
+        made = models.named(self.model, **self.options)
         return made.clone(axis_name=axis_name) if hasattr(made, "axis_name") else made
 
     @functools.cached_property
-    def _init(self) -> Any:
-        example = torch_worker.random_images(1, self.shape)[0]
-        network = self.module(None)
+    def init(self) -> Any:
+        """Initialize the variables from a key."""
+        example, network = np.zeros((1, *self.shape), np.float32), self.module()
         return jax.jit(lambda key: network.init(key, example, train=False))
 
-    def state(self, objective: Any, seed: int) -> train.TrainState:
-        """Make the state before the first step."""
-        return train.create(self._init(jax.random.key(seed)), objective, self.tx, 10, seed)
+    def state(self, objective: Any, seed: int = 0) -> train.TrainState:
+        """Return the state before the first step."""
+        return train.create(self.init(jax.random.key(seed)), objective, self.tx, 10, seed)
 
-    def step(self, objective: Any, axis_name: str | None) -> Any:
+    def step(self, objective: Any, axis_name: str | None = None) -> Any:
         """Make the training step."""
         options: dict[str, Any] = {}
         if self.stored:
@@ -87,22 +78,15 @@ class Work:
 
 
 class Epochs:
-    """Whole epochs of some runs, by one compiled program; calling it trains one and waits.
+    """Epochs of some runs by one compiled program; a call trains each run for one, and waits.
 
     Args:
       work: what is trained.
-      objective: by which loss.
-      groups: seeds of the runs. Those of a group are trained together, in one program; groups,
-        which are of one size, one after another, by the same program.
+      objective: its loss; cross-entropy by default.
+      groups: seeds of the runs. Runs of a group train together in one program; groups, which have
+        one size, train one after another by the same program.
       feed: `train.Resident` compiles the loop over steps, `train.Streamed` a step.
-      over: how the runs of a group lie on the devices.
-      devices: where; all by default.
-
-    Attributes:
-      compiled: the program.
-      compile_seconds: from the first line of it to the program.
-      first_call_seconds: what the first call took that trained nothing: whatever had to be
-        compiled still.
+      over: how the runs of a group are spread over the devices.
     """
 
     def __init__(
@@ -113,59 +97,80 @@ class Epochs:
         groups: Sequence[Sequence[int]] = ((0,),),
         feed: Any = train.Resident,
         over: str = "map",
-        devices: Sequence[Any] | None = None,
     ) -> None:
         objective = losses.objective("cross_entropy") if objective is None else objective
         self.work, self._groups = work, groups
-        self.arrangement = train.Arrangement(devices or jax.devices(), len(groups[0]), over)
+        self.arrangement = train.Arrangement(jax.devices(), len(groups[0]), over)
         axis_name = None if self.arrangement.apart else train.AXIS
-        self._runner = feed(work.source, self.arrangement).training(work.step(objective, axis_name))
+        source, place = work.source(), self.arrangement.place
+        self._runner = feed(source, self.arrangement).training(work.step(objective, axis_name))
+        split: dict[str, Any] = {"multiple": self.arrangement.sharing}
         self._orders = {
-            seed: train.in_batches(
-                train.shuffled(work.images, seed, 0),
-                work.batch_size,
-                multiple=self.arrangement.sharing,
-            )
+            seed: train.in_batches(train.shuffled(len(source), seed, 0), work.batch_size, **split)
             for group in groups
             for seed in group
         }
-        self.states = [
-            self.arrangement.place([work.state(objective, seed) for seed in group])
-            for group in groups
-        ]
-        self._begin(groups[0])
+        self.states = [place([work.state(objective, seed) for seed in group]) for group in groups]
+        self._begin(0)
         began = time.perf_counter()
-        self.compiled = self._runner.compiled(self.states[0])
-        self.compile_seconds = time.perf_counter() - began
-        began = time.perf_counter()
-        self._train(0, 0)
-        self.first_call_seconds = time.perf_counter() - began
+        compiled = self._runner.compiled(self.states[0])
+        self.about: dict[str, Any] = {"compile_seconds": time.perf_counter() - began}
+        self.about["memory"] = programs.memory(compiled)
 
-    def _begin(self, group: Sequence[int]) -> None:
-        for run, seed in enumerate(group):
+    def _begin(self, number: int) -> None:
+        for run, seed in enumerate(self._groups[number]):
             self._runner.begin(self._orders[seed], 0, run=run)
-
-    def _train(self, number: int, stop: int, start: int = 0) -> None:
-        starts, stops = ([bound] * len(self._groups[number]) for bound in (start, stop))
-        states, measured = self._runner(self.states[number], starts, stops)
-        self.states[number] = states
-        self._runner.measured_in(measured, starts, stops)
-        jax.block_until_ready(states)
 
     def __call__(self) -> None:
         """Train every run for an epoch, and wait."""
         for number, group in enumerate(self._groups):
-            self._begin(group)
-            self._train(number, self.work.steps)
+            self._begin(number)
+            starts, stops = ([steps] * len(group) for steps in (0, self.work.steps))
+            self.states[number], measured = self._runner(self.states[number], starts, stops)
+            self._runner.measured_in(measured, starts, stops)
+            jax.block_until_ready(self.states[number])
 
-    def in_pieces(self, steps: int, size: int) -> None:
-        """Train the first run for some steps, so many at a call."""
-        self._begin(self._groups[0])
-        for start in range(0, steps, size):
-            self._train(0, min(start + size, steps), start)
 
-    @property
-    def memory(self) -> int | None:
-        """Bytes that a call needs beside what stays, by XLA's plan."""
-        found = programs.memory(self.compiled)
-        return None if found is None else found.temporaries + found.results - found.aliased
+class Peer:
+    """PyTorch in a process of its own, because two libraries in one would share threads and memory.
+
+    Args:
+      python: a Python that has PyTorch; "" is ours.
+      loops: the arguments of `torch_loop.loop`, by name.
+      environment: further variables of the process.
+    """
+
+    def __init__(self, python: str, loops: dict[str, dict[str, Any]], **environment: str) -> None:
+        paths = [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        self._process = subprocess.Popen(
+            [
+                python or sys.executable,
+                "-m",
+                "experiments.benchmarks.torch_loop",
+                json.dumps(loops),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))} | environment,
+        )
+        self.memory: dict[str, int | None] = {}
+        self.about: dict[str, Any] = self._answer()
+
+    def epoch(self, name: str) -> None:
+        """Train a loop for an epoch, and wait."""
+        assert self._process.stdin
+        self._process.stdin.write(name + "\n")
+        self._process.stdin.flush()
+        self.memory[name] = self._answer()["memory"]
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        self.close()
+        raise RuntimeError(f"PyTorch ended with code {self._process.returncode}; see above.")
+
+    def close(self) -> None:
+        """End the process, which ends with its input."""
+        self._process.communicate(timeout=20)

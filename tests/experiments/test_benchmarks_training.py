@@ -1,4 +1,4 @@
-"""The training benchmark compares like with like, and its page says what missed its target."""
+"""The benchmarks compare like with like, and their pages mark the targets that are missed."""
 
 import json
 import sys
@@ -7,9 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.benchmarks import torch_worker, training_page, training_traffic
-from experiments.benchmarks.training_work import Epochs, Work
+from experiments import score  # noqa: F401  Its flags have names of the benchmarks' flags.
+from experiments.benchmarks import losses, tables, timing, training
+from experiments.benchmarks.training_work import Epochs, Peer, Work
 from tests.experiments import processes
+
+ORIGIN = dict.fromkeys(
+    ("processor", "cores", "system", "device", "python", "commit", "date", "command"), "here"
+) | {"versions": {"jax": "1.2"}}
 
 
 def test_runs_apart_and_together_train_the_same():
@@ -25,19 +30,14 @@ def test_runs_apart_and_together_train_the_same():
     assert not np.array_equal(*kernels)
 
 
-def row(name, ratio, bound, target, task="objective"):
+def row(name, ratio, bound="at_most", target=1.02):
     low, middle, high = ratio
-    return {
-        **{"task": task, "name": name, "model": "mlp", "batch_size": 8, "steps": 2, "rounds": 7},
-        **{"seconds": 0.5, "step_seconds": 0.25, "images_per_second": 32.0, "against": "that"},
-        **{"loss_seconds": 5e-6, "compile_seconds": 1.0, "first_call_seconds": 0.1, "memory": 9},
-        "ratio": {"low": low, "median": middle, "high": high},
-        "target": {bound: target},
-    }
+    ratio = {"low": low, "median": middle, "high": high}
+    return {"task": "a", "name": name, "ratio": ratio, "target": {bound: target}}
 
 
 @pytest.mark.parametrize(
-    ("ratio", "bound", "target", "said"),
+    ("ratio", "bound", "target", "verdict"),
     [
         ((0.9, 1.0, 1.01), "at_most", 1.02, "kept"),
         ((1.03, 1.05, 1.2), "at_most", 1.02, "**missed**"),
@@ -48,71 +48,102 @@ def row(name, ratio, bound, target, task="objective"):
         ((1.0, 1.0, 1.0), "at_least", 1.0, "kept"),
     ],
 )
-def test_targets_are_marked(ratio, bound, target, said):
-    assert training_page.verdict(row("x", ratio, bound, target)) == said
+def test_targets_are_marked(ratio, bound, target, verdict):
+    assert tables.verdict(row("x", ratio, bound, target)) == verdict
 
 
-def test_the_page_marks_and_explains_what_is_missed():
-    rows = [
-        row("cross_entropy", (1, 1, 1), "at_most", 1.02),
-        {**row("recall", (1.03, 1.05, 1.2), "at_most", 1.02), "loss_seconds": 2505e-6},
-    ]
-    provenance = dict.fromkeys(
-        ("processor", "cores", "system", "device", "python", "commit", "date", "command"), "here"
-    )
-    setting = {"torch": None, "load": {"objective": 0.2}, "part_seconds": {"objective": 60.0}}
-    found = {
-        "provenance": provenance | {"versions": {"jax": "1.2"}},
-        "setting": setting | {"backend": "cpu"},
-        "results": rows,
+def test_a_page_has_a_table_for_each_task_and_counts_what_is_missed():
+    rows = [row("fine", (1, 1, 1)), row("slow", (1.03, 1.05, 1.2)), {"task": "b", "ms": 1234.5}]
+    sections = {
+        "a": tables.Section("First", tables.SPEED, "A note."),
+        "b": tables.Section("Second", {"ms": tables.number("ms"), "none": tables.text("none")}),
     }
-    text = training_page.page(found)
-    assert "Nothing on this page was measured on a GPU" in text
-    assert "PyTorch: not measured" in text
-    assert "was not idle" not in text
-    (line,) = [line for line in text.splitlines() if line.startswith("| recall")]
-    assert "1.050 [1.030, 1.200]" in line
-    assert "at most 1.02: **missed**" in line
-    (why,) = [line for line in text.splitlines() if line.startswith("- recall")]
-    assert "+2,500 µs beside cross-entropy, +1.00% of a step" in why
-    assert "- cross_entropy" not in text
-    setting["load"]["objective"] = 5.0
-    assert "was not idle" in training_page.page(found | {"setting": setting | {"backend": "gpu"}})
+    text = tables.page(tables.Report("Title", rows, sections, setting={"load": 1 / 3}), ORIGIN)
+    assert "- versions: python here, jax 1.2\n" in text
+    assert "- load: 0.333\n" in text
+    assert "Missed: 1 of 2." in text
+    assert "| slow | 1.05 [1.03, 1.2] | at most 1.02: **missed** |" in text
+    assert text.endswith("## Second\n\n| ms    |\n| ----- |\n| 1,230 |\n")
+
+
+def test_a_call_that_takes_too_long_is_timed_once():
+    clock = iter(np.cumsum([0, 1] * 100)).__next__  # Every call takes a second.
+    calls = {"a": lambda: None, "b": lambda: None}
+    found = timing.interleaved(calls, rounds=3, clock=clock)
+    assert {name: seconds.tolist() for name, seconds in found.items()} == {
+        "a": [1] * 3,
+        "b": [1] * 3,
+    }
+    slow = timing.interleaved(calls, rounds=3, patience=0.5, clock=clock)
+    assert {name: seconds.tolist() for name, seconds in slow.items()} == {"a": [1], "b": [1]}
+    rows = timing.compared({"base": np.array([2.0, 4.0]), "other": np.array([1.0])}, "base")
+    assert rows[1]["ratio"] == {"median": 0.375, "low": 0.3125, "high": 0.4375}
+    assert (rows[1]["ms"], rows[1]["rounds"]) == (1000, 1)
+
+
+def test_every_loss_has_a_row_and_a_target():
+    from calib_jax import losses as ours
+
+    found = losses.variants()
+    assert {variant.objective for variant in found.values()} == set(ours.catalogue())
+    for variant in found.values():
+        ours.objective(variant.objective, **variant.options)
+    assert found["flsd53 weighting=loss"].at_most == found["bsce_gra beta=2.0"].at_most == 1.3
+    assert found["bsce_gra beta=1.5"].at_most == found["mmce"].at_most == 2.0
 
 
 def test_the_committed_page_is_that_of_the_committed_numbers():
     results = processes.ROOT / "experiments" / "results"
     found = json.loads((results / "benchmarks_training_cpu.json").read_text())
-    assert training_page.page(found) == (results / "benchmarks_training.md").read_text()
+    report = training.report(found["results"], found["setting"])
+    assert tables.page(report, found["provenance"]) == (
+        results / "benchmarks_training.md"
+    ).read_text(encoding="utf-8")
 
 
-def test_what_is_exchanged_is_told_apart():
-    loop = "jit(_fun)/shard_map/while/body/"
-    assert training_traffic.purpose(loop + "psum") == "gradient"
-    assert training_traffic.purpose(loop + "jvp(ResNet)/stage1/norm1/psum") == "batch norm"
-    assert training_traffic.purpose(loop + "transpose(jvp())/reduce_scatter") == "loss"
-
-
-def test_a_python_without_torch_is_said(monkeypatch, tmp_path):
+def test_a_python_without_torch_is_reported(monkeypatch, tmp_path, capfd):
     (tmp_path / "torch.py").write_text("raise ImportError('none here')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match=r"PyTorch in .*python.*: ImportError: none here"):
-        torch_worker.Peer(sys.executable, threads=1)
+    with pytest.raises(RuntimeError, match="PyTorch ended with code 1; see above"):
+        Peer(sys.executable, {})
+    assert "ImportError: none here" in capfd.readouterr().err
 
 
 @pytest.mark.slow
-def test_the_benchmark_runs(tmp_path):
-    out, page = tmp_path / "found.json", tmp_path / "page.md"
+def test_the_training_benchmark_runs(tmp_path):
+    out = tmp_path / "found.json"
     small = ["--model=mlp", "--batch_size=8", "--steps=3", "--rounds=3", "--seeds=2"]
-    code, said = processes.run("benchmarks.training", *small, f"--out={out}", f"--page={page}")
-    assert code == 0, said
-    found = json.loads(out.read_text())
-    tasks = {row["task"] for row in found["results"]}
-    assert tasks == {"epoch", "objective", "fit", "seeds", "devices"}
-    assert all(row["seconds"] > 0 for row in found["results"] if row["task"] != "devices")
-    exchanged = [row for row in found["results"] if row["task"] == "devices"]
+    code, output = processes.run("benchmarks.training", *small, f"--out={out}")
+    assert code == 0, output
+    rows = json.loads(out.read_text())["results"]
+    assert {row["task"] for row in rows} == {"epoch", "objective", "fit", "seeds", "devices"}
+    assert all(row["seconds"] > 0 for row in rows if row["task"] != "devices")
+    exchanged = [row for row in rows if row["task"] == "devices"]
     assert all(0 <= row["bytes"] - row["gradient_bytes"] < 10_000 for row in exchanged)
-    assert page.read_text() == training_page.page(found)
-    code, said = processes.run("benchmarks.training", "--parts=speed")
+    code, output = processes.run("benchmarks.training", "--parts=speed")
     assert code
-    assert "--parts=speed is none of epoch, objective, fit, seeds, devices, gpu." in said
+    assert "--parts=speed is none of epoch, objective, fit, seeds, devices, gpu." in output
+
+
+SMALL = {
+    "losses": ["--shapes=32x5", "--dtypes=float32", "--rounds=3", "--only=focal,mmce"],
+    "metrics": ["--shapes=200x5", "--rounds=3", "--resamples=20", "--peers"],
+    "calibrators": ["--shapes=300x4", "--rounds=3", "--only=temperature,grid"],
+    "coverage": ["--examples=50", "--draws=3", "--resamples=10"],
+    "networks": ["--models=resnet18", "--rounds=1"],
+    "stream": ["--images=140", "--rounds=1", "--batches=6", "--threads=1"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_benchmarks_run(name, tmp_path):
+    out, goal = tmp_path / "found.json", tmp_path / "page.md"
+    code, output = processes.run(
+        f"benchmarks.{name}", *SMALL[name], f"--out={out}", f"--page={goal}"
+    )
+    assert code == 0, output
+    found = json.loads(out.read_text())
+    assert found["results"]
+    assert f"experiments.benchmarks.{name}" in found["provenance"]["command"]
+    assert goal.read_text() in output

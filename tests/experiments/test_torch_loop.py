@@ -1,7 +1,4 @@
-"""The loop in PyTorch trains as ours does. The tests that train need torch.
-
-python -m pytest tests/experiments/test_torch_loop.py -m slow
-"""
+"""The loop in PyTorch trains as ours does; without PyTorch there is nothing to test."""
 
 import json
 import subprocess
@@ -13,25 +10,16 @@ import numpy as np
 import pytest
 
 from calib_jax import data, losses, models, train
-from experiments.benchmarks import torch_loop
 from tests.experiments import processes
+
+torch = pytest.importorskip("torch")
+from experiments.benchmarks import torch_loop  # noqa: E402
 
 
 def examples(count, size, seed=0):
     draw = np.random.default_rng(seed)
     images = draw.integers(256, size=(count, size, size, 3)).astype(np.uint8)
     return images, draw.integers(10, size=count).astype(np.int32)
-
-
-def test_without_torch_all_but_training_works(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    assert not torch_loop.available()
-    with pytest.raises(ImportError, match="needs PyTorch: pip install torch"):
-        torch_loop.network("resnet20")
-    with pytest.raises(ValueError, match="network must be one of resnet20, resnet50, got 'vgg'"):
-        torch_loop.network("vgg")
-    with pytest.raises(ValueError, match="form must be one of plain, released, got 'fast'"):
-        torch_loop.Loop(None, *examples(2, 4), [[0, 1]], form="fast")
 
 
 def test_crops_and_flips():
@@ -47,57 +35,47 @@ def test_crops_and_flips():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", torch_loop.NETWORKS)
+@pytest.mark.parametrize("name", torch_loop.PLANS)
 def test_networks_have_our_parameters(name):
     ours = models.named(name)
     variables = jax.eval_shape(
         lambda: ours.init(jax.random.key(0), jnp.ones((1, 32, 32, 3)), train=False)
     )
-    theirs = torch_loop.network(name)
+    theirs = torch_loop.Network(name)
     count = sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
     assert sum(parameter.numel() for parameter in theirs.parameters()) == count
     assert count == {"resnet20": 269_722, "resnet50": 23_520_842}[name]
     models.from_torch(ours, theirs.state_dict())  # refuses other names and shapes
-    assert sum(p.numel() for p in torch_loop.network(name, 7).parameters()) < count
+    assert sum(p.numel() for p in torch_loop.Network(name, 7).parameters()) < count
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "size", "dtype", "gamma", "options"),
-    [
-        ("resnet20", 32, "float32", 0, {}),
-        ("resnet20", 16, "float64", 3, {"reduction": "mean", "channels_last": True}),
-        ("resnet50", 16, "float64", 0, {}),
-    ],
+    ("name", "size", "dtype"),
+    [("resnet20", 32, "float32"), ("resnet20", 16, "float64"), ("resnet50", 16, "float64")],
 )
-def test_two_steps_are_ours(name, size, dtype, gamma, options, x64):
-    import torch
-
+def test_two_steps_are_ours(name, size, dtype, x64):
     torch.manual_seed(0)
     images, labels = examples(40, size)
     papers = data.images.CIFAR10
     floats = ((images / 255 - papers.mean) / papers.deviation).astype(dtype)
-    ours, theirs = models.named(name, dtype=dtype), torch_loop.network(name)
+    ours, theirs = models.named(name, dtype=dtype), torch_loop.Network(name)
     if dtype == "float64":  # in float32 the second step of a deep network has lost three digits
         theirs, images = theirs.double(), floats
     variables = models.from_torch(ours, theirs.state_dict())
     batches = [np.arange(16), np.arange(39, 15, -1)]
-    loop = torch_loop.Loop(
-        theirs, images, labels, batches, gamma=gamma, learning_rate=0.05, **options
-    )
+    loop = torch_loop.Loop(theirs, images, labels, batches, learning_rate=0.05)
     found = loop.epoch()
 
-    objective = losses.objective("focal", gamma=gamma)  # gamma 0 is cross-entropy
+    objective = losses.objective("cross_entropy")
     tx = train.optimisers.sgd(0.05, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
-    reduction = options.get("reduction", "sum")
-    step = jax.jit(train.make_train_step(train.linen(ours), objective, tx, reduction=reduction))
+    step = jax.jit(train.make_train_step(train.linen(ours), objective, tx, reduction="sum"))
     state, total = train.create(variables, objective, tx, 10, 0), 0.0
     for numbers in batches:
         inputs, weights = jnp.asarray(floats[numbers]), jnp.ones(len(numbers), dtype)
         state, measured = step(state, train.Batch(inputs, labels[numbers], weights, numbers))
         total += float(measured["loss"])
-        # The clipping is at work, or the sum would be another optimiser than the mean.
-        assert reduction == "mean" or float(measured["gradient_norm"]) > torch_loop.CLIP_NORM
+        assert float(measured["gradient_norm"]) > torch_loop.CLIP_NORM  # So it is clipped.
     close = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-8, "atol": 1e-9}
     np.testing.assert_allclose(found, total / 40, **close)
     after = models.to_torch(ours, {"params": state.params, **state.model_state})
@@ -121,15 +99,14 @@ batches = [range(0, 24, 2), range(1, 24, 2)]
 def losses(**options):
     torch.manual_seed(0)
     loop = torch_loop.Loop(
-        torch_loop.network("resnet20"), images, labels, batches, learning_rate=0.01, **options
+        torch_loop.Network("resnet20"), images, labels, batches, learning_rate=0.01, **options
     )
     return [loop.epoch(), loop.epoch()]
 
 print(json.dumps({
     "plain": losses(),
-    "released": losses(form="released", num_workers=2, augment=False),
-    "augmented": losses(form="released", num_workers=2),
-    "bfloat16": losses(dtype="bfloat16"),
+    "released": losses(released=True, num_workers=2, augment=False),
+    "augmented": losses(released=True, num_workers=2),
     "jax": "jax" in sys.modules,
 }))
 """
@@ -144,7 +121,5 @@ def test_forms_train_alike():
     found = json.loads(done.stdout)
     assert not found["jax"]
     np.testing.assert_allclose(found["released"], found["plain"], rtol=1e-5)
-    np.testing.assert_allclose(found["bfloat16"], found["plain"], rtol=0.05)
-    assert found["bfloat16"] != found["plain"]
     assert not np.allclose(found["augmented"], found["plain"], rtol=1e-3)
     assert np.isfinite(found["augmented"]).all()
