@@ -75,5 +75,5 @@ __all__ = sorted(["Code", "State", "catalogue", "load", "named", "save", *_CALIB
 
 
 def __getattr__(name: str) -> Any:
-    # With this function type checkers accept names that are added at run time.
+    # With this function, type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.calibrators has no {name!r}{checks.nearest(name, __all__)}")

@@ -20,5 +20,5 @@ __all__ = sorted(_names)
 
 
 def __getattr__(name: str) -> Any:
-    # With this function type checkers accept names that are added at run time.
+    # With this function, type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.models has no {name!r}{nearest(name, __all__)}")
