@@ -2,8 +2,8 @@ r"""Ensemble temperature scaling: mix the scaled, the unscaled and the uniform d
 
 $p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with $w \ge 0$,
 $\sum w = 1$. Predictions do not change. Impossible classes (a logit of -inf) keep probability 0;
-the uniform distribution covers only the K possible classes, like the limit of large T, and gives
-each of them at least $w_3 / K$.
+the uniform distribution covers only the K possible classes, like the limit of large T. Each of
+these has a probability of at least $w_3 / K$.
 """
 
 import itertools
