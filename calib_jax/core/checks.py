@@ -277,6 +277,6 @@ def check_options(name: str, function: Callable[..., Any], options: Mapping[str,
 
 
 def nearest(name: str, choices: Collection[str]) -> str:
-    """Return the end of an error message: a hint at the choice nearest to `name`, or a period."""
+    """Return the end of an error message: a hint at the choice nearest to `name`, or a dot."""
     found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else "."

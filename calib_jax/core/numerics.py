@@ -45,7 +45,7 @@ def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float
 
 
 def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Compute powers of two that scale numbers exactly to about 1 by division; 1 for 0."""
+    """Compute the powers of two that divide values exactly to about 1; 1 for 0."""
     exponent = jnp.where(values > 0, jnp.frexp(values)[1] - 1, 0)
     # The reciprocals of larger powers are flushed to 0.
     return jnp.ldexp(jnp.ones_like(values), jnp.clip(exponent, -126, 126))
@@ -118,7 +118,7 @@ def _scatter(
 
 
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
-    """Compute the index of each row's largest entry, the first of equal ones, as in NumPy.
+    """Compute each row's argmax, the first of equal entries, as in NumPy and torch.
 
     A row with a NaN gives the number of classes, which equals no label, so the row counts as a
     wrong prediction.

@@ -129,7 +129,7 @@ def fit_nll(
     temperature = jnp.clip(scale / b, limits.tiny, limits.max)
 
     before, after = (mean(_losses(z, labels)) for z in (logits, logits / temperature))
-    # Keep T = 1 if the fit does not lower the NLL; above an optimum, only rounding can raise it.
+    # Where an optimum exists, only rounding can make the fit worse than T = 1; then keep T = 1.
     better = jnp.where(has_optimum, after <= before, after < before)
     impossible = jnp.any((weight > 0) & (counted == 0))
     return TemperatureFit(
@@ -177,7 +177,7 @@ def fit_grid(
       criterion: the function of (logits / T, labels, weights) to minimise.
 
     Returns:
-      The temperature and the criterion there; (1, infinity) if every value is NaN.
+      The temperature and the criterion there; (1, infinity) if no value is finite.
     """
     rows = numerics.at_least_float32(logits)
     candidates = jnp.asarray(temperatures, rows.dtype)
