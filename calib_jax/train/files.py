@@ -105,7 +105,7 @@ def json_rows(path: Path) -> Rows:
 
 
 def csv_rows(path: Path) -> Rows:
-    """Read the valid rows of a CSV table of numbers; the values round-trip exactly.
+    """Read the valid rows of a CSV table of numbers, with the values as written.
 
     Column names contain no commas or quotes, so lines are split at commas.
     """

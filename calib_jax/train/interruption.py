@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and SIGTERM: record the signal, and stop training after the next checkpoint.
+"""Handle Ctrl-C and SIGTERM: record the signal, save a checkpoint and stop training.
 
 A second Ctrl-C exits the process immediately. Saved checkpoints stay valid, because each is written
 atomically. The handler does not raise, because an exception would unwind through running threads of
