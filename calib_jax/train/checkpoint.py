@@ -112,7 +112,7 @@ class Checkpoints:
         try:
             self._saving = step
             self._check_room(leaves)
-            # orbax does not save a step older than an existing one, even a damaged one.
+            # orbax saves only steps newer than all existing ones, even if those are damaged.
             for later in [one for one in self._damaged if one >= step]:
                 self._manager.delete(later)
                 self._damaged.discard(later)
@@ -227,7 +227,7 @@ class Checkpoints:
         """Stop the writer threads."""
         try:
             self._manager.close()
-        except Exception as error:  # from a write in progress; may be raised already
+        except Exception as error:  # from a write in progress; `wait` may have raised it
             if not self._failed:
                 raise self._cannot_save(error) from error
 

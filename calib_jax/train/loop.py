@@ -2,12 +2,11 @@
 
     steps -> (end of epoch: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
 
-One program trains all runs of an experiment, or a single run.
-Training is divided into stretches between evaluations, and stretches into pieces of a few seconds,
-after which signals are handled. A checkpoint is written, and its row logged, while the device runs
-the next piece; a row is logged only after its checkpoint is on disk. The result of a run depends on
-its config alone: not on the division into pieces, nor on the other runs. A stopped and resumed run
-is bitwise equal to an uninterrupted one.
+One program trains all runs of an experiment, or a single run. Training is divided into stretches
+between evaluations, and stretches into pieces of a few seconds, after which signals are handled. A
+checkpoint is written, and its row logged, while the device runs the next piece; a row is logged
+only after its checkpoint is on disk. The result of a run depends on its config alone, not on the
+division into pieces or on the other runs. A resumed run is bitwise equal to an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -574,7 +573,7 @@ class _Pieces:
         self.seconds += seconds
 
     def note(self, seconds: float) -> None:
-        """Adapt the size to `PIECE_SECONDS`; grow at most 64-fold, since the first steps compile."""
+        """Adapt the size to `PIECE_SECONDS`; grow at most 64-fold, as the first steps compile."""
         if self.steps:
             wanted = self.steps * PIECE_SECONDS / max(seconds, 1e-6)
             self.size = max(1, int(min(wanted, 64 * max(self.size, 1))))
