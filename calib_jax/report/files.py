@@ -1,4 +1,4 @@
-"""A report as files in a folder."""
+"""Save a report as files in a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calib_jax.report.scoring import Report
 
 
 def save(report: Report, folder: Any) -> list[str]:
-    """Write report.json, report.csv, report.md and the pictures; give the names of the files."""
+    """Save report.json, report.csv, report.md and the figures; return the file names."""
     folder = pathlib.Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
