@@ -246,7 +246,7 @@ def same_length(**named: Any) -> None:
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Validate that a name is among the choices; the error lists a short list or the nearest."""
+    """Validate that a name is among the choices; the error lists them or the nearest ones."""
     if value in choices:
         return
     hint = nearest(str(value), choices)
@@ -277,6 +277,6 @@ def check_options(name: str, function: Callable[..., Any], options: Mapping[str,
 
 
 def nearest(name: str, choices: Collection[str]) -> str:
-    """Return the end of an error message: a hint at the choice nearest to `name`, or a dot."""
+    """Return the end of an error message: the choice nearest to `name`, if one is similar."""
     found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else "."

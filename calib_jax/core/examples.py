@@ -95,7 +95,7 @@ def as_stored(source: Source) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class InMemory:
-    """A source with all arrays in memory, so that they can be copied to the device at once.
+    """A source with all arrays in memory, so that it can be copied to the device as a whole.
 
     >>> digits = InMemory(np.array([[1.0], [2.0], [3.0]]), np.array([0, 1, 0]))
     >>> len(digits)

@@ -35,7 +35,7 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
 
 
 def refuse_probability_column(name: str, column: Any, weights: Any = None) -> None:
-    """Raise an error if every value of positive weight in the one column lies in [0, 1]."""
+    """Raise an error if all values of positive weight of a binary model lie in [0, 1]."""
     rows = _present(column.reshape(-1, 1), weights)
     if rows is not None and np.all((rows >= 0) & (rows <= 1)):
         raise ValueError(

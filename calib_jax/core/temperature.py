@@ -129,7 +129,7 @@ def fit_nll(
     temperature = jnp.clip(scale / b, limits.tiny, limits.max)
 
     before, after = (mean(_losses(z, labels)) for z in (logits, logits / temperature))
-    # Where an optimum exists, only rounding can make the fit worse than T = 1; then keep T = 1.
+    # Keep T = 1 where the fit is worse, or no better without an optimum: either may be rounding.
     better = jnp.where(has_optimum, after <= before, after < before)
     impossible = jnp.any((weight > 0) & (counted == 0))
     return TemperatureFit(

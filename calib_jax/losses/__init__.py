@@ -24,5 +24,5 @@ __all__ = sorted(_names)
 
 
 def __getattr__(name: str) -> Any:
-    # Type checkers also accept names they cannot see because of this function.
+    # With this function, type checkers also accept the names that `load_room` adds.
     raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}")

@@ -139,8 +139,8 @@ def adafocal_rule(
       \gamma' \to -S \operatorname{sign}(\gamma') \text{ if } |\gamma'| < S$$
 
     The result is then clipped to the bounds. In an over-confident bin (E > 0) a positive gamma
-    grows and a negative one shrinks, which lowers confidence more. A gamma smaller than S changes
-    sign, which switches between focal and inverse focal loss, and gets size S.
+    grows and a negative one shrinks, which lowers confidence more. A gamma of size below S
+    changes sign, which switches between focal and inverse focal loss, and gets size S.
 
     Args:
       gamma: the current gammas.

@@ -1,4 +1,4 @@
-"""Cross-entropy, the basis of all other losses."""
+"""Cross-entropy, the basis of most other losses."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def as_objective(
       value: a function of `(logits, labels)` and of those among `state`, `weights` and
         `axis_name` that are its parameters. Rows of weight 0 are passed with label 0 and
         logits 0, the state without gradient.
-      init, evidence, update, clock, table: as in `Objective`; `evidence` gets the same rows.
+      init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too.
     """
     wanted = inspect.signature(value).parameters.keys() & {"state", "weights", "axis_name"}
 

@@ -45,7 +45,7 @@ def top_label_brier(
 
 
 def top_label_brier_uncertainty(gamma: Number) -> Uncertainty:
-    """Build the score: 1 - p_y if the prediction is right, else the top confidence, ^gamma."""
+    """Build the score (1 - p_y)^gamma for right and confidence^gamma for wrong predictions."""
 
     def uncertainty(p: Probabilities) -> PerExample:
         log_confidence = (jnp.max(p.logits, axis=-1) - p.offset) - p.log_total
