@@ -34,7 +34,7 @@ def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float
     r"""Multiply a loss, which may be infinite, by a weight; 0 times infinity is 0.
 
     A true class of probability 0 has $-\log p = \infty$. There the weight is treated as a
-    constant: its derivative vanishes, as $p \log p \to 0$, and gradients stay finite.
+    constant: the gradient through it vanishes, as $p \log p \to 0$, and gradients stay finite.
     """
     infinite = loss == jnp.inf
     limit = lax.stop_gradient(weight)

@@ -31,7 +31,7 @@ class RecallState(NamedTuple):
 
 
 class RecallPrecisionState(NamedTuple):
-    """The miss rate of each class, 1 - recall, and the false rate of its predictions."""
+    """The miss rate of each class, 1 - recall, and the error rate of its predictions."""
 
     miss_rate: Float[Array, " classes"]
     false_rate: Float[Array, " classes"]
