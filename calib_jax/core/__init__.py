@@ -1,4 +1,4 @@
-"""What the rooms share: array types, numerics, rows and weights, statistics, bins, catalogues."""
+"""Code shared by the subpackages: array types, numerics, weights, statistics, bins, catalogues."""
 
 from calib_jax.core import (
     binning,

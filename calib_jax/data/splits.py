@@ -53,7 +53,7 @@ def split(count: int, *, validation: float = 0.1, calibration: float = 0.0, seed
 
 
 def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
-    """Shuffle the numbers 0 ... count - 1 by NumPy's legacy generator, whose output is frozen.
+    """Shuffle the numbers 0 ... count - 1 by NumPy's legacy generator, which never changes.
 
     >>> shuffled(5)
     array([2, 1, 4, 0, 3])
