@@ -1,1 +1,1 @@
-"""Binaries that bring the rooms of calib_jax together; run from the checkout."""
+"""Binaries that combine the subpackages of calib_jax; run from the checkout."""

@@ -1,4 +1,4 @@
-"""From a config to what it names: the one place where names become values."""
+"""Build the data set, network, objective, optimiser and plan that a config names."""
 
 import pathlib
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ DATA_DIR = flags.DEFINE_string(
 
 
 class Experiment(NamedTuple):
-    """What a config describes."""
+    """A config and the values built from it."""
 
     config: ConfigDict
     dataset: data.Dataset
@@ -33,19 +33,19 @@ class Experiment(NamedTuple):
     plan: train.Plan
 
     def state(self, *, anew: bool = True) -> train.TrainState:
-        """Make the state before the first step; `anew` is as in `initial.variables`."""
+        """Create the state before the first step; `anew` is as in `initial.variables`."""
         return self._begun(jax.jit(self._at_random), self.config.seed, anew=anew)
 
     def runs(self, folders: Mapping[int, pathlib.Path]) -> list[train.Run]:
-        """Make what `train.fit_all` is given, for the folders of some seeds.
+        """Build the runs that `train.fit_all` takes, one for each seed and its folder.
 
-        A run that goes on in its folder has its weights there: those to begin with are not read.
+        A run that resumes restores its weights from its folder, so initial weights are not read.
         """
         self.check_memory(len(folders))
         init = jax.jit(self._at_random)  # compiled once for all seeds
         runs = []
         for seed, folder in folders.items():
-            # Of several processes the first one tells the others its state.
+            # Process 0 broadcasts its state to the other processes.
             goes_on = any((folder / "checkpoints").glob("[0-9]*")) or jax.process_index() > 0
             state = jax.device_get(self._begun(init, seed, given=not goes_on))
             config = cli.plain(of_seed(self.config, seed))
@@ -54,12 +54,12 @@ class Experiment(NamedTuple):
         return runs
 
     def check_memory(self, num_seeds: int) -> None:
-        """Refuse to train more seeds at once than there is memory for."""
+        """Raise an error if the states of all seeds do not fit into memory."""
         over, used = self.config.run.over, devices(self.config)
         train.memory.check_states(self.template(), num_seeds, used, over=over)
 
     def template(self) -> train.TrainState:
-        """Say what the state looks like, without making it."""
+        """Return the shapes and dtypes of the state without computing it."""
         key = jax.random.key(self.config.seed)
         return jax.eval_shape(lambda: self._created(self._at_random(key), self.config.seed))
 
@@ -86,28 +86,28 @@ class Experiment(NamedTuple):
         )
 
     def inputs(self, count: int) -> Any:
-        """Take inputs of the first few examples, as the network gets them."""
+        """Return the prepared inputs of the first examples."""
         examples = self.dataset.train[np.arange(count)]
         return self.dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
 
 
 def of_seed(config: ConfigDict, seed: int) -> ConfigDict:
-    """Return the config of one of several seeds: that of a run alone."""
+    """Return the config of one of several seeds, equal to the config of a single run."""
     own = config.copy_and_resolve_references()
     own.seed, own.num_seeds = seed, 1
     return own
 
 
 def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
-    """Build all that a config names; whatever is unknown is refused before anything runs.
+    """Build everything that a config names, and raise an error for unknown names.
 
-    Where the data sets lie is no part of a config: a run may go on on another machine.
+    The folder of the data sets is not part of a config, so a run may resume on another machine.
     """
     return assemble(config, data_set(config.data.name, config.data.options, data_dir))
 
 
 def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
-    """Build what a config names around a data set that is there already."""
+    """Build an experiment from a config and a data set that is already loaded."""
     module = network(config, dataset.num_classes)
     objective = losses.objective(config.loss.name, **config.loss.options)
     warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
@@ -167,7 +167,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
 
 
 def _check_epochs(epochs: Any) -> None:
-    """Refuse what the page at the end of a run could not draw."""
+    """Raise an error if `run.show_epochs` contains anything but numbers."""
     if not all(isinstance(epoch, int | float) for epoch in epochs):
         raise ValueError(
             f"run.show_epochs must be numbers, such as 1,10,20, got {', '.join(map(str, epochs))}."
@@ -175,13 +175,13 @@ def _check_epochs(epochs: Any) -> None:
 
 
 def _try(objective: losses.Objective, num_classes: int) -> None:
-    """Trace a loss, which looks at its options only then."""
+    """Trace a loss, because it validates its options only when it is called."""
     shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
     jax.eval_shape(lambda *batch: objective.value(objective.init(num_classes), *batch), *shape)
 
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
-    """Make a data set, and tell those that are read from files in which folder."""
+    """Build a data set, and pass `data_dir` to those that are read from files."""
     checks.one_of("data set", name, data.catalogue())
     options = {**options}
     if data_dir and "data_dir" in checks.options_of(data.catalogue()[name]):
@@ -190,20 +190,20 @@ def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None)
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:
-    """Make the network; batch statistics are those of all devices."""
+    """Build the network; batch norm reduces its statistics over all devices."""
     checks.one_of("network", config.model.name, models.catalogue())
     options = {**config.model.options}
     known = checks.options_of(models.catalogue()[config.model.name])
-    # Where devices train runs of their own, nothing crosses them.
+    # With over="devices" each device trains its own run, so no collective is needed.
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
     if config.remat:
-        options["remat"] = True  # refused, by its name, by a network that has no such option
+        options["remat"] = True  # a network without this option raises an error that names it
     return models.named(config.model.name, num_classes=num_classes, **options)
 
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
-    """Find the metrics by name; those that have bins get as many as the config says."""
+    """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.at_least("num_bins", config.num_bins, 1)
     found = {}
     given = [name for names in config.metrics for name in names.split(",")]
@@ -216,7 +216,7 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
 
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
-    """Make the learning rate of a step."""
+    """Build the learning rate schedule as a function of the step."""
     name, peak = config.schedule.name, config.optimiser.learning_rate
     options: dict[str, dict[str, Any]] = {
         "constant": {},
@@ -238,7 +238,7 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
 
 
 def optimiser(config: ConfigDict, rate: Any) -> Any:
-    """Make the optimiser, with those of its options that the config has."""
+    """Build the optimiser with the options that the config has for it."""
     own = config.optimiser
     checks.one_of("optimiser", own.name, train.optimisers.OPTIMISERS)
     known = checks.options_of(train.optimisers.OPTIMISERS[own.name])
@@ -247,7 +247,7 @@ def optimiser(config: ConfigDict, rate: Any) -> Any:
 
 
 def devices(config: ConfigDict) -> train.parallel.Devices:
-    """List the devices that a run uses: those of all processes, or as many as the config says."""
+    """List the devices of a run: all devices of all processes, or the number in the config."""
     if jax.process_count() == 1:
         return train.local_devices(config.run.num_devices or None)
     if config.run.num_devices:

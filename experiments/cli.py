@@ -1,7 +1,7 @@
-"""How every binary starts and ends: a user's mistake is one sentence and an exit code.
+"""Start and end of every binary: a user's mistake prints one sentence and sets an exit code.
 
-Exit codes: 0 done, 1 the run failed (one sentence says why), 2 something that was asked for
-cannot be, 128 + n stopped by signal n. Anything else is a bug, and shows its traceback.
+Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the request is invalid,
+128 + n stopped by signal n. Any other exception is a bug, and its traceback is printed.
 """
 
 import difflib
@@ -19,24 +19,25 @@ from absl import app, flags, logging
 
 FAILED, REFUSED = 1, 2
 
-# What a user can mend. Files and folders are OSError, values and names the others.
+# Errors that a user can fix: OSError for files and folders, the others for values and names.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ModuleNotFoundError)
 
 
 class Failed(Exception):
-    """The run itself went wrong, though nothing was wrong with what was asked for."""
+    """The run failed, although the request was valid."""
 
 
 class Refused(Exception):
-    """What was asked for cannot be."""
+    """The request is invalid."""
 
 
 def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
     """Run a binary whose flags are defined.
 
     Args:
-      main: gives the exit code, or None for 0.
-      positional: whether what is not a flag is handed to it, as a list; otherwise it is refused.
+      main: returns the exit code, or None for 0.
+      positional: whether `main` takes the positional arguments as a list; otherwise they are an
+        error.
     """
 
     def guarded(arguments: Sequence[str]) -> int:
@@ -48,23 +49,23 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
     def checked(arguments: Sequence[str]) -> int:
         if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.ERROR)  # what the libraries below have to tell
+            logging.set_verbosity(logging.ERROR)  # hides the logs of libraries
         try:
             return guarded(arguments)
         except Failed as error:
             return _say(error, FAILED)
         except Refused as error:
             return _say(error, REFUSED)
-        except BrokenPipeError:  # who reads has read enough: `... | head`
+        except BrokenPipeError:  # the reader closed the pipe, as in `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 128 + signal.SIGPIPE
-        except KeyboardInterrupt:  # before training listens to it, or after
+        except KeyboardInterrupt:  # before or after the handler of the training loop is installed
             return _say("interrupted.", 128 + signal.SIGINT)
 
     def ended(arguments: Sequence[str]) -> int:
         code = checked(arguments)
         sys.stdout.flush()
-        # What follows are handlers of the exit, in which one more Ctrl-C would be a traceback.
+        # Exit handlers run next, and another Ctrl-C in them would print a traceback.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
         return code
 
@@ -72,7 +73,7 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call what looks at what the user asked for: an error there is the user's to mend."""
+    """Call a function that validates the user's request, and turn its errors into `Refused`."""
     try:
         return function(*args, **options)
     except MISTAKES as error:
@@ -80,7 +81,7 @@ def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call what does the work: what calib_jax itself finds wrong there ends the run."""
+    """Call a function that does the work, and turn errors raised by calib_jax into `Failed`."""
     try:
         return function(*args, **options)
     except Exception as error:
@@ -90,13 +91,13 @@ def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _ours(error: BaseException) -> bool:
-    """Tell whether calib_jax raised an error to say something, and not something it called."""
+    """Check whether calib_jax itself raised an error, and not a library that it called."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
 
 
 def _parsed(arguments: Sequence[str]) -> Sequence[str]:
-    """Parse flags; a config that cannot be built is a mistake like any other."""
+    """Parse flags, and report a config that cannot be built as a user's mistake."""
     try:
         for argument in arguments:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
@@ -124,13 +125,13 @@ def _config_file(name: str) -> None:
 
 def _say(error: BaseException | str, code: int) -> int:
     said = error if isinstance(error, str) else _message(error)
-    sys.stdout.flush()  # what was found before it went wrong comes first, also in a pipe
+    sys.stdout.flush()  # prints earlier results before the error, also in a pipe
     print(f"error: {said}", file=sys.stderr)
     return code
 
 
 def _message(error: BaseException) -> str:
-    """Keep the lines of messages that are written here; those of libraries become one line."""
+    """Keep the line breaks of our own messages, and join those of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
@@ -140,30 +141,30 @@ _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']
 
 
 def sentence(error: BaseException) -> str:
-    """Put an error into one line: of one that quotes a traceback, what stands at its end."""
+    """Format an error as one line; of a quoted traceback only the last error is kept."""
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     if "Traceback (most recent call last)" in text:
         raised = re.findall(r"^\s*[\w.]*(?:Error|Exception): (.*)$", text, re.MULTILINE)
         text = raised[-1] if raised else text
-    if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections says no more than the key
+    if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections names only the key
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"
     return " ".join(text.split()) or type(error).__name__
 
 
 def say_step(line: str) -> None:
-    """Write what is done next, while a person waits: not among the results."""
+    """Print the next step to standard error, apart from the results."""
     print(line, file=sys.stderr, flush=True)
 
 
 def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
-    """Keep compiled programs in a folder, so that the next process need not compile them again.
+    """Cache compiled programs in a folder, so that the next process does not compile them again.
 
     Args:
-      folder: where; if not given, the user's cache folder, unless JAX has been told another one.
+      folder: of the cache; by default JAX's configured folder, or else the user's cache folder.
         A folder that cannot be written is not used.
     """
-    import jax  # a binary that is only asked for --help does not wait for it
+    import jax  # imported here so that --help starts fast
 
     if folder is None and getattr(jax.config, "jax_compilation_cache_dir", None):
         return
@@ -181,6 +182,6 @@ def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
 
 
 def plain(config: Any) -> dict[str, Any]:
-    """Make a ConfigDict what JSON gives back: lists for tuples."""
+    """Convert a ConfigDict to the values that JSON restores: tuples become lists."""
     found: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
     return found

@@ -1,20 +1,20 @@
-"""Compare runs, or sweeps, on the same test examples: what differs, and is it chance?
+"""Compare runs, or sweeps, on the same test examples, with intervals and p-values.
 
     python -m experiments.compare /tmp/cross_entropy /tmp/adafocal
     python -m experiments.compare /tmp/cross_entropy /tmp/focal /tmp/adafocal --out=/tmp/compared
     python -m experiments.compare /tmp/sweep /tmp/longer_sweep
     python -m experiments.compare /tmp/sweep/runs/brier/1 /tmp/sweep/runs/focal/1
 
-The first folder is the baseline. A run is a folder that experiments.evaluate has written its
-predictions into; a sweep, one that experiments.sweep has finished: of two sweeps each loss is
-compared with the same loss, over the seeds that both have. Nothing is trained or evaluated.
+The first folder is the baseline. The folder of a run must contain predictions written by
+experiments.evaluate; the folder of a sweep must be finished by experiments.sweep. Sweeps are
+compared loss by loss, over the seeds that they share. Nothing is trained or evaluated.
 
-Every metric is shown with its interval, the paired difference to the baseline with its own, and a
-p-value, as trained and after a temperature that each run fits on its validation predictions. A
-calibration error has no p-value, since noise alone raises it. Then come the keys in which the
-configs differ, but for those under run, which change no result.
+Every metric is shown with its interval, its paired difference to the baseline with an interval, and
+a p-value, as trained and after a temperature that each run fits on its validation predictions. A
+calibration error has no p-value, because noise alone raises it. The output also lists the keys in
+which the configs differ, except those under run, which change no result.
 
---out=DIR gets compare.md, compare.csv, compare.json and pictures: intervals, reliability diagrams
+--out=DIR gets compare.md, compare.csv, compare.json and figures: intervals, reliability diagrams
 side by side, and the validation error, NLL and ECE over the epochs.
 """
 

@@ -1,15 +1,15 @@
-"""Folders of runs, or of sweeps, on the same test examples: what differs, and is it chance?
+"""Compare folders of runs, or of sweeps, on the same test examples.
 
-For every metric of a folder:
+For every metric of a folder the tables contain
 
     value, low, high  mean over the seeds, and its interval over the test examples
-    difference        to the same metric of the first folder, the baseline, with its own interval:
-                      both see the same resamples, so that what is hard for both does not count
+    difference        to the same metric of the first folder, the baseline, with an interval from
+                      the same resamples, so that examples that are hard for both cancel
     p                 two-sided, of the paired bootstrap over the test examples
-    p_seeds           of a paired t-test over the seeds, from five on
+    p_seeds           of a paired t-test over the seeds, if there are at least five
 
-each as trained, and after a temperature that every run fits on its own validation predictions.
-Sweeps are compared loss by loss, over the seeds that all of them have.
+as trained, and after a temperature that every run fits on its own validation predictions.
+Sweeps are compared loss by loss, over the seeds that all of them share.
 """
 
 import csv
@@ -36,7 +36,7 @@ CURVES = ("validation_error", "validation_nll", "validation_ece")
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A key of the config that is not the same everywhere; a folder without it has no value."""
+    """A config key that differs between folders; a folder without the key has no value."""
 
     key: str
     values: dict[str, Any]
@@ -45,20 +45,20 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One loss in all folders; `found` has the folders for losses."""
+    """One loss in all folders; the summary `found` has a folder in the place of each loss."""
 
     loss: str
     seeds: list[int]
     found: summary.Summary
 
     def titled(self, what: str) -> str:
-        """Put the loss before something, where there are several."""
+        """Prefix a title with the loss, if there are several losses."""
         return what if self.loss == ALONE else f"{self.loss}, {what}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The tables, and what the pictures need."""
+    """The tables, and the data of the figures."""
 
     folders: list[Folder]
     parts: list[Part]
@@ -68,7 +68,7 @@ class Comparison:
 
 
 # --------------------------------------------------------------------------------------------
-# What differs.
+# Comparison.
 
 
 def compare(
@@ -81,10 +81,10 @@ def compare(
     """Compare folders with the first of them.
 
     Args:
-      shared: what `finished.read` found in them.
-      num_bins: of every metric that has bins; what the first folder's config says when None.
+      shared: the runs that `finished.read` returns.
+      num_bins: of every metric that has bins; None takes it from the first folder's config.
       num_resamples: of the bootstrap.
-      say: is called with a line before each step that takes seconds.
+      say: called with a line of text before each step that takes seconds.
     """
     first = shared.folders[0].name
     told = next(iter(shared.configs.values()))
@@ -119,10 +119,10 @@ def compare(
 
 
 def _on_one_axis(runs: Mapping[str, Sequence[summary.Run]]) -> dict[str, list[summary.Run]]:
-    """Give all runs rows at the same epochs, however often and long they were evaluated.
+    """Interpolate the rows of all runs at the union of their epochs.
 
-    Between two of its evaluations a curve is the straight line that is drawn anyway; before the
-    first and after the last it is not there.
+    Interpolation is linear, as drawn; before the first and after the last evaluation of a run the
+    values are NaN.
     """
     rows = [row for own in runs.values() for run in own for row in run.rows]
     epochs = sorted({row["epoch"] for row in rows}) or [math.nan]
@@ -141,7 +141,7 @@ def _on_one_axis(runs: Mapping[str, Sequence[summary.Run]]) -> dict[str, list[su
 
 
 def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> list[Setting]:
-    """Find the keys in which the folders' configs differ; losses that do so alike are one entry."""
+    """List the config keys that differ between folders; losses with equal values share an entry."""
     found: list[Setting] = []
     for loss, of in configs.items():
         known = {name: config for name, config in of.items() if config is not None}
@@ -159,11 +159,11 @@ def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> lis
 
 
 # --------------------------------------------------------------------------------------------
-# As text, files and pictures.
+# Text, files and figures.
 
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
-    """List all numbers, a metric of a folder in each record; None is what is not there."""
+    """List all numbers, one record per metric and folder; None marks a missing number."""
     found = []
     for part in comparison.parts:
         for cell in part.found.cells:
@@ -189,19 +189,19 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _known(value: Any) -> Any:
-    """Make NaN, which JSON does not have, None: of one seed's deviation, or seeds all alike."""
+    """Replace NaN, which JSON lacks, by None: the deviation of one seed or the p of equal seeds."""
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def text(comparison: Comparison) -> str:
-    """Lay the tables out for a terminal."""
+    """Format the tables for a terminal."""
     sections = _sections(comparison)
     shown = [f"{title}\n{tables.aligned(table)}" for title, table in sections]
     return "\n\n".join([_head(comparison), *shown, *_foot(comparison)])
 
 
 def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
-    """Lay the tables out for a page, with the pictures of these names."""
+    """Format the tables as Markdown, with the figures of these names."""
     parts = [f"# {', '.join(one.name for one in comparison.folders)}", _head(comparison)]
     for title, table in _sections(comparison):
         parts += [f"## {title}", tables.in_markdown(table)]
@@ -286,7 +286,7 @@ def _caveats(comparison: Comparison) -> list[str]:
 
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
-    """Write compare.md, .json, .csv and the pictures; give their names."""
+    """Write compare.md, .json, .csv and the figures, and return their names."""
     found = records(comparison)
     whole = {
         "folders": {one.name: one.given for one in comparison.folders},
@@ -315,7 +315,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
 
 
 def pictures(comparison: Comparison) -> dict[str, Any]:
-    """Draw intervals, reliability diagrams side by side and, where they were logged, curves."""
+    """Draw intervals, reliability diagrams side by side and, if they were logged, curves."""
     columns = len(comparison.folders)
     estimates: list[tuple[str, str, tuple[float, float, float]]] = []
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in PHASES}

@@ -1,13 +1,13 @@
-"""What data sets there are, which of them lie here, and how to get the others.
+"""List the data sets, find the installed ones, and show how to get the others.
 
     python -m experiments.data --list --data_dir=DIR
     python -m experiments.data --prepare=tiny_imagenet --data_dir=DIR
     python -m experiments.data --check=cifar10 --data_dir=DIR
 
---list tells of every data set where it was found, how big its download is, its licence, and the
-commands that fetch it: nothing is downloaded here. --prepare unpacks an archive that was downloaded
-by such a command, after comparing its checksum. --check counts the images of every class in
-every form that is there, and compares them, and the checksums of downloads, with those published.
+--list prints for every data set its folder, the size of its download, its licence, and the commands
+that fetch it: nothing is downloaded here. --prepare unpacks a downloaded archive after comparing
+its checksum. --check counts the images of every class in every form on disk, and compares
+the counts and the checksums of downloads with the published ones.
 """
 
 import pathlib
@@ -23,7 +23,7 @@ from calib_jax.core import checks
 from calib_jax.data import archives, files, tfds
 from experiments import building, cli
 
-flags.declare_key_flag("data_dir")  # of `building`, whose other flag is for weights
+flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "Tell of every data set.")
 _PREPARE = flags.DEFINE_string("prepare", None, "Data set whose archive is unpacked.")
 _CHECK = flags.DEFINE_string("check", None, "Data set whose files are compared with those known.")
@@ -33,7 +33,7 @@ _UNCHECKED = flags.DEFINE_bool(
 
 
 def listed(data_dir: str | None) -> str:
-    """Say of every data set what is known, where it was found, and how to get it."""
+    """Describe every data set: its facts, where it was found, and how to get it."""
     root, why = tfds.root(data_dir)
     rows = [("data set", "where", "download", "licence")]
     ways = []
@@ -80,7 +80,7 @@ def _where(name: str, about: data.About, data_dir: str | None) -> str:
 def present(
     name: str, about: data.About, data_dir: str | None, form: str
 ) -> Iterator[tuple[str, pathlib.Path]]:
-    """List the variants of a data set that are there in a form; "" where it has none."""
+    """Yield the variants of a data set on disk in a form; "" for a data set without variants."""
     for config in about.variants or [""]:
         try:
             yield config, files.find(name, about, data_dir, form, config=config).path
@@ -104,7 +104,7 @@ def fetching(name: str, about: data.About, root: pathlib.Path) -> list[str]:
 
 
 def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
-    """Unpack what was downloaded of a data set; yield what there is to say."""
+    """Unpack the downloaded archives of a data set, and yield lines to print."""
     about = _about(name)
     root, _ = tfds.root(data_dir)
     packed = [download for download in about.downloads if download.folder]
@@ -133,7 +133,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
 
 
 def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
-    """Compare all that is there of a data set with what is known; yield lines, and agreement."""
+    """Compare the files of a data set with the published facts; yield lines and agreement."""
     about = _about(name)
     for download in about.downloads:
         for place in files.places(name, data_dir):
@@ -164,11 +164,11 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
                 said, agrees = _counted(dataset, part, known)
                 yield f"  {' '.join([config, part]).strip()}: {said}", agrees
     if nowhere:
-        files.find(name, about, data_dir)  # which says how to get it
+        files.find(name, about, data_dir)  # raises an error that explains how to get it
 
 
 def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> tuple[str, bool]:
-    """Count the images of a published part; the one for training was split."""
+    """Count the images of a published part; the training part includes validation."""
     sources: list[Any] = [dataset.test]
     if part == "train":
         sources = [dataset.train, dataset.validation]
@@ -204,7 +204,7 @@ def _megabytes(size: int) -> str:
 
 
 def main() -> int:
-    """Do what is asked for."""
+    """List, prepare or check data sets."""
     asked = [_LIST.value, _PREPARE.value is not None, _CHECK.value is not None]
     if sum(asked) != 1:
         raise cli.Refused("give one of --list, --prepare=NAME and --check=NAME.")

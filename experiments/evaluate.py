@@ -1,26 +1,26 @@
-"""Measure a trained network: its predictions as files, and the score report with calibration.
+"""Evaluate a trained network: write its predictions, and a score report with calibration.
 
     python -m experiments.evaluate --workdir=/tmp/digits
     python -m experiments.evaluate --workdir=/tmp/digits --checkpoint=best_nll
     python -m experiments.evaluate --workdir=/tmp/digits --calibrate=vector --per_class
     python -m experiments.evaluate --workdir=/tmp/resnet20 --ood=svhn,gaussian_noise --training
 
---checkpoint is latest, best_NAME for a metric that the run kept the best of (error, nll, ece), or
-the number of a step; by default latest, or the best by patience_for where patience has ended the
-run. The folder gets predictions_validation.npz and predictions_test.npz (logits,
-labels), for experiments.score or for anything else; and the folder report: tables and pictures of
-the test set, before and after a calibrator that was fitted on the validation set.
+--checkpoint is latest, best_NAME for a metric whose best checkpoint the run kept (error, nll, ece),
+or the number of a step. The default is latest, or the best by patience_for if patience ended the
+run. The command writes predictions_validation.npz and predictions_test.npz (logits, labels), which
+experiments.score reads, and the folder report: tables and figures of the test set, before and after
+a calibrator fitted on the validation set.
 
-Where the folder holds several seeds, all of them are measured, each in its own folder, and put
-together: means over the seeds, with intervals, in the folder report.
+If the folder holds several seeds, each is evaluated in its own folder, and the folder report
+contains means over the seeds with intervals.
 
---ood=NAME,NAME tells other inputs from the test set by the entropy of the prediction, its largest
-probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95 and ROC curves in
-the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the test
-images with the noise of CIFAR-10-C, at severity 5; gaussian_noise:severity=3 at another.
+--ood=NAME,NAME separates other inputs from the test set by the entropy of the prediction, its
+largest probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95 and ROC
+curves in the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the
+test images with the noise of CIFAR-10-C at severity 5, or gaussian_noise:severity=3 for another.
 
-Weights that no run of ours has trained, of a released PyTorch network, say, are measured by
---config=configs/cifar10_resnet50.py --init_from=FILE.npz, with a new folder as --workdir.
+To evaluate other weights, such as those of a released PyTorch network, give
+--config=configs/cifar10_resnet50.py --init_from=FILE.npz and a new folder as --workdir.
 
 --training adds the training set, without augmentation, in the folder report_training.
 """
@@ -72,7 +72,7 @@ _BATCH_SIZE = flags.DEFINE_integer(
 
 
 class Trained(NamedTuple):
-    """A network that was trained, or whose weights were given: where its results go."""
+    """A network, either trained or with given weights, and the folder of its results."""
 
     folder: pathlib.Path
     state: train.TrainState
@@ -82,13 +82,13 @@ class Trained(NamedTuple):
 def restored(
     folders: Iterable[pathlib.Path], checkpoint: str | None, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, list[Trained]]:
-    """Read runs that differ in their seed: what their config names, and a checkpoint of each."""
+    """Restore a checkpoint of each of several seeds, and build the experiment of their config."""
     experiment: building.Experiment | None = None
     found = []
     folders = list(folders)
     for folder in folders:
         checkpoints = initial.opened(str(folder))
-        if len(folders) > 1 and not checkpoints.steps:  # it went wrong in its first epoch
+        if len(folders) > 1 and not checkpoints.steps:  # it failed in its first epoch
             initial.warn(f"{folder} has no checkpoint, and is left out.")
             checkpoints.close()
             continue
@@ -114,7 +114,7 @@ def restored(
 def begun(
     config: ConfigDict, source: str, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, train.TrainState]:
-    """Make what a config names, with weights that are there already, and no run."""
+    """Build an experiment and its state with given weights, without a run."""
     config.init_from = source
     experiment = building.build(config, data_dir=data_dir)
     return experiment, jax.device_get(experiment.state(anew=False))
@@ -123,20 +123,20 @@ def begun(
 def predictions(
     experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Compute the logits of the examples of a source by every network, and their labels."""
+    """Compute the logits of every network on a source, and return them with the labels."""
     return train.predict_all(
         experiment.task.forward,
         [one.state for one in trained],
         source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,
-        # The machine need not be that of the training: at most as many devices, if it has them.
+        # This machine may have fewer devices than the one that trained.
         devices=train.local_devices()[: experiment.config.run.num_devices or None],
     )
 
 
 def main() -> int:
-    """Evaluate."""
+    """Evaluate the network, and write its report."""
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
     cli.use_compilation_cache()
@@ -178,7 +178,7 @@ def main() -> int:
     for one, answers in zip(trained, found, strict=True):
         print(source or f"step {int(one.state.step)} of {one.folder} ({one.checkpoint})")
         _score(experiment, one.folder, answers, list(others))
-        if not source:  # the page of the run, which now has a report to point to
+        if not source:  # rewrites the page of the run, which links the new report
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, one.folder, dataset.description, shown)
     if several:
@@ -195,7 +195,7 @@ Answers = dict[str, tuple[np.ndarray, np.ndarray]]
 def _score(
     experiment: building.Experiment, folder: pathlib.Path, found: Answers, others: Sequence[str]
 ) -> None:
-    """Report on the predictions of one network."""
+    """Write the score report of one network."""
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
         calibrated["calibrate"] = _CALIBRATE.value
@@ -218,7 +218,7 @@ def _score_all(
     found: Mapping[int, Answers],
     weights: str,
 ) -> None:
-    """Report on all seeds together, before and after a temperature."""
+    """Write the report of all seeds together, before and after a temperature."""
     loss = experiment.config.loss.name
     runs = [
         summary.Run(

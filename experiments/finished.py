@@ -1,12 +1,11 @@
-"""Folders of trained networks, as the binaries left them: which runs are there, read back.
+"""Read the runs in the folders of finished trainings, evaluations and sweeps.
 
-A run is a folder that experiments.evaluate has written its predictions into, or one with several
-seeds, each of which has its own; a sweep, one that experiments.sweep has finished. What cannot be
-compared is refused, in one sentence.
+A run is a folder with predictions written by experiments.evaluate, or a folder of several such
+seeds. A sweep is a folder that experiments.sweep has finished. Folders that cannot be compared
+raise an error of one sentence.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,22 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import reading
 from calib_jax.train import journal
 from experiments import predictions, seed_folders, summary
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
-ALONE = ""  # stands for the loss where a folder is one run: two runs may well differ in it
+ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
 
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """What was given: a run, or a sweep.
+    """A given folder: a run, or a sweep.
 
     Attributes:
-      name: short, and no other folder's.
-      given: what the user calls it.
+      name: short and unique.
+      given: the path as the user wrote it.
       runs: folders of trained networks, by loss and seed.
-      sweep: whether there are several.
+      sweep: whether the folder is a sweep.
     """
 
     name: str
@@ -40,14 +40,14 @@ class Folder:
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """The runs that all folders have.
+    """The runs that all folders share.
 
     Attributes:
       folders: the first is the baseline.
-      seeds: of every loss.
-      runs: of every loss, folder by folder; the folder's name stands for the loss in them.
-      configs: of every loss and folder, that of the first seed; None where nobody knows it.
-      notes: sentences on what is left out.
+      seeds: by loss.
+      runs: by loss and folder; in each run the folder's name replaces the loss.
+      configs: of the first seed, by loss and folder; None if unknown.
+      notes: sentences on the runs that are left out.
     """
 
     folders: list[Folder]
@@ -58,7 +58,7 @@ class Shared:
 
 
 def look(given: Sequence[str]) -> list[Folder]:
-    """Find the runs of the folders; one that cannot be compared is refused."""
+    """Find the runs of the folders, and raise an error for a folder that cannot be compared."""
     if len(given) < 2:
         raise ValueError(
             "give two folders or more, the baseline first: python -m experiments.compare DIR DIR."
@@ -85,7 +85,7 @@ def _look(name: str, given: str) -> Folder:
         raise FileNotFoundError(f"there is no folder {given}.")
     if (path / "sweep.json").is_file():
         runs: dict[str, dict[int, pathlib.Path]] = {}
-        for through in sorted(path.glob("runs/*/*/result.json")):  # written last, by each run
+        for through in sorted(path.glob("runs/*/*/result.json")):  # each run writes it last
             run = through.parent
             runs.setdefault(run.parent.name, {})[int(run.name)] = run
         return Folder(name, given, runs, sweep=True)
@@ -101,7 +101,7 @@ def _look(name: str, given: str) -> Folder:
 
 
 def _check_predictions(given: str, run: pathlib.Path) -> None:
-    """Refuse a folder that experiments.evaluate has not written its predictions into."""
+    """Raise an error if experiments.evaluate has not written predictions into the folder."""
     for file in (TEST, VALIDATION):
         if not (run / file).is_file():
             trained = (run / "config.json").is_file()
@@ -114,7 +114,7 @@ def _check_predictions(given: str, run: pathlib.Path) -> None:
 
 
 def read(given: Sequence[str]) -> Shared:
-    """Read the runs that all folders have; refuse them if they cannot be compared."""
+    """Read the runs that all folders share, and raise an error if they cannot be compared."""
     folders = look(given)
     found = Shared(folders, _in_common(folders), {}, {}, [])
     first = None
@@ -133,7 +133,7 @@ def read(given: Sequence[str]) -> Shared:
 
 
 def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
-    """List the losses, and their seeds, that all folders have."""
+    """List the losses and seeds that all folders share."""
     found = {
         loss: sorted(set.intersection(*(set(one.runs.get(loss, {})) for one in folders)))
         for loss in folders[0].runs
@@ -155,12 +155,12 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
 
 
 def _listed(runs: Mapping[int, pathlib.Path]) -> str:
-    """Say which seeds a folder has; 0 stands for a run without any beside it."""
+    """Format the seeds of a folder; 0 stands for a single run."""
     return "one run" if list(runs) == [0] else f"the seeds {', '.join(map(str, runs))}"
 
 
 def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
-    """Say what is not compared, since another folder does not have it."""
+    """Describe the losses and seeds that are not compared, because another folder lacks them."""
     notes = []
     for one in folders:
         alone = {
@@ -173,7 +173,7 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
 
 
 def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
-    """Read what a run left."""
+    """Read the predictions and the log of a run."""
 
     def part(file: str) -> tuple[np.ndarray, np.ndarray]:
         found = predictions.read(str(path / file))
@@ -192,7 +192,7 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
 
 
 def _same_examples(one: pathlib.Path, first: Any, other: pathlib.Path, second: Any) -> None:
-    """Refuse predictions that are not of the same test examples."""
+    """Raise an error if two predictions are not of the same test examples."""
     (logits, labels), (others, other_labels) = first, second
     if len(labels) != len(other_labels):
         raise ValueError(
@@ -213,13 +213,10 @@ def _same_examples(one: pathlib.Path, first: Any, other: pathlib.Path, second: A
 
 
 def _config(path: pathlib.Path) -> dict[str, Any] | None:
-    """Read what a run was told, but for what does not change its results; None if nobody knows."""
+    """Read the config of a run without keys that change no result; None if it is unknown."""
     for name, inside in (("config.json", None), ("result.json", "config")):
         if (path / name).is_file():
-            try:
-                found = json.loads((path / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(f"{path / name} is damaged: {error}.") from error
+            found = reading.json_mapping(path / name, "a config")
             config = found[inside] if inside else found
             return {key: value for key, value in config.items() if key != "run"}
-    return None  # predictions of weights that no run of ours trained
+    return None  # predictions of given weights have no config

@@ -1,11 +1,11 @@
-"""Weights that a run does not begin with at random: of a released network, or of another run.
+"""Read initial weights from the file of a released network, or from another run.
 
     FILE.npz, FILE.safetensors    tensors of the released PyTorch network, by its names
-    FOLDER                        the newest checkpoint of a run of ours
-    FOLDER:best_nll, FOLDER:1200  another one of its checkpoints
+    FOLDER                        the newest checkpoint of a calib_jax run
+    FOLDER:best_nll, FOLDER:1200  another checkpoint of that run
 
-The last layer stays as it begins at random where the number of classes is another one: what was
-learned for one set of classes is tuned to another.
+The last layer keeps its random initialisation if the number of classes differs, so that a network
+can be fine-tuned on other classes.
 """
 
 import pathlib
@@ -26,15 +26,16 @@ def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) ->
     """Read weights for a network.
 
     Args:
-      source: see above.
+      source: a file or a folder, as above.
       module: the network.
-      random: its variables as they begin at random, which tell the shapes.
-      anew: whether the last layer may begin at random, where the number of classes is another.
+      random: its randomly initialised variables, which define the shapes.
+      anew: whether the last layer may keep its random initialisation if the number of classes
+        differs.
     """
     path = pathlib.Path(source)
     if path.is_file():
         return _fitted(source, _released(path, module), random, anew)
-    # A folder may have a colon in its name; what follows the last one may be a checkpoint.
+    # The name of a folder may contain a colon; the text after the last one may be a checkpoint.
     folder, _, checkpoint = (source, "", "") if path.is_dir() else source.rpartition(":")
     if not folder or not pathlib.Path(folder).is_dir():
         raise FileNotFoundError(f"there is neither a file nor a run called {source}.")
@@ -59,7 +60,7 @@ def _of_run(folder: str, checkpoint: str) -> PyTree:
 
 
 def opened(workdir: str) -> train.Checkpoints:
-    """Open the checkpoints of a run, to read them."""
+    """Open the checkpoints of a run, read-only."""
     folder = pathlib.Path(workdir) / "checkpoints"
     if not folder.is_dir():
         raise ValueError(f"there is no run in {workdir}: it has no folder checkpoints.")
@@ -67,7 +68,7 @@ def opened(workdir: str) -> train.Checkpoints:
 
 
 def chosen(checkpoints: train.Checkpoints) -> str:
-    """Name the checkpoint that a run is measured by: its best, if patience has ended it early."""
+    """Return the name of the checkpoint to evaluate: the best if patience ended the run early."""
     about = checkpoints.about()
     config, ledger = about["config"], about["ledger"]
     row = ledger["row"] or {"epoch": 0, "num_epochs": 0}
@@ -79,7 +80,7 @@ def chosen(checkpoints: train.Checkpoints) -> str:
 
 
 def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
-    """Find the step that a name stands for; None is the newest that can be read."""
+    """Return the step of a named checkpoint; None stands for the newest one that can be read."""
     if name == "latest":
         return None
     if name.isdecimal():
@@ -93,12 +94,12 @@ def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
 
 
 def warn(text: str) -> None:
-    """Say something that is no reason to stop."""
+    """Print a warning."""
     print(f"warning: {text}", file=sys.stderr)
 
 
 def _fitted(source: str, found: PyTree, random: PyTree, anew: bool) -> PyTree:
-    """Put what was read in the place of what is random; only the last layer may differ."""
+    """Replace random variables by those read; only the shape of the last layer may differ."""
     ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (random, found))
     head = [name for name in ours if name.split("/")[1] == HEAD]
     if any(np.shape(theirs.get(name, ours[name]))[-1] != ours[name].shape[-1] for name in head):

@@ -1,8 +1,9 @@
-"""Meeting of the processes of one run, by one TCP exchange before JAX starts.
+"""Check the processes of one run by one TCP exchange before JAX starts.
 
 JAX aborts from C++ when a process is missing, and does not compare configs. So the processes meet
 first: process 0 listens at the coordinator's address, every other process sends one line of JSON,
-and process 0 answers all of them once it knows whether the run can start. Then the port is closed.
+and process 0 answers all of them as soon as it has decided whether the run can start. Then it
+closes the port.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from typing import Any
 
 from experiments import cli
 
-MEETING_SECONDS = 40.0  # until all processes are there
+MEETING_SECONDS = 40.0  # until all processes have connected
 _READ_SECONDS = 2.0  # for the line of a process that has connected
 _LONGEST_LINE = 4096
 
@@ -44,7 +45,7 @@ def meet(
     *,
     seconds: float = MEETING_SECONDS,
 ) -> str:
-    """Wait until all processes of a run are there, and return the address of process 0.
+    """Wait until all processes of a run have connected, and return the address of process 0.
 
     Args:
       coordinator: HOST:PORT, where process 0 listens.
@@ -65,7 +66,7 @@ def meet(
 
 
 def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> str:
-    """Wait for the others as process 0, and tell them that the run starts or why it does not."""
+    """Wait for the others as process 0, and send them the decision or the error."""
     guests: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listen(coordinator))
@@ -73,7 +74,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
         while missing := [number for number in range(1, count) if number not in guests]:
             problem = ""
             readable = select.select([listener, *guests.values()], [], [], 0.2)[0]
-            # A guest is silent while it waits, so one that can be read has closed.
+            # A guest sends nothing while it waits, so a readable guest has closed its connection.
             guests = {number: guest for number, guest in guests.items() if guest not in readable}
             if time.monotonic() > end:
                 problem = (
@@ -85,7 +86,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
                 guest = stack.enter_context(listener.accept()[0])
                 said = _read(guest, time.monotonic() + _READ_SECONDS)
                 if _types(said) != _types(hello):
-                    guest.close()  # a stranger
+                    guest.close()  # not a process of this run
                     continue
                 problem = _difference(said, hello, said["process"] in guests)
                 guests[-1 if problem else said["process"]] = guest
@@ -99,14 +100,14 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
 
 
 def _listen(coordinator: str) -> socket.socket:
-    """Listen at the address of the coordinator, and at no other."""
+    """Listen at the address of the coordinator only."""
     try:
         family, *_, place = socket.getaddrinfo(
             *host_and_port(coordinator), type=socket.SOCK_STREAM
         )[0]
         return socket.create_server(place, family=family)
     except OSError as error:
-        why = str(error.strerror).partition(" (")[0]  # without the address once more
+        why = str(error.strerror).partition(" (")[0]  # drops the repeated address
         raise cli.Refused(
             f"process 0 cannot listen at --coordinator={coordinator} ({why}): give a free port at"
             " an address of the machine where process 0 runs."
@@ -118,7 +119,7 @@ def _types(message: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _difference(said: Mapping[str, Any], hello: Mapping[str, Any], twice: bool) -> str:
-    """Describe why the process that sent a hello cannot be part of the run, if so."""
+    """Describe why the process that sent a hello cannot join the run; empty if it can."""
     number, host = said["process"], said["host"]
     for name in sorted({*said["facts"], *hello["facts"]}):
         theirs, ours = (one["facts"].get(name, "none") for one in (said, hello))
@@ -131,13 +132,13 @@ def _difference(said: Mapping[str, Any], hello: Mapping[str, Any], twice: bool) 
 
 
 def _join(coordinator: str, hello: dict[str, Any], end: float) -> str:
-    """Go to process 0 as one of the others, and wait for its answer."""
+    """Connect to process 0, and wait for its answer."""
     why = "no answer"
     while (left := end - time.monotonic()) > 0:
         try:
             with socket.create_connection(host_and_port(coordinator), min(left, 5)) as connection:
                 _send(connection, hello)
-                # Process 0 may come to its own time limit at the same moment, and knows more.
+                # Process 0 may reach its time limit at the same moment; its message is better.
                 answer = _read(connection, end + 2)
                 if "start" in answer:
                     return _joined(connection.getpeername())
@@ -158,12 +159,12 @@ def _joined(place: tuple[Any, ...]) -> str:
 
 
 def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # the reader has gone
+    with contextlib.suppress(OSError):  # the reader has closed the connection
         connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _read(connection: socket.socket, end: float) -> dict[str, Any]:
-    """Read a line of JSON, bounded in time and size; empty if it is anything else."""
+    """Read a line of JSON of bounded time and size; return {} for anything else."""
     data = b""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         while not data.endswith(b"\n") and len(data) < _LONGEST_LINE:

@@ -1,4 +1,4 @@
-"""Sets of other inputs than those that a network was trained for, by name and options.
+"""Find sets of out-of-distribution inputs by name and options.
 
     gaussian_noise                      the run's own test images with the Gaussian noise of
     gaussian_noise:severity=3           CIFAR-10-C, at severity 5, or at another
@@ -25,7 +25,7 @@ NOISE = "gaussian_noise"
 
 
 def named(asked: Sequence[str], own: data.Dataset, data_dir: str | None) -> dict[str, Source]:
-    """Find the sets, by what files can be called; one that does not fit the network is refused."""
+    """Return the sets by file-safe names; raise an error for one that does not fit the network."""
     return {re.sub(r"\W+", "_", text): _one(text, own, data_dir) for text in asked}
 
 
@@ -49,7 +49,7 @@ def _one(text: str, own: data.Dataset, data_dir: str | None) -> Source:
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:
-    """Read NAME:key=value:key=value, where a value that is no number or tuple is a word.
+    """Parse NAME:key=value:key=value; a value that is not a Python literal is a string.
 
     >>> _parsed("cifar10_c:corruption=fog:severity=3")
     ('cifar10_c', {'corruption': 'fog', 'severity': 3})
@@ -68,7 +68,7 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Refuse an option that is not there, or a word or a fraction where a whole number is due."""
+    """Raise an error for an unknown option, or for a value that is not the expected number."""
     checks.check_options(name, function, options)
     known = checks.options_of(function)
     for key, value in options.items():

@@ -1,7 +1,7 @@
-"""Predictions in a CSV file: one line an example, read in one pass over its lines.
+"""Read predictions from a CSV file, one example per line, in one pass.
 
-Columns of classes are numbered (logit_0, logit_1, ...) or named (logit_cat, logit_dog, or cat and
-dog alone); probability_ may stand for logit_. Labels are numbers, or names of these columns.
+Columns of classes are numbered (logit_0, logit_1, ...) or named (logit_cat, logit_dog, or just cat
+and dog); the prefix may also be probability_. Labels are numbers, or names of these columns.
 """
 
 import array
@@ -22,10 +22,10 @@ LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000
 
 _PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
-_INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is what pandas reads back of its own
+_INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is the index of pandas
 
 
-# Other spellings of what a file of predictions holds.
+# Accepted spellings of the columns and arrays of a file of predictions.
 _SPELLINGS = {
     "label": "labels",
     "weight": "weights",
@@ -36,7 +36,7 @@ _SPELLINGS = {
 
 
 def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[str, int]:
-    """Find the columns or arrays that are wanted, in singular or plural, capital or not."""
+    """Find the wanted columns or arrays, in singular or plural, in upper or lower case."""
     found: dict[str, int] = {}
     for place, name in enumerate(names):
         role = _SPELLINGS.get(name.strip().lower(), name.strip().lower())
@@ -50,13 +50,13 @@ def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
-    """List names from a file, but not a million of them."""
+    """List names from a file, up to a maximum number."""
     more = [f"... ({len(names):,} in all)"] if len(names) > most else []
     return ", ".join([*map(shown, names[:most]), *more])
 
 
 def shown(text: str, most: int = 40) -> str:
-    """Show a text from a file, but no control characters and not all of a long one."""
+    """Quote a text from a file, without control characters and shortened if it is long."""
     text = text if len(text) <= most else f"{text[:most]}..."
     return text if text.isprintable() else repr(text)[1:-1]
 
@@ -66,10 +66,10 @@ class Table(NamedTuple):
 
     Attributes:
       scores: `[n, classes]`.
-      labels: `[n]`; of labels that are names, the number of their column plus `first_label`.
+      labels: `[n]`; a label that is a name becomes the number of its column plus `first_label`.
       weights: `[n]`, or None.
       groups: `[n]`, or None.
-      notes: sentences on what was understood, and what was not taken.
+      notes: sentences on how columns were interpreted, and which were not read.
     """
 
     scores: np.ndarray
@@ -83,9 +83,9 @@ class _Classes(NamedTuple):
     """The columns that hold one number for each class.
 
     Attributes:
-      places: in a line, in the order of the classes.
-      names: of the classes; empty where they are numbered.
-      bare: whether any other column could have been meant, too: no prefix says which.
+      places: positions in a line, in the order of the classes.
+      names: of the classes; empty if they are numbered.
+      bare: whether the names have no prefix, so that another column could be a class, too.
     """
 
     places: list[int]
@@ -97,9 +97,9 @@ def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label
     """Read a table.
 
     Args:
-      file: to read from.
+      file: open in binary mode.
       path: of the file, for messages.
-      probabilities: whether columns probability_K are read, also where there are logit_K.
+      probabilities: whether to read columns probability_K, even if there are columns logit_K.
       first_label: the number of the first class.
     """
     with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
@@ -145,7 +145,7 @@ def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label
 
 
 def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label: int) -> list[str]:
-    """Say which column is which class, where they have names."""
+    """Describe which column is which class, if the columns have names."""
     if not classes.names:
         return []
     numbered = [
@@ -218,7 +218,7 @@ def _classes(
 def _in_order(
     path: pathlib.Path, names: list[str], chosen: dict[int, str], first_label: int
 ) -> list[int]:
-    """Order numbered columns; refuse a number that is there twice, or missing."""
+    """Order numbered columns; raise an error for a repeated or missing number."""
     by_number: dict[int, int] = {}
     for place, text in chosen.items():
         if int(text) in by_number:
@@ -253,7 +253,7 @@ def _columns(
     """Read all lines: the numbers of the classes, and the other columns as text."""
     numbers = array.array("d")
     texts: dict[str, list[str]] = {role: [] for role in roles}
-    line = rows.line_num  # of `first`, which has been read
+    line = rows.line_num  # of `first`, which is already read
     following = itertools.chain([first], rows)
     while several := list(itertools.islice(following, _LINES_AT_ONCE)):
         try:
@@ -268,7 +268,7 @@ def _columns(
 
 
 def _floats(rows: list[list[str]], places: list[int], num_fields: int) -> array.array:
-    """Parse the fields at some places of lines, or raise a ValueError that is not for users."""
+    """Parse the fields at some places of lines; the ValueError for bad fields has no message."""
     if any(len(row) != num_fields for row in rows):
         raise ValueError
     pick = itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
@@ -285,7 +285,7 @@ def _whole_lines(
     places: list[int],
     line: int,
 ) -> list[list[str]]:
-    """Drop blank lines and refuse the first wrong one; `line` is the number of `rows[0]`."""
+    """Drop blank lines and raise an error for the first bad one; `line` numbers `rows[0]`."""
     for number, row in enumerate(rows, start=line):
         if _blank(row):
             continue
@@ -303,7 +303,7 @@ def _whole_lines(
 def _whole_numbers(
     path: pathlib.Path, name: str, texts: Sequence[str], present: np.ndarray
 ) -> np.ndarray:
-    """Parse labels: 3 and 3.0 are whole numbers; what has weight 0 may be anything."""
+    """Parse labels; 3 and 3.0 are whole numbers, and labels of weight 0 may be anything."""
     found = []
     for text, counts in zip(texts, present, strict=True):
         number = _whole(text)
@@ -323,7 +323,7 @@ def _whole_numbers(
 
 
 def _whole(text: str) -> int | None:
-    """Parse a whole number; None if it is none."""
+    """Parse a whole number; return None for anything else."""
     if "_" in text:
         return None
     try:
@@ -344,7 +344,7 @@ def _named_by_order(
     present: np.ndarray,
     class_names: Sequence[str],
 ) -> np.ndarray:
-    """Parse labels that number the named columns in their order."""
+    """Parse labels that are numbers of the named columns, in file order."""
     known = set(class_names)
     strange = (
         text
@@ -362,7 +362,7 @@ def _named_by_order(
 def _without_index(
     classes: _Classes, scores: np.ndarray, used: set[str]
 ) -> tuple[_Classes, np.ndarray]:
-    """Drop columns that count the lines: no label names them, and each number follows the last."""
+    """Drop index columns: no label names them, and their values count the lines."""
     kept = [
         k
         for k, name in enumerate(classes.names)

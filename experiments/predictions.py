@@ -1,12 +1,12 @@
-"""Files of predictions: read without running anything that is in them.
+"""Read files of predictions without executing any of their content.
 
-run.npz                       arrays logits, labels and, if there, groups and weights
-logits.npy with labels.npy    memory-mapped; the labels stand beside: LOGITS.npy,LABELS.npy
-run.csv                       columns label, logit_0, logit_1, ... and, if there, group, weight;
-                              or columns named by classes, and labels that hold these names
+run.npz                       arrays logits, labels and optionally groups and weights
+logits.npy with labels.npy    memory-mapped; both paths are given: LOGITS.npy,LABELS.npy
+run.csv                       columns label, logit_0, logit_1, ... and optionally group, weight;
+                              or columns named by classes, and labels with these names
 
-Singular and plural mean the same. Arrays `probabilities` and columns probability_0, ... are read
-where the caller says that probabilities are wanted.
+Singular and plural names are equivalent. Arrays `probabilities` and columns probability_0, ... are
+read if the caller asks for probabilities.
 """
 
 import csv
@@ -26,14 +26,14 @@ _LARGEST_SUM = 1e30
 
 
 class Predictions(NamedTuple):
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
-      logits: `[*batch, classes]`, or `[n]` for a binary model; probabilities, if these were read.
-      labels: `[*batch]`, counted from 0; those of weight 0 that are out of range are -1.
+      logits: `[*batch, classes]`, or `[n]` for a binary model; probabilities if these were read.
+      labels: `[*batch]`, counted from 0; labels of weight 0 that are out of range are -1.
       weights: `[*batch]`, or None.
       groups: `[*batch]`, or None.
-      notes: sentences on what was understood, and what was not taken.
+      notes: sentences on how the file was interpreted, and what was not read.
     """
 
     logits: np.ndarray
@@ -44,12 +44,12 @@ class Predictions(NamedTuple):
 
 
 def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Predictions:
-    """Read a file by its ending; two .npy files are given as LOGITS.npy,LABELS.npy.
+    """Read a file by its extension; two .npy files are given as LOGITS.npy,LABELS.npy.
 
     Args:
       name: of the file.
-      probabilities: whether probabilities are read where the file has them beside logits.
-      first_label: the number that labels give the first class: 1 where they run from 1.
+      probabilities: whether to read probabilities if the file contains both them and logits.
+      first_label: the label of the first class, usually 0 or 1.
     """
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
@@ -68,7 +68,7 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
 
 
 def same_examples(one: Predictions, other: Predictions) -> bool:
-    """Tell whether two files hold the same rows: as printed numbers, or in another order."""
+    """Check whether two files hold the same rows, in any order."""
     rows, labels = _present_rows(one)
     others, other_labels = _present_rows(other)
     if rows.shape != others.shape:
@@ -90,9 +90,9 @@ def _present_rows(found: Predictions) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _digests(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Reduce each row with its label to 64 bits, by random multiples of their bits."""
+    """Hash each row with its label to 64 bits, by random multiples of their bits."""
     multiples = np.random.default_rng(0).integers(2**64, size=rows.shape[1] + 1, dtype=np.uint64)
-    bits = np.ascontiguousarray(rows + 0.0).view(np.uint32)  # + 0.0: one zero, not two
+    bits = np.ascontiguousarray(rows + 0.0).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
     digests = labels.astype(np.uint64) * multiples[-1]
     for column, multiple in zip(bits.T, multiples, strict=False):
         digests += column.astype(np.uint64) * multiple
@@ -188,7 +188,7 @@ def _from_zero(
     num_classes: int,
     first_label: int,
 ) -> np.ndarray:
-    """Count labels from 0; refuse those out of range, compared in the dtype they came in."""
+    """Count labels from 0; raise an error if one is out of range, compared in its own dtype."""
     whole = labels.dtype.kind == "f" and np.all(np.isfinite(labels) & (labels == np.rint(labels)))
     if labels.dtype.kind not in "iu" and not whole:
         raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")

@@ -1,8 +1,8 @@
 """Runs in several processes: the flags, and the start and the end of `jax.distributed`.
 
-JAX watches over the processes while they train. When one is killed or stops, JAX ends the others,
-by an error from a collective or by its heartbeat, which aborts from C++. What can be wrong before
-that is found first, in a sentence: in the flags, or when the processes meet (meeting.py).
+JAX monitors the processes while they train. When one is killed or stops, JAX ends the others, by an
+error from a collective or by its heartbeat, which aborts from C++. Errors that can be found earlier
+are raised in one sentence, from the flags or when the processes meet (meeting.py).
 """
 
 import atexit
@@ -35,16 +35,16 @@ _PROCESS = flags.DEFINE_integer(
 
 _TIME_LIMITS: dict[str, Any] = {
     "initialization_timeout": 60,
-    # A process that is killed or stopped is noticed after this time at the latest.
+    # JAX detects a killed or stopped process within this time.
     "heartbeat_timeout_seconds": 40,
-    # At the end all wait for process 0, which has a report to write.
+    # At the end all processes wait for process 0, which writes a report.
     "shutdown_timeout_seconds": 600,
 }
 
 
 @contextlib.contextmanager
 def begin(facts: Mapping[str, str]) -> Iterator[None]:
-    """Make this process one of a run if flags or a cluster say so, before JAX has a device.
+    """Join a run if flags or a cluster ask for it, before JAX initialises its devices.
 
     At the end of the body the processes wait for one another. After an error this process ends
     without waiting, and JAX ends the others.
@@ -57,7 +57,7 @@ def begin(facts: Mapping[str, str]) -> Iterator[None]:
     if options is None:
         yield
         return
-    # JAX would take SIGTERM for a notice of preemption; the training loop listens to it instead.
+    # Without this JAX would handle SIGTERM as preemption; the training loop handles it instead.
     jax.config.update("jax_enable_preemption_service", False)
     _initialize(options)
     try:
@@ -76,7 +76,7 @@ def begin(facts: Mapping[str, str]) -> Iterator[None]:
 
 
 def _options(facts: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return what JAX has to know about the processes, which have met; None if this is no run."""
+    """Let the processes meet, and return JAX's options; None for a single process."""
     values = {flag.name: flag.value for flag in (_COORDINATOR, _COUNT, _PROCESS)}
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
     coordinator, count, process = _COORDINATOR.value, _COUNT.value, _PROCESS.value
@@ -95,7 +95,7 @@ def _options(facts: Mapping[str, str]) -> dict[str, Any] | None:
     if count == 1:
         return None
     address = meeting.meet(coordinator, count, process, facts)
-    # gRPC would reach even this machine through a proxy of the web.
+    # gRPC would use a web proxy even to reach this machine.
     without_proxy = os.environ.get("no_proxy"), meeting.host_and_port(address)[0]
     os.environ["no_proxy"] = ",".join(filter(None, without_proxy))
     return {
@@ -126,7 +126,7 @@ def _cluster() -> str | None:
     if tasks != "1" and all(name in environment for name in slurm):
         return "Slurm"
     if (size := environment.get("OMPI_COMM_WORLD_SIZE", "1")) != "1":
-        if "OMPI_MCA_orte_hnp_uri" not in environment:  # Open MPI 5 no longer says it
+        if "OMPI_MCA_orte_hnp_uri" not in environment:  # Open MPI 5 no longer sets it
             raise cli.Refused(
                 f"Open MPI started {size} processes, but does not tell JAX where the first is: give"
                 f" --coordinator=HOST:PORT --num_processes={size}"
@@ -139,7 +139,7 @@ def _cluster() -> str | None:
 
 
 def _is_lost_connection(error: BaseException) -> bool:
-    """Check whether an error is what a collective raises when another process is gone."""
+    """Check whether a collective raised an error because another process is gone."""
     cause = error.__cause__ if isinstance(error, cli.Failed) else error
     return isinstance(cause, ValueError | RuntimeError) and bool(
         re.search(r"Gloo|NCCL|coordination service", str(cause))
@@ -147,7 +147,7 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _leave(code: int) -> NoReturn:
-    """End this process before JAX does at exit, where it would wait for the others."""
+    """End this process without JAX's exit handler, which would wait for the others."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code)

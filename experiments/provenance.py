@@ -1,4 +1,4 @@
-"""Where, when and with what a result was made."""
+"""Describe how a result was made: command, commit, date, machine and versions."""
 
 import datetime
 import importlib.metadata

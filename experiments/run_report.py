@@ -1,9 +1,8 @@
-"""The page of a run, from the files in its folder: what it was, how it went, what it learned.
+"""Write the report page of a run from the files in its folder.
 
-Several seeds have a page together, beside those of their own.
+Several seeds share a page, in addition to the page of each seed.
 """
 
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from calib_jax import plots, train
+from calib_jax.core import reading
 from calib_jax.train import journal
 
 PAGE, PICTURES = "report.md", "pictures"
 
-# What the curves show, where it was logged: a panel, and the column after the name of the set.
+# Panels of curves, drawn if they were logged: the title, and the column after the set's name.
 PANELS = {
     "error": "error",
     "nll": "nll",
@@ -38,13 +38,13 @@ WEIGHTS = "norm of its weights"
 
 
 def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = ()) -> list[str]:
-    """Write report.md and the pictures into the folder of a run; give their names.
+    """Write report.md and the figures into the folder of a run, and return their names.
 
     Args:
       folder: of the run.
-      described: the data set, in words.
-      show_epochs: whose histograms of gradients are drawn; the first, the middle and the last of
-        those logged if there are none.
+      described: the description of the data set.
+      show_epochs: epochs whose gradient histograms are drawn; by default the first, the middle
+        and the last of those logged.
     """
     rows = journal.read_rows(folder / journal.ROWS)
     if not rows:
@@ -72,7 +72,7 @@ def write_seeds(
     names = [PAGE]
     (workdir / PICTURES).mkdir(exist_ok=True)
     epochs = [np.array([row["epoch"] for row in found], float) for found in rows.values()]
-    if all(np.array_equal(one, epochs[0]) for one in epochs):  # none was stopped by patience
+    if all(np.array_equal(one, epochs[0]) for one in epochs):  # patience stopped no seed early
         curves = {}
         for title, key in PANELS.items():
             each = [_of_sets(found, key) for found in rows.values()]
@@ -87,7 +87,7 @@ def write_seeds(
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
-    """Set the last rows of all seeds as a table, and their mean and standard deviation."""
+    """Format the last rows of all seeds as a table, with their mean and standard deviation."""
     last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
@@ -106,12 +106,12 @@ def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
 def pictures(
     rows: list[dict[str, Any]], norms: list[dict[str, Any]], show_epochs: Sequence[float] = ()
 ) -> dict[str, Any]:
-    """Draw what was logged over the epochs, and histograms of gradients if there are some."""
+    """Draw the logged curves over the epochs, and gradient histograms if they were logged."""
     epochs = np.array([row["epoch"] for row in rows], float)
     curves = {title: found for title, key in PANELS.items() if (found := _of_sets(rows, key))}
     if "weight_norm" in rows[0]:
         curves[WEIGHTS] = {"network": _column(rows, "weight_norm")}
-    # The legend is that of the first panel, which has all sets.
+    # The legend is taken from the first panel, which has all sets.
     figures = {"curves": plots.training_curves(_alike(curves), epochs)}
     if norms:
         chosen = _chosen(norms, show_epochs)
@@ -140,7 +140,7 @@ def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
 
 
 def _alike(curves: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Give every panel the same curves in the same order, so that one legend serves all."""
+    """Give every panel the same curves in the same order, so that they share one legend."""
     names = list(dict.fromkeys(name for found in curves.values() for name in found))
     missing = np.full_like(next(iter(next(iter(curves.values())).values())), math.nan)
     return {
@@ -157,7 +157,7 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
     """Write the page as Markdown."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = reading.json_mapping(folder / "config.json", "a config")
     loss, optimiser = config["loss"], config["optimiser"]
     options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
     last = rows[-1]
@@ -183,7 +183,7 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
 
 
 def _last(row: Mapping[str, Any]) -> str:
-    """Set the last row as a table, one line a set."""
+    """Format the last row as a table with one line per set."""
     found = {title: _after(row, f"{one}_") for one, title in SETS.items()}
     panels = {t: key for t, key in PANELS.items() if any(key in of for of in found.values())}
     lines = ["| " + " | ".join(["after the last epoch", *panels]) + " |"]

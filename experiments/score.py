@@ -1,4 +1,4 @@
-"""Score anybody's saved predictions: how far can their confidence be believed?
+"""Score saved predictions of any model: accuracy, calibration and their intervals.
 
     python -m experiments.score --predictions=run.npz
     python -m experiments.score --predictions=run.npz --calibrate=temperature --fit_on=val.npz
@@ -7,13 +7,13 @@
     python -m experiments.score --predictions=a.npz --predictions=b.npz --average
     python -m experiments.score --predictions=forest.csv --probabilities --floor=1e-6
 
-A file is .npz with arrays `logits` and `labels` (and `groups`, `weights`, if there), a pair
+A file is .npz with arrays `logits` and `labels` (and optionally `groups` and `weights`), a pair
 LOGITS.npy,LABELS.npy, or .csv with columns label, logit_0, logit_1, ... (and group, weight).
-Columns of a .csv may also be named by classes, as logit_cat or cat, where labels hold these names.
-Singular and plural mean the same. What else a file holds is not read, and named. One column of
-logits is a binary model. Labels count from 0, or from --first_label. Weight 0 leaves an example
-out. No model, no config and no accelerator is needed. Every number comes with a bootstrap
-interval.
+Columns of a .csv may also be named by classes, as logit_cat or cat, if labels are these names.
+Singular and plural names are equivalent. Other arrays and columns are not read, and the report
+lists them. One column of logits is a binary model. Labels count from 0, or from --first_label.
+Weight 0 leaves an example out. No model, config or accelerator is needed. Every number has a
+bootstrap interval.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from absl import flags
 
 from experiments import cli
 
-if TYPE_CHECKING:  # imported where they are used: --help does not wait for JAX
+if TYPE_CHECKING:  # at run time functions import them, so that --help starts fast
     from calib_jax import report
     from experiments import predictions
 
@@ -71,7 +71,7 @@ _OUT = flags.DEFINE_string("out", None, "Folder for report.json, .csv, .md and p
 
 
 def read(name: str) -> predictions.Predictions:
-    """Read a file as the flags say."""
+    """Read a file according to the flags."""
     from experiments import predictions
 
     return predictions.read(
@@ -87,7 +87,7 @@ def mean_of(models: Sequence[predictions.Predictions]) -> np.ndarray:
         rows = [report.probability_rows(one.logits, weights=one.weights) for one in models]
         if len({one.shape for one in rows}) == 1:
             return np.mean(rows, axis=0)
-    # Refuses what has different shapes, too.
+    # `report.average` raises an error for different shapes.
     logits = [
         report.as_logits(one.logits, probabilities=_PROBABILITIES.value, weights=one.weights)
         for one in models
@@ -96,7 +96,7 @@ def mean_of(models: Sequence[predictions.Predictions]) -> np.ndarray:
 
 
 def named() -> dict[str, str]:
-    """Choose the names of columns: of a comparison those of the files, without --name."""
+    """Return the names of columns; a comparison without --name uses the names of the files."""
     names = list(_NAME.value)
     wanted = 2 if _COMPARE.value else 1
     if len(names) > wanted:
@@ -114,7 +114,7 @@ def named() -> dict[str, str]:
 
 
 def scored() -> report.Report:
-    """Read what the flags name, and score it."""
+    """Read the files that the flags name, and score them."""
     from calib_jax import report
     from experiments import predictions
 

@@ -1,4 +1,4 @@
-"""The folders of several seeds: DIR/seed_1, DIR/seed_2, ..., each of which is a run."""
+"""The folders of several seeds: DIR/seed_1, DIR/seed_2, ..., each with its own run."""
 
 import pathlib
 import re
@@ -11,7 +11,7 @@ from calib_jax.core import reading
 
 
 def named(workdir: str | None) -> pathlib.Path:
-    """Take the value of --workdir; refuse one that names no folder that could be."""
+    """Return the path of --workdir; raise an error if it cannot be a folder."""
     if not (workdir or "").strip():
         raise ValueError("--workdir is empty: give --workdir=FOLDER, where the run is kept.")
     folder = pathlib.Path(str(workdir))
@@ -27,7 +27,7 @@ def named(workdir: str | None) -> pathlib.Path:
 
 
 def prepare(folder: pathlib.Path) -> None:
-    """Make the folder of a run or a sweep, and refuse one that cannot be written to."""
+    """Create the folder of a run or a sweep; raise an error if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -40,7 +40,7 @@ def prepare(folder: pathlib.Path) -> None:
 
 
 def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, pathlib.Path]:
-    """Name the folder of every seed of a config: that which is given, if there is only one."""
+    """Return the folder of every seed of a config; a single seed uses `workdir` itself."""
     folder = pathlib.Path(workdir)
     found = there(folder)
     if (folder / "runs").is_dir():
@@ -64,7 +64,7 @@ def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, path
 
 
 def there(workdir: str | pathlib.Path) -> dict[int, pathlib.Path]:
-    """Find the seeds in a folder; none where it is that of one run."""
+    """Find the seeds in a folder; the folder of a single run has none."""
     found = {
         int(match[1]): path
         for path in pathlib.Path(workdir).glob("seed_*")

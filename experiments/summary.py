@@ -1,16 +1,16 @@
-"""Many runs in one table: means over seeds, intervals over test examples, tests against one.
+"""Summarise many runs: means over seeds, intervals over test examples, tests against a baseline.
 
-For every metric of a loss:
+For every metric of a loss the table contains
 
     value      mean over the seeds, and their standard deviation
     low, high  percentiles of the same mean, with the test examples resampled (all runs see the
                same resamples)
-    difference to the baseline, with an interval over the test examples: the same resamples again,
-               so that what is hard for both does not count
+    difference to the baseline, with an interval from the same resamples, so that examples that are
+               hard for both cancel
     p          two-sided, of that difference; not of a metric that noise raises (`Metric.biased`)
-    p_seeds    of a paired t-test over the seeds, from five on; for the same metrics
+    p_seeds    of a paired t-test over the seeds, if there are at least five; for the same metrics
 
-each as the network answers, and after a temperature fitted on the validation set.
+as trained, and after a temperature fitted on the validation set.
 """
 
 import csv
@@ -39,7 +39,7 @@ LEVEL = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What one training left: logits and labels of both sets, and its log."""
+    """The results of one training: logits and labels of both sets, and its log."""
 
     loss: str
     seed: int
@@ -50,7 +50,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One metric of one loss, before or after."""
+    """One metric of one loss, before or after the temperature."""
 
     loss: str
     phase: str
@@ -75,18 +75,18 @@ class Cell:
 
     @property
     def estimates(self) -> list[tuple[float, float, float]]:
-        """All that has an interval."""
+        """The estimates that have an interval."""
         change = self.change
         return [(self.value, self.low, self.high), *([tuple(change)] if change else [])]
 
     @property
     def untested(self) -> bool:
-        """Whether there is a difference, and no valid p-value for it."""
+        """Whether there is a difference without a valid p-value."""
         return self.difference is not None and self.p is None
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of the numbers."""
+        """The caveats of the numbers."""
         return [
             *caveats.no_p([self.metric] * self.untested),
             *outside.reasons(self.estimates),
@@ -95,7 +95,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The table, and what the pictures need."""
+    """The table, and the data of the figures."""
 
     cells: list[Cell]
     temperatures: dict[str, list[float]]
@@ -115,15 +115,15 @@ def summarise(
     about: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Summary:
-    """Put runs together.
+    """Summarise runs in one table.
 
     Args:
       runs: of every loss, all on the same test examples.
       baseline: the loss that the others are tested against.
-      num_bins: of every metric that has them.
+      num_bins: of every metric that has bins.
       num_resamples: of the bootstrap.
-      about: what was run, for the files.
-      say: is called with a line before each step that takes seconds.
+      about: a description of the runs, for the files.
+      say: called with a line of text before each step that takes seconds.
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
     seeds = {loss: [run.seed for run in runs if run.loss == loss] for loss in losses}
@@ -162,7 +162,7 @@ def summarise(
             samples[loss, phase] = {
                 name: np.mean([np.asarray(one[name]) for one in drawn], axis=0) for name in CELLS
             }
-            # One diagram of all seeds, whose bands are those of one test set.
+            # One diagram pools all seeds; the weights make its bands those of one test set.
             weights = np.full(len(labels) * len(answers), 1 / len(answers), np.float32)
             diagrams[phase][loss] = metrics.reliability(
                 np.concatenate(answers), np.tile(labels, len(answers)), weights, num_bins=num_bins
@@ -176,7 +176,7 @@ def summarise(
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
-    # Where patience has ended runs early, curves go on as long as the longest one.
+    # Patience may end runs early, so pad all curves to the longest one.
     longest = max((run.rows for run in runs), key=len)
     epochs = np.array([row["epoch"] for row in longest], float)
     curves = {
@@ -210,7 +210,7 @@ def _cell(
     low, high = metrics.interval(jnp.asarray(own_samples), LEVEL)
     change = p = p_seeds = None
     if loss != baseline:
-        # The mean over the seeds of resampled differences is the difference of resampled means.
+        # The mean over seeds of resampled differences equals the difference of resampled means.
         change = metrics.difference(
             (other.mean(), other_samples), (own.mean(), own_samples), level=LEVEL
         )
@@ -236,11 +236,11 @@ def _cell(
 
 
 # --------------------------------------------------------------------------------------------
-# As text, files and pictures.
+# Text, files and figures.
 
 
 def text(summary: Summary) -> str:
-    """Lay the table out in columns."""
+    """Format the table in columns."""
     lines = [_head(summary)]
     for phase in (BEFORE, AFTER):
         names = list(summary.temperatures)
@@ -260,7 +260,7 @@ def text(summary: Summary) -> str:
 
 
 def markdown(summary: Summary, shown: Iterable[str]) -> str:
-    """Lay the table out for a page, with the pictures of these names."""
+    """Format the table as Markdown, with the figures of these names."""
     parts = [f"# {summary.about.get('title', 'Sweep')}", _head(summary)]
     for phase in (BEFORE, AFTER):
         more = " T |" if phase == AFTER else ""
@@ -296,7 +296,7 @@ def _said(cell: Cell) -> str:
 
 
 def _differences(summary: Summary) -> tables.Table:
-    """Set the differences that have no p-value as a table; empty if there are none."""
+    """Return a table of the differences that have no p-value; empty if there are none."""
     found: dict[str, dict[str, str]] = {}
     for cell in summary.cells:
         if cell.change and cell.untested and cell.metric in SHOWN:
@@ -326,7 +326,7 @@ def _foot(summary: Summary) -> list[str]:
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """List what a reader must know of the numbers in these cells: one line each."""
+    """List the caveats of the numbers in these cells, one line each."""
     return [
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
         *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
@@ -334,7 +334,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def save(summary: Summary, folder: pathlib.Path) -> list[str]:
-    """Write sweep.json, sweep.csv, report.md and the pictures; give their names."""
+    """Write sweep.json, sweep.csv, report.md and the figures, and return their names."""
     record = {
         **summary.about,
         "baseline": summary.baseline,
@@ -357,8 +357,8 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
 
 
 def pictures(summary: Summary) -> dict[str, Any]:
-    """Draw the reliability diagrams of all losses, their intervals, and how they were trained."""
-    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # one diagram is no poster
+    """Draw the reliability diagrams, intervals and training curves of all losses."""
+    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # keeps a single diagram small
     before, after = (
         plots.reliability_grid(
             summary.reliability[phase],

@@ -1,22 +1,23 @@
-r"""Train several losses with several seeds, and put them in one table.
+r"""Train several losses with several seeds, and summarise them in one table.
 
     python -m experiments.sweep --config=configs/digits.py --workdir=/tmp/sweep \
         --losses=cross_entropy,focal,adafocal --seeds=3
     python -m experiments.sweep --config=configs/digits.py --workdir=/tmp/sweep \
         --losses=cross_entropy,brier --seeds=5 --baseline=brier --config.num_epochs=20
 
-Each loss takes its fragment of configs/losses; --config.KEY=VALUE holds for all. The seeds of a
-loss are one program; --config.run.over=vmap or devices says how, as in experiments.train. Runs
-that are done are not done again, and one that was stopped goes on: after Ctrl-C or a power cut the
-same command continues, and with more losses or seeds it adds these. A run whose loss is not finite
-is left out of the table, which names it, and the exit code is 1.
+Each loss uses its fragment of configs/losses; --config.KEY=VALUE applies to all. The seeds of a
+loss train in one program; --config.run.over=vmap or devices selects how, as in experiments.train.
+Finished runs are not repeated: after Ctrl-C or a power cut the same command resumes, and with more
+losses or seeds it adds these. A run whose loss is not finite is left out of the table and named
+below it, and the exit code is 1.
 
-Predictions are those of the last weights; of the best ones by patience_for where patience has ended
-a run early. --checkpoint=latest, or best_NAME for a metric of the config's best, holds for all.
+Predictions use the last weights, or the best ones by patience_for if patience ended a run early.
+--checkpoint=latest, or best_NAME for a metric of the config's best, applies to all runs.
 
-The folder gets runs/LOSS/SEED (as experiments.train leaves it), and over all of them report.md,
-sweep.csv, sweep.json and pictures: before and after temperature scaling, with intervals over the
-test examples, and tests against the baseline, which is the first loss unless --baseline names one.
+The folder contains runs/LOSS/SEED (as experiments.train writes it), and for all runs together
+report.md, sweep.csv, sweep.json and figures: before and after temperature scaling, with intervals
+over the test examples, and tests against the baseline, which is the first loss unless --baseline
+names one.
 """
 
 import collections
@@ -65,11 +66,11 @@ class Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the run is called in messages."""
+        """The name of the run in messages."""
         return f"{self.loss} seed {self.seed}"
 
     def result(self) -> dict[str, Any] | None:
-        """Read the file that a run writes when it is through; None without one that is whole."""
+        """Read the file that a finished run writes; None if it is missing or damaged."""
         path = self.folder / RESULT
         try:
             found = reading.json_mapping(path, "a result", "it is written again")
@@ -81,7 +82,7 @@ class Member(NamedTuple):
         return found if isinstance(found.get("config"), dict) else None
 
     def is_through(self) -> bool:
-        """Check that the predictions of the checkpoint that is asked for are written, and whole."""
+        """Check that the predictions of the requested checkpoint are written and complete."""
         result = self.result()
         if result is None or result.get("asked", "") != _CHECKPOINT.value:
             return False
@@ -93,7 +94,7 @@ class Member(NamedTuple):
         return True
 
     def read(self) -> summary.Run:
-        """Read what a run left."""
+        """Read the predictions and the log of the run."""
         validation, test = (
             predictions.read(str(self.folder / f"predictions_{part}.npz"))[:2]
             for part in ("validation", "test")
@@ -103,12 +104,12 @@ class Member(NamedTuple):
 
 
 def built(config: ConfigDict) -> building.Experiment:
-    """Build a config, with the data where the command line says they are."""
+    """Build a config with the data folder of the command line."""
     return building.build(config, data_dir=building.DATA_DIR.value)
 
 
 def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]:
-    """List the runs that were asked for; anything unknown is refused before one begins."""
+    """List the requested runs, and raise an error for unknown names before any run begins."""
     found = []
     for loss in losses:
         config = _config_of(loss)
@@ -128,7 +129,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
                 )
     missing = next((member for member in found if not member.result()), None)
     if missing is not None and missing.config.init_from:
-        built(missing.config).state()  # reads the weights, which may be those of another network
+        built(missing.config).state()  # reads the weights, which may not fit the network
     return found
 
 
@@ -137,7 +138,7 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _config_of(loss: str) -> ConfigDict:
-    """Load the config file for one loss, and set what the command line sets."""
+    """Load the config file for one loss, and apply the overrides of the command line."""
     flag = flags.FLAGS["config"]
     name = str(config_flags.get_config_filename(flag))
     spec = importlib.util.spec_from_file_location("sweep_config", name.partition(":")[0])
@@ -151,14 +152,14 @@ def _config_of(loss: str) -> ConfigDict:
     except (KeyError, AttributeError) as error:
         raise ValueError(f"for the loss {loss!r}, {cli.sentence(error)}") from error
     config.init_from = building.INIT_FROM.value or config.init_from
-    # The unit that is resumed is the run: it is saved when it ends, and when it is stopped.
+    # A sweep resumes whole runs, so a run is saved only when it ends or is stopped.
     config.run.checkpoint_every_epochs = 0
     config.best = ConfigDict(_kept(config, _CHECKPOINT.value or "latest"))
     return config
 
 
 def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
-    """Name the metrics whose best checkpoint is needed: of patience, and the one asked for."""
+    """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
     best: dict[str, str] = config.best.to_dict()
     known = ["latest", *(f"best_{name}" for name in best)]
     if checkpoint not in known:
@@ -168,7 +169,7 @@ def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
 
 
 def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.TrainState]:
-    """Read the checkpoint that a run is measured by; give its name and its state."""
+    """Restore the checkpoint to evaluate, and return its name and its state."""
     checkpoints = initial.opened(str(member.folder))
     try:
         name = _CHECKPOINT.value or initial.chosen(checkpoints)
@@ -181,7 +182,7 @@ def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.Train
 
 
 def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
-    """Write the predictions of the seeds of a loss."""
+    """Write the predictions of all seeds of a loss."""
     for part in ("validation", "test"):
         logits, labels = train.predict_all(
             experiment.task.forward,
@@ -198,7 +199,7 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
-    """Train the seeds of one loss in one program, or go on with them."""
+    """Train the seeds of one loss in one program, or resume them."""
     began = time.monotonic()
     config = members[0].config
     experiment = built(config)
@@ -224,7 +225,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         states = [state for _, _, state in through]
         cli.failing(finish, [member for member, _, _ in through], experiment, states)
     seconds = (time.monotonic() - began) / len(members)
-    for member, name, state in through:  # the file that says that a run is through comes last
+    for member, name, state in through:  # written last, since it marks a run as finished
         record = {
             "config": cli.plain(member.config),
             "seconds": seconds,
@@ -237,7 +238,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
 
 
 def main() -> int:
-    """Train what is missing, then summarise all."""
+    """Train the missing runs, then summarise all."""
     losses = list(dict.fromkeys(_LOSSES.value))
     if not (_CONFIG.value and _WORKDIR.value is not None and losses):
         raise cli.Refused(
@@ -252,7 +253,7 @@ def main() -> int:
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
     asked = cli.refusing(members, folder, losses, _SEEDS.value)
     cli.refusing(seed_folders.prepare, folder)
-    # Losses share what does not differ between them, and so does a sweep that goes on.
+    # Losses share the programs that are equal, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
     with cli.failing(lambda: only_one(folder)):
         code, failed = _train_all(asked)
@@ -274,7 +275,7 @@ def main() -> int:
 def _tabulate(
     folder: pathlib.Path, through: Sequence[Member], baseline: str, failed: Mapping[str, str]
 ) -> None:
-    """Summarise the runs that are through; the others are named, with their reasons."""
+    """Summarise the finished runs, and name the failed ones with their reasons."""
     about = _about(through)
     losses = {member.loss for member in through}
     if baseline not in losses:
@@ -299,10 +300,10 @@ def _tabulate(
 
 
 def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
-    """Train what is missing, the seeds of a loss together.
+    """Train the missing runs, the seeds of a loss together.
 
     Returns:
-      The exit code if it was stopped, else 0; and why runs failed, by their names.
+      The exit code if it was stopped, else 0; and the reasons of failed runs, by name.
     """
     missing = [member for member in asked if not member.is_through()]
     if len(missing) < len(asked):
@@ -331,7 +332,7 @@ def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
 
 
 def _measured(member: Member) -> str:
-    """Say what the last evaluation of a run measured first, of what the config asks for."""
+    """Format the config's first metric in the last evaluation of a run."""
     row = read_rows(member.folder / "metrics.jsonl")[-1]
     start = "validation_"
     values = {key.removeprefix(start): row[key] for key in row if key.startswith(start)}
@@ -340,7 +341,7 @@ def _measured(member: Member) -> str:
 
 
 def _about(asked: Sequence[Member]) -> dict[str, Any]:
-    """Describe what the table holds, with the checkpoints that were measured."""
+    """Describe the runs of the table, with the checkpoints that were evaluated."""
     config = asked[0].config
     results = [member.result() or {} for member in asked]
     counts = collections.Counter(result.get("checkpoint", "latest") for result in results)

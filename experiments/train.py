@@ -1,4 +1,4 @@
-r"""Train a network with any of the losses, or go on with what stands in the folder.
+r"""Train a network with any of the losses, or resume the run in the folder.
 
     python -m experiments.train --config=configs/digits.py --workdir=/tmp/digits
     python -m experiments.train --config=configs/digits.py:adafocal --workdir=/tmp/adafocal
@@ -6,24 +6,24 @@ r"""Train a network with any of the losses, or go on with what stands in the fol
         --config.num_epochs=10 --config.loss.options.gamma=5 --config.seed=2
 
 The word after the colon is one of the losses in configs/losses. Every key of the config can be
-given as --config.KEY=VALUE, and one that does not exist is refused. --init_from begins with the
-weights of a released PyTorch network (resnet50.npz, resnet50.safetensors) or of another run
-(/tmp/adafocal:best_nll); the last layer begins anew where the number of classes is another.
-After Ctrl-C, SIGTERM, or a power cut the same command goes on where it was.
+given as --config.KEY=VALUE, and an unknown key is an error. --init_from loads the initial weights
+of a released PyTorch network (resnet50.npz, resnet50.safetensors) or of another run
+(/tmp/adafocal:best_nll); the last layer is initialised anew if the number of classes differs.
+After Ctrl-C, SIGTERM, or a power cut the same command resumes the run.
 
---config.num_seeds=5 trains five seeds in one program, each in its own folder, WORKDIR/seed_K, bit
-for bit as it would be trained alone; --config.run.over=vmap trains them side by side, which is
-faster where one network does not fill a GPU, and --config.run.over=devices gives every device
-seeds of its own.
+--config.num_seeds=5 trains five seeds in one program, each in its own folder, WORKDIR/seed_K, with
+results bit for bit equal to those of a single run; --config.run.over=vmap trains them side by side,
+which is faster if one network does not fill a GPU, and --config.run.over=devices gives each device
+its own seeds.
 
-On several machines the same command is one run: with --coordinator=HOST:PORT --num_processes=N
---process_id=I, I from 0 on, or under Slurm, Open MPI or on a TPU pod without these. Process 0
+On several machines the same command is one run: give --coordinator=HOST:PORT --num_processes=N
+--process_id=I, with I from 0, or omit these under Slurm, Open MPI or on a TPU pod. Process 0
 writes the folder; the others need the data, not the folder.
 
-The folder gets config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row an
-evaluation), loss_state.jsonl (what AdaFocal and others learn), checkpoints and, at the end,
-report.md with pictures. --config.diagnose adds to them what the papers plot of a training: NLL and
-entropy of right and of wrong answers, the norms of the last layer and of its gradients. Then:
+The folder contains config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row
+per evaluation), loss_state.jsonl (the state of AdaFocal and others), checkpoints and, at the end,
+report.md with figures. --config.diagnose adds the training statistics that the papers plot: NLL and
+entropy of right and of wrong predictions, the norms of the last layer and of its gradients. Then:
 
     python -m experiments.evaluate --workdir=/tmp/digits
 """
@@ -57,7 +57,7 @@ def start(
     *,
     quiet: bool = False,
 ) -> list[train.Outcome]:
-    """Train the seeds of an experiment in their folders, or go on with them."""
+    """Train the seeds of an experiment in their folders, or resume them."""
     config = experiment.config
     devices = cli.refusing(building.devices, config)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
@@ -77,7 +77,7 @@ def start(
 
 
 def _fit_all(*args: Any, **options: Any) -> list[train.Outcome]:
-    """Train; a folder of another config, or one that is in use, is the user's to change."""
+    """Train; report a folder of another config, or one in use, as a user's mistake."""
     try:
         return train.fit_all(*args, **options)
     except (train.AnotherConfig, train.InUse) as error:
@@ -85,7 +85,7 @@ def _fit_all(*args: Any, **options: Any) -> list[train.Outcome]:
 
 
 def main() -> int:
-    """Train."""
+    """Train or resume a run."""
     if not _CONFIG.value:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
     if _WORKDIR.value is None:
@@ -95,15 +95,15 @@ def main() -> int:
     config.init_from = building.INIT_FROM.value or config.init_from
     with processes.begin(_same_in_all(config)):
         code, failure = _train(config, workdir)
-    if failure:  # which all processes have found, and none of them tells another
+    if failure:  # every process has found it by itself
         raise cli.Failed(failure)
     return code
 
 
 def _same_in_all(config: ConfigDict) -> dict[str, str]:
-    """Say what several processes must have in common to be one run."""
+    """Return the values that must be equal in all processes of a run."""
     fixed = cli.plain(config)
-    # What decides on the program has to be the same; where and how often things are kept, not.
+    # Keys that change the program must be equal; keys for saving and logging may differ.
     fixed["run"] = {key: fixed["run"][key] for key in ("over", "resident_bytes", "num_devices")}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
     versions = {name: provenance.version(name) for name in ("jax", "calib_jax")}
@@ -111,18 +111,18 @@ def _same_in_all(config: ConfigDict) -> dict[str, str]:
 
 
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
-    """Give the exit code, and what went wrong in the end."""
+    """Train, and return the exit code and the error message, if any."""
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     cli.failing(cli.refusing, experiment.check_memory, config.num_seeds)
     folders = cli.refusing(seed_folders.of_config, workdir, config)
-    if jax.process_index() == 0:  # the others need not have the folder
+    if jax.process_index() == 0:  # other processes need no folder
         cli.refusing(seed_folders.prepare, workdir)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
     stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
     if stopped:
         return 128 + stopped[0], ""
     failed = {seed: one.failed for seed, one in outcomes.items() if one.failed}
-    first = jax.process_index() == 0  # it alone writes
+    first = jax.process_index() == 0  # only process 0 writes
     if first:
         through = {seed: folders[seed] for seed, one in outcomes.items() if one.finished}
         _report(experiment, through, workdir)
@@ -144,7 +144,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
 def _report(
     experiment: building.Experiment, folders: Mapping[int, pathlib.Path], workdir: pathlib.Path
 ) -> None:
-    """Write the page of every run that is through, and one of all."""
+    """Write the page of every finished run, and one of all seeds."""
     described = experiment.dataset.description
     shown = tuple(experiment.config.run.show_epochs)
     for folder in folders.values():

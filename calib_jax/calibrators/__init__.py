@@ -7,8 +7,8 @@
     calibrators.named("isotonic").fit(logits, labels)
     calibrators.save("t.npz", "temperature", params);  name, params = calibrators.load("t.npz")
 
-Every file of this folder that has `Params`, `fit` and `apply` is a calibrator: a new one is one
-new file (see `contract.py`).
+Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator. To add a
+calibrator, add one file (see `contract.py`).
 """
 
 import importlib
@@ -40,7 +40,7 @@ def catalogue() -> Mapping[str, Any]:
 
 
 def named(name: str) -> Any:
-    """Find a calibrator by its name.
+    """Return the calibrator with the given name.
 
     >>> named("temprature")
     Traceback (most recent call last):
@@ -51,12 +51,12 @@ def named(name: str) -> Any:
 
 
 def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
-    """Write a fitted calibrator into a file of plain arrays and JSON.
+    """Save a fitted calibrator as plain arrays and JSON.
 
     Args:
-      path: of the file, conventionally `.npz`; one that is there is replaced.
-      name: of the calibrator.
-      params: what its `fit` gave.
+      path: the path of the file, conventionally `.npz`; an existing file is replaced.
+      name: the name of the calibrator.
+      params: the parameters that its `fit` returned.
     """
     if not isinstance(params, named(name).Params):
         raise TypeError(
@@ -67,13 +67,18 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
-    """Read what `save` wrote: the calibrator's name and its parameters."""
+    """Load a file written by `save`: return the calibrator's name and its parameters."""
     return storage.read(path, {name: file.Params for name, file in _CALIBRATORS.items()})
 
 
 __all__ = sorted(["Code", "State", "catalogue", "load", "named", "save", *_CALIBRATORS])
 
 
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # With this function, type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.calibrators has no {name!r}{checks.nearest(name, __all__)}")

@@ -1,7 +1,8 @@
-r"""Beta calibration: a curve that can also bend the other way than a logistic one, or not at all.
+r"""Beta calibration: a family of curves that contains logistic, inverse logistic and identity maps.
 
-$p' = \sigma(a \log p - b \log(1 - p) + c)$ with a, b at least 0, so that it never falls; a = b =
-1, c = 0 does nothing. More than two classes: each against the rest, divided by their sum.
+$p' = \sigma(a \log p - b \log(1 - p) + c)$ with $a, b \ge 0$, so the curve never falls. a = b = 1,
+c = 0 is the identity. With more than two classes, each class is fitted against the rest and the
+results are divided by their sum.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from calib_jax.core.types import Array, Logits, Vector
 
 
 class BetaParams(NamedTuple):
-    """The a, b and c of each question; two classes are one question, that of class 1."""
+    """The a, b and c of each binary question; two classes have one question, about class 1."""
 
     a: Float[Array, " questions"]
     b: Float[Array, " questions"]
@@ -30,18 +31,18 @@ Params = BetaParams
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     """Fit a, b and c by Newton steps on the binary NLL.
 
-    The optimum has both a and b above 0, or one of them at it, or both: each of the four is
-    fitted, and the best one without a negative number is the answer, exactly.
+    Each of a and b is either positive or 0 at the optimum. All four cases are fitted, and the best
+    fit without a negative slope is the exact optimum.
 
-    Where a threshold tells the answers of a class apart, or one of them does not occur, there is
-    no finite optimum: the state is `no_optimum` and the curve steep.
+    If a threshold separates the positives of a class from its negatives, or one of the two is
+    missing, no finite optimum exists: the state is `no_optimum` and the curve is steep.
 
-    Give logits or log-probabilities; probabilities are refused outside `jit`.
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
+      weights: weight 0 drops an example, weight k counts it k times.
 
     References:
       Kull, Silva Filho and Flach 2017, Beta calibration.
@@ -86,7 +87,7 @@ def _fit(examples: Examples) -> Params:
 
 
 def apply(params: Any, logits: Any) -> Logits:
-    """Compute the logarithms of the calibrated probabilities."""
+    """Compute the calibrated log-probabilities."""
     contract.check_params("beta", Params, params)
     num_classes = one_versus_rest.num_classes_of(params.c)
     return contract.on_rows("beta", _apply, params, logits, num_classes)

@@ -1,15 +1,15 @@
-"""What a calibrator is: `fit(logits, labels, weights) -> Params`, `apply(params, logits)`.
+"""The calibrator interface: `fit(logits, labels, weights) -> Params`, `apply(params, logits)`.
 
-Every file of this room that has a `Params`, a `fit` and an `apply` is a calibrator. `Params` is
-a NamedTuple of plain arrays, so that fitted calibrators can be stacked, vmapped, saved and
-handed through `jit`; its field `state` says how the fit ended and what it was good for.
+Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator. `Params` is
+a NamedTuple of plain arrays, so fitted calibrators can be stacked, vmapped, saved and passed
+through `jit`. Its field `state` holds how the fit ended and the NLL before and after.
 
-Outside `jit`, examples that nothing can be learnt from (NaN logits, wrong labels, no weight) are
-refused in one sentence. Inside, the parameters are NaN and the state says `unusable`.
+Outside `jit`, unusable examples (NaN logits, wrong labels, no weight) raise an error. Inside
+`jit`, the parameters become NaN and the state becomes `unusable`.
 
-A logit of -inf is a class that is impossible: its probability is 0 and stays 0. Where it is the
-true class the NLL is infinite whatever the parameters, and the row has no say in them. Calibrators
-that mix classes have no place for it, and refuse it.
+A logit of -inf marks an impossible class: its probability is 0 and stays 0. If it is the true
+class, the NLL of the row is infinite for all parameters, so the fit ignores the row. Calibrators
+that mix classes raise an error for such logits.
 """
 
 import enum
@@ -37,21 +37,21 @@ class Code(enum.IntEnum):
     INDISTINCT = 1
     """All confidences are equal: base rates could be fitted, a slope could not."""
     NO_OPTIMUM = 2
-    """The NLL falls towards a limit that no finite parameters reach; these are the best met."""
+    """The NLL approaches a limit that no finite parameters reach; these are the best found."""
     STOPPED = 3
-    """The number of iterations, or of digits, ran out before the optimum."""
+    """The iterations or the floating-point precision ran out before the optimum."""
     UNUSABLE = 4
-    """The parameters are NaN: of NaN logits, a label out of range or no weight inside `jit`, or
-    of numbers too large for their precision."""
+    """The parameters are NaN because of NaN logits, a label out of range or no weight inside `jit`,
+    or because of an overflow."""
 
 
 class State(NamedTuple):
     """How a fit ended, and the mean NLL of the examples it was fitted on.
 
     Attributes:
-      code: one of `Code`, as a number.
-      nll_before: of the logits as they came.
-      nll_after: of the calibrated logits.
+      code: the value of a `Code`.
+      nll_before: the mean NLL of the uncalibrated logits.
+      nll_after: the mean NLL of the calibrated logits.
     """
 
     code: Integer[Array, ""]
@@ -65,14 +65,14 @@ class State(NamedTuple):
 
     @property
     def name(self) -> Any:
-        """The code in a word, outside `jit`; an array of words for an array of fits."""
+        """The name of the code, or an array of names for stacked fits; not available in `jit`."""
         code = np.asarray(self.code)
         names = np.array([one.name.lower() for one in Code])[code]
         return names if code.ndim else str(names)
 
 
 class Rows(NamedTuple):
-    """Examples ready to be summed over: harmless where absent, NaN where they cannot be used."""
+    """Prepared examples: rows of weight 0 are safe to sum; `usable` is False if a fit must fail."""
 
     logits: Float[Array, "rows classes"]
     labels: Integer[Array, " rows"]
@@ -81,25 +81,25 @@ class Rows(NamedTuple):
 
     @property
     def share(self) -> Vector:
-        """The weights, with sum 1."""
+        """The weights, normalised to sum to 1."""
         return self.weight / jnp.sum(self.weight)
 
     @property
     def decisive(self) -> Vector:
-        """The weights of the rows whose true class is possible, with sum 1, or 0 if none is."""
+        """The normalised weights of rows whose true class is possible; all 0 if there are none."""
         true = numerics.true_class(self.logits, self.labels)
         return shares(jnp.where(true == -jnp.inf, 0, self.weight))
 
 
 class Examples(NamedTuple):
-    """What `fit` was given, of the right shapes and dtypes."""
+    """The arguments of `fit`, with checked shapes and dtypes."""
 
     logits: Float[Array, "rows classes"]
     labels: Integer[Array, " rows"]
     weights: Vector | None
 
     def rows(self, *, mixes_classes: bool = False) -> Rows:
-        """Prepare them; for the inside of a compiled function."""
+        """Prepare the rows inside a compiled function."""
         logits, labels = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
         weight = weigh(jnp.ones(labels.shape, logits.dtype), self.weights).astype(logits.dtype)
@@ -114,7 +114,7 @@ class Examples(NamedTuple):
 
 
 def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
-    """Divide weights by their sum; all are 0 where the sum is."""
+    """Divide weights by their sum; return zeros where the sum is 0."""
     total = jnp.sum(weight, axis=-1, keepdims=True)
     return weight / jnp.where(total > 0, total, 1)
 
@@ -122,12 +122,12 @@ def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
 def examples(
     name: str, logits: Any, labels: Any, weights: Any, *, mixes_classes: bool = False
 ) -> Examples:
-    """Flatten leading axes; say in one sentence what cannot be used, in `name`'s name.
+    """Flatten leading axes and validate the arguments of `fit`.
 
     Args:
-      name: of the calibrator.
-      logits, labels, weights: what `fit` was given.
-      mixes_classes: whether it has no place for classes that are impossible.
+      name: the name of the calibrator, for error messages.
+      logits, labels, weights: the arguments of `fit`.
+      mixes_classes: whether the calibrator cannot handle impossible classes.
     """
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if logits.shape[1] == 1:
@@ -148,7 +148,7 @@ _not_finite = jax.jit(not_finite)
 
 @jax.jit
 def _with_impossible(logits: Logits) -> Bool[Array, "*batch"]:
-    """Mark rows with a class that is impossible."""
+    """Mark rows with an impossible class."""
     return jnp.any(logits == -jnp.inf, axis=-1)
 
 
@@ -169,18 +169,18 @@ def losses_of(logits: Logits, rows: Rows) -> Vector:
 
 
 def mean_nll(logits: Logits, rows: Rows) -> Scalar:
-    """Average the NLL of calibrated logits over the examples."""
+    """Compute the mean NLL of calibrated logits."""
     return jnp.sum(weigh(losses_of(logits, rows), rows.share))
 
 
 def unknown_state(rows: Rows) -> State:
-    """Stand in for the state until `finished` knows it."""
+    """Return a placeholder state, which `finished` replaces."""
     nothing = jnp.zeros((), rows.logits.dtype)
     return State(jnp.zeros((), jnp.int32), nothing, nothing)
 
 
 def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
-    """Enter the state into fitted parameters; they become NaN where they cannot be used."""
+    """Set the state of fitted parameters; replace unusable parameters by NaN."""
     own = jax.tree.leaves(params._replace(state=None))
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in own]
     usable = rows.usable & jnp.all(jnp.stack(finite))
@@ -198,7 +198,7 @@ def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Par
 
 
 def check_params(name: str, kind: type, params: Any) -> None:
-    """Refuse parameters of another calibrator, to apply which is to answer wrongly."""
+    """Raise an error for parameters of another calibrator."""
     if not isinstance(params, kind):
         raise TypeError(
             f"{name}: its own parameters are needed, and these are {owner_of(params)}; use the"
@@ -207,7 +207,7 @@ def check_params(name: str, kind: type, params: Any) -> None:
 
 
 def owner_of(params: Any) -> str:
-    """Name what parameters belong to.
+    """Describe the owner of parameters, for error messages.
 
     >>> owner_of(3)
     'an object of type int'
@@ -221,9 +221,9 @@ def owner_of(params: Any) -> str:
 def logits_for(
     name: str, logits: Any, num_classes: int | None = None, *, mixes_classes: bool = False
 ) -> Logits:
-    """Make logits an array that the parameters fit, or say why not.
+    """Convert logits to an array and validate it against the parameters.
 
-    Rows that are not logits (NaN, +inf, all -inf) are refused outside `jit`, and NaN inside.
+    Invalid rows (NaN, +inf, all -inf) raise an error outside `jit` and become NaN inside.
     """
     logits = jnp.asarray(logits)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -263,6 +263,6 @@ def on_rows(
     *,
     mixes_classes: bool = False,
 ) -> Logits:
-    """Apply a calibrator of rows to logits with any leading axes; check that they fit."""
+    """Validate logits with any leading axes and apply a function of rows to them."""
     logits = logits_for(name, logits, num_classes, mixes_classes=mixes_classes)
     return function(params, logits.reshape(-1, num_classes)).reshape(logits.shape)

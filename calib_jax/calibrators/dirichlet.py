@@ -1,7 +1,8 @@
 r"""Dirichlet calibration: a linear map of the log-probabilities, $z' = W \log p + b$.
 
-What a Dirichlet distribution of p for every class leads to, and the K-class generalisation of
-beta calibration. $K^2 + K$ parameters: with many classes or few examples it needs its penalties.
+The map follows from a Dirichlet distribution of p for every class, and is the K-class
+generalisation of beta calibration. It has $K^2 + K$ parameters: use the penalties with many
+classes or few examples.
 """
 
 import functools
@@ -38,16 +39,16 @@ def fit(
 ) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(W \log p + b)$, by L-BFGS from W = I, b = 0.
 
-    Matrix scaling of $\log p = \mathrm{logsoftmax}(z)$, penalties and all: unlike that of the
-    logits it does not change when a row of logits is shifted.
+    This is matrix scaling of $\log p = \mathrm{logsoftmax}(z)$, with the same penalties. Unlike
+    matrix scaling of logits, it is invariant to a shift of a row of logits.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
+      weights: weight 0 drops an example, weight k counts it k times.
       off_diagonal: $\lambda$ of the off-diagonal and intercept regularisation (ODIR).
-      intercept: $\mu$ of it.
-      max_iterations: after which the state is `stopped`.
+      intercept: $\mu$ of the same regularisation.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Kull et al. 2019, Beyond temperature scaling: obtaining well-calibrated multiclass

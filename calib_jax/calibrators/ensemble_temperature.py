@@ -1,9 +1,9 @@
-r"""Ensemble temperature scaling: a mixture of the scaled, the unscaled and the uniform answer.
+r"""Ensemble temperature scaling: mix the scaled, the unscaled and the uniform distribution.
 
-$p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with w at least 0 and sum 1.
-No prediction changes, and few confidences can be wrong altogether. Of classes that are impossible
-(a logit of -inf) none gets a share: the uniform answer is that of K possible ones, as it is the
-limit of the scaled one.
+$p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with $w \ge 0$,
+$\sum w = 1$. Predictions do not change. Impossible classes (a logit of -inf) keep probability 0;
+the uniform distribution covers only the K possible classes, like the limit of large T. Each of
+these has a probability of at least $w_3 / K$.
 """
 
 import itertools
@@ -19,12 +19,12 @@ from calib_jax.calibrators.contract import Code, Examples, State
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Logits, Scalar
 
-# Which of the three parts take part: every choice of at least one.
+# The non-empty subsets of the three parts.
 _FACES = np.array([face for face in itertools.product([True, False], repeat=3) if any(face)])
 
 
 class EnsembleTemperatureParams(NamedTuple):
-    """A temperature and the weights of the scaled, the unscaled and the uniform answer."""
+    """A temperature and the weights of the scaled, the unscaled and the uniform distribution."""
 
     temperature: Scalar
     mixture: Float[Array, "3"]
@@ -37,22 +37,22 @@ Params = EnsembleTemperatureParams
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     r"""Fit T by the NLL, then the mixture by the NLL with that T.
 
-    The NLL is convex in the mixture. Its minimum over $w \ge 0$, $\sum w = 1$ is that of
-    $\mathrm{NLL}(w) + \sum w$ over $w \ge 0$ alone: each choice of parts that take part is fitted
-    by Newton steps, and the best without a negative weight is the answer, exactly.
+    The NLL is convex in the mixture. Its minimum over $w \ge 0$, $\sum w = 1$ equals the minimum
+    of $\mathrm{NLL}(w) + \sum w$ over $w \ge 0$. Newton steps fit every non-empty subset of the
+    parts, and the best fit without a negative weight is the exact optimum.
 
-    There is always an optimal mixture. A finite T > 0 is optimal under the same conditions as in
+    An optimal mixture always exists. A finite T > 0 is optimal under the same conditions as in
     temperature scaling: some row has a larger logit than that of its true class, and logits of
     true classes are on average above the mean of their rows. So the state is that of the
     temperature, unless the mixture did not converge. The fitted NLL is at most that of the
     uncalibrated logits.
 
-    Give logits or log-probabilities; probabilities are refused outside `jit`.
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
+      weights: weight 0 drops an example, weight k counts it k times.
 
     References:
       Zhang, Kailkhura and Han 2020, Mix-n-Match: ensemble and compositional methods for
@@ -78,7 +78,7 @@ def _fit(examples: Examples) -> Params:
     parts = jnp.where(share > 0, parts, 1)
 
     def local(mixture: Array) -> fitting.Local:
-        # Where the mixture leaves a row nothing the logarithm is NaN, and the step is refused.
+        # A row of probability 0 or less makes the value infinite or NaN: the step is rejected.
         mixed = jnp.sum(mixture[:, None] * parts, axis=0)
         ratio = parts / mixed[None]
         return fitting.Local(
@@ -95,7 +95,7 @@ def _fit(examples: Examples) -> Params:
     allowed = jnp.all(mixtures >= 0, axis=1) & jnp.isfinite(values)
     best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
     mixture = mixtures[best] / jnp.sum(mixtures[best])
-    # Scaled and unscaled are the same where T = 1, and each face is as good: take the temperature.
+    # At T = 1 scaled and unscaled are equal and the mixture is not unique: use the scaled one.
     scaled_alone = jnp.array([1.0, 0.0, 0.0], parts.dtype)
     only = local(scaled_alone).value
     gain = only - local(mixture).value
@@ -107,7 +107,7 @@ def _fit(examples: Examples) -> Params:
 
 
 def apply(params: Any, logits: Any) -> Logits:
-    """Compute the logarithms of the mixture."""
+    """Compute the log-probabilities of the mixture."""
     contract.check_params("ensemble_temperature", Params, params)
     logits = contract.logits_for("ensemble_temperature", logits)
     log_mixture = jnp.log(params.mixture)
@@ -117,7 +117,7 @@ def apply(params: Any, logits: Any) -> Logits:
 
 
 def _log_parts(logits: Logits, temperature: Scalar) -> tuple[Logits, Logits, Logits]:
-    """Compute the logarithms of the scaled, the unscaled and the uniform answer."""
+    """Compute the log-probabilities of the scaled, the unscaled and the uniform distribution."""
     logits = logits - jnp.max(logits, axis=-1, keepdims=True)
     possible = logits != -jnp.inf
     alike = jnp.where(jnp.isnan(logits), jnp.nan, jnp.where(possible, 0.0, -jnp.inf))

@@ -1,6 +1,6 @@
-"""How parameters are found: damped Newton steps for a few, L-BFGS for many.
+"""Solvers for convex functions: damped Newton for few parameters, L-BFGS for many.
 
-Both minimise convex functions, never go up, and know whether they have arrived.
+Neither solver increases the function, and both return whether they converged.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
 
-EXACT = lax.Precision.HIGHEST  # accelerators round the factors of a product otherwise
+EXACT = lax.Precision.HIGHEST  # the default rounds the factors of a product on accelerators
 
 
 class Local(NamedTuple):
-    """A function near a point: its value and two derivatives."""
+    """The value, gradient and Hessian of a function at a point."""
 
     value: Scalar
     gradient: Float[Array, " d"]
@@ -27,12 +27,12 @@ class Local(NamedTuple):
 
 
 class _Walk(NamedTuple):
-    """Where a Newton iteration stands."""
+    """The state of a Newton iteration."""
 
     point: Float[Array, " d"]
     here: Local
     damping: Scalar
-    step: Scalar  # the length of the last step proposed
+    step: Scalar  # the maximum norm of the last proposed step
     iteration: Integer[Array, ""]
 
 
@@ -46,13 +46,13 @@ def newton(
     """Minimise a convex function of a few parameters whose natural scale is 1.
 
     Args:
-      local: the function with its derivatives; infinite or NaN where it is not defined.
-      start: the first point; parameters that are not free stay there.
-      free: which parameters are sought.
-      max_iterations: evaluations at most.
+      local: the function with its derivatives; infinite or NaN outside its domain.
+      start: the initial point; parameters that are not free keep these values.
+      free: which parameters to fit.
+      max_iterations: the largest number of steps.
 
     Returns:
-      The best point, the value there, and whether the last Newton step was short.
+      The best point, its value, and whether the Newton step there is short.
     """
     eps = float(jnp.finfo(start.dtype).eps)
     short = eps**0.5 if eps < 1e-10 else 1e-4
@@ -63,7 +63,7 @@ def newton(
         gradient = jnp.where(free, walk.here.gradient, 0)
         hessian = jnp.where(both_free, walk.here.hessian, 0)
         size = jnp.trace(hessian) / jnp.maximum(jnp.sum(free), 1)
-        # Directions in which nothing changes have slope 0, and so no step.
+        # In directions that do not change the function, the gradient and so the step are 0.
         ridge = (walk.damping + 8 * eps) * size
         pinned = jnp.where(free, ridge, 1)
         return -jnp.linalg.solve(hessian + pinned[:, None] * one, gradient)
@@ -88,13 +88,13 @@ def newton(
     zero = jnp.zeros((), start.dtype)
     first = _Walk(start, local(start), zero, jnp.ones_like(zero), jnp.zeros((), jnp.int32))
     end = lax.while_loop(going, iterate, first)
-    # A short step is an arrival only if it was not damping that made it short.
+    # Test the step without damping, since damping also makes steps short.
     undamped = jnp.max(jnp.abs(proposal(end._replace(damping=zero))))
     return end.point, end.here.value, undamped <= 100 * short
 
 
 class Logistic(NamedTuple):
-    """A logistic regression: slopes, intercept, mean NLL, whether the last step was short."""
+    """A fitted logistic regression: slopes, intercept, mean NLL, and whether it converged."""
 
     slopes: Float[Array, " d"]
     intercept: Scalar
@@ -108,13 +108,13 @@ def logistic(
     r"""Fit $\sigma(\sum_j s_j x_j + c)$ to targets in [0, 1].
 
     Args:
-      columns: the x; one that is constant keeps the slope it has at the start.
-      target: how much each row belongs to the class.
+      columns: the features x; the slope of a constant column keeps its initial value.
+      target: the target of each row.
       share: the weights, with sum 1.
-      free: slopes that are sought, from 1; the others are 0.
+      free: which slopes to fit, starting from 1; the others are 0.
     """
-    # Columns of mean 0 and deviation 1: all parameters of one scale, and few iterations. Squares
-    # of the columns as they come could overflow.
+    # Standardise the columns (mean 0, deviation 1): parameters of one scale need few iterations.
+    # Divide by powers of two first, since the squares of raw columns could overflow.
     size = numerics.power_of_two(jnp.max(jnp.where(share > 0, jnp.abs(columns), 0), axis=1))
     mean = _total(columns / size[:, None], share)
     centred = columns / size[:, None] - mean[:, None]
@@ -136,7 +136,7 @@ def logistic(
             jnp.matmul(curved, features.T, precision=EXACT),
         )
 
-    # From the slopes 1, but not so steep or so far off that all rows look decided.
+    # Start from slope 1, limited to 2 on the standardised scale so that few sigmoids saturate.
     start = jnp.append(jnp.where(free, jnp.minimum(deviation, 2), 0), 0.0)
     point, nll, settled = newton(local, start, jnp.append(free, True))
     slopes = point[:-1] / deviation
@@ -148,28 +148,28 @@ def _total(columns: Float[Array, "d rows"], weights: Vector) -> Float[Array, " d
 
 
 class _Descent(NamedTuple):
-    """Where an L-BFGS iteration stands."""
+    """The state of an L-BFGS iteration."""
 
     point: PyTree
     value: Scalar
     gradient: PyTree
     memory: PyTree
     iteration: Integer[Array, ""]
-    idle: Integer[Array, ""]  # how many steps in a row have gained nothing
+    idle: Integer[Array, ""]  # the number of consecutive steps without a gain
 
 
 def lbfgs(
     function: Callable[[PyTree], Scalar], start: PyTree, *, max_iterations: Number = 1000
 ) -> tuple[PyTree, Bool[Array, ""]]:
-    """Minimise a convex function of many parameters, mean losses of features of scale 1.
+    """Minimise a convex function of many parameters, such as a mean loss of features of scale 1.
 
     Args:
-      function: of a tree of arrays, never negative.
-      start: the first point.
-      max_iterations: steps at most.
+      function: a non-negative function of a tree of arrays.
+      start: the initial point.
+      max_iterations: the largest number of steps.
 
     Returns:
-      The best point, and whether the slope vanishes there.
+      The best point, and whether the gradient vanishes there.
     """
     dtype = jax.tree.leaves(start)[0].dtype
     eps = float(jnp.finfo(dtype).eps)
@@ -178,7 +178,7 @@ def lbfgs(
     value_and_gradient = optax.value_and_grad_from_state(function)
 
     def slope(walk: _Descent) -> Scalar:
-        # Relative to the loss: where the loss itself vanishes, so does every slope.
+        # Relative to the loss, because the gradient also vanishes where the loss approaches 0.
         return optax.tree.norm(walk.gradient) / walk.value
 
     def going(walk: _Descent) -> Array:
@@ -211,6 +211,6 @@ def lbfgs(
     value, gradient = value_and_gradient(start, state=memory)
     nothing = jnp.zeros((), jnp.int32)
     end = lax.while_loop(going, iterate, _Descent(start, value, gradient, memory, nothing, nothing))
-    # Digits also run out: then searches along the slope find nothing lower.
+    # Where rounding stops the line search (five steps without a gain), accept a larger gradient.
     tolerance = jnp.where(end.idle < 5, coarse, 100 * coarse)
     return end.point, slope(end) <= tolerance

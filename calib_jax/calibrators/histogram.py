@@ -1,8 +1,9 @@
-r"""Histogram binning: a confidence is replaced by how often such a confidence was right.
+r"""Histogram binning: replace a probability by the frequency of the class in its bin.
 
-For each class, the frequency of that class among the examples whose probability for it fell into
-the same bin. Two classes are one question, that of class 1; the answers of more are divided by
-their sum. Accuracy can change, as answers of one bin are equal.
+For each class, the calibrated probability is the frequency of that class among the examples whose
+probability falls into the same bin. Two classes have one question, about class 1; with more
+classes, the results are divided by their sum. Accuracy can change, because all probabilities of a
+bin become equal.
 """
 
 import functools
@@ -17,12 +18,12 @@ from calib_jax.calibrators.contract import Examples, State
 from calib_jax.core import binning, checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
-FLOOR = 1e-6  # no probability falls below about this, so that every NLL is finite
+FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
 BINS = ("width", "mass")
 
 
 class HistogramParams(NamedTuple):
-    """For each question the edges of its bins, (lo, hi], and the frequency in each."""
+    """The edges of the bins (lo, hi] and the frequency in each bin, for every question."""
 
     edges: Float[Array, "questions bins+1"]
     frequency: Float[Array, "questions bins"]
@@ -35,18 +36,18 @@ Params = HistogramParams
 def fit(
     logits: Any, labels: Any, weights: Any = None, *, num_bins: int = 15, bins: str = "width"
 ) -> Params:
-    """Count how often each class occurs in each bin of its probability.
+    """Compute the frequency of each class in each bin of its probability.
 
-    A bin without examples answers its middle, so that it moves no confidence out of itself.
+    An empty bin returns its midpoint, so it moves no probability out of the bin.
 
     Args:
-      logits: `[*batch, classes]`, or log-probabilities, of examples that the model was not
-        trained on.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
-      num_bins: how many bins each class has.
-      bins: "width": equal parts of [0, 1]; "mass": about equal numbers of examples, whole ones,
-        with edges halfway between two neighbours; equal confidences share a bin.
+      weights: weight 0 drops an example, weight k counts it k times.
+      num_bins: the number of bins per class.
+      bins: "width" for equal parts of [0, 1], or "mass" for about equal numbers of examples.
+        Bins of equal mass hold whole examples, have edges halfway between two neighbours, and
+        keep equal probabilities together.
 
     References:
       Zadrozny and Elkan 2001, Obtaining calibrated probability estimates from decision trees and
@@ -90,9 +91,9 @@ def _fit(examples: Examples, num_bins: int, bins: str) -> Params:
 
 
 def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]:
-    """Cut examples into bins of about equal weight, halfway between neighbours.
+    """Compute edges of bins of about equal weight, halfway between neighbours.
 
-    An edge on an example would let rounding decide on which side it falls.
+    With an edge on an example, rounding would decide which bin holds the example.
     """
     edges = binning.equal_mass_bins(p, jnp.zeros_like(p), weight, num_bins)[1]
     values = jnp.sort(jnp.where(weight > 0, p, jnp.inf))
@@ -102,12 +103,12 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
 
 
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
-    """Compute the logarithms of the calibrated probabilities, none below about the floor.
+    """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
-      params: what `fit` gave.
+      params: the parameters that `fit` returned.
       logits: `[*batch, classes]`.
-      floor: what an answer of 0 becomes before the answers are divided by their sum.
+      floor: the lower limit of probabilities before they are divided by their sum.
     """
     contract.check_params("histogram", Params, params)
     checks.between("floor", floor, 0, 0.5)
@@ -124,7 +125,7 @@ def _apply(
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
-    """Look up the frequency for each question, before the floor and before they sum to 1."""
+    """Gather the frequency for each question, before the floor and the normalisation."""
     lookup = lambda edges, frequency, p: frequency[binning.bin_index(p, edges)]  # noqa: E731
     return jax.vmap(lookup, (0, 0, 1), 1)(
         params.edges, params.frequency, one_versus_rest.yes(logits)

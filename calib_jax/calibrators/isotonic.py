@@ -1,8 +1,9 @@
-r"""Isotonic regression: the rising steps that fit best.
+r"""Isotonic regression: the non-decreasing function with the least squared error.
 
-For each class, $\min_{f \text{ rising}} \sum_n w_n (f(p_n) - [y_n = k])^2$ over the probability of
-that class, by pooling adjacent violators. Two classes are one question, that of class 1; the
-answers of more are divided by their sum.
+For each class, pooling adjacent violators solves
+$\min_{f \text{ rising}} \sum_n w_n (f(p_n) - [y_n = k])^2$ over the probability of that class.
+Two classes have one question, about class 1; with more classes, the results are divided by their
+sum.
 """
 
 import functools
@@ -18,11 +19,11 @@ from calib_jax.calibrators.contract import Examples, State
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
-FLOOR = 1e-6  # no probability falls below about this, so that every NLL is finite
+FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
 
 
 class IsotonicParams(NamedTuple):
-    """For each question, probabilities in rising order, one an example, and what f is there.
+    """The sorted probabilities of the examples and the values of f there, for every question.
 
     Examples that are pooled as equal share the lowest of their probabilities.
     """
@@ -36,17 +37,16 @@ Params = IsotonicParams
 
 
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
-    """Fit the steps of every class, exactly.
+    """Fit the exact isotonic regression of every class.
 
-    Between two examples f is a straight line, below the lowest and above the highest it is
-    constant. Examples of equal probability are pooled first; equal are those that lie less than
-    1e-6 (in float64 1e-15) above the lowest of their group. All this is as in scikit-learn.
+    f is linear between two examples, and constant below the lowest and above the highest. Examples
+    of equal probability are pooled first: a group holds the probabilities less than 1e-6 (in
+    float64 1e-15) above its lowest one. scikit-learn follows the same rules.
 
     Args:
-      logits: `[*batch, classes]`, or log-probabilities, of examples that the model was not
-        trained on.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
+      weights: weight 0 drops an example, weight k counts it k times.
 
     References:
       Zadrozny and Elkan 2002, Transforming classifier scores into accurate multiclass
@@ -69,7 +69,7 @@ def _fit(examples: Examples) -> Params:
     num_classes = rows.logits.shape[1]
 
     def one(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
-        # Absent rows go to the end and repeat the last knot.
+        # Rows of weight 0 sort to the end and repeat the last knot.
         counts = weight > 0
         p = jnp.where(counts, p, jnp.inf)
         if examples.weights is None and p.dtype == jnp.float32:
@@ -82,7 +82,7 @@ def _fit(examples: Examples) -> Params:
         last = jnp.maximum(jnp.sum(counts) - 1, 0)
         present = jnp.isfinite(p)
         knots, value = jnp.where(present, p, p[last]), jnp.where(present, value, value[last])
-        # A question that is never open: f(p) = p.
+        # If the question is closed in all rows: f(p) = p.
         straight = jnp.linspace(0, 1, p.shape[0], dtype=p.dtype)
         some = jnp.any(counts)
         return jnp.where(some, knots, straight), jnp.where(some, value, straight)
@@ -96,10 +96,10 @@ def _fit(examples: Examples) -> Params:
 
 
 def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
-    """Sort probabilities with their answers, as whole numbers.
+    """Sort probabilities and their targets as packed integers.
 
-    The bits of a float from 0 to 1 rise with it and leave room for the answer. On a CPU this is
-    six times as fast as sorting floats together with something else.
+    The bit patterns of floats in [0, 1] are ordered like the floats and leave one bit free for
+    the target. On a CPU this is six times as fast as sorting the two arrays together.
     """
     bits = lax.bitcast_convert_type(p, jnp.uint32)
     code = jnp.sort((bits << 1) | (target > 0).astype(jnp.uint32))
@@ -109,9 +109,9 @@ def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
 def _near_ties_merged(p: Vector) -> Vector:
     """Replace sorted probabilities by the first of their group.
 
-    A group ends before the first probability that is not below its first one plus the resolution:
-    1e-6 in float32, 1e-15 in float64. Where groups end depends on where they start, one after the
-    other; following 1, 2, 4, ... groups at once finds all starts in log n rounds.
+    A group ends before the first probability that exceeds its first one by the resolution or more:
+    1e-6 in float32, 1e-15 in float64. Each group starts where the previous one ends; pointer
+    doubling, over 1, 2, 4, ... groups at once, computes all starts in log n rounds.
     """
     num_rows = p.shape[0]
     resolution = float(jnp.finfo(p.dtype).resolution)
@@ -121,7 +121,7 @@ def _near_ties_merged(p: Vector) -> Vector:
     def bisect(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         near, far = bounds
         middle = (near + far) // 2
-        # By the difference itself, however it is rounded.
+        # Compare the rounded difference, not p[middle] with a rounded sum.
         beyond = p[middle] - p >= resolution
         return jnp.where(beyond, near, middle), jnp.where(beyond, middle, far)
 
@@ -141,20 +141,20 @@ class _Blocks(NamedTuple):
     of_row: Integer[Array, " rows"]
     weight: Vector
     total: Vector
-    falling: Bool[Array, ""]  # whether some block is not below the next
+    falling: Bool[Array, ""]  # whether the mean of some block is not below that of the next
 
 
 def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
-    """Fit a rising function to targets sorted by score, pooling what violates the order.
+    """Fit a rising function to targets sorted by score, by pooling adjacent violators.
 
-    In each round every run of blocks whose means do not rise becomes one block. Pooling
-    violators in any order gives the same answer; whole runs at once, it takes about log n
-    rounds of n operations where the scores say something of the targets.
+    Each round merges every run of blocks whose means do not rise into one block. The order of
+    pooling does not change the result. If the scores predict the targets, pooling whole runs
+    takes about log n rounds of n operations.
     """
     num_rows = score.shape[0]
 
     def merged(of_block: Array, blocks: _Blocks) -> _Blocks:
-        """Give blocks new numbers, and see whether they rise."""
+        """Merge blocks with the same new number and check whether the means rise."""
         summed = functools.partial(
             jax.ops.segment_sum,
             segment_ids=of_block,
@@ -176,7 +176,7 @@ def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
 
 
 def _means(blocks: _Blocks) -> Vector:
-    """Average each block; those without weight stand at the end, above all others."""
+    """Compute the mean of each block; blocks without weight come last and get infinity."""
     filled = blocks.weight > 0
     return jnp.where(filled, blocks.total / jnp.where(filled, blocks.weight, 1), jnp.inf)
 
@@ -187,12 +187,12 @@ def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
 
 
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
-    """Compute the logarithms of the calibrated probabilities, none below about the floor.
+    """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
-      params: what `fit` gave.
+      params: the parameters that `fit` returned.
       logits: `[*batch, classes]`.
-      floor: what an answer of 0 becomes before the answers are divided by their sum.
+      floor: the lower limit of probabilities before they are divided by their sum.
     """
     contract.check_params("isotonic", Params, params)
     checks.between("floor", floor, 0, 0.5)
@@ -209,7 +209,7 @@ def _apply(
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
-    """Compute f for each question, before the floor and before the answers sum to 1."""
+    """Compute f for each question, before the floor and the normalisation."""
     p = one_versus_rest.yes(logits).T
     return one_versus_rest.each(_interpolated, p, params.knots, params.values).T
 

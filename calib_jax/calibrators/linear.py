@@ -1,9 +1,9 @@
-r"""What vector, matrix and Dirichlet scaling share: $z' = W x + b$, fitted by L-BFGS on the NLL.
+r"""The common fit of vector, matrix and Dirichlet scaling: $z' = W x + b$ by L-BFGS on the NLL.
 
-They differ in the features x (logits, or log-probabilities) and in whether W is diagonal. All
-contain W = I, b = 0, which does nothing; the fit starts there and never goes up.
+The three differ in the features x (logits or log-probabilities) and in whether W is diagonal. The
+fit starts from the identity, W = I, b = 0, and never increases the objective.
 
-A class that is impossible (a logit of -inf) has the score -inf, which only a diagonal W can keep.
+An impossible class (a logit of -inf) has the score -inf, which only a diagonal W can preserve.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -19,11 +19,11 @@ from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Number, Scalar
 
 Features: TypeAlias = Float[Array, "rows classes"]
-_LARGEST_START = 3e4  # of the deviation of a score
+_LARGEST_START = 3e4  # the largest standard deviation of a score at the start
 
 
 class Found(NamedTuple):
-    """Fitted weights, `[classes]` if diagonal or `[classes, classes]`, intercepts, and how."""
+    """Fitted weights (`[classes]` or `[classes, classes]`), intercepts, and the state code."""
 
     weights: Array
     intercept: Float[Array, " classes"]
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def scores(weights: Array, intercept: Float[Array, " classes"], features: Features) -> Features:
-    """Compute W x + b of every row."""
+    """Compute W x + b for every row."""
     if weights.ndim == 1:
         return weights[None] * features + intercept[None]
     return jnp.matmul(features, weights.T, precision=fitting.EXACT) + intercept[None]
@@ -46,24 +46,24 @@ def fit(
     intercept_penalty: Number,
     max_iterations: Number,
 ) -> Found:
-    """Minimise the mean NLL and the penalties.
+    """Minimise the sum of the mean NLL and the penalties.
 
     Args:
-      features: the x.
+      features: the features x.
       rows: labels and weights.
-      diagonal: whether W is.
-      weight_penalty: times the mean square of what differs from I: of the diagonal minus 1 if W
-        is diagonal, else of the entries off the diagonal (the diagonal is then free).
-      intercept_penalty: times the mean square of the intercepts.
-      max_iterations: steps at most.
+      diagonal: whether W is diagonal.
+      weight_penalty: the factor of the mean square of the diagonal minus 1 if W is diagonal, else
+        of the entries off the diagonal (the diagonal is then free).
+      intercept_penalty: the factor of the mean square of the intercepts.
+      max_iterations: the largest number of steps.
     """
     num_classes = features.shape[1]
     share = rows.decisive
     possible = rows.logits != -jnp.inf
     features = jnp.where(possible, features, 0)
-    # Columns of mean 0 and deviation 1 make all parameters of one scale: W x + b = V u + c. Not
-    # of mean 0 where b has a penalty, which rounding of b = c - W mean would drown. Squares of the
-    # features as they come could overflow.
+    # Standardise the columns, so that all parameters have one scale: W x + b = V u + c. With a
+    # penalty on b keep the mean, because rounding in b = c - W mean would exceed small values of
+    # b. Divide by powers of two first, since the squares of raw features could overflow.
     each = contract.shares(jnp.where(possible, share[:, None], 0).T).T
     size = numerics.power_of_two(jnp.max(jnp.where(each > 0, jnp.abs(features), 0), axis=0))
     scaled = features / size[None]
@@ -100,7 +100,7 @@ def fit(
         return jnp.sum(weigh(losses_of(z, rows), share)) + penalty(point)
 
     nothing = (deviation if diagonal else jnp.diag(deviation), mean)
-    # A start from far larger logits could be left by no number of steps.
+    # From a start with far larger logits, L-BFGS would make no progress.
     nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
     found, settled = fitting.lbfgs(objective, start, max_iterations=max_iterations)
@@ -120,11 +120,11 @@ def fit(
 
 
 def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, ""]:
-    """Tell whether the NLL falls for ever along a direction that is easy to see.
+    """Check two sufficient conditions for an NLL without a finite minimum.
 
-    Either all rows are right, and twice W and b make them more so; or some class can be told from
-    the rest by a threshold on its feature or on its score above the others' mean, or it never
-    occurs, and W and b of that class can grow for ever.
+    Either all rows are classified correctly, so that scaling W and b up lowers the NLL further.
+    Or some class never occurs, or a threshold on its feature or on its score minus the row mean
+    separates it from the rest, so that W and b of that class can grow without bound.
     """
     num_classes = z.shape[1]
     possible = z != -jnp.inf
@@ -147,11 +147,11 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
 
 
 def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
-    """Subtract from scores the mean of those of their row that are possible."""
+    """Subtract from scores the mean over the possible classes of their row."""
     z = jnp.where(possible, z, 0)
     return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1))[:, None]
 
 
 def _is_true(rows: Rows, num_classes: int) -> Bool[Array, "rows classes"]:
-    """Mark the true class of each row that counts."""
+    """Mark the true class of each row of positive weight."""
     return (rows.weight > 0)[:, None] & numerics.is_true_class(rows.labels, num_classes)

@@ -1,6 +1,6 @@
-r"""Matrix scaling: any linear map of the logits, $z' = W z + b$.
+r"""Matrix scaling: an affine map of the logits, $z' = W z + b$.
 
-$K^2 + K$ parameters: with many classes or few examples it fits noise unless it is regularised.
+It has $K^2 + K$ parameters: with many classes or few examples it overfits without penalties.
 """
 
 import functools
@@ -43,21 +43,23 @@ def fit(
     $$\mathrm{NLL} + \lambda \tfrac{1}{K (K-1)} \sum_{i \ne j} W_{ij}^2
       + \mu \tfrac1K \sum_k b_k^2$$
 
-    It is convex. Without penalties there is no finite optimum where all predictions can be made
-    right or a class never occurs: the state is then `no_optimum`. Adding one row to all rows of W
-    changes no probability; the W that is found is the nearest to I among those (unless logits
-    are in the tens of thousands). A number that is added to all logits of all rows changes no
-    probability after a fit either, but one that is added to a row alone does: unlike `dirichlet`.
+    The objective is convex. Without penalties it has no finite optimum if some W and b classify
+    all examples correctly or if a class never occurs; the state is then `no_optimum`.
 
-    Give logits or log-probabilities; probabilities are refused outside `jit`.
+    Adding one vector to all rows of W changes no probability; the fit returns the W nearest to I
+    among these (unless logits are in the tens of thousands). Adding one number to all logits of
+    all examples changes no fitted probability. Adding a number to a single row of logits changes
+    the result, unlike in `dirichlet`.
+
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
-      off_diagonal: $\lambda$, how strongly entries off the diagonal are drawn to 0.
-      intercept: $\mu$, how strongly intercepts are drawn to 0.
-      max_iterations: after which the state is `stopped`.
+      weights: weight 0 drops an example, weight k counts it k times.
+      off_diagonal: $\lambda$, the penalty on entries off the diagonal.
+      intercept: $\mu$, the penalty on intercepts.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the
@@ -78,11 +80,11 @@ def fit_features(
     intercept: Number,
     max_iterations: Number,
 ) -> _Kind:
-    """Fit W and b to features of the logits; for the inside of a compiled function.
+    """Fit W and b to features of the logits, inside a compiled function.
 
     Args:
       kind: the type of the parameters, with the fields of `MatrixParams`.
-      features: of the logits, what W is applied to.
+      features: a function from logits to the features that W multiplies.
       examples, off_diagonal, intercept, max_iterations: see `fit`.
     """
     rows = examples.rows(mixes_classes=True)

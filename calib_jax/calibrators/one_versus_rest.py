@@ -1,9 +1,10 @@
-"""K classes as K questions "this class or another?", answered one by one and joined again.
+"""One-versus-rest calibration: K binary questions "this class or another?", then normalisation.
 
-Two classes are one question: that of class 1. The answers of more are made to sum to 1.
+Two classes have one question, about class 1. With more classes, the K probabilities are divided
+by their sum.
 
-Where a class is impossible (a logit of -inf), or no other class is possible, the answer is known
-and the question is closed: the row says nothing about the curve, and the answer stays.
+A question is closed in a row if its class is impossible (a logit of -inf) or if no other class is
+possible. The fit ignores such rows, and the probability of the class stays 0 or 1.
 """
 
 from collections.abc import Callable
@@ -20,16 +21,16 @@ from calib_jax.core.types import Array, Labels, Number, Vector
 
 
 def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:
-    """Count the classes of parameters that have an entry a question."""
+    """Return the number of classes of parameters that have one entry per question."""
     return 2 if len(parameters) == 1 else len(parameters)
 
 
 def log_yes_and_no(
     logits: Float[Array, "rows classes"],
 ) -> tuple[Float[Array, "rows questions"], Float[Array, "rows questions"]]:
-    """Compute the logarithms of p and of 1 - p for each question, precise at both ends.
+    """Compute log p and log(1 - p) for each question, precise for p near 0 and near 1.
 
-    They are finite, but nothing in particular where the question is closed.
+    Where the question is closed, the values are finite and arbitrary.
     """
     if logits.shape[1] == 2:
         odds = log_odds(logits)
@@ -51,25 +52,25 @@ def log_odds(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questio
 
 
 def open_questions(logits: Float[Array, "rows classes"]) -> Bool[Array, "rows questions"]:
-    """Mark the questions of each row that have two possible answers."""
+    """Mark the open questions of each row: those with two possible answers."""
     possible = logits != -jnp.inf
     two = jnp.sum(possible, axis=1, keepdims=True) > 1
     return two if logits.shape[1] == 2 else possible & two
 
 
 def weights_of(rows: Rows) -> Float[Array, "questions rows"]:
-    """Give each question the weights of the rows in which it is open, and 0 of the others."""
+    """Return the row weights for each question, 0 in rows where the question is closed."""
     return jnp.where(open_questions(rows.logits), rows.weight[:, None], 0).T
 
 
 def targets(labels: Labels, num_classes: int, dtype: Any) -> Float[Array, "questions rows"]:
-    """Give 1 where the answer is yes, else 0."""
+    """Return 1 where the row has the class of the question, else 0."""
     yes = numerics.is_true_class(labels, num_classes).T
     return (yes[1:] if num_classes == 2 else yes).astype(dtype)
 
 
 def each(function: Callable[..., Any], *columns: Float[Array, "questions ..."]) -> Any:
-    """Call a function on every question: one after the other, or some at once off the CPU."""
+    """Map a function over the questions: one at a time on the CPU, else in batches of 32."""
     at_once = None if jax.default_backend() == "cpu" else 32
     return lax.map(lambda parts: function(*parts), columns, batch_size=at_once)
 
@@ -77,7 +78,7 @@ def each(function: Callable[..., Any], *columns: Float[Array, "questions ..."]) 
 def joined(
     odds: Float[Array, "rows questions"], logits: Float[Array, "rows classes"]
 ) -> Float[Array, "rows classes"]:
-    """Make log-odds of the answers log-probabilities of the classes that sum to 1."""
+    """Convert the log-odds of the questions to normalised log-probabilities of the classes."""
     largest = jnp.finfo(odds.dtype).max
     odds = jnp.clip(odds, -largest, largest)
     log_yes = jax.nn.log_sigmoid(odds)
@@ -89,11 +90,11 @@ def joined(
 def code(
     score: Vector, target: Vector, share: Vector, settled: Bool[Array, ""], *, rising: bool
 ) -> Array:
-    """Say how fitting a curve of one score ended.
+    """Compute the state code of a curve fitted to one score.
 
-    It has an optimum if both answers occur and no threshold tells them apart, whichever way; or,
-    if the curve can only rise, none that has the positive answers above it. A question that is
-    never open needs no curve: any is as good.
+    An optimum exists if both answers occur and no threshold separates them. For a curve that can
+    only rise (`rising`), only a threshold with all positives above it counts. If the question is
+    closed in all rows, the code is `CONVERGED`, because any curve is optimal.
     """
     counts = share > 0
     yes, no = counts & (target == 1), counts & (target == 0)
@@ -110,29 +111,29 @@ def code(
 
 
 def yes(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
-    """Compute the probability of yes for each question."""
+    """Compute the probability of the class of each question."""
     return jax.nn.softmax(logits)[:, 1:] if logits.shape[1] == 2 else jax.nn.softmax(logits)
 
 
 def floored(
     answers: Float[Array, "rows questions"], logits: Float[Array, "rows classes"], floor: Number
 ) -> Float[Array, "rows classes"]:
-    """Make probabilities of yes log-probabilities of the classes, none below about the floor.
+    """Convert the probabilities of the questions to log-probabilities above about log(floor).
 
-    Answers are first lifted to the floor (with two classes those of no as well), then divided by
-    their sum. Classes that are impossible stay so.
+    Probabilities are raised to the floor (with two classes, both of them), then divided by their
+    sum. Impossible classes keep probability 0.
     """
     if logits.shape[1] == 2:
         answers = jnp.concatenate([1 - answers, answers], axis=1)
-    # A maximum would pass by a NaN on some machines.
+    # Not jnp.maximum, which drops NaN on some machines.
     answers = jnp.where(answers < floor, floor, answers)
     answers = jnp.where(logits == -jnp.inf, 0, answers)
-    answers = jnp.where(jnp.isnan(logits), jnp.nan, answers)  # a NaN lands in some bin
+    answers = jnp.where(jnp.isnan(logits), jnp.nan, answers)  # binning assigns a bin even to NaN
     return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
 
 
 def binned_code(answers: Float[Array, "rows questions"], rows: Rows) -> Array:
-    """Say how fitting what always has an optimum ended: `indistinct` if all rows look the same."""
+    """Compute the state code of a binned fit: `INDISTINCT` if all rows have one probability."""
     counts = weights_of(rows).T > 0
     lowest = jnp.min(jnp.where(counts, answers, jnp.inf), axis=0)
     highest = jnp.max(jnp.where(counts, answers, -jnp.inf), axis=0)

@@ -1,7 +1,7 @@
 r"""Platt scaling: a logistic curve over the log-odds.
 
-Two classes: $p_1 = \sigma(a (z_1 - z_0) + b)$. More: the same for every class k against the
-rest, over $\log p_k - \log(1 - p_k)$, and the K answers divided by their sum.
+With two classes, $p_1 = \sigma(a (z_1 - z_0) + b)$. With more, each class k is fitted against the
+rest over $\log p_k - \log(1 - p_k)$, and the K probabilities are divided by their sum.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from calib_jax.core.types import Array, Logits, Vector
 
 
 class PlattParams(NamedTuple):
-    """A slope a and an intercept b for each question; two classes are one question."""
+    """A slope a and an intercept b for each question; two classes have one question."""
 
     slope: Float[Array, " questions"]
     intercept: Float[Array, " questions"]
@@ -29,16 +29,17 @@ Params = PlattParams
 def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False) -> Params:
     r"""Fit slopes and intercepts by Newton steps on the binary NLL.
 
-    Where a threshold tells the answers of a class apart, or one of them does not occur, there is
-    no finite optimum: the state is `no_optimum` and the curve steep. `smoothed` always has one.
+    If a threshold separates the positives of a class from its negatives, or one of the two is
+    missing, no finite optimum exists: the state is `no_optimum` and the curve is steep. With
+    `smoothed` an optimum always exists.
 
-    Give logits or log-probabilities; probabilities are refused outside `jit`.
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
-      smoothed: whether the targets are Platt's, $(N_+ + 1) / (N_+ + 2)$ and $1 / (N_- + 2)$,
+      weights: weight 0 drops an example, weight k counts it k times.
+      smoothed: whether to use Platt's targets, $(N_+ + 1) / (N_+ + 2)$ and $1 / (N_- + 2)$,
         instead of 1 and 0.
 
     References:
@@ -74,7 +75,7 @@ def _fit(examples: Examples, smoothed: bool) -> Params:
             aim = jnp.where(target == 1, (yes + 1) / (yes + 2), 1 / (no + 2))
         found = fitting.logistic(score[None], aim, share, jnp.array([True]))
         code = one_versus_rest.code(score, target, share, found.settled, rising=False)
-        if smoothed:  # there is an optimum whatever the answers
+        if smoothed:  # an optimum always exists
             ended = jnp.where(found.settled, Code.CONVERGED, Code.STOPPED)
             code = jnp.where(code == Code.INDISTINCT, code, ended)
         return found.slopes[0], found.intercept, code
@@ -89,7 +90,7 @@ def _fit(examples: Examples, smoothed: bool) -> Params:
 
 
 def apply(params: Any, logits: Any) -> Logits:
-    """Compute the logarithms of the calibrated probabilities."""
+    """Compute the calibrated log-probabilities."""
     contract.check_params("platt", Params, params)
     return contract.on_rows(
         "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)

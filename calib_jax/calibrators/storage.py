@@ -1,7 +1,7 @@
-"""Fitted calibrators as files: plain arrays and a line of JSON, nothing that could run.
+"""Files of fitted calibrators: plain arrays and a JSON text, without pickles.
 
-The file is an `.npz`: the arrays by the names of their fields ("state/code"), and "calibrator",
-a JSON text with the calibrator's name and the number of this format. Nothing is unpickled.
+The file is an `.npz`. It holds one array per field, named by its path such as "state/code", and
+"calibrator", a JSON text with the calibrator's name and the format number.
 """
 
 import json
@@ -22,7 +22,7 @@ _ABOUT = "calibrator"
 
 
 def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
-    """Write parameters under exactly this path; a file that was there is replaced as a whole."""
+    """Write parameters to exactly this path; replace an existing file atomically."""
     about = json.dumps({"format": FORMAT, "name": name})
     path = Path(path)
     unfinished = path.with_name(path.name + ".unfinished")
@@ -33,11 +33,11 @@ def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
 
 
 def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, Any]:
-    """Read a name and its parameters, or say in one sentence why not.
+    """Read the name of a calibrator and its parameters, and validate them.
 
     Args:
-      path: of the file.
-      kinds: the type of the parameters for every name that is known.
+      path: the path of the file.
+      kinds: a mapping from the name of each calibrator to the type of its parameters.
     """
     with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
         name = _name(file[_ABOUT], kinds)
@@ -51,7 +51,7 @@ def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, A
 
 
 def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
-    """Read the calibrator's name from the line of JSON."""
+    """Read the calibrator's name from the JSON text."""
     found = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
     if not (isinstance(found, dict) and isinstance(found.get("name"), str)):
         raise ValueError(f"{_ABOUT} does not hold a name")
@@ -64,7 +64,7 @@ def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
 
 
 def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:
-    """List the arrays of a NamedTuple by name, with their annotations."""
+    """Return the annotations of the arrays of a NamedTuple, by path."""
     found: dict[str, Any] = {}
     for field, inner in kind.__annotations__.items():
         if hasattr(inner, "_fields"):
@@ -75,9 +75,9 @@ def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
-    """Compare shapes and dtypes with the annotations; refuse parameters that are no numbers.
+    """Check shapes and dtypes against the annotations, and that parameters are finite.
 
-    Fits that were stacked have leading axes, the same for all arrays.
+    Stacked fits have leading axes, the same for all arrays.
     """
     code = arrays["state/code"]
     sizes: dict[str, int] = {}

@@ -1,8 +1,8 @@
-r"""Temperature scaling: one number that divides all logits.
+r"""Temperature scaling: divide all logits by one number T.
 
-Accuracy stays as it is, entropy rises with T, and for T to infinity every class has 1/K. Where
-the NLL is at its optimum, the mean logit of the true class equals the mean of the logits under
-the calibrated probabilities.
+Accuracy does not change, entropy rises with T, and every class tends to 1/K as T tends to
+infinity. At the optimum of the NLL, the mean logit of the true class equals the mean of the logits
+under the calibrated probabilities.
 """
 
 import functools
@@ -19,7 +19,7 @@ from calib_jax.core import checks, temperature
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 
-# What a grid minimises: of logits / T, labels and weights, one number.
+# The objective of a grid search: a function of (logits / T, labels, weights) to a scalar.
 Objective: TypeAlias = Callable[[Logits, Labels, Weights | None], Any]
 
 
@@ -36,18 +36,19 @@ Params = TemperatureParams
 def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number = 100) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(z / T)$ over the temperature.
 
-    The NLL is convex in 1/T: safeguarded Newton steps find its one optimum, and never leave the
-    examples with a worse NLL than they had. There is no finite optimum where every prediction is
-    right (T falls towards 0) or where they are no better than chance (T rises without end): the
-    state is then `no_optimum` and T the best one met.
+    The NLL is convex in 1/T. Safeguarded Newton steps find its single optimum, and the fitted NLL
+    is at most that of the uncalibrated logits. If every prediction is right (T tends to 0) or
+    predictions are no better than chance (T tends to infinity), no finite optimum exists: the
+    state is then `no_optimum` and T is the best value found.
 
-    Give logits or log-probabilities; probabilities are refused outside `jit`.
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
-      max_iterations: after which the state is `stopped`; about ten are needed.
+      weights: weight 0 drops an example, weight k counts it k times.
+      max_iterations: the largest number of steps, of which about ten are needed; if it does not
+        suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.
@@ -69,7 +70,7 @@ def _fit(examples: Examples, max_iterations: Number) -> Params:
 
 
 def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
-    """Fit to prepared rows; for the inside of a compiled function."""
+    """Fit the temperature to prepared rows, inside a compiled function."""
     found = temperature.fit_nll(
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
     )
@@ -90,22 +91,22 @@ def fit_grid(
     step: float = 0.1,
     objective: Objective | None = None,
 ) -> Params:
-    """Try a grid of temperatures in one compiled pass; the first strict minimum wins.
+    """Fit the temperature by a grid search in one compiled pass; ties go to the first minimum.
 
-    The papers choose T this way by the ECE on the validation set. The grid is counted by repeated
-    addition, as their code does, so its temperatures are the same to the last bit. The state is
-    `stopped` where the minimum lies at an end of the grid, and `no_optimum`, with T = 1, where
-    the objective is nowhere a finite number.
+    The papers choose T in this way by the ECE on the validation set. Repeated addition builds the
+    grid, as in their code, so the temperatures agree to the last bit. The state is `stopped` if
+    the minimum lies at an end of the grid. It is `no_optimum`, with T = 1, if the objective is
+    finite nowhere.
 
     Args:
       logits: `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
+      weights: weight 0 drops an example, weight k counts it k times.
       start: the first temperature.
-      stop: the last one, to within half a step.
-      step: what is added each time.
-      objective: `(logits, labels, weights) -> scalar` to minimise, such as `metrics.ece`; the
-        mean NLL by default. Compiled once for each function it is.
+      stop: the last temperature, to within half a step.
+      step: the increment.
+      objective: the function `(logits, labels, weights) -> scalar` to minimise, such as
+        `metrics.ece`; the mean NLL by default. Each new function triggers one compilation.
 
     References:
       Mukhoti et al. 2020, section 5 (0.1 to 10 by 0.1); Ghosh et al. 2022 (by 0.01).
@@ -146,7 +147,7 @@ def apply(params: Any, logits: Any) -> Logits:
 
 
 def _indistinct(rows: Rows) -> Bool[Array, ""]:
-    """Tell whether every row gives all possible classes the same logit."""
+    """Check whether all possible classes have the same logit in every row."""
     top = jnp.max(rows.logits, axis=-1, keepdims=True)
     unlike = jnp.any((rows.logits != top) & (rows.logits != -jnp.inf), axis=-1)
     return ~jnp.any(unlike & (rows.weight > 0))

@@ -36,21 +36,21 @@ def fit(
 
     $$\mathrm{NLL} + \lambda \tfrac1K \sum_k (w_k - 1)^2 + \mu \tfrac1K \sum_k b_k^2$$
 
-    The intercepts take up a number that is added to all logits of all rows, but not one that is
-    added to a row alone: where rows are defined only up to that, give log-probabilities.
+    Adding one number to all logits of all rows only changes the intercepts, but adding a number
+    to a single row changes the fit. If the offset of each row is arbitrary, pass log-probabilities.
 
-    It is convex. Without penalties there is no finite optimum where all predictions can be made
-    right or a class never occurs: the state is then `no_optimum`.
+    The objective is convex. Without penalties it has no finite optimum if some w and b classify
+    all examples correctly or if a class never occurs; the state is then `no_optimum`.
 
-    Give logits or log-probabilities; probabilities are refused outside `jit`.
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: `[*batch, classes]`, of examples that the model was not trained on.
+      logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
-      weights: weight 0 means absent, weight k means k copies.
-      slope: $\lambda$, how strongly slopes are drawn to 1.
-      intercept: $\mu$, how strongly intercepts are drawn to 0.
-      max_iterations: after which the state is `stopped`.
+      weights: weight 0 drops an example, weight k counts it k times.
+      slope: $\lambda$, the penalty on slopes that differ from 1.
+      intercept: $\mu$, the penalty on intercepts.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.

@@ -27,7 +27,14 @@ from calib_jax.metrics.whole import values_of_stats as values_of_stats
 
 _names = load_room(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted(_names)
+__all__ = sorted(
+    {*_names, "Metric", "catalogue", "metric", "named", "stats_of", "values_of", "values_of_stats"}
+)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules of this subpackage."""
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Vector
@@ -56,15 +56,6 @@ class Ranked:
     def reweighed(self, weight: Vector) -> Ranked:
         """Replace the weights of the sorted rows; a weight of 0 must stay 0."""
         return dataclasses.replace(self, weight=weight)
-
-    @property
-    def ends(self) -> Bool[Array, " rows"]:
-        """Mark the last row of every group of equal scores."""
-        return jnp.append(self.score[:-1] != self.score[1:], True)
-
-    def up_to(self, values: Any = 1) -> Vector:
-        """Compute running sums of weight x values, valid at the ends of groups."""
-        return jnp.cumsum(jnp.where(self.weight > 0, self.weight * values, 0))
 
 
 @jax.tree_util.register_dataclass

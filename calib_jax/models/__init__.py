@@ -4,8 +4,8 @@
     models.named("resnet20", num_classes=100)            the same by name, for configs
     models.catalogue()                                   every network by name
 
-Every file of this folder is one family. A new family is one new file: it is found, its public
-names (`__all__`) appear here, and its registered networks in the catalogue.
+Every file of this subpackage is one family. To add a family, add one file: the subpackage imports
+it, exports its public names (`__all__`) and lists its registered networks in the catalogue.
 """
 
 import sys
@@ -19,6 +19,11 @@ globals().update(_names)
 __all__ = sorted(_names)
 
 
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # With this function, type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.models has no {name!r}{nearest(name, __all__)}")

@@ -1,4 +1,4 @@
-"""Batch normalisation that knows padding and several devices."""
+"""Batch normalisation with masks for padding, over one or several devices."""
 
 import math
 from typing import Any
@@ -21,22 +21,23 @@ class BatchNorm(nn.Module):
       \mu = \frac{1}{n} \sum_i m_i x_i, \quad \sigma^2 = \frac{1}{n} \sum_i m_i (x_i - \mu)^2,
       \quad n = \sum_i m_i$$
 
-    with mask m, summed over examples and positions. Sums and counts cross the devices, not
-    means: with `axis_name`, unequal numbers of real examples on the devices give what one device
-    would give for all of them. The variance is summed around the mean itself, since the
-    difference of two large sums would lose its digits. While training the collection
-    `batch_stats` follows `mean` and `var`; with `train=False` these take the place of the
-    batch's. A batch of padding alone leaves them as they are.
+    with mask m, summed over examples and positions. With `axis_name`, sums and counts (not means)
+    are reduced over the devices, so the result equals that of one device with all examples, even
+    if the devices hold unequal numbers of real examples. The variance sums squared deviations
+    from the mean, because the difference of two large sums would lose precision. Training updates
+    `mean` and `var` in the collection `batch_stats`; `train=False` normalises by these instead of
+    the batch statistics. A batch of only padding leaves them unchanged.
 
     Attributes:
-      axis_name: the device axis whose batches are one; ignored while the module is initialised.
-      momentum: what the running statistics keep at each step (PyTorch: 1 - momentum).
+      axis_name: the device axis over which statistics are summed; ignored during initialisation.
+      momentum: the weight of the old running statistics at each step (PyTorch: 1 - momentum).
       epsilon: added to the variance.
       unbiased: whether the running variance is divided by n - 1, as in PyTorch, or by n. The
-        batch itself is always normalised by n. Of fewer than two values no unbiased variance is
-        known, and the running one stays.
-      dtype: of the result. Parameters and statistics are float32, or float64 if `dtype` is.
-      scale_init: of $\gamma$.
+        batch itself is always normalised by n. With fewer than two values the unbiased variance
+        is undefined, and the running variance is not updated.
+      dtype: the dtype of the result. Parameters and statistics are float32, or float64 if `dtype`
+        is float64.
+      scale_init: the initialiser of $\gamma$.
 
     References:
       Ioffe and Szegedy 2015, Batch Normalization, algorithms 1 and 2.
@@ -57,12 +58,13 @@ class BatchNorm(nn.Module):
         train: bool,
         mask: Bool[Array, "*examples"] | None = None,
     ) -> Float[Array, "*batch channels"]:
-        """Normalise, and while training follow the statistics.
+        """Normalise the inputs and, while training, update the running statistics.
 
         Args:
-          x: one number per channel, last, for each example and position.
-          train: whether the batch's own statistics are used, or the running ones.
-          mask: what is real; of the shape of the leading axes of `x`, one or more of them.
+          x: the inputs, with channels as the last axis.
+          train: whether to use the batch statistics instead of the running ones.
+          mask: True for real values, False for padding. Its shape is that of one or more leading
+            axes of `x`.
         """
         precise = at_least_single(self.dtype)
         channels = x.shape[-1]
@@ -99,7 +101,7 @@ class BatchNorm(nn.Module):
         total, count = over_devices((jnp.sum(real(wide), axes), count))
         divisor = jnp.maximum(count, 1)
         mean = total / divisor
-        # Padding has no deviation: it comes out as the bias, finite whatever stood there.
+        # The deviation of padding is 0, so its result is the bias and finite for any input.
         deviation = real(wide - per_channel(mean))
         var = over_devices(jnp.sum(jnp.square(deviation), axes)) / divisor
 

@@ -1,4 +1,4 @@
-"""What a network is, and how one is found.
+"""The network interface, and the catalogue of networks.
 
     module = models.named("resnet20", num_classes=100)
     variables = module.init(key, x, train=False)
@@ -7,12 +7,12 @@
         variables, x, train=True, mask=mask, mutable=["batch_stats"]
     )
 
-A network is a Flax module with the attributes `num_classes` and `dtype`, and one that
-normalises by the batch has `axis_name` besides. It is called
-`module(x, *, train, mask=None) -> logits`. The mask says which examples of the batch are real;
-what stands in the others changes neither the logits of these nor any gradient or statistic.
-A network with the attribute `dropout` is called `module(x, *, train, mask=None, keys=None)`, and
-draws what it drops of an example from the key of that example.
+A network is a Flax module with the attributes `num_classes` and `dtype`, and with `axis_name` if
+it uses batch norm. It is called `module(x, *, train, mask=None) -> logits`. The mask is True for
+real examples and False for padding; padding does not affect the logits of real examples, the
+gradients or the statistics. A network with the attribute `dropout` is called
+`module(x, *, train, mask=None, keys=None)` and draws the dropout mask of each example from the
+key of that example.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,9 +30,9 @@ from calib_jax.core.types import Array
 
 __all__ = ["Network", "catalogue", "named"]
 
-DType: TypeAlias = Any  # what jnp.dtype takes
+DType: TypeAlias = Any  # any argument of jnp.dtype
 Mask: TypeAlias = Bool[Array, " batch"]
-# From a pattern, which a whole name of a layer matches, to what PyTorch calls that layer.
+# A mapping from a pattern, matched against a whole layer name, to PyTorch's name of the layer.
 TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
 _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
@@ -40,11 +40,11 @@ register = _CATALOGUE.register
 
 
 def named(name: str, /, **options: Any) -> nn.Module:
-    """Make the network of that name.
+    """Build the network with the given name.
 
     Args:
       name: one of `models.catalogue()`.
-      **options: what the function of that name takes; its signature has the defaults.
+      **options: keyword arguments of the function with that name.
 
     >>> from calib_jax import models
     >>> models.named("mlp", num_classes=3, hidden=(32,)).hidden
@@ -58,24 +58,24 @@ def named(name: str, /, **options: Any) -> nn.Module:
 
 
 def catalogue() -> Catalogue[Callable[..., nn.Module]]:
-    """List every network: a mapping from its name to the function that makes it."""
+    """Return a mapping from the name of each network to the function that builds it."""
     return _CATALOGUE
 
 
 class Network(nn.Module):
-    """What all networks have in common.
+    """The base class of all networks.
 
     Attributes:
-      num_classes: how many logits an example gets.
-      dtype: what the layers compute in. Parameters, statistics, the last layer and the logits
-        are float32 all the same, or float64 if `dtype` is.
+      num_classes: the number of logits per example.
+      dtype: the compute dtype of the layers. Parameters, statistics, the last layer and the
+        logits are always float32, or float64 if `dtype` is float64.
     """
 
     num_classes: int = 10
     dtype: DType = "float32"
 
     def __post_init__(self) -> None:
-        """Check what every network is given."""
+        """Validate the attributes common to all networks."""
         checks.at_least("num_classes", self.num_classes, 1)
         try:
             floating = jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
@@ -90,24 +90,24 @@ class Network(nn.Module):
 
     @nn.nowrap
     def example_shape(self) -> tuple[int, ...]:
-        """Return the shape of an example that the network takes, with which it can be tried."""
+        """Return a valid shape of one input example, for initialisation and tests."""
         return (32, 32, 3)
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules | None:
-        """Name the layers as the PyTorch code does that released the network, if any did."""
+        """Return the rules that map layer names to those of the released PyTorch code, if any."""
         return None
 
     @nn.nowrap
     def inputs(
         self, x: Any, mask: Any, *, rank: int | None = None
     ) -> tuple[Float[Array, "batch ..."], Mask | None]:
-        """Check and cast the inputs, with 0 in the place of padding, or say what is wrong.
+        """Validate and cast the inputs, and set padding to 0.
 
         Args:
-          x: as the network is given it.
-          mask: of real examples, or None.
-          rank: how many axes `x` must have; two or more if None.
+          x: the inputs of the network.
+          mask: True for real examples and False for padding, or None.
+          rank: the required number of axes of `x`; None allows two or more.
         """
         x, name = jnp.asarray(x), type(self).__name__
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -130,7 +130,7 @@ class Network(nn.Module):
                 f"{name}: mask must be boolean of shape {x.shape[:1]}, got {mask.dtype} of shape"
                 f" {mask.shape}."
             )
-        # What stands in padding may be anything, and 0 times NaN would reach the gradients.
+        # Padding may hold NaN, and 0 * NaN would reach the gradients.
         return jnp.where(mask.reshape(-1, *(1,) * (x.ndim - 1)), x, 0), mask
 
 

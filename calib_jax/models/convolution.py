@@ -1,10 +1,10 @@
-"""A convolution whose gradients are fast on a CPU inside a compiled loop as well.
+"""A convolution whose gradients are fast on a CPU inside a compiled loop.
 
-An epoch is one compiled loop over steps. Inside such a loop XLA's compiler for CPUs is free to
-choose the layout of the arrays that the gradients of a convolution are made of, and chooses one
-for which it has only a slow general routine: 20 times slower, and more, than the same step outside.
-Written as convolutions in the one layout that it has a fast routine for (NHWC, HWIO), with the
-transpositions spelt out, the gradients cost the same inside and outside.
+An epoch is one compiled loop over steps. Inside such a loop, XLA's CPU compiler chooses a layout
+for the gradients of a convolution for which it only has a slow general routine: the step takes at
+least 20 times as long as outside a loop. This module writes the gradients as convolutions in the
+layout with a fast routine (NHWC, HWIO), with explicit transpositions, so that they cost the same
+inside and outside a loop.
 """
 
 import functools
@@ -17,8 +17,8 @@ from jax import lax
 
 from calib_jax.core.types import Array
 
-# Examples whose share of a kernel's gradient is computed at once. For the shapes of a small
-# ResNet at batch 128, parts of 8 to 32 take a third to a half of the time of the whole.
+# The number of examples in each part of a kernel gradient. For the shapes of a small ResNet at
+# batch 128, parts of 8 to 32 examples take a third to a half of the time of the whole batch.
 _PART = 16
 
 _Pads = tuple[tuple[int, int], ...]
@@ -37,10 +37,10 @@ def convolve(
 ) -> Array:
     """Convolve as `jax.lax.conv_general_dilated` does, for `nn.Conv(conv_general_dilated=...)`.
 
-    Values and gradients are the same but for rounding. On other backends than the CPU, with
-    groups, with a dilated input, or in another layout than channels last, it is that function.
-    On the CPU it has no forward mode (`jax.jvp`); `jax.grad` and what is built on it, Hessian
-    times vector included, work.
+    Values and gradients agree up to rounding. On other backends than the CPU, with groups, with
+    a dilated input or with a layout other than channels last, this calls
+    `jax.lax.conv_general_dilated`. On the CPU it does not support forward mode (`jax.jvp`).
+    `jax.grad` works, and so do transformations of it, such as Hessian-vector products.
 
     Args:
       lhs: inputs, `[batch, *positions, channels]`.
@@ -86,7 +86,7 @@ def _convolve(
 def _forward(
     x: Array, kernel: Array, strides: Any, pads: Any, dilation: Any, precision: Any
 ) -> tuple[Array, tuple[Array, Array]]:
-    # Not the function with a rule again, so that forward mode over `jax.grad` finds none.
+    # Call `_canonical` and not `_convolve`, whose custom rule would block `jax.jvp` of `jax.grad`.
     ones = (1,) * len(strides)
     return _canonical(x, kernel, strides, pads, ones, dilation, precision), (x, kernel)
 
@@ -107,8 +107,8 @@ def _backward(
     reach = _dilated(kernel.shape[:rank], dilation)
     spread = _dilated(gradient.shape[1:-1], strides)
 
-    # Every output took a window of inputs: the gradient of an input is what comes back from the
-    # windows it was in, which is a convolution of the spread-out gradient with the turned kernel.
+    # The gradient of the input is a convolution of the dilated output gradient with the kernel,
+    # flipped along positions and with channels and features swapped.
     turned = jnp.transpose(jnp.flip(kernel, positions), (*positions, rank + 1, rank))
     back = tuple(
         (window - 1 - low, size + low - covered)
@@ -116,8 +116,8 @@ def _backward(
     )
     to_x = _canonical(gradient, turned, ones, back, strides, dilation, precision)
 
-    # The gradient of the kernel correlates inputs with gradients over batch and positions: a
-    # convolution whose batch are the channels and whose channels are the batch.
+    # The gradient of the kernel correlates inputs with output gradients over batch and positions:
+    # a convolution with the batch and channel axes swapped.
     around = tuple(
         (low, window + covered - 1 - size - low)
         for window, low, size, covered in zip(reach, _lows(pads), sizes, spread, strict=True)
@@ -133,7 +133,7 @@ def _backward(
 
 
 def _sum_over_parts(function: Callable[[Any], Array], arrays: tuple[Array, Array]) -> Array:
-    """Sum a function over parts of the batch, each small enough for the cache."""
+    """Sum a function over parts of the batch that fit into the cache."""
     parts, rest = divmod(arrays[0].shape[0], _PART)
     if parts < 2:
         return function(arrays)
@@ -142,7 +142,7 @@ def _sum_over_parts(function: Callable[[Any], Array], arrays: tuple[Array, Array
     total = function(jax.tree.map(lambda a: a[:_PART], arrays)).astype(wide)
     if rest:
         total = total + function(jax.tree.map(lambda a: a[end:], arrays))
-    # A loop, so that a large batch is no large program.
+    # Use a loop, so that the program does not grow with the batch.
     between = jax.tree.map(lambda a: a[_PART:end].reshape(-1, _PART, *a.shape[1:]), arrays)
     return lax.scan(lambda sofar, part: (sofar + function(part), None), total, between)[0]
 

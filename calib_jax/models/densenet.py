@@ -1,4 +1,4 @@
-"""Densely connected networks: every layer sees the maps of all layers before it in its block."""
+"""Densely connected networks: each layer takes the outputs of all previous layers of its block."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,12 +30,12 @@ _NEW = ("first", "last")
 
 
 class DenseLayer(nn.Module):
-    """Make `growth` maps of those given: 1 x 1 to four times as many, 3 x 3, each pre-activated.
+    """A 1 x 1 convolution to `4 * growth` channels, then a 3 x 3 to `growth`, both pre-activated.
 
     Attributes:
-      growth: channels of the result, which is put next to the input.
+      growth: the number of new channels, which are concatenated with the input.
       new: whether the new channels come "first" or "last".
-      dtype: to compute in.
+      dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
     """
@@ -60,7 +60,7 @@ class DenseLayer(nn.Module):
 
 
 class Transition(nn.Module):
-    """Fewer channels by a pre-activated 1 x 1 convolution, fewer positions by 2 x 2 averages."""
+    """A pre-activated 1 x 1 convolution to fewer channels, then 2 x 2 average pooling."""
 
     features: int
     dtype: DType = "float32"
@@ -83,16 +83,17 @@ class DenseNet(Network):
     """Blocks of dense layers with transitions between them; see `densenet`.
 
     Attributes:
-      blocks: the layers of each block.
-      growth: channels that each layer adds.
-      stem_width: channels of the first convolution.
-      stem: its window; the one of 7 x 7 has stride 2, batch norm and a pooling behind it.
+      blocks: the number of layers in each block.
+      growth: the number of channels that each layer adds.
+      stem_width: the channels of the first convolution.
+      stem: the window of the first convolution; "7x7" has stride 2 and is followed by batch norm
+        and pooling.
       new: whether a layer puts its channels "first" or "last".
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
-      remat: whether the backward pass computes each layer again instead of keeping what is
-        inside.
-      torch_final_norm: what the code that released it calls the last batch norm.
+      remat: whether the backward pass recomputes the activations inside each layer instead of
+        storing them.
+      torch_final_norm: the name of the last batch norm in the released code.
     """
 
     blocks: tuple[int, ...] = (6, 12, 24, 16)
@@ -111,7 +112,7 @@ class DenseNet(Network):
         x, mask = self.inputs(x, mask, rank=4)
         least = 2 ** (len(self.blocks) - 1)
         if self.stem == "7x7":
-            least = 4 * least - 3  # what its two strides round up to the last positions
+            least = 4 * least - 3  # the smallest size that two strides of 2 round up to `least`
         if min(x.shape[1:3]) < least:
             raise ValueError(
                 f"{type(self).__name__}: {len(self.blocks)} blocks with a {self.stem} stem need"
@@ -154,7 +155,7 @@ class DenseNet(Network):
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
-        """Name the layers as the code for CIFAR does, or as torchvision and its kin."""
+        """Return the layer names of the released code for CIFAR, or those of torchvision."""
         final = self.torch_final_norm
         if final == "bn":
 
@@ -192,27 +193,27 @@ def densenet(
     init: str = "torch",
     remat: bool = False,
 ) -> nn.Module:
-    """Make a DenseNet-BC: bottleneck layers, and transitions that halve the channels.
+    """Build a DenseNet-BC: bottleneck layers, and transitions that halve the channels.
 
-    A stem to twice `growth` channels; blocks in which every layer adds `growth` channels;
-    between blocks a 1 x 1 convolution to half the channels and averages of 2 x 2; batch norm,
-    ReLU, the average over all positions (the released networks average the 4 x 4 or 8 x 8 that
-    images of 32 x 32 leave, which is the same), a linear layer.
+    The stem has `2 * growth` channels, and every layer of a block adds `growth` channels. Between
+    blocks, a 1 x 1 convolution halves the channels and 2 x 2 average pooling halves the positions.
+    Batch norm, ReLU, the average over all positions and a linear layer follow. (The released
+    networks average 4 x 4 or 8 x 8 positions, which are all positions for 32 x 32 images.)
 
     Args:
-      blocks: the layers of each block.
-      growth: channels that a layer adds.
+      blocks: the number of layers in each block.
+      growth: the number of channels that each layer adds.
       stem: "3x3" with stride 1 and without batch norm, or "7x7" with stride 2, batch norm, ReLU
-        and a maximum over 3 x 3 with stride 2.
-      new: whether a layer puts its channels "first", before the old ones, or "last". It is a
-        matter of the order in weights that were trained elsewhere.
-      final_norm: what PyTorch's weights call the last batch norm: "bn" and the other names of the
-        calibration papers' code, or "norm5" or "norm_final" and torchvision's.
-      num_classes: how many logits an example gets.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+        and 3 x 3 max pooling with stride 2.
+      new: whether a layer puts its new channels "first", before the old ones, or "last". Use the
+        order of the pretrained weights.
+      final_norm: the name of the last batch norm in PyTorch weights: "bn" selects the layer names
+        of the calibration papers' code; "norm5" and "norm_final" select those of torchvision.
+      num_classes: the number of logits per example.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "torch" or "he_normal".
-      remat: whether the backward pass computes each layer again, for less memory and more time.
+      remat: whether the backward pass recomputes each layer, which saves memory and costs time.
 
     References:
       Huang et al. 2017, Densely Connected Convolutional Networks.

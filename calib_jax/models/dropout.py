@@ -1,4 +1,4 @@
-"""Dropout whose mask belongs to the example, and not to the batch it stands in."""
+"""Dropout with one key per example, so that masks do not depend on the batch."""
 
 import zlib
 from typing import Any
@@ -14,16 +14,16 @@ __all__ = ["Dropout"]
 
 
 class Dropout(nn.Module):
-    r"""Set each number to 0 with probability `rate` while training, and scale up the rest.
+    r"""Set each value to 0 with probability `rate` while training, and scale up the rest.
 
     $$y_i = \frac{m_i}{1 - r} x_i, \qquad m_i \sim \mathrm{Bernoulli}(1 - r)$$
 
-    The mask of an example is drawn from its own key, folded with a number made from the name of
-    the layer: the same example gets the same mask in whichever batch and on whichever device it
-    is, and no two layers share one.
+    The mask of an example is drawn from the key of the example, folded with a hash of the layer's
+    name. The mask therefore depends on neither the batch nor the device, and differs between
+    layers.
 
     Attributes:
-      rate: the probability, 0 or more and less than 1.
+      rate: the probability of a 0, with 0 <= rate < 1.
 
     References:
       Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from Overfitting.
@@ -35,12 +35,12 @@ class Dropout(nn.Module):
     def __call__(
         self, x: Float[Array, "batch ..."], train: bool, keys: Any
     ) -> Float[Array, "batch ..."]:
-        """Drop.
+        """Apply dropout.
 
         Args:
-          x: one row for each example.
-          train: without, nothing is dropped.
-          keys: one for each example; needed if anything is to be dropped.
+          x: the inputs, one row per example.
+          train: whether to apply dropout; without it the inputs are returned unchanged.
+          keys: one key per example; required while training with a positive rate.
         """
         if not train or self.rate == 0:
             return x
@@ -54,7 +54,7 @@ class Dropout(nn.Module):
                 f"keys must be {x.shape[0]}, one for each example, got shape {keys.shape}."
             )
         layer = zlib.crc32("/".join(self.path).encode())
-        kept_share = jnp.float32(1 - self.rate)  # float32 draws, whatever JAX could do
+        kept_share = jnp.float32(1 - self.rate)  # draw in float32 even if x64 is enabled
 
         def kept(key: Array) -> Array:
             key = jax.random.fold_in(key, layer)

@@ -1,4 +1,4 @@
-"""How weights begin: by the name of the recipe, the same for every network."""
+"""Named recipes of weight initialisers, shared by all networks."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ Initializer = Callable[..., Array]
 
 
 class Recipe(NamedTuple):
-    """Initialisers of one recipe.
+    """The initialisers of one recipe.
 
     Attributes:
-      convolution: of a kernel `[*positions, channels, features]`.
-      dense: of a matrix `[inputs, features]`.
-      bias: `(fan_in) -> initialiser`, since a recipe may look at the layer that the bias is of.
+      convolution: the initialiser of kernels `[*positions, channels, features]`.
+      dense: the initialiser of matrices `[inputs, features]`.
+      bias: `(fan_in) -> initialiser`, since the scale of a bias may depend on its layer.
     """
 
     convolution: Initializer
@@ -27,18 +27,17 @@ class Recipe(NamedTuple):
 
 
 def uniform_fan_in() -> Initializer:
-    r"""Draw from $U(-1/\sqrt{n}, 1/\sqrt{n})$, n being the inputs of one output (fan-in).
+    r"""Draw from $U(-1/\sqrt{n}, 1/\sqrt{n})$, where n is the fan-in.
 
-    That is the "Kaiming uniform with $a = \sqrt 5$" that PyTorch gives linear and convolutional
-    layers.
+    PyTorch uses it for linear and convolutional layers, as "Kaiming uniform with $a = \sqrt 5$".
     """
     return initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 def he_normal_fan_out() -> Initializer:
-    r"""Draw from $N(0, 2/n)$, n being the outputs that one input reaches (fan-out).
+    r"""Draw from $N(0, 2/n)$, where n is the fan-out.
 
-    Gradients keep their size on the way back through layers with ReLU.
+    This keeps the variance of gradients constant through layers with ReLU.
 
     References:
       He et al. 2015, Delving Deep into Rectifiers, section 2.2.
@@ -47,7 +46,7 @@ def he_normal_fan_out() -> Initializer:
 
 
 def uniform_bias(fan_in: int) -> Initializer:
-    r"""Draw biases from $U(-1/\sqrt{n}, 1/\sqrt{n})$, n being the layer's fan-in."""
+    r"""Draw biases from $U(-1/\sqrt{n}, 1/\sqrt{n})$, where n is the fan-in of the layer."""
     bound = fan_in**-0.5
 
     def draw(key: Any, shape: Any, dtype: Any = float, **options: Any) -> Array:
@@ -58,19 +57,19 @@ def uniform_bias(fan_in: int) -> Initializer:
 
 _RECIPES = {
     "torch": Recipe(uniform_fan_in(), uniform_fan_in(), uniform_bias),
-    # Fan-out is for layers between layers. For the last, of as few outputs as classes, it would
-    # make logits of size 10 before anything is learnt.
+    # Fan-out suits hidden layers only: for the last layer, which has few outputs, it would give
+    # initial logits of size 10.
     "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), uniform_bias),
 }
 
 
 def recipe(name: str) -> Recipe:
-    r"""Find a recipe by its name.
+    r"""Return the recipe with the given name.
 
     Args:
-      name: "torch", PyTorch's default: weights and biases uniform within $1/\sqrt{n}$, n being
-        the fan-in. "he_normal", of the papers with residual networks: convolutions normal by
-        fan-out, dense layers and biases as in PyTorch.
+      name: "torch" is PyTorch's default: weights and biases are uniform within $1/\sqrt{n}$,
+        where n is the fan-in. "he_normal" is the recipe of the papers on residual networks:
+        convolutions are normal by fan-out, dense layers and biases as in PyTorch.
 
     >>> recipe("he_nomal")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Layers as functions, for use inside a compact method: they name, initialise and cast alike."""
+"""Functional layers for compact methods, with common naming, initialisation and casting."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def dense(
     init: str = "torch",
     bias: bool = True,
 ) -> Float[Array, "*batch features"]:
-    """Multiply by a matrix and, by default, add a bias."""
+    """Apply a dense layer, by default with a bias."""
     start = recipe(init)
     return nn.Dense(
         features,
@@ -43,9 +43,9 @@ def head(
     dtype: DType,
     init: str = "torch",
 ) -> Logits:
-    """Make logits: a dense layer in float32 or better, whatever the layers before computed in.
+    """Compute logits by a dense layer in at least float32, whatever the compute dtype is.
 
-    A logit in bfloat16 has three digits, and confidences with so few cannot be calibrated.
+    A bfloat16 logit has only three digits, too few to calibrate confidences.
     """
     precise = at_least_single(dtype)
     return dense(x.astype(precise), num_classes, name="head", dtype=precise, init=init)
@@ -68,14 +68,14 @@ def conv(
 
     Args:
       x: the inputs.
-      features: channels of the result.
-      size: of the window, for each axis of positions or for all.
-      name: of the parameters in the tree.
-      dtype: to compute in.
+      features: the channels of the result.
+      size: the size of the window, one for all axes of positions or one per axis.
+      name: the name of the layer in the parameter tree.
+      dtype: the compute dtype.
       init: the recipe of the initial weights.
-      strides, padding, dilation: as `nn.Conv` takes them. A number pads both sides, as in
-        PyTorch; "SAME" with a stride of 2 would pad one side only.
-      bias: whether one is added.
+      strides, padding, dilation: as for `nn.Conv`. An integer pads both sides, as in PyTorch;
+        "SAME" with a stride of 2 would pad one side only.
+      bias: whether to add a bias.
     """
     rank = x.ndim - 2
     window = (size,) * rank if isinstance(size, int) else tuple(size)
@@ -102,11 +102,11 @@ def conv(
 def averages(
     x: Float[Array, "batch rows columns channels"], cells: int, dtype: DType
 ) -> Float[Array, "batch features"]:
-    """Average over `cells` x `cells` parts of the maps, in float32 or better.
+    """Average over `cells` x `cells` parts of the feature maps, in at least float32.
 
-    With one cell that is the average over all positions. Sizes that `cells` does not divide give
-    parts that overlap by one row or column, as in PyTorch's adaptive pooling. The features are
-    ordered channel by channel, as in PyTorch, too.
+    One cell gives the average over all positions. If `cells` does not divide the size, parts
+    overlap by one row or column, as in PyTorch's adaptive pooling. The result is ordered by
+    channel first, also as in PyTorch.
     """
     x = x.astype(at_least_single(dtype))
     for axis in (1, 2):
@@ -122,17 +122,16 @@ def averages(
 def max_pool(
     x: Float[Array, "batch height width channels"],
 ) -> Float[Array, "batch rows columns channels"]:
-    """Take the largest of every 3 x 3, with stride 2, as the stems for ImageNet do."""
+    """Apply 3 x 3 max pooling with stride 2, as in the stems for ImageNet."""
     return nn.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
 
 
 def recomputed(block: type[nn.Module]) -> Any:
-    """Make a block that keeps its inputs alone and computes itself again in the backward pass.
+    """Wrap a block so that it stores only its inputs and recomputes the rest in the backward pass.
 
-    The gradients are the same; on a CPU so is the memory, since XLA finds there that both
-    computations are one and makes it once (JAX 0.10.2, `experiments.benchmarks.networks`).
+    The gradients do not change. On a CPU the memory does not change either, since XLA merges the
+    two computations there (JAX 0.10.2, `experiments.benchmarks.networks`).
 
-    Blocks are therefore called `block(x, train, ...)`: `train` is no array, which is told by its
-    place.
+    Call blocks as `block(x, train, ...)`: `static_argnums` marks `train` as static by its position.
     """
     return nn.remat(block, static_argnums=(2,))

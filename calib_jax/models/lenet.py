@@ -19,7 +19,7 @@ _SIDE = 32
 
 
 class LeNet5(Network):
-    """Convolve, pool, convolve, pool, and three dense layers; see `lenet5`."""
+    """Two convolutions with pooling and three dense layers; see `lenet5`."""
 
     pool: str = "average"
     activation: str = "tanh"
@@ -51,18 +51,18 @@ def lenet5(
     dtype: DType = "float32",
     init: str = "torch",
 ) -> nn.Module:
-    """Make LeNet-5, in the form that is usual today: all channels connected, a linear last layer.
+    """Build LeNet-5 in the form usual today: all channels connected, a linear last layer.
 
-    It has 61,706 parameters for images of 32 x 32 with one channel, 62,006 with three. Smaller
-    images get a margin of zeros up to 32 x 32, as the digits of the paper did.
+    It has 61,706 parameters for 32 x 32 images with one channel, and 62,006 with three. Smaller
+    images are zero-padded to 32 x 32, like the digits in the paper.
 
     Args:
-      num_classes: how many logits an example gets.
-      pool: over windows of 2 x 2, "average" as in the paper (without its trained scale), or
-        "max".
-      activation: "tanh" as in the paper, or "relu". Most of today's implementations are
+      num_classes: the number of logits per example.
+      pool: the pooling over 2 x 2 windows, "average" as in the paper (without its trained scale)
+        or "max".
+      activation: "tanh" as in the paper, or "relu". Most of today's implementations use
         `pool="max", activation="relu"`.
-      dtype: what all layers but the last compute in (see `Network`).
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".
 
     References:

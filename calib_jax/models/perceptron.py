@@ -1,4 +1,4 @@
-"""Networks without convolution: a linear map, and a perceptron with hidden layers."""
+"""Networks without convolutions: a linear classifier and a multilayer perceptron."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +15,9 @@ __all__ = ["linear", "mlp"]
 
 
 class Perceptron(Network):
-    """Dense layers with ReLU between them; `hidden` are the widths of all but the last.
+    """Dense layers with ReLU between them; `hidden` holds the widths of all but the last.
 
-    See `mlp`; without hidden layers it is `linear`.
+    See `mlp`, and `linear` for the network without hidden layers.
     """
 
     hidden: tuple[int, ...] = ()
@@ -25,7 +25,7 @@ class Perceptron(Network):
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
-        """Map inputs `[batch, ...]`, of whatever shape, to logits `[batch, classes]`."""
+        """Map inputs `[batch, ...]` of any shape to logits `[batch, classes]`."""
         x, _ = self.inputs(x, mask)
         x = x.reshape(x.shape[0], -1)
         for number, width in enumerate(self.hidden, start=1):
@@ -36,11 +36,11 @@ class Perceptron(Network):
 
 @register("linear")
 def linear(*, num_classes: int = 10, dtype: DType = "float32", init: str = "torch") -> nn.Module:
-    """Make a linear classifier: multinomial logistic regression on the flattened inputs.
+    """Build a linear classifier: multinomial logistic regression on the flattened inputs.
 
     Args:
-      num_classes: how many logits an example gets.
-      dtype: as in `Network`; one matrix is all there is, so float64 alone makes a difference.
+      num_classes: the number of logits per example.
+      dtype: as in `Network`; the only layer is the last one, so only float64 has an effect.
       init: the recipe of the initial weights, "torch" or "he_normal".
 
     >>> import jax, jax.numpy as jnp
@@ -60,12 +60,12 @@ def mlp(
     dtype: DType = "float32",
     init: str = "torch",
 ) -> nn.Module:
-    """Make a perceptron: dense layers with ReLU on the flattened inputs.
+    """Build a multilayer perceptron: dense layers with ReLU on the flattened inputs.
 
     Args:
-      num_classes: how many logits an example gets.
+      num_classes: the number of logits per example.
       hidden: the widths of the hidden layers.
-      dtype: what the hidden layers compute in; the rest is float32 or better (see `Network`).
+      dtype: the compute dtype of the hidden layers; the last is at least float32 (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".
 
     >>> import jax, jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Residual networks of the calibration papers, for CIFAR and Tiny ImageNet, and of ImageNet."""
+"""Residual networks of the calibration papers, for CIFAR, Tiny ImageNet and ImageNet."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -42,12 +42,12 @@ class ResidualBlock(nn.Module):
     """Convolutions with batch norm, added to their input, and ReLU after the sum.
 
     Attributes:
-      features: channels inside, and of the result unless `bottleneck`.
-      bottleneck: whether it is 1 x 1, 3 x 3 and 1 x 1 to four times the features, instead of two
-        of 3 x 3.
-      stride: of the first 3 x 3.
-      shortcut: how the input takes the shape of the result; see `resnet`.
-      dtype: to compute in.
+      features: the channels inside the block, and of the result unless `bottleneck`.
+      bottleneck: whether the convolutions are 1 x 1, 3 x 3 and 1 x 1 with four times the features
+        at the end, instead of two of 3 x 3.
+      stride: the stride of the first 3 x 3 convolution.
+      shortcut: how the shortcut changes the shape of the input; see `small_resnet`.
+      dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
     """
@@ -89,21 +89,22 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(Network):
-    """Stages of residual blocks, each but the first beginning with stride 2; see `resnet`.
+    """Stages of residual blocks, each but the first starting with stride 2; see `resnet`.
 
     Attributes:
-      blocks: of each stage.
-      bottleneck: of what kind they are.
-      width: features inside the blocks of the first stage; each stage has twice those before.
-      stem_width: channels of the first convolution.
-      stem: its window; the one of 7 x 7 has stride 2 and a pooling with stride 2 behind it.
-      cells: the last maps are averaged over cells x cells parts.
-      shortcut: see `resnet`.
+      blocks: the number of blocks in each stage.
+      bottleneck: whether the blocks are bottlenecks.
+      width: the features inside the blocks of the first stage; every stage doubles them.
+      stem_width: the channels of the first convolution.
+      stem: the window of the first convolution; "7x7" has stride 2 and is followed by pooling
+        with stride 2.
+      cells: the last feature maps are averaged over cells x cells parts.
+      shortcut: how shortcuts change the shape; see `small_resnet`.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
-      remat: whether the backward pass computes each block again instead of keeping what is
-        inside.
-      torch_shortcut: what the released code calls a projection.
+      remat: whether the backward pass recomputes the activations inside each block instead of
+        storing them.
+      torch_shortcut: the name of a projection in the released code.
     """
 
     blocks: tuple[int, ...] = (2, 2, 2, 2)
@@ -154,7 +155,7 @@ class ResNet(Network):
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
-        """Name the layers as the released networks do."""
+        """Return the layer names of the released networks."""
 
         def block(found: Match[str]) -> str:
             return f"layer{found[1]}.{int(found[2]) - 1}"
@@ -173,7 +174,7 @@ class ResNet(Network):
 def batch_norm(
     x: Images, *, train: bool, mask: Mask | None, dtype: DType, axis_name: AxisName, name: str
 ) -> Images:
-    """Normalise, as a function for use inside a compact method."""
+    """Apply batch norm inside a compact method."""
     return BatchNorm(axis_name=axis_name, dtype=dtype, name=name)(x, train=train, mask=mask)
 
 
@@ -191,28 +192,28 @@ def resnet(
     init: str = "torch",
     remat: bool = False,
 ) -> nn.Module:
-    """Make a residual network of any depth, in the form that the calibration papers released.
+    """Build a residual network of any depth, in the form that the calibration papers released.
 
-    A stem, stages of residual blocks with `width` features inside, twice as many in every later
-    stage, an average, a linear layer. Where the shape changes the shortcut is a 1 x 1 convolution
-    with batch norm. The stride of a bottleneck sits on its 3 x 3 convolution. Images may have any
-    size and number of channels: the released networks for CIFAR average windows of 4 x 4 and so
-    take 32 x 32 alone, for which the average over all positions is the same.
+    The network has a stem, stages of residual blocks, an average and a linear layer. The blocks of
+    the first stage have `width` features inside, and every later stage doubles them. Where the
+    shape changes, the shortcut is a 1 x 1 convolution with batch norm. The 3 x 3 convolution of a
+    bottleneck has the stride. Images may have any size and number of channels. (The released
+    networks for CIFAR average 4 x 4 positions, which are all positions for 32 x 32 images.)
 
     Args:
-      blocks: of each stage.
+      blocks: the number of blocks in each stage.
       bottleneck: whether a block is 1 x 1, 3 x 3, 1 x 1 with four times the features at its end,
         or two of 3 x 3.
-      stem: "3x3" with stride 1, or "7x7" with stride 2 and a maximum over 3 x 3 with stride 2.
-      cells: 1 averages over all positions; 2 over each quarter of the maps, which the linear
-        layer gets side by side.
-      num_classes: how many logits an example gets.
-      width: features inside the blocks of the first stage.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      stem: "3x3" with stride 1, or "7x7" with stride 2 and 3 x 3 max pooling with stride 2.
+      cells: 1 averages over all positions; 2 averages over each quarter of the feature maps, and
+        the linear layer takes the concatenated results.
+      num_classes: the number of logits per example.
+      width: the features inside the blocks of the first stage.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "torch", or "he_normal".
-      remat: whether the backward pass computes each block again, for less memory and more time.
-        XLA's compiler for CPUs undoes it.
+      remat: whether the backward pass recomputes each block, which saves memory and costs time.
+        It has no effect on CPUs, where XLA's compiler removes it.
 
     References:
       He et al. 2016, Deep Residual Learning for Image Recognition.

@@ -26,22 +26,22 @@ def small_resnet(
     dtype: DType = "float32",
     init: str = "he_normal",
 ) -> nn.Module:
-    """Make a residual network of 6 n + 2 layers, n being the blocks of each of three stages.
+    """Build a residual network of 6 n + 2 layers, with n blocks in each of three stages.
 
-    A 3 x 3 convolution to 16 channels, three stages of basic blocks (16, 32 and 64 channels, the
-    later two beginning with stride 2), the average over all positions, a linear layer. Images may
-    have any size and number of channels.
+    The network has a 3 x 3 convolution to 16 channels, three stages of basic blocks (16, 32 and 64
+    channels, the later two starting with stride 2), the average over all positions and a linear
+    layer. Images may have any size and number of channels.
 
     Args:
-      blocks: n; 3, 9 and 18 are `resnet20`, `resnet56` and `resnet110_small`.
-      num_classes: how many logits an example gets.
-      shortcut: how the input of a block takes the shape of its result. "pad", the paper's option
-        A for CIFAR: every second position, and zeros for the new channels, half of them before
-        the old ones and half behind. "projection", option B: a 1 x 1 convolution with batch norm.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
-      init: "he_normal", as the paper, whose deep networks need weights of that size; by fan-out,
-        as the released residual networks that do not leave it to PyTorch. Or "torch".
+      blocks: n; 3, 9 and 18 give `resnet20`, `resnet56` and `resnet110_small`.
+      num_classes: the number of logits per example.
+      shortcut: how the shortcut changes the shape of its input. "pad" is the paper's option A for
+        CIFAR: it takes every second position and pads zero channels, half of them before the old
+        ones and half after. "projection" is option B: a 1 x 1 convolution with batch norm.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
+      init: "he_normal" as in the paper, whose deep networks need this scale, and by fan-out as in
+        the released networks that do not use PyTorch's default; or "torch".
 
     References:
       He et al. 2016, Deep Residual Learning for Image Recognition, section 4.2.

@@ -1,4 +1,4 @@
-"""Weights to and from PyTorch: a network's variables and the state dict of the released one."""
+"""Conversion between a network's variables and the state dict of the released PyTorch network."""
 
 import functools
 import re
@@ -15,14 +15,14 @@ from calib_jax.models.contract import Network, TorchRules
 
 __all__ = ["classes_in", "from_torch", "to_torch"]
 
-# What PyTorch calls what a layer has; other names are the same there.
+# PyTorch's names of the variables of a layer; all other names are equal.
 _LEAVES = {
     "kernel": "weight",
     "scale": "weight",
     "mean": "running_mean",
     "var": "running_var",
 }
-# Batch norm there counts its batches, for a kind of average that no released network uses.
+# PyTorch's batch norm counts batches for a cumulative average that no released network uses.
 _IGNORED = "num_batches_tracked"
 _WRAPPER = "module."
 _SHOWN = 4
@@ -33,21 +33,21 @@ Path: TypeAlias = tuple[str, ...]
 def from_torch(
     network: nn.Module, state_dict: Mapping[str, Any], *, shape: Sequence[int] | None = None
 ) -> PyTree:
-    """Make variables from the tensors of the released network's `state_dict()`.
+    """Convert the `state_dict()` of the released network to variables.
 
-    Kernels are transposed from `[out, in, *window]` to `[*window, in, out]`. The numbers get the
-    dtype of the network's parameters. `num_batches_tracked` is left out, and a prefix `module.`
-    that all names have (as `DataParallel` gives them) too.
+    Kernels are transposed from `[out, in, *window]` to `[*window, in, out]`. Values are cast to
+    the dtype of the network's parameters. `num_batches_tracked` is dropped, and so is a prefix
+    `module.` common to all names (from `DataParallel`).
 
     Args:
-      network: ours, with as many classes.
-      state_dict: an array for each name: NumPy arrays, `models.read_weights(path)`, or tensors
-        that `numpy.asarray` takes.
-      shape: of an example, if not what `network.example_shape()` says (32 x 32 x 3, mostly);
-        its channels matter.
+      network: the Flax network, with the same number of classes.
+      state_dict: a mapping from names to NumPy arrays, such as `models.read_weights(path)`, or to
+        tensors that `numpy.asarray` accepts.
+      shape: the shape of an example, by default `network.example_shape()` (mostly 32 x 32 x 3);
+        the number of channels must match the weights.
 
     Returns:
-      `{"params": ..., "batch_stats": ...}`, the latter where there is batch norm.
+      `{"params": ..., "batch_stats": ...}`, the latter only for networks with batch norm.
 
     >>> from calib_jax import models
     >>> network = models.resnet([1], width=2)
@@ -60,7 +60,7 @@ def from_torch(
     tensors = _unwrapped(state_dict)
     template = _template(released, shape)
     _check(type(network).__name__, list(_named(template, rules)), tensors)
-    # Copied: JAX would share the memory of an array that PyTorch goes on training.
+    # Copy, since JAX could share memory with a tensor that PyTorch continues to train.
     flat = {
         path: jnp.array(_from_their_layout(path, np.asarray(tensors[name])), leaf.dtype)
         for name, path, leaf in _named(template, rules)
@@ -69,12 +69,12 @@ def from_torch(
 
 
 def classes_in(network: nn.Module, state_dict: Mapping[str, Any]) -> int:
-    """Tell for how many classes the last layer of a released network's tensors is.
+    """Return the number of classes of the last layer in a released network's state dict.
 
     Args:
-      network: ours, with any number of classes.
-      state_dict: as `from_torch` takes it; where the last layer is missing, which that will say,
-        the classes are those of ours.
+      network: the Flax network, with any number of classes.
+      state_dict: as for `from_torch`. If the last layer is missing, the result is
+        `network.num_classes`; `from_torch` then raises an error.
 
     >>> from calib_jax import models
     >>> classes_in(models.resnet([1], width=2), {"fc.weight": np.zeros((100, 2))})
@@ -89,11 +89,11 @@ def classes_in(network: nn.Module, state_dict: Mapping[str, Any]) -> int:
 
 
 def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
-    """Make what `load_state_dict` of the released PyTorch network takes, as NumPy arrays.
+    """Convert variables to NumPy arrays for `load_state_dict` of the released PyTorch network.
 
     Args:
-      network: whose variables they are.
-      variables: `{"params": ..., "batch_stats": ...}`, the latter where there is batch norm.
+      network: the network of the variables.
+      variables: `{"params": ..., "batch_stats": ...}`, the latter only with batch norm.
 
     >>> from calib_jax import models
     >>> to_torch(models.resnet18(), {"params": {"norm": {"scale": jnp.ones(2)}}})
@@ -121,14 +121,14 @@ def _released(network: nn.Module) -> tuple[Network, TorchRules]:
 
 
 def _template(network: Network, shape: Sequence[int] | None = None) -> PyTree:
-    """Say what the variables look like, without making them."""
+    """Return the shapes and dtypes of the variables without allocating them."""
     example = jax.ShapeDtypeStruct((1, *(shape or network.example_shape())), jnp.float32)
     init = functools.partial(network.init, train=False)
     return jax.eval_shape(init, jax.random.key(0), example)
 
 
 def _named(variables: PyTree, rules: TorchRules) -> Iterator[tuple[str, Path, Any]]:
-    """Yield each variable's name there, its path here, and the variable."""
+    """Yield the PyTorch name, the path and the value of each variable."""
     for keys, leaf in jax.tree_util.tree_leaves_with_path(variables):
         path = _path(keys)
         layers = [_renamed(part, rules) for part in path[1:-1]]
@@ -148,7 +148,7 @@ def _renamed(part: str, rules: TorchRules) -> str:
 
 
 def _to_their_layout(path: Path, array: np.ndarray) -> np.ndarray:
-    """Bring a kernel `[*window, in, out]` to `[out, in, *window]`."""
+    """Transpose a kernel from `[*window, in, out]` to `[out, in, *window]`."""
     return np.moveaxis(array, (-1, -2), (0, 1)) if path[-1] == "kernel" else array
 
 
@@ -164,9 +164,9 @@ def _unwrapped(state_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(kind: str, named: Sequence[tuple[str, Path, Any]], tensors: Mapping[str, Any]) -> None:
-    """Refuse tensors that are not those of the network, and name some that differ."""
+    """Raise an error that lists some differences if the tensors do not match the network."""
     wanted = {
-        # A view of no memory, since the layout alone is asked for.
+        # A broadcast view allocates nothing; only its shape is needed.
         name: _to_their_layout(path, np.broadcast_to(0, leaf.shape)).shape
         for name, path, leaf in named
     }
@@ -178,7 +178,7 @@ def _check(kind: str, named: Sequence[tuple[str, Path, Any]], tensors: Mapping[s
         for name, shape in wanted.items()
         if given.get(name, shape) != shape
     ]
-    # Copies nothing: a tensor of PyTorch, too, shares its memory with the array.
+    # np.asarray does not copy: the array shares memory even with a PyTorch tensor.
     kinds = {name: np.asarray(tensors[name]).dtype for name in wanted if name in given}
     other += [
         f"{name} holds {dtype}, and no real numbers"

@@ -24,14 +24,14 @@ Tokens = Float[Array, "batch tokens width"]
 
 
 class TransformerBlock(nn.Module):
-    """Attention, and a perceptron for each token, each normalised before and added after.
+    """Attention and a perceptron per token, both pre-normalised and with a residual connection.
 
     Attributes:
-      heads: of attention.
-      head_width: features of a query, key and value of one head.
-      mlp_width: hidden features of the perceptron.
-      dropout: of the attention, and of what is computed behind each linear layer but the first.
-      dtype: to compute in.
+      heads: the number of attention heads.
+      head_width: the features of the query, key and value of one head.
+      mlp_width: the hidden features of the perceptron.
+      dropout: the rate for attention weights and after each linear layer but the first.
+      dtype: the compute dtype.
       initializer: the recipe of the initial weights.
     """
 
@@ -56,7 +56,7 @@ class TransformerBlock(nn.Module):
         y = y.reshape(*y.shape[:2], 3, self.heads, self.head_width)
         query, key, value = (y[:, :, i] for i in range(3))
         scores = jnp.einsum("bqhf,bkhf->bhqk", query, key) * self.head_width**-0.5
-        # Shares of a sum in three digits would not add up to 1.
+        # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
         shares = jax.nn.softmax(scores.astype(at_least_single(self.dtype))).astype(self.dtype)
         y = jnp.einsum("bhqk,bkhf->bqhf", drop(shares, "shares"), value)
         y = dense(y.reshape(*y.shape[:2], -1), width, name="attention_out")
@@ -68,7 +68,7 @@ class TransformerBlock(nn.Module):
 
 
 class VisionTransformer(Network):
-    """Transformer blocks on patches and one token for the class; see `vit`."""
+    """Transformer blocks on patches and a class token; see `vit`."""
 
     image: int = 256
     patch: int = 32
@@ -126,7 +126,7 @@ class VisionTransformer(Network):
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
-        """Name the layers as the released network does."""
+        """Return the layer names of the released network."""
 
         def block(found: Match[str]) -> str:
             return f"transformer.layers.{int(found[1]) - 1}"
@@ -173,27 +173,29 @@ def vit(
     init: str = "torch",
     remat: bool = False,
 ) -> nn.Module:
-    """Make a vision transformer; by default the released one, of 53.6 million parameters.
+    """Build a vision transformer, by default the released one with 53.6 million parameters.
 
-    The image is cut into patches, each normalised and mapped to `width` features, and normalised
-    again. With a learnt token in front, and a learnt vector added for each place, they go through
-    `depth` blocks of attention and a perceptron with GELU. The first token makes the logits.
+    The image is split into patches. Each patch is normalised, mapped to `width` features and
+    normalised again. A learnt class token is prepended and learnt position embeddings are added.
+    After `depth` blocks of attention and a perceptron with GELU, a linear layer maps the
+    normalised class token to logits.
 
-    For CIFAR, for example: `vit(image=32, patch=4, width=256, heads=4, mlp_width=512)`.
+    For CIFAR use, for example, `vit(image=32, patch=4, width=256, heads=4, mlp_width=512)`.
 
     Args:
-      num_classes: how many logits an example gets.
-      image: height and width of the images.
-      patch: height and width of a patch; it divides `image`.
-      width: features of a token.
-      depth: number of blocks.
-      heads: of attention.
-      head_width: features of each head.
-      mlp_width: hidden features of the perceptron.
-      dropout: of the first tokens, and inside the blocks; training needs `keys` unless it is 0.
-      dtype: what all layers but the last compute in (see `Network`).
+      num_classes: the number of logits per example.
+      image: the height and width of the images.
+      patch: the height and width of a patch; must divide `image`.
+      width: the features of a token.
+      depth: the number of blocks.
+      heads: the number of attention heads.
+      head_width: the features of each head.
+      mlp_width: the hidden features of the perceptron.
+      dropout: the rate after the embedding and inside the blocks; training needs `keys` unless it
+        is 0.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".
-      remat: whether the backward pass computes each block again, for less memory.
+      remat: whether the backward pass recomputes each block to save memory.
 
     References:
       Dosovitskiy et al. 2021, An Image Is Worth 16 x 16 Words.

@@ -1,4 +1,4 @@
-"""Files of named arrays: NumPy's `.npz`, and `.safetensors`. Nothing in them is ever executed."""
+"""Files of named arrays, `.npz` and `.safetensors`. Reading a file never executes its content."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ __all__ = ["read_weights", "write_weights"]
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
-# Bytes are little-endian in the file, whatever the machine.
+# Files are little-endian on every machine.
 _DTYPES = {
     **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16},
     **{"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1"},
@@ -26,10 +26,10 @@ _DTYPES = {
 }
 _DTYPES = {name: np.dtype(kind) for name, kind in _DTYPES.items()}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-# The format's own limit, so that a damaged length asks for no memory.
+# The limit of the format, which prevents a damaged length from requesting too much memory.
 _LONGEST_HEADER = 100_000_000
 _LENGTH_BYTES = 8
-_MOST_AXES = 64  # of NumPy
+_MOST_AXES = 64  # NumPy's limit
 _METADATA = "__metadata__"
 _KINDS = {".npz": "an .npz file of plain arrays", ".safetensors": "a .safetensors file"}
 _ADVICE = "write these weights anew"
@@ -38,8 +38,8 @@ _ADVICE = "write these weights anew"
 def read_weights(path: str | os.PathLike[str]) -> Arrays:
     """Read the arrays of an `.npz` or `.safetensors` file, in this machine's byte order.
 
-    A file of `torch.save` is refused, since reading it would run code that is in it. Arrays of an
-    `.npz` file that have more than 64 bits a number come as float64.
+    Files of `torch.save` raise an error, since reading them could execute code. Floats of more
+    than 64 bits in an `.npz` file become float64.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -58,9 +58,10 @@ def read_weights(path: str | os.PathLike[str]) -> Arrays:
 
 
 def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
-    """Write arrays by their names, as `.npz` or `.safetensors`, whichever the path ends with.
+    """Write named arrays as `.npz` or `.safetensors`, depending on the suffix of the path.
 
-    What stood there is replaced only when all is written. bfloat16 is for `.safetensors` alone.
+    An existing file is replaced only after all arrays are written. Only `.safetensors` supports
+    bfloat16.
     """
     path = Path(path)
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
@@ -87,11 +88,11 @@ def _wrong_suffix(path: Path) -> ValueError:
 
 
 def _is_pickled(path: Path) -> bool:
-    """Tell what torch.save wrote, which may have any name: a pickle, alone or in a zip."""
+    """Check for the content of a torch.save file: a pickle, or a zip that contains one."""
     with reading.opened(path, "a file of weights", _ADVICE) as file:
         if file.read(1) == b"\x80":
             return True
-        with contextlib.suppress(Exception):  # of a file that is no zip
+        with contextlib.suppress(Exception):  # raised if the file is not a zip
             return any(name.endswith("data.pkl") for name in reading.Npz(file).names)
     return False
 
@@ -131,7 +132,7 @@ def _read_safetensors(file: BinaryIO) -> Arrays:
 
 
 def _checked_spans(header: Any, size: int) -> dict[str, tuple[np.dtype, list[int], int, int]]:
-    """Return dtype, shape, begin and end of each array; together they are all of the bytes."""
+    """Return dtype, shape, begin and end of each array; check that they cover all bytes."""
     if not isinstance(header, dict):
         raise ValueError("its header is no mapping")
     header.pop(_METADATA, None)
@@ -167,7 +168,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_entry(entry: Any) -> bool:
-    # Bounded, since the product of a million long numbers takes hours.
+    # Bound the shape, since the product of a million long integers takes hours.
     def whole(numbers: Any) -> bool:
         return (
             isinstance(numbers, list)

@@ -1,4 +1,4 @@
-"""Wide residual networks: the one that the calibration papers released, and the original form."""
+"""Wide residual networks: the form that the calibration papers released, and the original."""
 
 from functools import partial
 from typing import Any
@@ -20,13 +20,13 @@ _STEM = 16
 
 
 class PreActivationBlock(nn.Module):
-    """Two 3 x 3 convolutions, each behind batch norm and ReLU, added to their input.
+    """Two 3 x 3 convolutions, each preceded by batch norm and ReLU, added to their input.
 
     Attributes:
-      features: channels of the result.
-      stride: of the first convolution.
-      dropout: between the convolutions.
-      dtype: to compute in.
+      features: the channels of the result.
+      stride: the stride of the first convolution.
+      dropout: the rate between the convolutions.
+      dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
     """
@@ -51,7 +51,7 @@ class PreActivationBlock(nn.Module):
         y = Dropout(self.dropout, name="dropout")(y, train, keys)
         y = conv(y, self.features, 3, padding=1, name="conv2")
         if x.shape != y.shape:
-            # The projection sees what the convolutions see, the identity what came in.
+            # A projection takes the activated input; an identity shortcut takes the raw input.
             x = conv(active, self.features, 1, strides=self.stride, name="conv_shortcut")
         return x + y
 
@@ -60,13 +60,13 @@ class WideResNet(Network):
     """Three stages of pre-activation blocks; see `wide_resnet`.
 
     Attributes:
-      blocks: of each stage.
-      width: channels of the first stage; each stage has twice those before.
-      stem_width: channels of the first convolution.
-      dropout: inside the blocks.
+      blocks: the number of blocks in each stage.
+      width: the channels of the first stage; every stage doubles them.
+      stem_width: the channels of the first convolution.
+      dropout: the rate inside the blocks.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
-      remat: whether the backward pass computes each block again.
+      remat: whether the backward pass recomputes each block to save memory.
     """
 
     blocks: tuple[int, ...] = (4, 4, 4)
@@ -119,22 +119,22 @@ def wide_resnet(
     init: str = "he_normal",
     remat: bool = False,
 ) -> nn.Module:
-    """Make the wide residual network of the paper: WRN-depth-widening, with pre-activation.
+    """Build the wide residual network of the paper: WRN-depth-widening, with pre-activation.
 
-    A 3 x 3 convolution to 16 channels, three stages of 16, 32 and 64 times `widening` channels,
-    the later two beginning with stride 2; batch norm and ReLU stand before every convolution.
-    Images may have any size and number of channels.
+    The network has a 3 x 3 convolution to 16 channels and three stages of 16, 32 and 64 times
+    `widening` channels, the later two starting with stride 2. Batch norm and ReLU precede the
+    convolutions of every block. Images may have any size and number of channels.
 
     Args:
-      depth: 6 n + 4, n being the blocks of each stage.
-      widening: how many times wider than the network of He et al. for CIFAR.
-      num_classes: how many logits an example gets.
-      dropout: between the two convolutions of a block; the paper has 0.3 for CIFAR, with which
-        training needs `keys`.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
-      init: "he_normal", as the paper, or "torch".
-      remat: whether the backward pass computes each block again, for less memory.
+      depth: 6 n + 4, where n is the number of blocks in each stage.
+      widening: the factor on the channels of the network of He et al. for CIFAR.
+      num_classes: the number of logits per example.
+      dropout: the rate between the two convolutions of a block, 0.3 for CIFAR in the paper;
+        training needs `keys` unless it is 0.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
+      init: "he_normal", as in the paper, or "torch".
+      remat: whether the backward pass recomputes each block to save memory.
 
     References:
       Zagoruyko and Komodakis 2016, Wide Residual Networks.
@@ -180,17 +180,17 @@ def wide_resnet26_10(
     init: str = "he_normal",
     remat: bool = False,
 ) -> nn.Module:
-    """Make the WRN-26-10 that the calibration papers released, 36.5 million parameters.
+    """Build the WRN-26-10 that the calibration papers released, with 36.5 million parameters.
 
-    Its blocks are those of a ResNet, with batch norm and ReLU behind the convolutions, and it has
-    no dropout. The original form is `wide_resnet`.
+    Its blocks are those of `resnet`, with batch norm and ReLU after the convolutions, and it has
+    no dropout. See `wide_resnet` for the original form.
 
     Args:
-      num_classes: how many logits an example gets.
-      axis_name: the device axis whose batches batch norm treats as one.
-      dtype: what all layers but the last compute in (see `Network`).
+      num_classes: the number of logits per example.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
       init: "he_normal", as released, or "torch".
-      remat: whether the backward pass computes each block again, for less memory.
+      remat: whether the backward pass recomputes each block to save memory.
 
     References:
       Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss, appendix B.

@@ -19,6 +19,11 @@ globals().update(_names)
 __all__ = sorted(_names)
 
 
+def __dir__() -> list[str]:
+    """Return the public names, without the modules of this subpackage."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # Also lets type checkers accept the names that are added at import time.
     raise AttributeError(f"calib_jax.plots has no {name!r}{nearest(name, __all__)}")

@@ -1,1 +1,1 @@
-"""Measurements of speed and memory, one binary for each room."""
+"""Benchmarks of speed and memory, one binary per subpackage."""

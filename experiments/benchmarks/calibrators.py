@@ -1,4 +1,4 @@
-"""Time the calibrators beside what they replace.
+"""Time the calibrators against NumPy code and other libraries.
 
     python -m experiments.benchmarks.calibrators
     python -m experiments.benchmarks.calibrators --peers --shapes=10000x10,50000x1000
@@ -20,7 +20,7 @@ import numpy as np
 from calib_jax import calibrators, metrics
 from experiments.benchmarks import reference, tables, timing
 
-# How many times as long as ours a baseline should take, at least.
+# Lower bounds on the time of a baseline divided by ours.
 TARGETS = {
     ("temperature", "bisection in NumPy"): 5.0,
     ("temperature", "probmetrics"): 5.0,
@@ -30,7 +30,7 @@ Calls = dict[str, Callable[[], Any]]  # Each returns the fitted temperature or c
 
 
 def _imported(name: str, peers: bool) -> Any:
-    """Import another library if it is asked for and installed."""
+    """Import another library if it is requested and installed."""
     try:
         return importlib.import_module(name) if peers else None
     except ImportError:

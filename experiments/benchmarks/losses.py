@@ -1,4 +1,4 @@
-"""Time every loss beside optax's cross-entropy.
+"""Time every loss against optax's cross-entropy.
 
     python -m experiments.benchmarks.losses
     python -m experiments.benchmarks.losses --shapes=8192x100 --dtypes=float32 --only=focal,bsce_gra
@@ -37,7 +37,7 @@ OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 class Variant(NamedTuple):
-    """An objective, its options, and what its ratio should be at most."""
+    """An objective, its options, and the upper bound on its ratio."""
 
     objective: str
     options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The metrics of NumPy and of the libraries that are installed, for the benchmark and a test."""
+"""Metrics in NumPy and in installed libraries, for the benchmark and a test."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def _installed(library: str) -> bool:
 
 
 def _libraries() -> Iterator[tuple[str, str, Peer]]:
-    """Yield the metric, the name and the function of everything that is installed."""
+    """Yield the metric, the name and the function of every installed implementation."""
     if _installed("torchmetrics"):
         from torch import from_numpy
         from torchmetrics.functional import classification as tm
@@ -62,7 +62,7 @@ def _libraries() -> Iterator[tuple[str, str, Peer]]:
 
 
 def functions(libraries: bool = True) -> dict[str, dict[str, Peer]]:
-    """Return functions by the metric that they compute and by their name."""
+    """Return functions by metric and by name."""
     tasks: dict[str, dict[str, Peer]] = {
         "ece": {"NumPy": reference.ece},
         "adaptive_ece": {"NumPy": reference.adaptive_ece},

@@ -1,4 +1,4 @@
-"""Time the metrics and the bootstrap beside a softmax, NumPy and the libraries installed.
+"""Time the metrics and the bootstrap against a softmax, NumPy and installed libraries.
 
     python -m experiments.benchmarks.metrics
     python -m experiments.benchmarks.metrics --peers --out=metrics.json
@@ -28,7 +28,7 @@ SOFTMAX, TOGETHER = "jitted softmax", "the seven in one pass"
 
 
 def measure_metrics(shape: str, rounds: int, peers: bool) -> list[tables.Row]:
-    """Time single metrics, the seven of them in one pass, and what others offer."""
+    """Time single metrics, seven in one pass, and other implementations."""
     logits, labels = reference.shaped(shape)
     on_host, true = np.asarray(logits), np.asarray(labels).astype(np.int64)
     softmax, read = jax.jit(jax.nn.softmax), jax.jit(jnp.sum)
@@ -66,7 +66,7 @@ def measure_metrics(shape: str, rounds: int, peers: bool) -> list[tables.Row]:
 
 
 def measure_bootstrap(shape: str, rounds: int, peers: bool, resamples: int) -> list[tables.Row]:
-    """Time resampled values, from logits to samples."""
+    """Time the bootstrap, from logits to resampled values."""
     logits, labels = reference.shaped(shape)
     on_host, true = np.asarray(logits), np.asarray(labels).astype(np.int64)
     base = "ECE, NumPy"

@@ -1,4 +1,4 @@
-"""Measure a program without running it: memory by XLA's plan, bytes that devices exchange."""
+"""Measure a program without running it: memory in XLA's plan, bytes that devices exchange."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def memory(compiled: Any) -> int | None:
 
 
 def exchanged(step: Any, *arguments: Any, devices: int) -> Counter[str]:
-    """Count the bytes that one device gives to collectives in a step, by the part of the step.
+    """Count the bytes that one device passes to collectives in a step, by part of the step.
 
     A collective counts the larger of its inputs and outputs on one device. In a ring of n devices
     each device sends 2 (n - 1) / n times that for a sum. The count is of the step as written,
@@ -36,8 +36,8 @@ def exchanged(step: Any, *arguments: Any, devices: int) -> Counter[str]:
       devices: the size of the axis.
 
     Returns:
-      Bytes by part: "gradient" behind the differentiated function, inside it "batch norm" and
-      "loss".
+      Bytes by part: "gradient" after the differentiated function, and "batch norm" and "loss"
+      inside it.
     """
     traced = jax.make_jaxpr(step, axis_env=[(train.AXIS, devices)])(*arguments)
     found: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Data and NumPy code that the benchmarks compare with: what people write by hand."""
+"""Data and hand-written NumPy baselines for the benchmarks."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def top(p: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the confidence of every prediction, and whether it is right."""
+    """Return the confidence of every prediction, and whether it is correct."""
     predicted = p.argmax(axis=1)
     return p[np.arange(len(p)), predicted], predicted == labels
 
@@ -83,7 +83,7 @@ def bootstrap(p: np.ndarray, labels: np.ndarray, num_resamples: int) -> np.ndarr
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Minimize the NLL: halve an interval of log 1/T thirty times by the sign of the derivative."""
+    """Minimize the NLL by bisection: halve an interval of log 1/T thirty times."""
     true = logits[np.arange(len(labels)), labels].mean()
     low, high = -16.0, 16.0
     for _ in range(30):
@@ -95,7 +95,7 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def grid(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Minimize the ECE over 100 temperatures, bin by bin, as the released code of the papers."""
+    """Minimize the ECE over 100 temperatures, bin by bin, like the papers' released code."""
     edges = np.linspace(0, 1, BINS + 1, dtype=np.float32)
     best, chosen, t = 1e7, 1.0, 0.1
     for _ in range(100):

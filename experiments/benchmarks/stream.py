@@ -1,11 +1,12 @@
-"""Time the stream of photographs: images per second, and per second of processor time.
+"""Time the stream of JPEG images: images per second of wall time and of processor time.
 
     python -m experiments.benchmarks.stream
     python -m experiments.benchmarks.stream --threads=1,2,4 --out=stream.json
 
-JPEG files of ImageNet's usual size, made of noise, are read by `data.named("imagenet")`: decoded
-alone, as batches on the host, and as a stream to the device. The last row streams several hundred
-batches and measures the memory. Other work disturbs processor time less than the clock.
+`data.named("imagenet")` reads JPEG files of noise, of ImageNet's usual size, in three ways:
+decoding alone, batches on the host, and a stream to the device. The last row streams several
+hundred batches and measures the memory. Other work on the machine disturbs processor time less
+than wall time.
 """
 
 import functools
@@ -47,7 +48,7 @@ def write(folder: pathlib.Path, images: int) -> float:
 
 
 class Reader:
-    """The data set and the order in which it is read; methods read an epoch."""
+    """A data set and the order in which it is read; each method reads one epoch."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         options = {"data_dir": str(folder), "validation_per_class": 1}
@@ -63,12 +64,12 @@ class Reader:
                 image.load()
 
     def drawn(self) -> None:
-        """Make the batches of training on the host."""
+        """Build the training batches on the host."""
         for index in self.order.examples:
             self.source.drawn(index, Draw(0, 0))
 
     def streamed(self, threads: int, epoch: int = 0) -> list[int]:
-        """Bring the batches of training to the device; return the resident bytes after each."""
+        """Stream training batches to the device; return the resident bytes after each batch."""
         held, devices, draw = [], train.local_devices(1), Draw(0, epoch)
         for batch in feeding.batches(self.source, self.order, devices, draw=draw, threads=threads):
             jax.block_until_ready(batch)
@@ -78,7 +79,7 @@ class Reader:
 
 
 def compared(reader: Reader, threads: list[int], rounds: int) -> list[tables.Row]:
-    """Time every way to read, by the clock and by the processor."""
+    """Time every way to read, in wall time and in processor time."""
     ways: timing.Calls = {
         DECODING: reader.decoded,
         "and window, mirror": reader.drawn,
@@ -101,7 +102,7 @@ def compared(reader: Reader, threads: list[int], rounds: int) -> list[tables.Row
 
 
 def memory(reader: Reader, threads: int, batches: int) -> tables.Row:
-    """Stream batches; the memory should not grow after the first quarter of them."""
+    """Stream batches, and measure how much the memory grows after the first quarter."""
     held: list[int] = []
     for epoch in range(-(-batches // len(reader.order.examples))):
         held += reader.streamed(threads, epoch)
@@ -130,7 +131,7 @@ def main(
     batches: Annotated[int, "Streamed to measure memory."] = 400,
     rounds: tables.Rounds = 7,
 ) -> tables.Report:
-    """Write the photographs, and measure."""
+    """Write the JPEG files, and time reading them."""
     counts = [int(number) for number in threads]
     setting: tables.Row = {"images": images, "batch_size": BATCH_SIZE, "load": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as folder:

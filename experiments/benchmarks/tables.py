@@ -1,4 +1,4 @@
-"""Run a benchmark, and write its results: Markdown tables, and JSON with the provenance."""
+"""Run a benchmark, and write its results as Markdown tables and as JSON with provenance."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ class Section(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Rows, each with a `task` that names its section, and what else the reader needs to know."""
+    """Rows, each with a `task` that names its section, and the sections and setting."""
 
     title: str
     results: list[Row]
@@ -42,12 +42,12 @@ class Report(NamedTuple):
 
 
 def text(key: str) -> Cell:
-    """Show a value as it is."""
+    """Format a value as it is."""
     return lambda row: str(row.get(key, ""))
 
 
 def number(key: str, form: str = "", scale: float = 1) -> Cell:
-    """Show a number in a format; by default with three significant digits."""
+    """Format a number, by default with three significant digits."""
 
     def cell(row: Row) -> str:
         value = scale * row[key] if row.get(key) is not None else None
@@ -59,7 +59,7 @@ def number(key: str, form: str = "", scale: float = 1) -> Cell:
 
 
 def ratio(row: Row, key: str = "ratio") -> str:
-    """Show the median and the middle half of a ratio."""
+    """Format the median and the middle half of a ratio."""
     if not (found := row.get(key)):
         return ""
     middle, low, high = (f"{found[name]:.3g}" for name in ("median", "low", "high"))
@@ -67,7 +67,7 @@ def ratio(row: Row, key: str = "ratio") -> str:
 
 
 def verdict(row: Row) -> str:
-    """Return whether a ratio keeps its target, or "open" if this run cannot tell.
+    """Return whether a ratio meets its target, or "open" if this run cannot decide.
 
     >>> ratio = {"median": 1.01, "low": 1.00, "high": 1.03}
     >>> [verdict({"ratio": ratio, "target": {"at_most": most}}) for most in (1.05, 1.02, 0.9)]
@@ -84,7 +84,7 @@ def verdict(row: Row) -> str:
 
 
 def target(row: Row) -> str:
-    """Show a target and its verdict."""
+    """Format a target and its verdict."""
     shown = [f"{bound} {value:.3g}" for bound, value in (row.get("target") or {}).items()]
     return f"{shown[0].replace('_', ' ')}: {verdict(row)}" if shown else ""
 
@@ -96,7 +96,7 @@ SPEED: dict[str, Cell] = {
 
 
 def table(columns: Mapping[str, Cell], rows: Sequence[Row]) -> str:
-    """Return a Markdown table without the columns that are empty in every row."""
+    """Format a Markdown table without the columns that are empty in every row."""
     shown: list[list[str]] = []
     for title, cell in columns.items():
         cells = [cell(row) for row in rows]
@@ -109,7 +109,7 @@ def table(columns: Mapping[str, Cell], rows: Sequence[Row]) -> str:
 
 
 def page(report: Report, origin: Row) -> str:
-    """Return a report and its provenance as Markdown."""
+    """Format a report and its provenance as Markdown."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in report.results:
         groups.setdefault(tuple(str(row.get(key, "")) for key in report.by), []).append(row)
@@ -139,7 +139,7 @@ def _words(value: Any) -> str:
 
 
 def check(flag: str, values: Sequence[str], known: Collection[str]) -> None:
-    """Refuse values of a flag that nobody knows."""
+    """Raise an error for unknown values of a flag."""
     for value in values:
         if value not in known:
             raise app.UsageError(f"--{flag}={value} is none of {', '.join(known)}.")
@@ -149,8 +149,8 @@ def run(main: Callable[..., Report]) -> None:
     """Call a function with its parameters from the command line, and write what it returns.
 
     Args:
-      main: its parameters become flags, by their default values and the help in `Annotated`. They
-        are defined here, and not on import, so that several benchmarks can be imported together.
+      main: its parameters become flags, with their default values and the help in `Annotated`.
+        They are defined here, and not on import, so that several benchmarks can be imported.
     """
     defines: dict[type, Callable[..., Any]] = {
         **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},

@@ -1,4 +1,4 @@
-"""Time calls in turns, with compilation apart, and compare them by ratios within one run."""
+"""Time calls in turns, without compilation, and compare them by ratios within one run."""
 
 import math
 import time
@@ -79,7 +79,7 @@ def compared(
       base: the other call.
       against: the other call of some calls, by name.
       targets: {"at_most": x} or {"at_least": x} for the ratios of some calls.
-      more: what every row contains besides.
+      more: further items of every row.
     """
     return [
         {

@@ -1,10 +1,11 @@
-"""The training loop that the papers released, in PyTorch, for comparison with ours.
+"""The papers' released training loop in PyTorch, for comparison with calib_jax.
 
     python -m experiments.benchmarks.torch_loop '{"a": {"name": "resnet20", "batch_size": 8, ...}}'
 
-builds loops by `loop`, and trains an epoch of one for each line of its input, in a process without
-JAX's threads and memory. The computation is ours: cross-entropy summed over the batch, the norm of
-the gradient clipped at 2, SGD with momentum 0.9 and weight decay 5e-4 on all parameters.
+builds loops by `loop`. For each line of input it trains one epoch of the named loop, in a process
+without JAX's threads and memory. The computation equals that of calib_jax: cross-entropy summed
+over the batch, the norm of the gradient clipped at 2, SGD with momentum 0.9 and weight decay 5e-4
+on all parameters.
 
 References:
   Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss: the released code.
@@ -94,7 +95,7 @@ def cropped(image: np.ndarray, row: int, column: int, flip: bool) -> np.ndarray:
 
 
 class _Images(torch.utils.data.Dataset):
-    """Single examples, as the workers of a DataLoader make them."""
+    """Single examples, as the workers of a DataLoader build them."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, augment: bool) -> None:
         self.images, self.labels, self.augment = images, labels, augment
@@ -119,17 +120,17 @@ def _normalized(images: Any) -> Any:
 class Loop:
     """Training of a network in PyTorch, an epoch at a time.
 
-    By default the loop is the most favorable for PyTorch: all images are on the device, nothing is
-    augmented and no step waits for the loss. The released loop is what the papers ran: workers that
-    start again each epoch crop, flip and normalize single images; the batch is copied to the
-    device, and the loss to the host after each step.
+    The default loop is the fastest for PyTorch: all images are on the device, nothing is augmented
+    and no step waits for the loss. The released loop is the one that the papers ran: workers, which
+    start again each epoch, crop, flip and normalize single images; each step copies the batch to
+    the device and the loss to the host.
 
     Args:
       network: a module, which is moved to the device and trained there.
       images: `[examples, height, width, 3]`: bytes, or floats that are already normalized.
       labels: `[examples]`.
-      batches: of an epoch, each the numbers of its examples.
-      released: whether it is the released loop, whose workers augment if `augment` is true.
+      batches: of an epoch, each an array of example indices.
+      released: whether to run the released loop, whose workers augment if `augment` is true.
       learning_rate: of SGD.
     """
 
@@ -197,9 +198,9 @@ def loop(name: str, batch_size: int, steps: int, *, stored: bool, released: bool
 
 
 def main() -> None:
-    """Build the loops of the first argument, and train the one that a line of input names."""
+    """Build the loops of the first argument, and train the loop that each line of input names."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Libraries print to standard output, which is for answers.
+    os.dup2(2, 1)  # Libraries print to standard output, which is kept for replies.
     affinity, cuda = getattr(os, "sched_getaffinity", None), torch.cuda
     torch.set_num_threads(len(affinity(0)) if affinity else os.cpu_count() or 1)
     torch.manual_seed(0)

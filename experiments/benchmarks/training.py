@@ -1,20 +1,20 @@
-"""Time training: epochs, what surrounds them, losses with state, several seeds, several devices.
+"""Time training: epochs, overhead of `train.fit`, losses with state, several seeds and devices.
 
     python -m experiments.benchmarks.training
     python -m experiments.benchmarks.training --torch_python=OTHER/bin/python --page=training.md
     python -m experiments.benchmarks.training --parts=epoch,seeds --out=training.json
 
-Random images. The parts:
+The images are random. The parts:
 
-  epoch      an epoch as one compiled loop, its steps one by one, and PyTorch's plain loop
-  objective  epochs with AdaFocal and with recall loss beside cross-entropy
-  fit        an epoch of `train.fit` beside the compiled programs that it runs
-  seeds      several seeds in one program beside the same runs one after another
+  epoch      an epoch as one compiled loop, as single steps, and as PyTorch's plain loop
+  objective  epochs with AdaFocal and with recall loss against cross-entropy
+  fit        an epoch of `train.fit` against the compiled programs that it runs
+  seeds      several seeds in one program against the same runs one after another
   devices    bytes that devices exchange in a step
-  gpu        ResNet-50 beside PyTorch's plain loop and the released one; by default on a GPU only
+  gpu        ResNet-50 against PyTorch's plain loop and the released one; by default on a GPU only
 
-PyTorch runs in a process of its own, in turns with ours. It is that of this Python, or of
---torch_python; without it, its rows are missing. On two idle CPU cores everything takes about ten
+PyTorch runs in a separate process, in turns with JAX, with this Python or with --torch_python. If
+PyTorch is not installed, its rows are missing. On two idle CPU cores all parts take about ten
 minutes.
 """
 
@@ -37,7 +37,7 @@ from experiments.benchmarks import programs, tables, timing
 from experiments.benchmarks.training_work import Epochs, Peer, Work
 
 METRICS = ("error", "nll", "ece", "brier", "mce", "adaptive_ece", "classwise_ece")
-PEERS = ("resnet20", "resnet50")  # Networks that PyTorch trains, too.
+PEERS = ("resnet20", "resnet50")  # Networks that the PyTorch loop has, too.
 TORCH, RELEASED = "PyTorch, plain loop", "PyTorch, released loop"
 Rows = list[tables.Row]
 
@@ -70,7 +70,7 @@ class Parts(NamedTuple):
     def _beside_torch(
         self, task: str, calls: dict[str, Any], loops: dict[str, dict[str, Any]], base: str
     ) -> Rows:
-        """Time our epochs in turns with PyTorch's, if there is one that has the network."""
+        """Time JAX's epochs in turns with PyTorch's, if PyTorch is there and has the network."""
         work, calls, found = self.work, dict(calls), dict[str, Peer]()
         if work.model in PEERS and (self.torch_python or importlib.util.find_spec("torch")):
             size = {"name": work.model, "batch_size": work.batch_size, "steps": work.steps}
@@ -96,7 +96,7 @@ class Parts(NamedTuple):
         return rows
 
     def epoch(self) -> Rows:
-        """Time an epoch as one compiled loop, its steps one by one, and PyTorch's."""
+        """Time an epoch as one compiled loop, as single steps, and in PyTorch."""
         calls = {
             "one compiled loop": Epochs(self.work),
             "step by step": Epochs(self.work, feed=train.Streamed),
@@ -111,7 +111,7 @@ class Parts(NamedTuple):
         return rows
 
     def objective(self) -> Rows:
-        """Time epochs of objectives with a state beside cross-entropy."""
+        """Time epochs of objectives with a state against cross-entropy."""
         names = ("cross_entropy", "adafocal", "recall")
         calls = {name: Epochs(self.work, losses.objective(name)) for name in names}
         spent = timing.interleaved(calls, rounds=self.rounds, label="objective")
@@ -155,7 +155,7 @@ class Parts(NamedTuple):
         plan = train.Plan(num_epochs=self.rounds + 2, batch_size=work.batch_size, best=best)
         with tempfile.TemporaryDirectory() as folder:
             train.fit(folder, work.state(loss), task, plan, quiet=True)
-        # The first epoch compiles its steps, the second what follows an evaluation.
+        # The first epoch compiles the steps, the second the programs after an evaluation.
         began, ended = np.array(times).T
         whole = (began[1:] - ended[:-1])[1:]
         spent = {"programs alone": (ended - began)[2:], "train.fit": whole}
@@ -167,7 +167,7 @@ class Parts(NamedTuple):
         return rows
 
     def seeds(self) -> Rows:
-        """Time several seeds in one program beside runs one after another."""
+        """Time several seeds in one program against runs one after another."""
         on_cpu, apart = jax.default_backend() == "cpu", f"{self.num_seeds} runs"
         every = range(self.num_seeds)
         ways = ["map", "vmap"] + ["devices"] * (jax.device_count() > 1)
@@ -175,7 +175,7 @@ class Parts(NamedTuple):
         calls |= {way: Epochs(self.work, groups=[tuple(every)], over=way) for way in ways}
         spent = timing.interleaved(calls, rounds=self.rounds, label="seeds")
         rows = compared("seeds", self.work, spent, apart, calls)
-        # One run fills a CPU, so only the way that is meant for it has a target.
+        # One run fills a CPU, so only "map" has a target there.
         best = "map" if on_cpu else min(ways, key=lambda way: float(np.median(spent[way])))
         for row in rows:
             row["images_per_second"] *= self.num_seeds
@@ -199,7 +199,7 @@ class Parts(NamedTuple):
         return rows
 
     def gpu(self) -> Rows:
-        """Time a large network in two dtypes beside PyTorch's plain loop and the released one."""
+        """Time a large network in two dtypes against PyTorch's plain and released loops."""
         plain = dataclasses.replace(self.work, stored=True)
         narrow = dataclasses.replace(plain, options={"dtype": "bfloat16"})
         calls = {
@@ -263,7 +263,7 @@ _SEEDED = {"mlp": (128, 100), "lenet5": (64, 20), "resnet20": (16, 4)}
 
 
 def report(results: Rows, setting: tables.Row) -> tables.Report:
-    """Return the report of these results."""
+    """Build the report of these results."""
     return tables.Report("Training: what it costs", results, SECTIONS, setting=setting)
 
 

@@ -1,4 +1,4 @@
-"""Networks on random images, trained by an epoch: by our compiled programs, and by PyTorch."""
+"""Train networks on random images for an epoch, with calib_jax's programs and with PyTorch."""
 
 import dataclasses
 import functools
@@ -19,12 +19,12 @@ from calib_jax.core import InMemory
 from calib_jax.data import images
 from experiments.benchmarks import programs
 
-SHAPES = {"mlp": (8, 8, 1), "lenet5": (28, 28, 1)}  # Of an image; other networks know theirs.
+SHAPES = {"mlp": (8, 8, 1), "lenet5": (28, 28, 1)}  # Of an image; other networks define theirs.
 
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A network with the papers' optimizer, and data for an epoch of so many steps."""
+    """A network with the papers' optimizer, and data for an epoch of `steps` steps."""
 
     model: str
     batch_size: int  # Over all devices.
@@ -44,7 +44,7 @@ class Work:
         return train.optimisers.sgd(0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
 
     def source(self, count: int | None = None) -> InMemory:
-        """Make images; by default those of an epoch."""
+        """Draw random images and labels, by default as many as an epoch has."""
         count = self.batch_size * self.steps if count is None else count
         draw, shape = np.random.default_rng(0), (count, *self.shape)
         images = draw.integers(256, size=shape) if self.stored else draw.normal(size=shape)
@@ -67,7 +67,7 @@ class Work:
         return train.create(self.init(jax.random.key(seed)), objective, self.tx, 10, seed)
 
     def step(self, objective: Any, axis_name: str | None = None) -> Any:
-        """Make the training step."""
+        """Build the training step."""
         options: dict[str, Any] = {}
         if self.stored:
             options["prepare"] = images.normalised(images.CIFAR10)
@@ -78,15 +78,15 @@ class Work:
 
 
 class Epochs:
-    """Epochs of some runs by one compiled program; a call trains each run for one, and waits.
+    """Train runs with one compiled program; a call trains each run for an epoch, and waits.
 
     Args:
-      work: what is trained.
+      work: the network and the data.
       objective: its loss; cross-entropy by default.
-      groups: seeds of the runs. Runs of a group train together in one program; groups, which have
-        one size, train one after another by the same program.
-      feed: `train.Resident` compiles the loop over steps, `train.Streamed` a step.
-      over: how the runs of a group are spread over the devices.
+      groups: seeds of the runs. Runs of a group train together in one program; groups have equal
+        sizes and train one after another with the same program.
+      feed: `train.Resident` compiles the loop over steps, `train.Streamed` a single step.
+      over: how the runs of a group are arranged on the devices.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class Epochs:
 
 
 class Peer:
-    """PyTorch in a process of its own, because two libraries in one would share threads and memory.
+    """PyTorch in a separate process, so that it shares no threads or memory with JAX.
 
     Args:
-      python: a Python that has PyTorch; "" is ours.
+      python: a Python that has PyTorch; "" is the current one.
       loops: the arguments of `torch_loop.loop`, by name.
       environment: further variables of the process.
     """
@@ -158,7 +158,7 @@ class Peer:
         self.about: dict[str, Any] = self._answer()
 
     def epoch(self, name: str) -> None:
-        """Train a loop for an epoch, and wait."""
+        """Train a loop for an epoch, and wait for its reply."""
         assert self._process.stdin
         self._process.stdin.write(name + "\n")
         self._process.stdin.flush()
@@ -172,5 +172,5 @@ class Peer:
         raise RuntimeError(f"PyTorch ended with code {self._process.returncode}; see above.")
 
     def close(self) -> None:
-        """End the process, which ends with its input."""
+        """Close the input of the process, which ends it."""
         self._process.communicate(timeout=20)
