@@ -1,7 +1,7 @@
-"""calib_jax: train classifiers whose confidence can be believed, and measure whether it can.
+"""calib_jax: train calibrated classifiers and measure their calibration.
 
-A subpackage is imported when it is first used, so that plots do not wait for networks. Inside a
-subpackage everything is imported at once: several functions bear the name of their file, and a
+Each subpackage is imported on first use, so that plotting does not import the networks. Inside a
+subpackage all files are imported at once: several functions share the name of their file, and a
 lazy lookup would return the module instead of the function.
 """
 
@@ -31,10 +31,10 @@ __version__ = "0.1.0"
 _FUNCTIONS = {"binary": "calib_jax.core.binary", "label_checked": "calib_jax.core.checks"}
 
 
-if not TYPE_CHECKING:  # a type checker knows all names, and is to find wrong ones
+if not TYPE_CHECKING:  # type checkers see all names above and must report unknown ones
 
     def __getattr__(name: str) -> Any:
-        """Import a subpackage, or a function of one, when it is first asked for."""
+        """Import a subpackage, or a function of one, on first access."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name in _FUNCTIONS:
@@ -46,5 +46,5 @@ if not TYPE_CHECKING:  # a type checker knows all names, and is to find wrong on
 
 
 def __dir__() -> list[str]:
-    """List the public names, those that are not imported yet included."""
-    return sorted({*globals(), *__all__})
+    """List the public names, including those not imported yet."""
+    return __all__

@@ -1,1 +1,1 @@
-"""Configs: plain functions that return a ConfigDict. They import nothing of calib_jax."""
+"""Configs: plain functions that return a ConfigDict, without importing calib_jax."""

@@ -1,16 +1,16 @@
-r"""A small DenseNet on CIFAR-100, as the authors of temperature scaling release it.
+r"""A small DenseNet on CIFAR-100, by the code of the authors of temperature scaling.
 
     python -m experiments.train --config=configs/cifar100_densenet40_bc.py \
         --workdir=/tmp/cifar100_densenet40_bc --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-The recipe of the program beside Guo et al. 2017: DenseNet-40-BC with growth 12, 300 epochs in
-batches of 64, rate 0.1 with Nesterov momentum, dropped at half and three quarters, a mean over the
-batch. The program has a weight decay of 1e-4 that it never hands to its optimiser, so there is
-none here. Its 5,000 images for validation are drawn by another rule than ours.
+The recipe of the code released with Guo et al. 2017: DenseNet-40-BC with growth 12, 300 epochs in
+batches of 64, learning rate 0.1 with Nesterov momentum, dropped at half and three quarters of the
+epochs, and the mean over the batch. The code defines a weight decay of 1e-4 but never passes it to
+its optimiser, so there is none here. Its 5,000 validation images are chosen by a different rule.
 
-Not run here yet, and no source of this library has an error or an ECE for it.
+Not run here yet, and our sources contain no error or ECE for it.
 """
 
 from ml_collections import ConfigDict
@@ -19,7 +19,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     config = recipes.cifar("cifar100", "densenet40_bc", loss)
     config.num_epochs = 300
     config.batch_size = 64

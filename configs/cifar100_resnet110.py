@@ -3,14 +3,14 @@ r"""ResNet-110 on CIFAR-100, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar100_resnet110.py:flsd53 \
         --workdir=/tmp/cifar100_resnet110 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-The papers' ResNet-110 has bottleneck blocks, [3, 4, 26, 3] of them, and 46 million parameters; it
-is not the small one of that name in He et al. 2016, which is `resnet110_small` here.
+The papers' ResNet-110 has [3, 4, 26, 3] bottleneck blocks and 46 million parameters. The small
+ResNet-110 of He et al. 2016 is `resnet110_small` here.
 
-The Brier score gets 430 epochs, as in the released scripts, with the same milestones.
+The Brier score trains for 430 epochs with the same milestones, as in the released scripts.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Mukhoti et al. 2020, tables 1 and 2; ECE in 15 bins of equal width
 
@@ -32,7 +32,7 @@ Not run here yet. What is published, in percent, before and after scaling by a t
     flsd53             7.08    3.85    1.20
     adafocal           1.40    1.40    1.00
 
-    Lin et al. 2025, as notes on the paper quote it; ECE
+    Lin et al. 2025, quoted from notes on the paper; ECE
 
                         ECE  scaled
     cross_entropy     18.84    4.63
@@ -48,7 +48,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     config = recipes.cifar("cifar100", "resnet110", loss)
     if loss == "brier":
         config.num_epochs = 430

@@ -3,9 +3,9 @@ r"""ResNet-50 on CIFAR-100, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar100_resnet50.py:flsd53 \
         --workdir=/tmp/cifar100_resnet50 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Mukhoti et al. 2020, tables 1 and 2; ECE in 15 bins of equal width
 
@@ -27,7 +27,7 @@ Not run here yet. What is published, in percent, before and after scaling by a t
     flsd53             5.64    2.97    1.17
     adafocal           1.36    1.36    1.00
 
-    Lin et al. 2025, as notes on the paper quote it; ECE
+    Lin et al. 2025, quoted from notes on the paper; ECE
 
                         ECE  scaled
     cross_entropy     18.05    3.05
@@ -43,5 +43,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     return recipes.cifar("cifar100", "resnet50", loss)

@@ -1,14 +1,14 @@
-r"""LeNet-5 on CIFAR-10: small enough for a processor without a GPU.
+r"""LeNet-5 on CIFAR-10: small enough to train on a CPU.
 
     python -m experiments.train --config=configs/cifar10_lenet5.py --workdir=/tmp/lenet5 \
         --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 Twenty epochs take about four minutes on two cores. One run with cross-entropy: test error .322,
-NLL .937, ECE .023 (15 bins of equal width, n = 10,000, 90 % interval .019 to .032). It was made
-on images that had been through JPEG, in another order than the papers'; the original ones, as
-TFDS prepares them, have not been tried here. The recipe is ours: no paper of this library trains
-this network on these images.
+NLL .937, ECE .023 (15 bins of equal width, n = 10,000, 90 % interval .019 to .032). This run used
+JPEG-compressed images in a different order from the papers'; the original images, as prepared by
+TFDS, have not been tried yet. The recipe is ours: none of our sources trains this network on
+CIFAR-10.
 """
 
 from ml_collections import ConfigDict
@@ -17,7 +17,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     config = recipes.cifar("cifar10", "lenet5", loss)
     config.model.options = ConfigDict({"pool": "max", "activation": "relu", "dtype": "float32"})
     config.num_epochs = 20

@@ -3,12 +3,12 @@ r"""ResNet-110 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_resnet110.py:flsd53 \
         --workdir=/tmp/cifar10_resnet110 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-The papers' ResNet-110 has bottleneck blocks, [3, 4, 26, 3] of them, and 46 million parameters; it
-is not the small one of that name in He et al. 2016, which is `resnet110_small` here.
+The papers' ResNet-110 has [3, 4, 26, 3] bottleneck blocks and 46 million parameters. The small
+ResNet-110 of He et al. 2016 is `resnet110_small` here.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Mukhoti et al. 2020, tables 1 and 2; ECE in 15 bins of equal width
 
@@ -30,7 +30,7 @@ Not run here yet. What is published, in percent, before and after scaling by a t
     flsd53             1.90    1.25    1.20
     adafocal           0.71    0.73    1.02
 
-    Lin et al. 2025, as notes on the paper quote it; ECE
+    Lin et al. 2025, quoted from notes on the paper; ECE
 
                         ECE  scaled
     cross_entropy      4.70    1.56
@@ -46,5 +46,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     return recipes.cifar("cifar10", "resnet110", loss)

@@ -3,14 +3,14 @@ r"""Wide ResNet 26-10 on CIFAR-10, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/cifar10_wide_resnet26_10.py:flsd53 \
         --workdir=/tmp/cifar10_wide_resnet26_10 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
 The papers' network normalises after its convolutions and has no dropout, unlike that
 of Zagoruyko and Komodakis 2016.
 
-The Brier score gets 550 epochs, as in the released scripts, with the same milestones.
+The Brier score trains for 550 epochs with the same milestones, as in the released scripts.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Mukhoti et al. 2020, tables 1 and 2; ECE in 15 bins of equal width
 
@@ -39,7 +39,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     config = recipes.cifar("cifar10", "wide_resnet26_10", loss)
     if loss == "brier":
         config.num_epochs = 550

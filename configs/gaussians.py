@@ -1,9 +1,9 @@
-"""A network on a mixture of Gaussians, whose true probabilities are known.
+"""A network on a mixture of Gaussians with known class probabilities.
 
     python -m experiments.train --config=configs/gaussians.py:focal --workdir=/tmp/gaussians
 
-The setting of Lin et al.'s toy experiment: two classes in the plane, one hidden layer of 100
-units, SGD with learning rate 0.3 in batches of 1,000, ten epochs.
+The setting of the toy experiment of Lin et al. 2025: two classes in two dimensions, one hidden
+layer of 100 units, SGD with learning rate 0.3 in batches of 1,000, ten epochs.
 """
 
 from ml_collections import ConfigDict
@@ -12,7 +12,7 @@ from configs.base import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     config = base(loss)
     config.data.name = "gaussians"
     config.data.options = ConfigDict(

@@ -1,14 +1,14 @@
-r"""ResNet-110 on ImageNet, by the usual recipe.
+r"""ResNet-110 on ImageNet, by the recipe of Goyal et al. 2017.
 
     python -m experiments.train --config=configs/imagenet_resnet110.py:flsd53 \
         --workdir=/tmp/imagenet_resnet110 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-No source of this library says how the papers trained on ImageNet, so the recipe is that of Goyal
-et al. 2017; configs/recipes.py says what differs from theirs.
+Our sources do not contain the papers' ImageNet recipe; configs/recipes.py lists the differences
+from that of Goyal et al. 2017.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Ghosh et al. 2022 (their slides), mean of five runs; ECE in bins of equal mass
 
@@ -27,5 +27,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     return recipes.imagenet("resnet110_imagenet", loss)

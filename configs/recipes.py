@@ -1,7 +1,7 @@
-"""The recipes of the image data sets, for any network: what each changes in `base`.
+"""Recipes of the image data sets for any network, as changes to `base`.
 
-A config of a network on one of them is a call of a function of this file, and what differs from
-that for this network or one of its losses.
+The config of a network calls one of these functions, then changes what differs for this network or
+one of the losses.
 """
 
 from typing import Any
@@ -14,12 +14,12 @@ from configs.base import base
 def cifar(name: str, network: str, loss: str) -> ConfigDict:
     """Return the config of a network on CIFAR-10 or CIFAR-100: the recipe of `base`.
 
-    One epoch is 352 steps. The schedule of Mukhoti et al.'s program drops the rate one epoch
-    earlier than their paper says, which is --config.schedule.milestones="(149, 249)"; the programs
-    of Ghosh et al. 2022 and Lin et al. 2025 drop it where the paper says, and so does this one.
+    One epoch is 352 steps. The learning rate drops at the epochs of the paper of Mukhoti et al.
+    2020, as in the code of Ghosh et al. 2022 and Lin et al. 2025. The code of Mukhoti et al. drops
+    it one epoch earlier: --config.schedule.milestones="(149, 249)".
 
-    Mukhoti et al.'s program normalises the test images of CIFAR-100 by the statistics of ImageNet,
-    and all others by those of CIFAR-10. To compare with their numbers to the digit, do so, too:
+    The code of Mukhoti et al. normalises the test images of CIFAR-100 by the statistics of
+    ImageNet, and all others by those of CIFAR-10. For an exact comparison with their numbers, set
     --config.data.options.test_normalisation=imagenet.
     """
     options: dict[str, Any] = {"validation": 0.1, "seed": 1, "training_size": _all()}
@@ -31,9 +31,9 @@ def cifar(name: str, network: str, loss: str) -> ConfigDict:
 def tiny_imagenet(network: str, loss: str) -> ConfigDict:
     """Return the config of a network on Tiny ImageNet, after Mukhoti et al. 2020.
 
-    The split is that of their paper: 90,000 images train, 10,000 validate, and the official
-    validation set tests. Their program trains on all 100,000 and chooses the temperature on the
-    images that it tests on, which is --config.data.options.split=released.
+    The split is that of their paper: 90,000 images for training, 10,000 for validation, and the
+    official validation set for test. Their code trains on all 100,000 and chooses the temperature
+    on the test images: --config.data.options.split=released.
     """
     options = {
         "split": "papers",
@@ -53,14 +53,14 @@ def tiny_imagenet(network: str, loss: str) -> ConfigDict:
 def imagenet(network: str, loss: str) -> ConfigDict:
     """Return the config of a network on ImageNet, after Goyal et al. 2017.
 
-    90 epochs in batches of 256, rate 0.1 with Nesterov momentum and drops at epochs 30, 60 and 80,
-    weight decay 1e-4, a mean over the batch, no clipping. For another batch size they change the
-    rate in proportion: 0.8 for 2,048.
+    90 epochs in batches of 256, learning rate 0.1 with Nesterov momentum and drops at epochs 30, 60
+    and 80, weight decay 1e-4, the mean over the batch, no clipping. They scale the learning rate
+    with the batch size: 0.8 for 2,048.
 
-    What differs from theirs: they warm up only from rate 0.1 to larger ones, here the first five
-    epochs always begin with a fifth of the rate; they spare batch norm the weight decay, which
-    here is on every parameter, as it is in the calibration papers' recipe; and the last scale of
-    each of their residual blocks is 0 at first.
+    Three things differ. They warm up only for learning rates above 0.1, starting from 0.1; here the
+    first five epochs always warm up from a fifth of the learning rate. They exclude batch norm from
+    weight decay; here it applies to every parameter, as in the calibration papers. They initialise
+    the last scale of each residual block to 0.
     """
     options = {
         "held_out": "train",
@@ -83,7 +83,7 @@ def imagenet(network: str, loss: str) -> ConfigDict:
 
 
 def _trained(loss: str, name: str, options: dict[str, Any], network: str) -> ConfigDict:
-    """Let the base config be of a data set and a network."""
+    """Return the base config with a data set and a network."""
     config = base(loss)
     config.data.name = name
     config.data.options = ConfigDict(options)
@@ -93,5 +93,5 @@ def _trained(loss: str, name: str, options: dict[str, Any], network: str) -> Con
 
 
 def _all() -> Any:
-    """Say that all images train, where a number may be given."""
+    """Return a placeholder for training_size: None by default, which uses all images."""
     return config_dict.placeholder(int)

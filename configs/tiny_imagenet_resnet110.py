@@ -3,14 +3,15 @@ r"""ResNet-110 on Tiny ImageNet, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/tiny_imagenet_resnet110.py:flsd53 \
         --workdir=/tmp/tiny_imagenet_resnet110 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-100 epochs, with drops at 40 and 60, in batches of 64; the Brier score has a rate of its own.
+100 epochs in batches of 64, with learning rate drops at 40 and 60; the Brier score uses its own
+learning rate.
 
-The papers' ResNet-110 has bottleneck blocks, [3, 4, 26, 3] of them, and 46 million parameters; it
-is not the small one of that name in He et al. 2016, which is `resnet110_small` here.
+The papers' ResNet-110 has [3, 4, 26, 3] bottleneck blocks and 46 million parameters. The small
+ResNet-110 of He et al. 2016 is `resnet110_small` here.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Ghosh et al. 2022 (their slides), mean of five runs; ECE in bins of equal mass
 
@@ -29,5 +30,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     return recipes.tiny_imagenet("resnet110_tiny_imagenet", loss)

@@ -3,11 +3,12 @@ r"""ResNet-50 on Tiny ImageNet, by the recipe of the calibration papers.
     python -m experiments.train --config=configs/tiny_imagenet_resnet50.py:flsd53 \
         --workdir=/tmp/tiny_imagenet_resnet50 --data_dir=DIR
 
-DIR is the folder of the data sets; calib_jax/data/README.md says what it holds.
+DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 
-100 epochs, with drops at 40 and 60, in batches of 64; the Brier score has a rate of its own.
+100 epochs in batches of 64, with learning rate drops at 40 and 60; the Brier score uses its own
+learning rate.
 
-Not run here yet. What is published, in percent, before and after scaling by a temperature T:
+Not run here yet. Published results in percent, before and after temperature scaling with T:
 
     Mukhoti et al. 2020, tables 1 and 2; ECE in 15 bins of equal width
 
@@ -29,7 +30,7 @@ Not run here yet. What is published, in percent, before and after scaling by a t
     flsd53             2.86    2.48    1.05
     adafocal           2.61    2.29    0.96
 
-    Lin et al. 2025, as notes on the paper quote it; ECE
+    Lin et al. 2025, quoted from notes on the paper; ECE
 
                         ECE  scaled
     cross_entropy     14.94    5.16
@@ -45,5 +46,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config with one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses."""
     return recipes.tiny_imagenet("resnet50_tiny_imagenet", loss)

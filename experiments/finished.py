@@ -6,7 +6,6 @@ raise an error of one sentence.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import reading
 from calib_jax.train import journal
 from experiments import predictions, seed_folders, summary
 
@@ -216,10 +216,7 @@ def _config(path: pathlib.Path) -> dict[str, Any] | None:
     """Read the config of a run without keys that change no result; None if it is unknown."""
     for name, inside in (("config.json", None), ("result.json", "config")):
         if (path / name).is_file():
-            try:
-                found = json.loads((path / name).read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(f"{path / name} is damaged: {error}.") from error
+            found = reading.json_mapping(path / name, "a config")
             config = found[inside] if inside else found
             return {key: value for key, value in config.items() if key != "run"}
     return None  # predictions of given weights have no config

@@ -3,7 +3,6 @@
 Several seeds share a page, in addition to the page of each seed.
 """
 
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax import plots, train
+from calib_jax.core import reading
 from calib_jax.train import journal
 
 PAGE, PICTURES = "report.md", "pictures"
@@ -157,7 +157,7 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
     """Write the page as Markdown."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = reading.json_mapping(folder / "config.json", "a config")
     loss, optimiser = config["loss"], config["optimiser"]
     options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
     last = rows[-1]

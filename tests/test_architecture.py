@@ -217,6 +217,15 @@ def test_the_version_has_one_source(said_to_setup):
     assert said_to_setup["version"] == calib_jax.__version__
 
 
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_dir_lists_the_public_names(room):
+    """Tab completion and help() show what is public: all of it, and no file beside it."""
+    package = getattr(calib_jax, room)
+    assert dir(package) == sorted(package.__all__)
+    assert all(hasattr(package, name) for name in package.__all__)
+    assert not {name for name in package.__all__ if name.startswith("_")}
+
+
 def test_subpackages_are_imported_when_they_are_used():
     program = """
 import sys

@@ -74,6 +74,11 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
 __all__ = sorted(["Code", "State", "catalogue", "load", "named", "save", *_CALIBRATORS])
 
 
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    # With this function type checkers accept names that are added at run time.
+    # With this function, type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.calibrators has no {name!r}{checks.nearest(name, __all__)}")

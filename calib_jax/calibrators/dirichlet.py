@@ -48,7 +48,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       off_diagonal: $\lambda$ of the off-diagonal and intercept regularisation (ODIR).
       intercept: $\mu$ of the same regularisation.
-      max_iterations: the largest number of steps; a fit that reaches it has the state `stopped`.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Kull et al. 2019, Beyond temperature scaling: obtaining well-calibrated multiclass

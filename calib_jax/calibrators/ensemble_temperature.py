@@ -1,9 +1,9 @@
 r"""Ensemble temperature scaling: mix the scaled, the unscaled and the uniform distribution.
 
 $p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with $w \ge 0$,
-$\sum w = 1$. Predictions do not change, and every probability is at least $w_3 / K$. Impossible
-classes (a logit of -inf) keep probability 0: the uniform distribution covers only the K possible
-classes, like the limit of large T.
+$\sum w = 1$. Predictions do not change. Impossible classes (a logit of -inf) keep probability 0;
+the uniform distribution covers only the K possible classes, like the limit of large T. Each of
+these has a probability of at least $w_3 / K$.
 """
 
 import itertools

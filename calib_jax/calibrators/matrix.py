@@ -59,7 +59,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       off_diagonal: $\lambda$, the penalty on entries off the diagonal.
       intercept: $\mu$, the penalty on intercepts.
-      max_iterations: the largest number of steps; a fit that reaches it has the state `stopped`.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the

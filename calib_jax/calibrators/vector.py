@@ -50,7 +50,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       slope: $\lambda$, the penalty on slopes that differ from 1.
       intercept: $\mu$, the penalty on intercepts.
-      max_iterations: the largest number of steps; a fit that reaches it has the state `stopped`.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.

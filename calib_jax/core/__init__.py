@@ -1,4 +1,4 @@
-"""What the rooms share: array types, numerics, rows and weights, statistics, bins, catalogues."""
+"""Code shared by the subpackages: array types, numerics, weights, statistics, bins, catalogues."""
 
 from calib_jax.core import (
     binning,
@@ -42,3 +42,8 @@ __all__ = [
     "trouble",
     "types",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__

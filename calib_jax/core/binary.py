@@ -1,4 +1,4 @@
-"""Binary models: one logit an example, as two classes."""
+"""Convert the single logit of a binary model to two classes."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from calib_jax.core.types import Array
 
 
 def binary(score: Any) -> Float[Array, "*batch 2"]:
-    r"""Turn one logit an example into the logits of two classes: columns [0, z].
+    r"""Convert one logit per example to the logits of two classes: columns [0, z].
 
     $\mathrm{softmax}([0, z])_1 = \sigma(z)$, so every loss, metric and calibrator takes a binary
     model's output this way, with labels 0 and 1. A probability p has the logit
     $\log p - \log(1 - p)$.
 
     Args:
-      score: `[*batch]`, the logit of class 1; an axis of one column is not a batch axis, so
-        give `score[:, 0]` where a network ends in one output.
+      score: `[*batch]`, the logit of class 1. If the network's output is `[batch, 1]`, pass
+        `score[:, 0]`.
 
     >>> binary(jnp.array([2.0, -1.0]))
     Array([[ 0.,  2.],

@@ -1,11 +1,11 @@
-r"""The one binning convention, for losses, metrics and calibrators.
+r"""The binning convention of losses, metrics and calibrators.
 
-Fixed bins are (lo, hi], the first one closed on the left as well, and values are compared in
-float32 with float32 edges: 1.0, 0.0 and every edge have a bin, the same one on every machine.
+Fixed bins are (lo, hi], and the first bin is also closed on the left. Values are compared in
+float32 with float32 edges, so 0.0, 1.0 and every edge fall into the same bin on every machine.
 
 Equal-mass bins each hold 1/B of the total weight. An example that straddles a boundary is
-split, and examples of equal confidence are split alike, so that neither the order of the rows
-matters nor whether an example is given k times or once with weight k.
+split, and examples of equal confidence are split in the same proportion. The bins therefore do
+not depend on the order of the rows, and weight k equals k copies.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.numerics import fold_entries_above, is_true_class
-from calib_jax.core.rows import valid, weigh, widened
+from calib_jax.core.rows import weigh, widened
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
 
 
@@ -38,7 +38,7 @@ class BinSums(NamedTuple):
 
 
 def calibration_error(sums: BinSums) -> Float[Array, "*shape"]:
-    r"""Compute $\sum_b \frac{n_b}{n} |\mathrm{conf}_b - \mathrm{acc}_b|$; NaN without weight."""
+    r"""Compute $\sum_b \frac{n_b}{n} |\mathrm{conf}_b - \mathrm{acc}_b|$; NaN if n = 0."""
     return jnp.sum(jnp.abs(sums.confidence - sums.hit), axis=-1) / jnp.sum(sums.weight, axis=-1)
 
 
@@ -50,7 +50,7 @@ def uniform_edges(num_bins: int) -> np.ndarray:
 def bin_index(
     values: Float[Array, "*shape"], edges: Float[Array, " edges"] | np.ndarray
 ) -> Integer[Array, "*shape"]:
-    """Find the bin (lo, hi] of each value; beyond the ends, the first and the last bin."""
+    """Compute the bin (lo, hi] of each value; values out of range use the first or last bin."""
     inner = jnp.asarray(edges)[1:-1]
     return jnp.searchsorted(inner, values.astype(inner.dtype), side="left", method="compare_all")
 
@@ -58,7 +58,7 @@ def bin_index(
 def left_closed_bin_index(
     values: Float[Array, "*shape"], edges: Float[Array, " edges"] | np.ndarray
 ) -> Integer[Array, "*shape"]:
-    """Find the bin [lo, hi) of each value; beyond the ends, the first and the last bin."""
+    """Compute the bin [lo, hi) of each value; values out of range use the first or last bin."""
     inner = jnp.asarray(edges)[1:-1]
     return jnp.searchsorted(inner, values.astype(inner.dtype), side="right", method="compare_all")
 
@@ -75,15 +75,15 @@ def _ceil(values: Array, num_bins: int) -> Array:
     if values.dtype == jnp.float64:
         index = jnp.ceil(num_bins * values - 1).astype(jnp.int32)
         return jnp.clip(index, 0, num_bins - 1)
-    # What float64 arithmetic does to a float32 value is exact: it compares with the fraction
-    # b/B, which is to compare with the float32 just below it.
+    # float64 arithmetic on a float32 value is exact here: it compares the value with the
+    # fraction b/B, which equals comparing it with the largest float32 that is at most b/B.
     exact = np.arange(num_bins + 1) / num_bins
     edges = exact.astype(np.float32)
     edges = np.where(edges > exact, np.nextafter(edges, np.float32(-1)), edges)
     return bin_index(values, edges)
 
 
-# The bin of each value in [0, 1], by the name of the rule.
+# Functions that compute the bin of each value in [0, 1], by the name of the rule.
 BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
     "right": _right_closed,
     "left": _left_closed,
@@ -104,7 +104,7 @@ def fixed_bin_sums(
 
 
 def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins: int) -> BinSums:
-    """Sum, for every class, its probability and its occurrence over bins of equal width."""
+    """Sum weight, probability and occurrence of every class over bins of equal width."""
     num_classes = p.shape[-1]
     offset = jnp.broadcast_to(num_bins * jnp.arange(num_classes), p.shape)
     index = bin_index(p, uniform_edges(num_bins)) + offset
@@ -125,8 +125,8 @@ def class_bin_totals(
     r"""Sum every class's probability over its bins of equal width.
 
     A row has fewer than B probabilities above 1/B, however many classes there are. With many
-    classes the totals per class are one vectorised sum, and only the few large entries are
-    looked up one by one; the first bin is what they leave of the total.
+    classes, the total per class is one vectorised sum and only the few entries above 1/B are
+    binned one by one; the first bin receives the remainder of the total.
     """
     num_classes = p.shape[1]
     edges = uniform_edges(num_bins)
@@ -153,20 +153,8 @@ def _weigh_rows(
 
 
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
-    """Sum values over the examples of each class; a label out of range counts nowhere."""
+    """Sum values over the examples of each class; skip labels out of range."""
     return jax.ops.segment_sum(values.reshape(-1), widened(labels).reshape(-1), num_classes)
-
-
-def confusion(
-    labels: Labels, predictions: Labels, weight: Weights | None, num_classes: int
-) -> Float[Array, "classes classes"]:
-    """Count how often class i (row) was predicted as class j (column), by weight."""
-    inside = valid(labels, num_classes) & valid(predictions, num_classes)
-    cell = widened(labels) * num_classes + widened(predictions)
-    pair = jnp.where(inside, cell, num_classes**2)
-    ones = weigh(jnp.ones(labels.shape, jnp.float32), weight)
-    counts = class_sums(pair, ones, num_classes**2)
-    return counts.reshape(num_classes, num_classes)
 
 
 def equal_mass_bins(
@@ -179,11 +167,11 @@ def equal_mass_bins(
     $C(\tfrac{b+1}{B} W) - C(\tfrac{b}{B} W)$ and likewise for H.
 
     Returns:
-      The sums per bin and the edges: the lowest confidence, the confidence at which each bin
-      ends (of the lower bin, where a boundary falls between two examples), the highest.
-      Without any weight the sums are 0 and the edges NaN.
+      The sums per bin and the edges: the lowest confidence, then the confidence at which each
+      bin ends. Where a boundary falls between two examples, the edge is the lower confidence.
+      If the total weight is 0, the sums are 0 and the edges NaN.
     """
-    # Beyond confidence, the order among equals decides only how sums round: fix it too.
+    # Sort by hit and weight as well: the order of equal confidences affects only rounding.
     present = weight > 0
     absent_last = jnp.where(present, confidence, jnp.inf)
     confidence, hit, weight = jax.lax.sort(
@@ -195,10 +183,11 @@ def equal_mass_bins(
 def equal_mass_of_sorted(
     confidence: Vector, hit: Vector, weight: Vector, num_bins: int
 ) -> tuple[BinSums, Float[Array, " edges"]]:
-    """Cut examples sorted by confidence as `equal_mass_bins` does; no weight is negative.
+    """Compute `equal_mass_bins` of examples that are sorted by confidence.
 
-    Absent rows may stand at the end with confidence inf, and anywhere with weight 0. Sorting
-    is most of the work, and a bootstrap changes the weights alone: it sorts once.
+    Weights must not be negative. Absent rows may be at the end with confidence inf, or anywhere
+    with weight 0. Sorting is most of the work, and a bootstrap changes only the weights, so it
+    sorts once.
     """
     finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
     cumulative = _Cumulative.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
@@ -207,7 +196,7 @@ def equal_mass_of_sorted(
     boundaries = mass * jnp.arange(num_bins + 1) / num_bins
     row = jnp.minimum(cumulative.first_row_reaching(boundaries), cumulative.last_present)
     edges = confidence[row]
-    # The examples that share the confidence of this boundary are split alike.
+    # All examples with the confidence of a boundary are split in the same proportion.
     below = cumulative.before(jnp.searchsorted(confidence, edges, side="left"))
     through = cumulative.before(jnp.searchsorted(confidence, edges, side="right"))
     width = through[:, 0] - below[:, 0]
@@ -217,10 +206,10 @@ def equal_mass_of_sorted(
 
 
 class _Cumulative(NamedTuple):
-    """Weighted columns whose running sums are asked for at few rows.
+    """Running sums of weighted columns, evaluated at a few rows.
 
-    A running sum over all rows is the slowest thing XLA does here. Totals of blocks of rows,
-    a running sum over those, and the few blocks that are asked for cost a tenth of it.
+    A running sum over all rows is the slowest operation here. Summing blocks of rows,
+    accumulating the block sums and reading only the requested blocks takes a tenth of the time.
     """
 
     columns: Float[Array, "blocks size columns"]
@@ -245,14 +234,14 @@ class _Cumulative(NamedTuple):
 
     @property
     def last_present(self) -> Integer[Array, ""]:
-        """The last row that has weight; row 0 if none has."""
+        """The last row with weight above 0; row 0 if there is none."""
         size = self.weight.shape[1]
         index = jnp.arange(len(self.weight))
         block = jnp.max(jnp.where(jnp.sum(self.weight, axis=1) > 0, index, 0))
         return size * block + jnp.max(jnp.where(self.weight[block] > 0, jnp.arange(size), 0))
 
     def before(self, row: Integer[Array, " asked"]) -> Float[Array, "asked columns"]:
-        """Sum the columns over all rows before each of the given ones."""
+        """Sum the columns over all rows before each given row."""
         num_blocks, size = self.weight.shape
         block = jnp.minimum(row // size, num_blocks - 1)
         within = jnp.arange(size)[None] < (row - size * block)[:, None]
@@ -260,7 +249,7 @@ class _Cumulative(NamedTuple):
         return self.blocks[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
 
     def first_row_reaching(self, mass: Float[Array, " asked"]) -> Integer[Array, " asked"]:
-        """Find the first row with which the sum of the weights is at least `mass`."""
+        """Find the first row at which the running sum of the weights reaches `mass`."""
         num_blocks, size = self.weight.shape
         ends = self.blocks[1:, 0]
         block = jnp.minimum(jnp.searchsorted(ends, mass, side="left"), num_blocks - 1)
@@ -274,8 +263,8 @@ def whole_example_bins(
     r"""Cut the examples into bins of about equal count as the released code does.
 
     The edges interpolate the sorted confidences linearly at the positions $bN/B$ (the last one
-    clamped to N - 1), an example falls whole into (lo, hi], and those that equal the lowest
-    confidence fall into no bin at all. A weight k means k copies.
+    clamped to N - 1). Each example falls whole into one bin (lo, hi]; examples equal to the
+    lowest confidence fall into none. A weight of k means k copies.
     """
     present = weight > 0
     order = jnp.argsort(jnp.where(present, confidence, jnp.inf))

@@ -1,7 +1,7 @@
-"""Catalogues: members found by name, so that adding one touches no list.
+"""Catalogues: members are registered by name, so that adding one edits no list.
 
-A room opens a catalogue, its files register their members with a decorator, and the room's
-`__init__` loads every file (`load_room`), which is also what makes the room's public names.
+A subpackage creates a catalogue, its files register their members with a decorator, and its
+`__init__` imports every file with `load_room`, which also collects the public names.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _Member = TypeVar("_Member", bound=Callable[..., Any])
 
 
 class Catalogue(Mapping[str, _Member], Generic[_Member]):
-    """A mapping from names to factories that answers a wrong name with the nearest right one.
+    """A mapping from names to factories; an unknown name raises an error with the nearest one.
 
     >>> pets = Catalogue("pet")
     >>> @pets.register("cat")
@@ -33,7 +33,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         self._members: dict[str, _Member] = {}
 
     def register(self, name: str) -> Callable[[_Member], _Member]:
-        """Enter a factory under a name; a name is given once."""
+        """Register a factory under a name; raise ValueError if the name is taken."""
 
         def enter(member: _Member) -> _Member:
             if name in self._members:
@@ -44,7 +44,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         return enter
 
     def make(self, name: str, /, **options: Any) -> Any:
-        """Call the factory of that name with options, each of which it must have."""
+        """Validate the options and call the factory registered under `name` with them."""
         checks.one_of(self.kind, name, self)
         checks.check_options(name, self._members[name], options)
         return self._members[name](**options)
@@ -60,10 +60,10 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
 
 
 def load_room(room: ModuleType) -> dict[str, Any]:
-    """Import every file of a room and collect the names in their `__all__`.
+    """Import every file of a subpackage and collect the names in their `__all__`.
 
-    Eagerly: a file often bears the name of its function, and were it first imported later,
-    the import system would put the module where the function was.
+    The import is eager: a file often shares the name of its function, and importing the file
+    later would replace the function by the module.
     """
     names: dict[str, Any] = {}
     for found in pkgutil.iter_modules(room.__path__):

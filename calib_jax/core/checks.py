@@ -1,8 +1,8 @@
-"""What every public function promises about its arguments: one sentence, once, at trace time.
+"""Argument checks of the public functions, made once at trace time.
 
-Shapes, dtypes and static options are known while a function is traced, so a mistake in them
-is an exception here. Values inside arrays are not: a label out of range makes its row NaN
-(see `calib_jax.core.rows`), and `label_checked` finds out which label it was.
+Shapes, dtypes and static options are known while a function is traced, so an error in them
+raises an exception here. Array values are not known: a label out of range makes its row NaN
+(see `calib_jax.core.rows`), and `label_checked` reports the label.
 """
 
 import contextvars
@@ -26,10 +26,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Function]:
-    """Make a function of `(logits, labels, ...)` check what it is given, and take NumPy.
+    """Validate the arguments of a function of `(logits, labels, ...)` and accept NumPy arrays.
 
-    Logits, labels and, where the function has them, `weights` become arrays of fitting shape
-    and dtype, or an error says why not.
+    Logits, labels and, if the function has them, `weights` are converted to arrays; an error is
+    raised if their shapes or dtypes do not match.
 
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`.
@@ -54,17 +54,17 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
     return decorate
 
 
-# Off by default: even a check that finds nothing costs 50 microseconds a call, as much as the
-# loss of a small batch.
+# Off by default: a check that passes still costs 50 microseconds a call, as much as the loss of
+# a small batch.
 _checking_labels = contextvars.ContextVar("checking_labels", default=False)
 
 
 def label_checked(function: _Function) -> _Function:
-    """Make a function that computes losses raise an error that names a label out of range.
+    """Wrap a loss function so that a label out of range raises an error naming the label.
 
-    Logits that look like probabilities are an error as well. For finding where a NaN comes from:
-    it waits for the device at every call, and traces the function anew. Hand it the function
-    itself and not the result of `jax.jit`, which may have been traced without the check.
+    Logits that look like probabilities raise an error as well. Use it to find the cause of a NaN:
+    every call waits for the device and traces the function again. Pass the function itself and
+    not the result of `jax.jit`, which may have been traced without the check.
 
     >>> from calib_jax import losses
     >>> label_checked(losses.focal)(jnp.zeros((2, 3)), jnp.array([0, 255]))
@@ -90,13 +90,13 @@ def label_checked(function: _Function) -> _Function:
 
 
 def _not_wrapped(leaf: Any) -> Any:
-    """Make integers arrays before `checkify` does, which would wrap those beyond 32 bits."""
+    """Convert NumPy integers before `checkify` does, which would wrap those beyond 32 bits."""
     wide = isinstance(leaf, np.ndarray | np.integer) and np.issubdtype(leaf.dtype, np.integer)
     return rows.as_labels(leaf) if wide else leaf
 
 
 def _with_true_label(message: str, given: Any) -> str:
-    """Name a label beyond 32 bits as it was given, where the check saw the nearest that fits."""
+    """Replace a label that was clipped to 32 bits by the given one in the message."""
     for leaf in jax.tree.leaves(given):
         integers = rows.host_integers(leaf)
         if integers is None or not integers.size:
@@ -120,7 +120,7 @@ def _name_wrong_values(name: str, logits: Logits, labels: Labels, weights: Weigh
             label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
         )
     if num_classes > 1:
-        # Absent rows arrive as zeros: a row of zeros is neither for nor against.
+        # Absent rows are all zeros, so rows of zeros are ignored.
         zero = jnp.all(logits == 0, axis=-1)
         looks = look_like_probabilities(logits, jnp)
         checkify.check(
@@ -131,7 +131,7 @@ def _name_wrong_values(name: str, logits: Logits, labels: Labels, weights: Weigh
 
 
 def classes_of_state(num_classes: int, logits: jax.Array) -> None:
-    """Refuse a state that was made for another number of classes."""
+    """Validate that a state has as many classes as the logits."""
     if num_classes != logits.shape[-1]:
         raise ValueError(
             f"the state has {num_classes} classes and the logits {logits.shape[-1]}: make it with"
@@ -140,7 +140,7 @@ def classes_of_state(num_classes: int, logits: jax.Array) -> None:
 
 
 def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
-    """Make weights a floating-point array with one entry for each example of the logits."""
+    """Convert weights to a floating-point array with one entry per example of the logits."""
     if weights is None:
         return None
     weights = jnp.asarray(weights)
@@ -153,9 +153,9 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
 
 
 def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
-    """Make logits and labels arrays that fit each other, or say in `name`'s name why not.
+    """Convert logits and labels to arrays and validate that their shapes and dtypes match.
 
-    A label out of range stays so: see `rows.as_labels`.
+    Error messages start with `name`. A label out of range stays so: see `rows.as_labels`.
     """
     logits, labels = jnp.asarray(logits), rows.as_labels(labels)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -191,10 +191,10 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
 def flat_rows(
     name: str, logits: Any, labels: Any, weights: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Make arrays with one batch axis, or say why not.
+    """Validate the arguments and convert them to arrays with one batch axis.
 
-    Outside `jit` this is where labels beyond 32 bits are refused, which no array of JAX's can
-    name, and probabilities in the place of logits.
+    Outside `jit`, also raise an error for probabilities passed as logits and for labels beyond
+    32 bits, which JAX would narrow.
     """
     given_labels = rows.host_integers(labels)
     logits, labels = batch_of(name, logits, labels, soft_labels=False)
@@ -210,47 +210,47 @@ def flat_rows(
 
 
 def concrete(value: Any) -> bool:
-    """Tell whether a number is known while tracing, so that its value can be checked."""
+    """Check whether a number is known while tracing, so that its value can be validated."""
     return not isinstance(value, jax.core.Tracer)
 
 
 def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
-    """Refuse a static number (or array of numbers) below `bound`; NaN is refused too."""
+    """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
     if concrete(value) and concrete(bound) and not np.all(np.asarray(value) >= bound):
         raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
 
 
 def above(name: str, value: Any, bound: float, why: str = "") -> None:
-    """Refuse a static number (or array of numbers) that is not greater than `bound`."""
+    """Validate that a static number (or array of numbers) is greater than `bound`."""
     if concrete(value) and not np.all(np.asarray(value) > bound):
         raise ValueError(f"{name} must be greater than {bound:g}{why}, got {value}.")
 
 
 def between(name: str, value: Any, low: float, high: float) -> None:
-    """Refuse a static number (or array of numbers) outside [low, high]."""
+    """Validate that a static number (or array of numbers) lies in [low, high]."""
     if concrete(value) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
 
 
 def ascending(name: str, values: Any) -> None:
-    """Refuse static numbers that do not strictly ascend."""
+    """Validate that static numbers strictly ascend."""
     if all(concrete(value) for value in values) and not np.all(np.diff(np.asarray(values)) > 0):
         raise ValueError(f"{name} must ascend, got {tuple(values)}.")
 
 
 def same_length(**named: Any) -> None:
-    """Refuse sequences of different lengths, naming each."""
+    """Validate that named sequences have equal lengths."""
     if len({len(values) for values in named.values()}) > 1:
         sizes = ", ".join(f"{name} has {len(values)}" for name, values in named.items())
         raise ValueError(f"lengths must agree: {sizes}.")
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Refuse a name that is not among the choices: with the nearest, or all of a short list."""
+    """Validate that a name is among the choices; the error lists them or the nearest ones."""
     if value in choices:
         return
     hint = nearest(str(value), choices)
-    if len(choices) > 10:  # nobody finds a name in a message of forty
+    if len(choices) > 10:  # too many to list in one message
         if hint == ".":
             closest = difflib.get_close_matches(str(value), list(choices), n=5, cutoff=0)
             hint = f"; the closest of {len(choices)} are {', '.join(map(repr, closest))}."
@@ -268,7 +268,7 @@ def options_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse an option that `function` does not have, with the nearest name it does have."""
+    """Validate that `function` has every option; the error suggests the nearest name."""
     known = options_of(function)
     for option in options:
         if option not in known:
@@ -277,6 +277,6 @@ def check_options(name: str, function: Callable[..., Any], options: Mapping[str,
 
 
 def nearest(name: str, choices: Collection[str]) -> str:
-    """End a sentence with the choice that looks most like `name`, if one does."""
+    """Return the end of an error message: the choice nearest to `name`, if one is similar."""
     found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
     return f"; did you mean {found[0]!r}?" if found else "."

@@ -1,12 +1,12 @@
-"""Examples: what a data set hands out, and what a training step takes.
+"""Examples: the output of a data source and the input of a training step.
 
-A source is random access: `len(source)` and `source[index]`, with an array of indices. So the
-order of the examples is a matter of the training loop alone, an epoch can be resumed in its
-middle, and the same examples come back whatever the number of devices.
+A source supports random access: `len(source)` and `source[index]`, with an array of indices. The
+training loop alone determines the order of the examples, so an epoch can be resumed in its middle
+and the same examples are read with any number of devices.
 
-A source that augments while it reads (a crop of a photograph, before the rest is decoded) has one
-method more, `drawn`. What it draws for an example is a matter of seed, epoch and number alone, so
-all of this stays true.
+A source that augments while it reads (such as cropping a photograph before decoding the rest) has
+one more method, `drawn`. Its random view of an example depends only on the seed, the epoch and the
+example's number, so the properties above still hold.
 """
 
 import dataclasses
@@ -19,10 +19,10 @@ from calib_jax.core.types import PyTree
 
 
 class Examples(NamedTuple):
-    """Some examples, one leading axis in every array.
+    """A batch of examples; every array has one leading axis.
 
     Attributes:
-      inputs: what a network takes; an array, or any tree of arrays.
+      inputs: the input of a network; an array, or any tree of arrays.
       labels: the true classes.
     """
 
@@ -32,17 +32,17 @@ class Examples(NamedTuple):
 
 @runtime_checkable
 class Source(Protocol):
-    """Examples that can be looked up by their numbers, from several threads at once."""
+    """Random access to examples by number, from several threads at once."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: np.ndarray) -> Examples:
-        """Read the examples of these numbers, in this order, as NumPy arrays."""
+        """Read the examples with these numbers, in this order, as NumPy arrays."""
         ...
 
 
 class Draw(NamedTuple):
-    """Which one of its random views every example shows.
+    """The seed and the epoch that determine the random view of every example.
 
     Attributes:
       seed: of the run.
@@ -55,19 +55,19 @@ class Draw(NamedTuple):
 
 @runtime_checkable
 class RandomViews(Source, Protocol):
-    """A source whose examples look another way in every epoch of training."""
+    """A source that reads another random view of each example in every training epoch."""
 
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
         """Read one random view of each of these examples.
 
-        It depends on the draw and the number of the example, and on nothing else: not on the other
-        numbers, nor on what was read before.
+        The view depends only on the draw and the number of the example, not on the other numbers
+        or on earlier reads.
         """
         ...
 
 
 def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Examples:
-    """Read examples: for training as drawn, if they have random views, else as they are.
+    """Read examples: a random view if `draw` is given and the source has views, else as stored.
 
     >>> read(InMemory(np.array([5, 6, 7]), np.array([0, 1, 0])), np.array([1]), Draw(0, epoch=2))
     Examples(inputs=array([6]), labels=array([1]))
@@ -89,13 +89,13 @@ class _AsStored:
 
 
 def as_stored(source: Source) -> Source:
-    """Take the random views from a source; one that has none stays what it is."""
+    """Remove the random views from a source; return a source without views unchanged."""
     return _AsStored(source) if isinstance(source, RandomViews) else source
 
 
 @dataclasses.dataclass(frozen=True)
 class InMemory:
-    """A source whose arrays are in memory already, so that they may move to the device whole.
+    """A source with all arrays in memory, so that it can be copied to the device as a whole.
 
     >>> digits = InMemory(np.array([[1.0], [2.0], [3.0]]), np.array([0, 1, 0]))
     >>> len(digits)
@@ -115,12 +115,12 @@ class InMemory:
 
     @property
     def examples(self) -> Examples:
-        """All of them."""
+        """All examples."""
         return Examples(self.inputs, self.labels)
 
     @property
     def nbytes(self) -> int:
-        """The memory that they take."""
+        """The size of all examples in bytes."""
         return sum(np.asarray(leaf).nbytes for leaf in jax.tree.leaves(self.examples))
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Probabilities that were given where logits are wanted: refused, outside `jit`.
+"""Checks that raise an error for probabilities passed as logits, outside `jit`.
 
-Softmax takes any numbers, so probabilities would be scored without a word, and wrongly. Both are
-floating point: they can only be told apart by their values.
+Softmax accepts any numbers, so probabilities would be scored wrongly without an error. Both are
+floating point and differ only in their values.
 """
 
 from typing import Any
@@ -13,13 +13,13 @@ _TOLERANCE = 1e-3
 
 
 def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
-    """Refuse logits of which every row of positive weight looks like probabilities.
+    """Raise an error if every row of positive weight looks like probabilities.
 
-    The first of these rows is looked at on the host, and the others only where it looks so: the
-    check costs next to nothing for logits.
+    The first of these rows is checked on the host, and the others only if it looks like
+    probabilities, so the check costs next to nothing for logits.
 
     Args:
-      name: who says so.
+      name: of the caller, for the error message.
       logits: `[*batch, classes]`, not traced.
       weights: of each row, not traced.
     """
@@ -35,7 +35,7 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
 
 
 def refuse_probability_column(name: str, column: Any, weights: Any = None) -> None:
-    """Refuse a binary model's one column where every value of positive weight lies in [0, 1]."""
+    """Raise an error if all values of positive weight of a binary model lie in [0, 1]."""
     rows = _present(column.reshape(-1, 1), weights)
     if rows is not None and np.all((rows >= 0) & (rows <= 1)):
         raise ValueError(
@@ -46,10 +46,10 @@ def refuse_probability_column(name: str, column: Any, weights: Any = None) -> No
 
 
 def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
-    """Tell for rows `[n, classes]` whether each is not negative and sums to 1.
+    """Check for each row of `[n, classes]` whether it is non-negative and sums to 1.
 
-    A sum may be off by .001, or by what rounding can do: that of half precision, or of printed
-    digits, where all entries are multiples of .1, .01, ... The digits are those of all rows.
+    A sum may be off by .001, by the rounding of half precision, or by the rounding of printed
+    digits if all entries of all rows are multiples of .1, .01, ...
 
     Args:
       rows: one or more rows.
@@ -58,11 +58,11 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
     rounding = float(jax.numpy.finfo(rows.dtype).eps)
     rows = rows.astype(np.promote_types(rows.dtype, np.float32))
     tolerance: Any = max(_TOLERANCE, rounding)
-    for digits in (4, 3, 2, 1):  # the coarsest that holds for all entries comes last
-        with np.errstate(invalid="ignore", over="ignore"):  # of logits of -inf or 1e38
+    for digits in (4, 3, 2, 1):  # the coarsest rounding that fits all entries comes last
+        with np.errstate(invalid="ignore", over="ignore"):  # logits may be -inf or 1e38
             units = rows * 10**digits
             near = xp.abs(units - xp.round(units)) <= 10**digits * max(1e-6, rounding)
-        # Half of the last digit in every entry, but a sum of 0 is never 1.
+        # Each entry may be off by half of its last digit; the cap of 0.5 excludes a sum of 0.
         printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
         tolerance = xp.where(xp.all(near), max(_TOLERANCE, printed), tolerance)
     inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
@@ -70,15 +70,15 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
 
 
 def _present(logits: Any, weights: Any) -> Any:
-    """Copy the rows of positive weight to the host; None if the first looks like no probabilities.
+    """Copy the rows of positive weight to the host if the first looks like probabilities.
 
-    None, too, where there is no such row, or where another process holds them.
+    Return None if it does not, if there is no such row, or if another process holds rows.
     """
     if not getattr(logits, "is_fully_addressable", True):
         return None
     counts = np.ones(logits.shape[:-1], bool) if weights is None else np.asarray(weights) > 0
     if counts.shape != logits.shape[:-1] or not np.any(counts):
-        return None  # another check names a wrong shape
+        return None  # another check reports a wrong shape
     counts = counts.reshape(-1)
     first = int(np.argmax(counts))
     on_cpu = not isinstance(logits, jax.Array) or all(d.platform == "cpu" for d in logits.devices())

@@ -1,16 +1,16 @@
-"""How much memory this machine still has, by what Linux says of it."""
+"""Read the free memory of this machine, as reported by Linux."""
 
 import math
 import os
 from pathlib import Path
 
-# What a process may still have: the machine, and the limit of a container.
+# Sources of the free memory: the machine's, and the limit of a container.
 MACHINE = Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
 
 
 def free_memory() -> float:
-    """Return how many bytes this process can still take; infinite where the system does not say."""
+    """Return the bytes that this process can still allocate; infinite if they are unknown."""
     return min(_of_machine(), _of_container())
 
 
@@ -28,12 +28,12 @@ def _of_machine() -> float:
 
 def _of_container() -> float:
     try:
-        most = float((CONTAINER / "memory.max").read_text())  # "max" is no number
+        most = float((CONTAINER / "memory.max").read_text())  # "max" (no limit) raises ValueError
         used = float((CONTAINER / "memory.current").read_text())
         lines = (CONTAINER / "memory.stat").read_text().splitlines()
         stat = {name: float(value) for name, value in (line.split() for line in lines)}
     except (OSError, ValueError):
         return math.inf
-    # Files that were read lie in memory, too, until somebody needs it.
+    # The file cache counts as used, but the kernel frees it on demand.
     files = stat.get("inactive_file", 0) + stat.get("active_file", 0)
     return max(0.0, most - used + files)

@@ -1,4 +1,4 @@
-"""Delicate numerics, each written once, with its limits named."""
+"""Numerically delicate functions, each written once and with its limits documented."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,16 +15,16 @@ _Carry = TypeVar("_Carry")
 
 
 def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Cast half precision to float32; float32 and float64 stay as they are."""
+    """Cast half precision to float32; keep float32 and float64."""
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
 def tempered(logits: Logits, temperature: Number) -> Logits:
-    """Divide logits by a temperature, less the largest of each row.
+    """Subtract the largest logit of each row and divide by a temperature.
 
-    The offset goes first: XLA fuses the product with 1/T into a subtraction of the maximum that
-    comes later, and then `z/T - max(z/T)` is not 0 at the maximum, but as large as rounding of
-    the logits is, which from 1e4 on is seen and from 1e12 on overflows.
+    The maximum is subtracted first. Otherwise XLA fuses the product with 1/T into a later
+    subtraction of the maximum, and `z/T - max(z/T)` is not 0 at the maximum but as large as the
+    rounding error of the logits, which is visible from 1e4 on and overflows from 1e12 on.
     """
     logits = at_least_float32(logits)
     return (logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))) / temperature
@@ -33,42 +33,42 @@ def tempered(logits: Logits, temperature: Number) -> Logits:
 def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     r"""Multiply a loss, which may be infinite, by a weight; 0 times infinity is 0.
 
-    A true class of probability 0 has $-\log p = \infty$. There the weight counts as a constant:
-    what p adds to its derivative vanishes, as $p \log p \to 0$, and gradients stay finite.
+    A true class of probability 0 has $-\log p = \infty$. There the weight is treated as a
+    constant: the gradient through it vanishes, as $p \log p \to 0$, and gradients stay finite.
     """
     infinite = loss == jnp.inf
     limit = lax.stop_gradient(weight)
-    # Where one of the two is not wanted it must not send NaN back, either.
+    # Mask the unused branch inside as well, or it would send NaN gradients back.
     finite_loss, infinite_loss = jnp.where(infinite, 0, loss), jnp.where(infinite, loss, 0)
     at_infinity = jnp.where(limit == 0, 0, limit * infinite_loss)
     return jnp.where(infinite, at_infinity, weight * finite_loss)
 
 
 def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Find powers of two that numbers can be divided by exactly, to be about 1; 1 for 0."""
+    """Compute the powers of two that divide values exactly to about 1; 1 for 0."""
     exponent = jnp.where(values > 0, jnp.frexp(values)[1] - 1, 0)
-    # The reciprocals of larger ones are flushed to 0.
+    # The reciprocals of larger powers are flushed to 0.
     return jnp.ldexp(jnp.ones_like(values), jnp.clip(exponent, -126, 126))
 
 
 def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*shape"]:
-    r"""Raise to a power from the logarithm: $b^a = \exp(a \log b)$.
+    r"""Compute a power from the logarithm of its base: $b^a = \exp(a \log b)$.
 
-    Unlike `b ** a` it has finite gradients at b = 0 for 0 < a < 1, as long as `log_base` is
-    finite, which the fields of `Probabilities` are. $b^0 = 1$ everywhere.
+    Unlike `b ** a` it has finite gradients at b = 0 for 0 < a < 1 if `log_base` is finite, as the
+    fields of `Probabilities` are. $b^0 = 1$ everywhere.
     """
     return jnp.exp(exponent * log_base)
 
 
 def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch classes"]:
-    """Mark the true class of each row; a row whose label is out of range has no mark."""
+    """Build a mask of the true class of each row; it is empty where the label is out of range."""
     shape = (*labels.shape, num_classes)
     labels = widened(labels)
     return lax.broadcasted_iota(labels.dtype, shape, len(shape) - 1) == labels[..., None]
 
 
 def true_class(rows: Float[Array, "*batch classes"], labels: Labels) -> PerExample:
-    """Pick each row's entry at its label; a label out of range picks some entry of its row."""
+    """Gather each row's entry at its label; labels out of range are clipped."""
     index = jnp.clip(widened(labels), 0, rows.shape[-1] - 1)[..., None]
     return jnp.take_along_axis(rows, index, axis=-1)[..., 0]
 
@@ -78,10 +78,10 @@ def with_true_class(
 ) -> Float[Array, "*batch classes"]:
     """Replace each row's entry at its label.
 
-    A comparison with the class index fuses with whatever made the rows, which is best on
-    accelerators; on a CPU it keeps XLA from using vector instructions (it tripled the time of
-    a maximum and nearly doubled that of a sum of exponentials), and a scatter of one entry a
-    row is faster.
+    On accelerators a comparison with the class index is best, because it fuses with the
+    computation of the rows. On a CPU it keeps XLA from using vector instructions (it tripled the
+    time of a maximum and nearly doubled that of a sum of exponentials), so one entry per row is
+    scattered instead.
     """
     if jax.default_backend() == "cpu":
         return _scatter(rows, labels, values, "set")
@@ -112,21 +112,21 @@ def _scatter(
     index = jnp.clip(widened(labels), 0, num_classes - 1).reshape(-1)
     entries = jnp.broadcast_to(jnp.asarray(values, rows.dtype), labels.shape).reshape(-1)
     update = getattr(flat.at[jnp.arange(flat.shape[0]), index], operation)
-    # One entry a row: the indices are unique and sorted as they stand.
+    # With one entry per row, the indices are unique and already sorted.
     flat = update(entries, mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True)
     return flat.reshape(rows.shape)
 
 
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
-    """Find each row's largest entry, the first of equal ones, as NumPy and torch do.
+    """Compute each row's argmax, the first of equal entries, as in NumPy and torch.
 
-    A row with a NaN gives the number of classes, which equals no label: it is counted as a wrong
-    prediction.
+    A row with a NaN gives the number of classes, which equals no label, so the row counts as a
+    wrong prediction.
 
-    `jnp.argmax` reduces pairs, which is slow on a CPU, and a sum is fast: where one entry is the
-    largest, the sum of index + K over the entries that equal the maximum is below 2 K. Where it
-    is not (ties, a NaN, which is not below anything), pairs are reduced after all. Entries are
-    compared, never subtracted: fused with a product, `z - max` is not 0 even at the maximum.
+    `jnp.argmax` reduces pairs, which is slow on a CPU, while a sum is fast. If one entry is the
+    largest, the sum of index + K over the entries equal to the maximum is below 2 K. Otherwise
+    (ties, or a NaN, which is never below the maximum) pairs are reduced. Entries are compared and
+    not subtracted: fused with a product, `z - max` is not 0 even at the maximum.
     """
     num_classes = logits.shape[-1]
 
@@ -149,10 +149,10 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
 def max_where(
     rows: Float[Array, "*batch classes"], mask: Bool[Array, "*batch classes"]
 ) -> PerExample:
-    """Find each row's largest entry where the mask is set; -inf where it is nowhere set.
+    """Compute each row's maximum where the mask is set; -inf where it is set nowhere.
 
-    The gradient is shared by equal entries, as with `jnp.max`, which would keep three arrays of
-    the size of the rows to compute it; this keeps none but the rows.
+    Equal entries share the gradient, as with `jnp.max`. `jnp.max` would keep three arrays of the
+    size of the rows for the backward pass; this function keeps only the rows.
     """
     return jnp.max(jnp.where(mask, rows, -jnp.inf), axis=-1)
 
@@ -181,16 +181,16 @@ def fold_entries_above(
     visit: Callable[[_Carry, Integer[Array, " rows"], Float[Array, " rows"]], _Carry],
     carry: _Carry,
 ) -> _Carry:
-    """Visit the entries above a threshold, each row's largest first, one of every row at a time.
+    """Visit the entries above a threshold in descending order, one per row at a time.
 
     Args:
-      threshold: entries must be greater than it; few are, or it is slow.
-      rows: finite entries greater than -inf; a row with a NaN is not visited.
-      visit: `(carry, column, value) -> carry`; a row that has no more gives the value 0.
-      carry: what the first visit starts from.
+      threshold: visited entries are greater than it; the visit is slow if many are.
+      rows: finite entries; a row with a NaN is not visited.
+      visit: `(carry, column, value) -> carry`; a row without further entries gives the value 0.
+      carry: the initial carry.
     """
-    # Classes in groups: to find the next largest means a look at the groups' maxima and
-    # at one group, not at all classes.
+    # Split the classes into groups, so that finding the next largest entry reads the groups'
+    # maxima and one group, not all classes.
     num_rows, num_classes = rows.shape
     width = 16
     groups = jnp.pad(rows, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
@@ -203,7 +203,7 @@ def fold_entries_above(
     def next_largest(state: tuple[Array, Array, _Carry]) -> tuple[Array, Array, _Carry]:
         groups, largest_of, carry = state
         value = jnp.max(largest_of, axis=-1)
-        # Over few entries `jnp.argmax` is the fastest.
+        # `jnp.argmax` is fastest over few entries.
         which = jnp.argmax(largest_of, axis=-1).astype(jnp.int32)
         group = groups[row, which]
         place = jnp.argmax(group, axis=-1).astype(jnp.int32)

@@ -1,7 +1,7 @@
-"""Values outside their own interval: a mark beside the number, and the reason below.
+"""Mark values that lie outside their own interval, and explain the mark.
 
 Percentiles of a resampled calibration error may all lie above the error of the data. Tables,
-figures and files show such a value with the mark and the reason of this file.
+figures and files show such a value with the mark and the reason defined here.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ REASON = (
 
 
 def is_outside(value: float, low: float | None, high: float | None) -> bool:
-    """Check whether a value lies outside its interval by more than float32 rounds.
+    """Check whether a value lies outside its interval by more than float32 rounding.
 
     >>> is_outside(0.02, 0.03, 0.05), is_outside(0.04, 0.03, 0.05), is_outside(0.04, None, None)
     (True, False, False)
@@ -22,14 +22,14 @@ def is_outside(value: float, low: float | None, high: float | None) -> bool:
     if low is None or high is None:
         return False
     slack = 1e-6 * max(abs(low), abs(high)) + 1e-7
-    return value < low - slack or value > high + slack  # both are false of NaN
+    return value < low - slack or value > high + slack  # both are False for NaN
 
 
 def mark(value: float, low: float | None, high: float | None) -> str:
-    """Return the mark of a value outside its interval, and no text for one inside."""
+    """Return the mark of a value outside its interval, or an empty string for one inside."""
     return MARK if is_outside(value, low, high) else ""
 
 
 def reasons(estimates: Iterable[tuple[float, float | None, float | None]]) -> list[str]:
-    """List the reason, once, if any of some (value, low, high) is marked."""
+    """Return the reason, once, if any (value, low, high) is marked, else an empty list."""
     return [REASON] if any(is_outside(*one) for one in estimates) else []

@@ -1,4 +1,4 @@
-r"""One prepared view of the probabilities, and the one custom derivative of the library.
+r"""The prepared view of the probabilities, and the library's only custom loss derivative.
 
 Write $y$ for the true class and
 
@@ -6,8 +6,8 @@ $$m = z_y - \log \sum_{k \ne y} e^{z_k}, \qquad
   \log p_y = -\log(1 + e^{-m}), \qquad \log(1 - p_y) = -\log(1 + e^{m}), \qquad
   r_k = \frac{p_k}{1 - p_y} = \frac{e^{z_k}}{\sum_{j \ne y} e^{z_j}} \ (k \ne y), \ r_y = 0.$$
 
-The margin $m$ carries everything a function of $p_y$ needs, to full relative precision at both
-ends, and the shares $r$ carry how the rest of the probability is spread. Their derivatives are
+The margin $m$ determines every function of $p_y$ to full relative precision at both ends. The
+shares $r$ describe how the rest of the probability is distributed. Their derivatives are
 
 $$\frac{\partial m}{\partial z} = q - r, \qquad
   \sum_k c_k \frac{\partial r_k}{\partial z_j} = r_j \Bigl(c_j - \sum_k c_k r_k\Bigr),$$
@@ -31,26 +31,26 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import valid
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
-Weighting: TypeAlias = str  # one of these, as `checks.one_of` says with a better sentence
+Weighting: TypeAlias = str  # one of WEIGHTINGS; `checks.one_of` validates it with a clearer error
 WEIGHTINGS = ("loss", "gradient")
 
 
 @dataclasses.dataclass(frozen=True)
 class Probabilities:
-    r"""What an uncertainty may look at; what it does not use costs nothing under `jit`.
+    r"""The input of an uncertainty score; fields it does not use cost nothing under `jit`.
 
     Attributes:
-      log_true: $\log p_y$; -0.0 at most.
+      log_true: $\log p_y$; at most -0.0.
       log_rest: $\log(1 - p_y)$; finite for finite logits.
-      log_others: $\log \sum_{k \ne y} e^{z_k}$ less the offset, what the logits of the other
-        classes are measured against: `(logits - offset) - log_others`.
-      share: $p_k / (1 - p_y)$, the rest of the probability as a distribution; 0 at y.
-      share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need; here because its
-        derivative costs no pass over the classes of its own. It
-        reads 0 where $1 - p_y < 10^{-19}$ (float32).
-      logits: the logits themselves, in float32 or better.
-      offset: the largest logit, a constant for gradients. Sums are formed of what is left
-        without it: beside a large number that all logits share they would round away.
+      log_others: $\log \sum_{k \ne y} e^{z_k}$ minus the offset; for the other classes,
+        `(logits - offset) - log_others` is the logarithm of `share`.
+      share: $p_k / (1 - p_y)$, the distribution over the other classes; 0 at y.
+      share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need. As a field, its
+        derivative needs no extra pass over the classes. It is 0 where $1 - p_y < 10^{-19}$
+        (float32).
+      logits: the logits themselves, in float32 or float64.
+      offset: the largest logit, a constant for gradients. It is subtracted before summing,
+        because sums would round away next to a large number that all logits share.
       labels: the true classes.
     """
 
@@ -70,7 +70,7 @@ class Probabilities:
 
     @property
     def rest(self) -> PerExample:
-        """$1 - p_y$, precise also where $p_y$ rounds to 1."""
+        """$1 - p_y$, precise even where $p_y$ rounds to 1."""
         return jnp.exp(self.log_rest)
 
     @property
@@ -86,24 +86,24 @@ class Probabilities:
 
     @property
     def log_total(self) -> PerExample:
-        r"""$\log \sum_k e^{z_k}$ less the offset, over all classes."""
+        r"""$\log \sum_k e^{z_k}$ over all classes, minus the offset."""
         return self.log_others - self.log_rest
 
     @property
     def correct(self) -> Bool[Array, "*batch"]:
-        """Whether the true class is the prediction: the largest logit, the first of equals."""
+        """Whether the true class is the prediction: the first of the largest logits."""
         return numerics.first_argmax(self.logits) == self.labels
 
 
 def prepare(logits: Logits, labels: Labels) -> Probabilities:
-    """View the probabilities; gradients flow through every field."""
+    """Compute the view of the probabilities; gradients flow through every field."""
     return cross_entropy_and_view("loss", logits, labels)[1]
 
 
 def cross_entropy_and_view(
     weighting: Weighting, logits: Logits, labels: Labels
 ) -> tuple[PerExample, Probabilities]:
-    r"""Compute $-\log p_y$ and the view that an uncertainty is a function of.
+    r"""Compute $-\log p_y$ and the view that an uncertainty score takes.
 
     With `weighting="gradient"` the view is a constant in the backward pass.
     """
@@ -121,16 +121,16 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     top = lax.stop_gradient(jnp.max(rows, axis=-1))
     spread = numerics.with_true_class(jnp.exp(rows - top[..., None]), labels, 0.0)
     # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
-    # underflow. The margin ends there, and with it 1 - p_y at the smallest number whose powers
-    # still have finite gradients, so that an uncertainty may be written without care.
+    # underflow. The margin is clipped there, so 1 - p_y is at least the smallest number whose
+    # powers have finite gradients, and uncertainty scores need no special case.
     total = jnp.maximum(jnp.sum(spread, axis=-1), _smallest(rows.dtype))
     log_total = jnp.log(total)
-    # Everything is measured from the largest logit: a sum would round away beside huge ones.
+    # Subtract the largest logit first: next to huge logits a sum would round away.
     margin = (numerics.true_class(rows, labels) - top) - log_total
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
 
-    # `smaller` is the odds of the less probable side. One condition for all, where `abs` and
-    # `minimum` would each have a derivative of their own at 0, and second derivatives be wrong.
+    # `smaller` is the odds of the less probable side. All branches share one condition: `abs` and
+    # `minimum` have different derivatives at 0, which would make second derivatives wrong.
     leads = margin > 0
     smaller = jnp.exp(jnp.where(leads, -margin, margin))
     excess = jnp.log1p(smaller)
@@ -140,7 +140,7 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     true = jnp.where(leads, 1, smaller) / (1 + smaller)
 
     share = spread / total[..., None]
-    # The squares underflow sooner than the total, and so does its own square.
+    # The squares, including that of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(_smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
     outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows, top)
@@ -163,7 +163,7 @@ def _prepare_backward(
 ) -> tuple[Array, np.ndarray]:
     rest, true, spread, total, share_squares, labels, like_logits = residuals
     to_loss, *to_view = cotangents
-    # The whole difference between the two weightings: here the uncertainty is a constant.
+    # The only difference between the weightings: here the uncertainty score is a constant.
     if weighting == "gradient":
         to_view = [None] * len(to_view)
     to_loss, to_true, to_rest, to_others, to_share, to_squares, to_logits, _ = (
@@ -178,12 +178,12 @@ def _prepare_backward(
         to_margin += to_true * rest
     if to_rest is not None:
         to_margin -= to_rest * true
-    # What goes to the other classes goes in proportion to their shares ...
+    # The gradient of the other classes is proportional to their shares ...
     to_log_others = -to_margin if to_others is None else to_others - to_margin
     if to_squares is not None:
         to_log_others -= 2 * to_squares * share_squares
     if to_share is not None:
-        # A root of a share has an infinite slope at 0, where the share itself has none.
+        # A root of a share has an infinite slope at 0, where the slope of the share itself is 0.
         to_share = jnp.where(spread > 0, to_share, 0)
         to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
     share = spread * (1 / total)[..., None]
@@ -193,7 +193,7 @@ def _prepare_backward(
     if to_share is not None:
         along += to_share
     gradient = share * along
-    # ... unless the uncertainty looked at single logits.
+    # ... plus the direct gradient if the uncertainty score uses single logits.
     if to_logits is not None:
         gradient += to_logits
     gradient = numerics.add_to_true_class(gradient, labels, to_margin)

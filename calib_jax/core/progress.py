@@ -1,4 +1,4 @@
-"""How far training has come: what schedules of losses are told."""
+"""Training progress, the input of loss schedules."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from calib_jax.core.types import Number
 
 
 class Progress(NamedTuple):
-    """How far training has come: steps done, epochs finished, epochs planned."""
+    """Training progress: steps done, epochs finished, epochs planned."""
 
     steps: Number
     epochs: Number

@@ -1,9 +1,8 @@
-"""Files that others wrote: one guard around their readers, and readers that keep to a bound.
+"""Readers of untrusted files, with one guard for their errors and bounds on their memory.
 
-Nothing in such a file is believed before it is checked: a header is read before the data that it
-announces, and what it announces is compared with the file and with the memory that is free.
-Nothing is ever unpickled. What cannot be read is an `Unreadable`, one sentence with the file's
-name, whatever the library below raised.
+Every file is validated before use: the header is read before the data, and the sizes it announces
+are compared with the file and with the free memory. Nothing is ever unpickled. A file that cannot
+be read raises `Unreadable` with one sentence that names the file, whatever the library raised.
 """
 
 import contextlib
@@ -29,9 +28,9 @@ PathLike = str | os.PathLike[str]
 
 ANEW = "get this file anew"
 _MEGABYTE = 1 << 20
-_LONGEST = 200  # characters of what a library says
-_HEADER = 1 << 16  # bytes of the header of an array; NumPy itself takes 10,000
-# Other methods are unpacked by the block, however much comes out of it; NumPy writes none.
+_LONGEST = 200  # characters of a library's error message
+_HEADER = 1 << 16  # bytes of the header of an array; NumPy itself accepts 10,000
+# Other methods decompress whole blocks of unbounded size; NumPy writes none of them.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # OverflowError is an ArithmeticError, KeyError a LookupError; NotImplementedError (an unknown
 # compression) and RecursionError (nested brackets) are RuntimeErrors, as is an encrypted member.
@@ -42,27 +41,26 @@ _DAMAGE = (
 
 
 class Unreadable(ValueError):
-    """A file is damaged, or not what it should be; the message is one sentence that names it."""
+    """A file is damaged or of the wrong kind; the message is one sentence that names it."""
 
 
 @contextlib.contextmanager
 def guard(
     path: PathLike, kind: str, advice: str = ANEW, *, library: bool = False
 ) -> Iterator[None]:
-    """Turn what a damaged or unsuitable file makes a reader raise into an `Unreadable`.
+    """Convert the exceptions of a reader of a damaged or unsuitable file to `Unreadable`.
 
-    Taken are OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError and
-    RuntimeError with all that derive from them, and the errors of zlib, lzma, zipfile, tarfile and
-    struct. TypeError, AttributeError, AssertionError and others pass: they are mistakes of the
-    program. So is an `Unreadable`, which has its sentence already. What was raised is the cause
-    of what is raised instead. A file that is not there is a FileNotFoundError, as everywhere.
+    The guard converts OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError and
+    RuntimeError with their subclasses, and the errors of zlib, lzma, zipfile, tarfile and struct.
+    The original exception becomes the cause. TypeError, AttributeError, AssertionError and others
+    are bugs and pass unchanged, as does an `Unreadable`. A missing file raises FileNotFoundError.
 
     Args:
-      path: of the file, for the sentence.
-      kind: what it should be, with its article: "a file of weights".
-      advice: what to do.
-      library: take every Exception; only around the calls of a library (Pillow, TFDS), whose
-        parsers raise almost anything, with as little code of ours as can be.
+      path: of the file, for the message.
+      kind: the expected kind of file, with its article: "a file of weights".
+      advice: what the user should do.
+      library: convert every Exception. Use it only around calls of a library (Pillow, TFDS) whose
+        parsers raise almost anything, and around as little other code as possible.
 
     >>> with guard("a.json", "a configuration", "write it anew"):
     ...     json.loads("{")
@@ -75,7 +73,7 @@ def guard(
     except Unreadable:
         raise
     except FileNotFoundError as error:
-        if error.errno is None:  # a sentence of ours
+        if error.errno is None:  # raised by this library, with its own message
             raise
         raise FileNotFoundError(f"there is no file {path}.") from error
     except taken as error:
@@ -83,15 +81,15 @@ def guard(
 
 
 def reason(error: BaseException) -> str:
-    """Say in a few words what an exception means, for the middle of a sentence."""
+    """Summarise an exception in a few words, for the middle of a sentence."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, MemoryError):
         return "it asks for more memory than there is"
     text = (isinstance(error, OSError) and error.strerror) or str(error)
-    if "pickle" in text.lower():  # whose advice, to allow it, is not to be passed on
+    if "pickle" in text.lower():  # omit the library's advice to allow pickle
         return "it is damaged, or holds pickled objects, which are never read"
-    # What stands in the file may be in the text, and must not steer a terminal.
+    # The text may quote the file, whose control characters must not reach a terminal.
     text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split())).rstrip(".:; ")
     if len(text) > _LONGEST:
         text = text[:_LONGEST] + "..."
@@ -100,7 +98,7 @@ def reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def opened(path: PathLike, kind: str, advice: str = ANEW) -> Iterator[BinaryIO]:
-    """Open a plain file under the guard; a folder, a pipe or a device is refused."""
+    """Open a regular file under the guard; raise an error for a folder, a pipe or a device."""
     with guard(path, kind, advice):
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):
@@ -110,7 +108,7 @@ def opened(path: PathLike, kind: str, advice: str = ANEW) -> Iterator[BinaryIO]:
 
 
 def content(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 << 30) -> bytes:
-    """Read a whole file of at most so many bytes."""
+    """Read a whole file of at most `at_most` bytes."""
     with opened(path, kind, advice) as file:
         size = os.fstat(file.fileno()).st_size
         if size > at_most:
@@ -119,13 +117,13 @@ def content(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 <
 
 
 def text(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 << 26) -> str:
-    """Read a text in UTF-8 of at most so many bytes."""
+    """Read a UTF-8 text file of at most `at_most` bytes."""
     with guard(path, kind, advice):
         return content(path, kind, advice, at_most=at_most).decode("utf-8-sig")
 
 
 def json_value(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 << 24) -> Any:
-    """Read a file of JSON of at most so many bytes; what its value is remains to be checked."""
+    """Read a JSON file of at most `at_most` bytes; the caller validates the value."""
     with guard(path, kind, advice):
         return json.loads(text(path, kind, advice, at_most=at_most))
 
@@ -133,7 +131,7 @@ def json_value(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 
 def json_mapping(
     path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 << 24
 ) -> dict[str, Any]:
-    """Read a file of JSON that holds a mapping."""
+    """Read a JSON file that holds a mapping."""
     with guard(path, kind, advice):
         found = json_value(path, kind, advice, at_most=at_most)
         if not isinstance(found, dict):
@@ -142,10 +140,10 @@ def json_mapping(
 
 
 class Npz:
-    """The arrays of an `.npz` file, each read only when it is asked for by name.
+    """The arrays of an `.npz` file, each read only when it is accessed by name.
 
-    Before anything is decompressed an array's header is compared with the size of its member and
-    with what may be read. Numbers come in this machine's byte order, longdouble as float64.
+    Before decompression, an array's header is compared with the size of its member and with the
+    byte limit. Numbers are converted to native byte order, and longdouble to float64.
 
     Attributes:
       names: of the arrays.
@@ -185,11 +183,11 @@ class Npz:
 def npz(
     path: PathLike, kind: str, advice: str = ANEW, *, at_most: float | None = None
 ) -> Iterator[Npz]:
-    """Open an `.npz` file under the guard, which also covers what is read from it.
+    """Open an `.npz` file under the guard, which also covers reading its arrays.
 
     Args:
       path, kind, advice: see `guard`.
-      at_most: bytes of all arrays together; None is the memory that is free.
+      at_most: bytes of all arrays together; None is the free memory.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -205,11 +203,11 @@ def npz(
 def npy(
     path: PathLike, kind: str, advice: str = ANEW, *, at_most: float | None = None
 ) -> np.ndarray:
-    """Read an `.npy` file, mapped into memory where its bytes are as this machine has them.
+    """Read an `.npy` file, memory-mapped if its dtype needs no conversion.
 
     Args:
       path, kind, advice: see `guard`.
-      at_most: bytes of an array that cannot be mapped; None is the memory that is free.
+      at_most: bytes of an array that cannot be mapped; None is the free memory.
     """
     with opened(path, kind, advice) as file:
         described = _Described("the array", file)
@@ -225,11 +223,11 @@ def npy(
 
 
 class Bounded:
-    """A file for a library that would read as much at once as the file tells it to.
+    """A file wrapper that limits the bytes per read, for libraries that trust the file's header.
 
     Args:
-      file: to read from.
-      at_most: bytes of one call of `read`.
+      file: the file to read.
+      at_most: bytes per call of `read`.
     """
 
     def __init__(self, file: Any, at_most: int) -> None:
@@ -237,7 +235,7 @@ class Bounded:
         self._at_most = at_most
 
     def read(self, size: int = -1) -> bytes:
-        """Read on, or refuse to read so much."""
+        """Read `size` bytes, or raise an error if they exceed the limit."""
         found: bytes = self._file.read(
             self._at_most + 1 if size < 0 else size * (size <= self._at_most)
         )
@@ -250,7 +248,7 @@ class Bounded:
 
 
 class _Described:
-    """What the header at the beginning of an array says; the file then stands behind it."""
+    """The parsed header of an array; the file is then positioned at the data."""
 
     def __init__(self, name: str, file: Any) -> None:
         self.name = name
@@ -261,7 +259,7 @@ class _Described:
         self._file = file
         head = Bounded(file, _HEADER)
         try:
-            # A parser of Python literals, which warns of strange ones and raises almost anything.
+            # NumPy parses Python literals here, which may warn and raise almost anything.
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 version = np.lib.format.read_magic(head)
@@ -274,11 +272,11 @@ class _Described:
 
     @property
     def size(self) -> int:
-        """The bytes of the array."""
+        """The size of the array in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def check(self, in_file: int, at_most: float) -> None:
-        """Refuse an array that is not as long as its file, too big, or not of plain numbers."""
+        """Validate that the dtype is numbers or text and that the size fits file and limit."""
         what = f"{self.name} of shape {self.shape} and dtype {self.dtype}"
         if self.dtype.hasobject:
             raise ValueError(f"{self.name} holds pickled objects, which are never read")
@@ -290,7 +288,7 @@ class _Described:
             raise ValueError(f"{what} needs {self.size:,} bytes, and {at_most:,.0f} may be read")
 
     def read(self, in_file: int, at_most: float) -> np.ndarray:
-        """Read the array, if it passes the check."""
+        """Validate the header and read the array."""
         self.check(in_file, at_most)
         array = np.empty(math.prod(self.shape), self.dtype)
         raw = array.view(np.uint8)
@@ -307,7 +305,7 @@ def _bound(at_most: float | None) -> float:
 
 
 def _usual_dtype(dtype: np.dtype) -> np.dtype:
-    """Return the same numbers in this machine's byte order, and in 64 bits where they had more."""
+    """Return the dtype in native byte order, with floats reduced to at most 64 bits."""
     widest = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}.get(dtype.kind)
     if widest is not None and dtype.itemsize > widest.itemsize:
         return widest
@@ -319,5 +317,5 @@ def _usual(array: np.ndarray) -> np.ndarray:
         points = np.ascontiguousarray(array).reshape(-1).view(f"{array.dtype.str[0]}u4")
         if points.max() > sys.maxunicode:
             raise ValueError("its text has characters that do not exist")
-    with np.errstate(over="ignore"):  # what float64 cannot hold becomes infinite
+    with np.errstate(over="ignore"):  # values beyond float64 become infinite
         return array.astype(_usual_dtype(array.dtype), copy=False)

@@ -1,14 +1,14 @@
-"""Rows that count and rows that do not: the one place for weight 0 and labels out of range.
+"""Weights and labels out of range, handled here for the whole library.
 
-A weight is one word for padding mask, ignored pixel, resampling multiplicity and importance.
-Weight 0 equals absence, also where the label is 255 or -1 and where the logits are NaN:
+A weight can be a padding mask, an ignore mask of pixels, a resampling count or an importance.
+A row of weight 0 is absent, even if its label is 255 or -1 or its logits are NaN:
 
     logits, labels = present(logits, labels, weights)    # before: harmless values in absent rows
     total = jnp.sum(weigh(values, weights))              # after: exactly 0 from absent rows
 
-A label out of range in a row that does count makes the row NaN (`valid`): never the value of
-a wrapped class, and never a wrong finite number. `as_labels` sees to it that this holds for the
-label as it was given, before JAX narrows its type.
+A label out of range in a row of positive weight makes the row NaN (`valid`). It never gives the
+value of a wrapped class or any other wrong finite number. `as_labels` clips labels before JAX
+narrows their type, so that this holds for every label that is passed.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from calib_jax.core.types import Array, Labels, Logits, PerExample, SoftLabels, 
 def present(
     logits: Logits, labels: Labels | SoftLabels, weights: Weights | None
 ) -> tuple[Logits, Labels | SoftLabels]:
-    """Put label 0 and logits 0 where the weight is 0, so that absent rows can do no harm."""
+    """Replace labels and logits by 0 where the weight is 0, so that absent rows cause no NaN."""
     if weights is None:
         return logits, labels
     counts = weights > 0
@@ -41,25 +41,25 @@ def weigh(values: PerExample, weights: Weights | None) -> PerExample:
 
 
 def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:
-    """Tell which labels name one of the classes 0 ... num_classes - 1."""
+    """Check which labels are among the classes 0 ... num_classes - 1."""
     labels = widened(labels)
     return (labels >= 0) & (labels < num_classes)
 
 
 def widened(labels: Labels) -> Labels:
-    """Cast labels to int32 or wider: a uint8 cannot even be compared with 256 classes."""
+    """Cast labels to int32 or wider, because a uint8 cannot be compared with 256 classes."""
     return labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
 
 
 def on_host(values: Any) -> bool:
-    """Tell whether values are NumPy's or Python's, which JAX has not narrowed yet."""
+    """Check whether values are from NumPy or Python, so that JAX has not narrowed them yet."""
     return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
 
 
 def host_integers(values: Any) -> np.ndarray | None:
-    """Read NumPy's or Python's integers as they were given; None for anything else.
+    """Convert NumPy or Python integers to a NumPy array unchanged; None for anything else.
 
-    Python's integers beyond 64 bits come as an array of objects.
+    Python integers beyond 64 bits become an array of objects.
     """
     if not on_host(values):
         return None
@@ -71,12 +71,12 @@ def host_integers(values: Any) -> np.ndarray | None:
 
 
 def as_labels(labels: Any) -> Array:
-    """Make labels an array of int32 or wider; values that do not fit become the nearest that does.
+    """Convert labels to an array of int32 or wider; values that do not fit are clipped.
 
-    JAX narrows 64-bit integers by dropping their upper half, which makes the label 2**32 + 1 the
-    label 1. The nearest int32 is as far out of range as the label itself. Narrower types are
-    widened here, once, so that a product with a label cannot overflow. What is no integer is left
-    to the caller to refuse.
+    JAX narrows 64-bit integers by dropping their upper half, which turns the label 2**32 + 1 into
+    the label 1. A clipped label stays out of range. Narrower types are widened here, once, so that
+    a product with a label cannot overflow. Values that are not integers are returned for the
+    caller to reject.
     """
     given = host_integers(labels)
     array: Any = jnp.asarray(labels) if given is None else given

@@ -1,13 +1,13 @@
-"""Statistics that merge: over parts of the data, over steps, over devices.
+"""Statistics that merge over parts of the data, over steps and over devices.
 
-A metric over 50,000 examples is never an average of metrics over batches. What is averaged is
-nothing: statistics are merged with `+`, cross devices with `all_reduce`, and one division
-happens at the end. Two kinds are enough:
+A metric over 50,000 examples is not an average of metrics over batches. No value in this module
+is averaged: statistics are merged with `+`, reduced over devices with `all_reduce`, and divided
+once at the end. There are two kinds:
 
-    Sums   what adds up (counts, totals per bin):         merged by addition, psum over devices
-    Rows   what needs every example (equal-mass bins):    concatenated, gathered over devices
+    Sums   totals (counts, totals per bin):               merged by addition, psum over devices
+    Rows   one row per example (equal-mass bins):         concatenated, gathered over devices
 
-Rows grow with the data, so they never ride in the carry of a scan.
+Rows grow with the data, so they are not part of the carry of a scan.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _Stat = TypeVar("_Stat", bound="Stat")
 
 @runtime_checkable
 class Stat(Protocol):
-    """What merges: `a + b`, and `a.all_reduce(axis_name)` over devices."""
+    """A statistic that merges by `a + b`, and over devices by `a.all_reduce(axis_name)`."""
 
     def __add__(self: _Stat, other: _Stat) -> _Stat: ...
 
@@ -42,8 +42,8 @@ class Stat(Protocol):
 class Sums:
     """Named totals.
 
-    float32 counts exactly up to 16.8 million, and pixels exceed that: sum in float32 inside a
-    step, and between steps add `sums.host()`, which is float64.
+    float32 counts exactly up to 16.8 million, which the number of pixels may exceed: sum in
+    float32 inside a step, and add `sums.host()`, which is float64, between steps.
 
     >>> one = Sums({"hits": np.array([3.0]), "count": np.array([4.0])})
     >>> (one + one)["hits"]
@@ -63,7 +63,7 @@ class Sums:
         return self if axis_name is None else lax.psum(self, axis_name)
 
     def host(self) -> "Sums":
-        """Move to the host, in float64, where long sums keep their last digit."""
+        """Copy the totals to the host as float64, so that long sums keep their last digit."""
         return jax.tree.map(lambda value: np.asarray(value, np.float64), self)
 
 
@@ -76,7 +76,7 @@ def _add(a: Any, b: Any) -> Any:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """Named columns with one row an example.
+    """Named columns with one row per example.
 
     >>> part = Rows({"confidence": np.array([0.5, 0.75])})
     >>> (part + part)["confidence"].shape
@@ -104,7 +104,7 @@ def _concatenate(a: Any, b: Any) -> Any:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Joint:
-    """Statistics of different kinds that travel together."""
+    """A named collection of statistics of different kinds."""
 
     parts: dict[str, Any]
 
@@ -115,7 +115,7 @@ class Joint:
         return type(self)({name: part + other.parts[name] for name, part in self.parts.items()})
 
     def all_reduce(self, axis_name: AxisName) -> "Joint":
-        """Reduce every part in its own way."""
+        """Reduce every part by its own `all_reduce`."""
         parts: Mapping[str, Stat] = self.parts
         return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})
 
@@ -125,10 +125,10 @@ def _is_part(stat: Any) -> bool:
 
 
 def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
-    """Merge the statistics of all parts in one scan: totals ride in the carry, rows are stacked.
+    """Merge the statistics of all parts in one scan: totals are carried, rows are stacked.
 
     Args:
-      stat_of: from a part to its statistic.
+      stat_of: a function that computes the statistic of a part.
       parts: arrays whose leading axis counts the parts.
     """
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
@@ -153,7 +153,7 @@ def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
 
 
 def merged(parts: Sequence[Any]) -> Any:
-    """Merge statistics on the host: totals in float64, rows as one NumPy array a column.
+    """Merge statistics on the host: totals in float64, rows as one NumPy array per column.
 
     >>> hits = [Sums({"hit": np.float32(2)}), Sums({"hit": np.float32(1)})]
     >>> merged(hits)["hit"]
@@ -168,14 +168,14 @@ def merged(parts: Sequence[Any]) -> Any:
     return jax.tree.map(one, *parts, is_leaf=_is_part)
 
 
-NOTHING = Sums({})  # the evidence of what has no state
+NOTHING = Sums({})  # the evidence of a stateless objective
 
 
 def gather(rows: Any, axis_name: AxisName) -> Any:
-    """Concatenate the rows of all devices; gradients flow back to the device they came from."""
+    """Concatenate the rows of all devices; gradients flow back to the device of each row."""
     return rows if axis_name is None else lax.all_gather(rows, axis_name, axis=0, tiled=True)
 
 
 def total(values: Any, axis_name: AxisName) -> Any:
-    """Add a tree of totals over all devices."""
+    """Sum a tree of totals over all devices."""
     return values if axis_name is None else lax.psum(values, axis_name)

@@ -1,16 +1,16 @@
-r"""The temperature fit that calibrators share, and the grid of the tempered losses.
+r"""The temperature fit of the calibrators, and the temperature grid of the tempered losses.
 
-Dividing logits by T > 0 changes confidence and no prediction. The NLL is convex in 1/T,
+Dividing logits by T > 0 changes the confidence but no prediction. The NLL is convex in 1/T,
 
 $$f(b) = \operatorname{mean}_n\,\bigl[\log \textstyle\sum_k e^{b z_{nk}} - b z_{ny}\bigr], \quad
   f'(b) = \operatorname{mean}_n\,\bigl[\mathrm{E}_p z - z_y\bigr], \quad
   f''(b) = \operatorname{mean}_n \operatorname{Var}_p z, \qquad b = 1/T,$$
 
-so a bracketed Newton iteration on its derivative cannot wander off. The data decide whether a
-finite T > 0 is optimal: f' runs from $\operatorname{mean}_n[\operatorname{mean}_k z_k - z_y]$ at
+so a bracketed Newton iteration on its derivative cannot diverge. Whether a finite T > 0 is optimal
+depends on the data: f' rises from $\operatorname{mean}_n[\operatorname{mean}_k z_k - z_y]$ at
 b = 0 to $\operatorname{mean}_n[\max_k z_k - z_y]$ at infinity, and it has a root in between if and
-only if the first is negative and the second positive. Calibration errors are piecewise and ragged
-in T: for them there is the papers' grid.
+only if the first is negative and the second positive. Calibration errors are not smooth in T, so
+they are minimised over the papers' grid.
 """
 
 from collections.abc import Callable
@@ -27,21 +27,21 @@ from calib_jax.core.rows import present, valid, weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Weights
 
 # Bounds of s / T, where s is about the largest difference between two logits of a row. The
-# optimum is above 1e-7 in float32: differences cancel to no less. It is large where the rows that
-# decide, nearly tied ones, differ by much less than s.
+# optimum is above 1e-7 in float32, because differences cannot cancel to less. It is large where
+# it depends on nearly tied rows, whose logits differ by much less than s.
 _LOWEST, _HIGHEST = 1e-9, 1e20
 _LONGEST_STEP = 4.0  # in log T
 
 
 class TemperatureFit(NamedTuple):
-    """Where the fit ended and whether it can be believed.
+    """The fitted temperature and its diagnostics.
 
     Attributes:
-      temperature: the fitted T; 1 where it would not help.
+      temperature: the fitted T; 1 if fitting does not improve the NLL.
       has_optimum: whether the NLL has its minimum at a finite T > 0.
-      converged: whether it has one and `temperature` is it, as iterations sufficed.
+      converged: whether there is an optimum and the iterations reached it.
       nll_before: the mean NLL at T = 1.
-      nll_after: the mean NLL at `temperature`; never more than before.
+      nll_after: the mean NLL at `temperature`; at most `nll_before`.
     """
 
     temperature: Scalar
@@ -56,11 +56,12 @@ def fit_nll(
 ) -> TemperatureFit:
     """Minimise the mean NLL over the temperature by safeguarded Newton steps in log T.
 
-    Where the NLL falls towards a limit (every prediction right: T -> 0; no better than chance:
-    T -> infinity) there is no optimum: the result is the best T met, with `converged` False.
+    There is no optimum if every prediction is right (the NLL falls as T -> 0) or if the logits
+    are no better than chance (it falls as T -> infinity). The result is then the best T met, with
+    `converged` False.
 
-    A logit of -inf is a class of probability 0 at every T. Where it is the true class, the NLL of
-    the row is infinite at every T: such rows have no say in the fit.
+    A logit of -inf is a class of probability 0 at every T. If it is the true class, the NLL of
+    the row is infinite at every T, and the fit ignores the row.
     """
     logits, labels = present(logits, labels, weights)
     logits = numerics.at_least_float32(logits).reshape(-1, logits.shape[-1])
@@ -82,13 +83,13 @@ def fit_nll(
         return jnp.where(total > 0, jnp.sum(weigh(values, share)), jnp.nan)
 
     def slope_and_curvature(b: Scalar) -> tuple[Scalar, Scalar]:
-        """Differentiate the NLL of `b * rows` by b, twice."""
+        """Compute the first and second derivatives of the NLL of `b * rows` with respect to b."""
         p = jax.nn.softmax(jnp.where(possible, b * rows, -jnp.inf))
         expected = jnp.sum(p * rows, axis=-1)
         variance = jnp.sum(p * jnp.square(rows - expected[:, None]), axis=-1)
         return mean(expected - true), mean(variance)
 
-    # Sums of differences, not a difference of means: exact for whole numbers.
+    # Sum differences instead of subtracting means: this is exact for integer logits.
     differences = jnp.sum(jnp.where(possible, rows - true[:, None], 0), axis=-1)
     differences *= rows.shape[-1] / jnp.sum(possible, axis=-1)
     falls_at_first = jnp.sum(weigh(differences, counted)) < 0
@@ -108,7 +109,7 @@ def fit_nll(
         b, low, high, _, iteration = carry
         slope, curvature = slope_and_curvature(b)
         low, high = jnp.where(slope < 0, b, low), jnp.where(slope < 0, high, b)
-        # Newton for the root of the slope as a function of log b, whose derivative is b f''.
+        # Newton step for the root of the slope as a function of log b; its derivative is b f''.
         step = -slope / (b * curvature)
         newton = b * jnp.exp(jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
         inside = (newton > low) & (newton < high)
@@ -121,14 +122,14 @@ def fit_nll(
     number = lambda value: jnp.asarray(value, rows.dtype)  # noqa: E731
     start = (number(8), number(_LOWEST), number(_HIGHEST), number(1), jnp.zeros((), jnp.int32))
     b, low, high, step, _ = lax.while_loop(going, iterate, start)
-    # Rounding may keep the last digits moving; iterations that ran out leave more than that.
+    # Rounding may keep changing the last digits; too few iterations leave larger steps.
     settled = jnp.minimum(jnp.abs(step), high / low - 1) <= 64 * smallest_step
 
     limits = jnp.finfo(rows.dtype)
     temperature = jnp.clip(scale / b, limits.tiny, limits.max)
 
     before, after = (mean(_losses(z, labels)) for z in (logits, logits / temperature))
-    # T = 1 where rounding is all that speaks for another T: it is as good as the optimum.
+    # Keep T = 1 where the fit is worse, or no better without an optimum: either may be rounding.
     better = jnp.where(has_optimum, after <= before, after < before)
     impossible = jnp.any((weight > 0) & (counted == 0))
     return TemperatureFit(
@@ -151,12 +152,12 @@ def _losses(logits: Float[Array, "rows classes"], labels: Labels) -> Float[Array
 def accumulated_grid(
     step: float, count: int, *, start: float | None = None
 ) -> Float[np.ndarray, " count"]:
-    """List step, 2 step, ..., by repeated addition, as the released loops count (T += 0.1).
+    """Compute step, 2 step, ... by repeated addition, as the released loops do (T += 0.1).
 
     Args:
-      step: what is added.
-      count: how many numbers there are.
-      start: the first one, if it is not `step`.
+      step: the increment.
+      count: the number of values.
+      start: the first value; `step` by default.
     """
     added = np.full(count, step, float)
     added[0] = step if start is None else start
@@ -170,13 +171,13 @@ def fit_grid(
     criterion: Callable[[Logits, Labels, Weights | None], Scalar],
     temperatures: Float[Array, " count"] | np.ndarray,
 ) -> tuple[Scalar, Scalar]:
-    """Try every temperature in one compiled pass; the first strict minimum wins.
+    """Evaluate every temperature in one compiled pass and return the first strict minimum.
 
     Args:
-      criterion: what to minimise, a function of (logits / T, labels, weights).
+      criterion: the function of (logits / T, labels, weights) to minimise.
 
     Returns:
-      The temperature and the criterion there; (1, infinity) where no value is a number.
+      The temperature and the criterion there; (1, infinity) if no value is finite.
     """
     rows = numerics.at_least_float32(logits)
     candidates = jnp.asarray(temperatures, rows.dtype)

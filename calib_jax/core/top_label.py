@@ -1,4 +1,4 @@
-"""The prediction, how sure it is and whether it is right."""
+"""The confidence and the correctness of the prediction."""
 
 import jax.numpy as jnp
 
@@ -8,9 +8,9 @@ from calib_jax.core.types import Labels, Logits, PerExample
 
 
 def top_label(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
-    """Give the top-label confidence, and 1 where the prediction is right or else 0.
+    """Compute the top-label confidence and the hit, 1 if the prediction is right and else 0.
 
-    Gradients flow through the confidence alone. Where the label is out of range both are NaN.
+    Gradients flow only through the confidence. Both are NaN if the label is out of range.
     """
     p = prepare(logits, labels)
     predicted = first_argmax(p.logits)

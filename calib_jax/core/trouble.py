@@ -1,7 +1,7 @@
-"""Values that nothing can be computed from: counted in one pass, refused outside `jit`.
+"""Checks for invalid values: counted in one pass, and an error outside `jit`.
 
-Inside `jit` they make NaN, never a wrong finite number (see `calib_jax.core.rows`). Outside,
-where values can be looked at, they are an error in one sentence that counts them.
+Inside `jit` invalid values give NaN, never a wrong finite number (see `calib_jax.core.rows`).
+Outside `jit`, where values can be read, they raise an error that counts them.
 """
 
 from typing import Any, NamedTuple
@@ -16,12 +16,12 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import as_labels, valid
 from calib_jax.core.types import Array, Labels, Logits, Weights
 
-# Weights times losses must not overflow, either.
+# Products of weights and losses must not overflow either.
 _LARGEST_WEIGHT = 1e30
 
 
 def known(*arrays: Any) -> bool:
-    """Tell whether the values can be looked at: no argument is traced."""
+    """Check whether the values can be read, that is, no argument is traced."""
     return not any(isinstance(array, jax.core.Tracer) for array in arrays)
 
 
@@ -29,10 +29,10 @@ def not_finite(logits: Any) -> Bool[Array, "*batch"]:
     """Mark rows with NaN or +inf, and rows in which every class is -inf.
 
     A logit of -inf is a class of probability 0. One sum, which is faster than `all` on a CPU,
-    shows whether there is anything but finite numbers; only then impossible classes are counted.
-    Where a softmax is computed anyway its total says the same for nothing:
-    `~jnp.isfinite(sum(exp(z - max z)))`. The maximum alone does not: over 64 classes and more
-    XLA drops NaN from it on a CPU.
+    detects whether any logit is not finite; only then are impossible classes counted. Where a
+    softmax is computed anyway, its total detects the same rows at no cost:
+    `~jnp.isfinite(sum(exp(z - max z)))`. The maximum alone does not, because XLA drops NaN from
+    it on a CPU for 64 classes and more.
     """
     logits = numerics.at_least_float32(jnp.asarray(logits))
     odd = ~jnp.isfinite(jnp.sum(0 * logits, axis=-1))
@@ -45,7 +45,7 @@ def not_finite(logits: Any) -> Bool[Array, "*batch"]:
 
 
 class Trouble(NamedTuple):
-    """How many rows cannot be measured, and why."""
+    """The number of invalid rows by cause, and the total weight."""
 
     not_finite: Real[Array, ""]
     wrong_label: Real[Array, ""]
@@ -55,7 +55,7 @@ class Trouble(NamedTuple):
 
 
 def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
-    """Count what cannot be measured; rows of weight 0 may hold anything."""
+    """Count the rows with invalid values; rows of weight 0 may hold anything."""
     labels = as_labels(labels)
     counts = True if weights is None else weights != 0
     wrong = ~valid(labels, logits.shape[-1]) & counts
@@ -73,13 +73,13 @@ def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Troub
 def refuse(
     name: str, trouble: Trouble, shape: tuple[int, ...], *, weightless: bool = False
 ) -> None:
-    """Say in one sentence what is wrong with the values, if anything is.
+    """Raise an error of one sentence if any values are invalid.
 
     Args:
-      name: who says so.
-      trouble: what was found.
-      shape: rows and classes.
-      weightless: whether it is all right that no row has weight.
+      name: of the caller, for the error message.
+      trouble: the counts.
+      shape: the numbers of rows and classes.
+      weightless: whether all weights may be 0.
     """
     found = jax.tree.map(np.asarray, jax.device_get(trouble))
     num_rows, num_classes = shape
@@ -107,11 +107,11 @@ def refuse(
 
 
 def refuse_labels(name: str, labels: np.ndarray, weights: Weights | None, num_classes: int) -> None:
-    """Refuse labels out of range as they were given; rows of weight 0 may have any."""
+    """Raise an error for labels out of range; rows of weight 0 may have any label."""
     wrong = (labels < 0) | (labels >= num_classes)
     wrong = wrong if weights is None else wrong & (np.asarray(weights) != 0)
     if np.any(wrong):
-        # One beyond 32 bits, if there is one: it is what nobody else can name.
+        # Report a label beyond 32 bits, if there is one: no other check can report it.
         offending = labels[wrong]
         worst = max((int(offending.max()), int(offending.min())), key=abs)
         raise ValueError(_wrong_labels(name, int(np.sum(wrong)), labels.size, num_classes, worst))

@@ -1,7 +1,7 @@
-"""Array types: the shapes that every room speaks of, in one vocabulary.
+"""Array types with named shapes, shared by all subpackages.
 
-`*batch` stands for any number of leading axes, so that examples, pixels and tokens are the
-same code. The names are read by people and, in the tests, by a run-time checker.
+`*batch` stands for any number of leading axes, so that the same code serves examples, pixels and
+tokens. The tests check these shapes at run time.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,13 @@
 """Data: named data sets, splits, and augmentation on the device.
 
-    digits = data.named("digits", label_noise=0.15)      a Dataset: three sources and their facts
-    digits.train[np.array([3, 1])]                       Examples, looked up by their numbers
+    digits = data.named("digits", label_noise=0.15)      a Dataset: three sources and metadata
+    digits.train[np.array([3, 1])]                       Examples, indexed by number
     data.catalogue()                                     every data set by name
     data.about("cifar10")                                its licence, counts and downloads
     data.random_crop(padding=4)                          (key, image) -> image, for jit and vmap
 
-A new data set is one new file of this folder: it is found, its public names (`__all__`) appear
-here, and its registered factory in the catalogue.
+To add a data set, add one file to this folder: the subpackage exports its public names (`__all__`)
+and the catalogue lists its registered factory.
 """
 
 import sys
@@ -24,9 +24,14 @@ from calib_jax.data.facts import Download as Download
 
 _names = load_room(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted(_names)
+__all__ = sorted({*_names, "About", "Dataset", "Download", "about", "catalogue", "named"})
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # Type checkers cannot see the names added above; this accepts any name.
     raise AttributeError(f"calib_jax.data has no {name!r}{nearest(name, __all__)}")

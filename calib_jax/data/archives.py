@@ -1,8 +1,7 @@
-"""Archives that the user downloaded: read or unpacked whole, or not at all.
+"""Read or unpack archives that the user downloaded, completely or not at all.
 
-Nothing is believed of an archive: a name that leads out of the folder, a link or a device is
-refused, so is more than a bound of bytes, of files or of headers, and one that is cut short leaves
-nothing.
+Archives are untrusted. A name that leads out of the folder, a link or a device raises an error, and
+so does exceeding a limit on bytes, files or headers. A truncated archive leaves no files behind.
 """
 
 import contextlib
@@ -21,28 +20,28 @@ from typing import Any
 from calib_jax.core import reading
 
 _CHUNK = 1 << 20
-_BLOCK = 512  # of a tar file, which ends with two that are empty
+_BLOCK = 512  # bytes of a tar block; a tar file ends with two empty blocks
 _HEADERS = 1 << 16  # bytes of a tar file between the content of one member and the next
-_PADDING = 1 << 26  # bytes behind the last member; writers fill their last record up
+_PADDING = 1 << 26  # bytes after the last member; writers pad their last record
 _DIRECTORY = 1 << 26  # bytes of the table of contents of a zip file
 _DEEPEST, _LONGEST_NAME = 32, 1000
-# Other methods are unpacked by the block, however much comes out of it.
+# zipfile decompresses other methods block by block without a limit on the output.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ADVICE = "download it again"
-_File = Any  # what has `read`, for two libraries that name it differently
-_Member = tuple[str, int, _File | None]  # name, size, and what reads it unless it is a folder
-_Reader = Callable[[int], bytes]  # reads on; -1 is all
+_File = Any  # an object with `read`; zipfile and tarfile have no common type for it
+_Member = tuple[str, int, _File | None]  # name, size, file object (None for a folder)
+_Reader = Callable[[int], bytes]  # reads the next bytes; -1 reads the rest
 
 
 def read(
     archive: pathlib.Path, names: Collection[str], max_bytes: int = 1 << 30
 ) -> dict[str, bytes]:
-    """Read some files of an archive into memory; refuse one that lacks any of them.
+    """Read some files of an archive into memory; raise if any of them is missing.
 
     Args:
       archive: a .zip, .tar, .tar.gz or .tgz file.
       names: the files to read, with their folder in the archive.
-      max_bytes: how much the whole archive may hold.
+      max_bytes: limit on the unpacked size of the whole archive.
     """
     found: dict[str, bytes] = {}
     with contextlib.closing(_members(archive, max_bytes, 100_000)) as members:
@@ -59,20 +58,20 @@ def read(
 def unpack(
     archive: pathlib.Path, folder: str, *, max_bytes: int = 1 << 34, max_files: int = 500_000
 ) -> pathlib.Path:
-    """Unpack the folder that an archive holds beside the archive, and return it.
+    """Unpack one folder of an archive beside the archive, and return its path.
 
-    It appears when all of it is there: until then it has another name, and on an error that one
-    is removed. Whatever else the archive holds is left where it is.
+    The folder has a temporary name until it is complete; on an error it is removed. Other members
+    of the archive are not unpacked.
 
     Args:
       archive: a .zip, .tar, .tar.gz or .tgz file.
-      folder: the top folder in it, which may not be there yet.
-      max_bytes, max_files: how much the whole archive may hold.
+      folder: a top-level folder of the archive; must not exist on disk yet.
+      max_bytes, max_files: limits on the unpacked size and file count of the whole archive.
     """
     target = archive.parent / folder
     if target.exists():
         raise FileExistsError(f"{target} is there already: to unpack {archive} anew, remove it.")
-    # Named by chance: two processes may do so at once.
+    # A random name, because two processes may unpack at the same time.
     partial = archive.parent / f"{folder}.{os.urandom(4).hex()}.partial"
     try:
         with contextlib.closing(_members(archive, max_bytes, max_files)) as members:
@@ -90,13 +89,13 @@ def unpack(
 
 
 def md5(path: pathlib.Path) -> str:
-    """Compute the checksum that authors of data sets publish."""
+    """Compute the MD5 checksum of a file, which authors of data sets publish."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _put(archive: pathlib.Path, place: pathlib.Path, read_on: _Reader | None) -> None:
-    """Write a file, or make a folder where there is nothing to read."""
+    """Write a file, or create a folder if there is no reader."""
     try:
         (place if read_on is None else place.parent).mkdir(parents=True, exist_ok=True)
         if read_on is None:
@@ -114,10 +113,10 @@ def _put(archive: pathlib.Path, place: pathlib.Path, read_on: _Reader | None) ->
 def _members(
     archive: pathlib.Path, max_bytes: int, max_members: int
 ) -> Generator[tuple[str, _Reader | None], None, None]:
-    """Yield name and reader of every member, None for a folder, as long as they keep to a bound.
+    """Yield the name and reader (None for a folder) of every member; raise beyond the limits.
 
-    The guard is around what reads, and not around what the caller does with it: a full disk is no
-    fault of the archive.
+    The guard covers reading but not the caller's writing: a full disk must not be reported as a
+    damaged archive.
     """
     kinds = {".zip": _of_zip, ".tar": _of_tar, ".tar.gz": _of_tar, ".tgz": _of_tar}
     kind = next((end for end in kinds if archive.name.endswith(end)), None)
@@ -125,11 +124,11 @@ def _members(
         raise reading.Unreadable(f"{archive} is no archive of a known kind: {', '.join(kinds)}.")
     guard = functools.partial(reading.guard, archive, f"a whole {kind} archive", _ADVICE)
     with reading.opened(archive, f"a whole {kind} archive", _ADVICE) as opened:
-        # gzip looks at what follows the last member byte by byte.
+        # gzip reads the bytes after the last member one by one.
         if os.fstat(opened.fileno()).st_size > max_bytes + _PADDING:
             raise ValueError(f"it is larger than the {max_bytes:,} bytes that it may hold")
         for count, (name, size, file) in enumerate(kinds[kind](archive, opened), 1):
-            # What is announced is a bound of what is read: both libraries stop there.
+            # Both libraries stop reading at the announced size.
             max_bytes -= size
             if max_bytes < 0 or count > max_members:
                 raise reading.Unreadable(
@@ -149,7 +148,7 @@ def _read_on(
 def _of_zip(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
     with zipfile.ZipFile(reading.Bounded(file, _DIRECTORY)) as opened:
         for member in opened.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 where it was not made on Unix
+            kind = stat.S_IFMT(member.external_attr >> 16)  # 0 if not created on Unix
             usual = kind in (0, stat.S_IFREG, stat.S_IFDIR)
             name = _safe(archive, member.filename, usual)
             if member.compress_type not in _METHODS:
@@ -166,15 +165,15 @@ def _of_tar(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
         if not archive.name.endswith(".tar"):
             file = stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
         stream = _Stream(file)
-        # As a stream, which decodes nothing twice.
+        # Stream mode decompresses every byte only once.
         opened = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))  # type: ignore[call-overload]
         while (member := opened.next()) is not None:
-            opened.members.clear()  # or it keeps them all
+            opened.members.clear()  # tarfile would keep every member in memory
             stream.bound = member.offset_data + member.size + _HEADERS
             usual = member.isdir() or (member.isreg() and not member.issparse())
             name = _safe(archive, member.name, usual and member.size >= 0)
             yield name, member.size, opened.extractfile(member)
-        # tarfile takes a file that is cut between two members for a whole one.
+        # tarfile does not detect a file truncated between two members.
         stream.bound = stream.position + _PADDING
         while stream.read(_CHUNK):
             pass
@@ -183,12 +182,12 @@ def _of_tar(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
 
 
 class _Stream:
-    """A file for tarfile, which keeps headers to a bound and remembers how it ended.
+    """A file object for tarfile that limits the size of headers and records the last blocks.
 
     Attributes:
-      position: how many bytes were read.
-      bound: where the next member must have begun.
-      last: the last two blocks.
+      position: number of bytes read.
+      bound: position by which the next member must begin.
+      last: the last two blocks read.
     """
 
     def __init__(self, file: _File) -> None:
@@ -198,7 +197,7 @@ class _Stream:
         self.last = b""
 
     def read(self, size: int) -> bytes:
-        """Read on."""
+        """Read the next bytes."""
         content = self._file.read(size)
         self.position += len(content)
         if self.position > self.bound:
@@ -208,7 +207,7 @@ class _Stream:
 
 
 def _safe(archive: pathlib.Path, name: str, usual: bool) -> str:
-    """Refuse a member that would not stay where it is put, or is neither file nor folder."""
+    """Raise if a member leads out of the folder or is neither a file nor a folder."""
     parts = name.removesuffix("/").split("/")
     if not usual or name.startswith("/") or ".." in parts or "\\" in name or ":" in parts[0]:
         raise reading.Unreadable(

@@ -1,11 +1,12 @@
-"""Augmentation on the device: pure functions of a key and what is stored.
+"""Augmentation on the device: pure functions of a key and the stored inputs.
 
-One example at a time; the training step maps them over the batch with one key an example:
+Each function transforms one example; the training step maps it over the batch with one key per
+example:
 
     augment = compose(random_crop(padding=4), random_flip())
     images = jax.vmap(augment)(keys, images)
 
-Mixup couples the examples of the whole batch, so it is a function of the batch: `mixup(0.2)`.
+Mixup combines examples of the whole batch, so `mixup(0.2)` returns a function of the batch.
 """
 
 from collections.abc import Callable
@@ -32,18 +33,17 @@ __all__ = [
 
 Augmentation: TypeAlias = Callable[[Any, Any], Any]
 
-_MIXUP = 0x6D6978  # folded into keys, so that mixup draws from others than augmentation
+_MIXUP = 0x6D6978  # folded into keys, so that mixup and augmentation use different keys
 
 
 def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
-    """Make a function that pads an image and cuts a window of its old size out, anywhere.
+    """Return a function that pads an image and crops a random window of the original size.
 
     Images are `[height, width, ...]`, of any dtype.
 
     Args:
       padding: pixels added on every side.
-      fill: what they are: "zeros", which before normalisation is what the papers train with, or
-        "reflect".
+      fill: values of the padding: "zeros" (before normalisation, as in the papers) or "reflect".
 
     References:
       He et al. 2016, Deep Residual Learning, section 4.2.
@@ -73,7 +73,7 @@ def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
 
 
 def random_flip(*, probability: Number = 0.5) -> Augmentation:
-    """Make a function that mirrors an image `[height, width, ...]` left to right, or does not.
+    """Return a function that randomly mirrors an image `[height, width, ...]` left to right.
 
     >>> flip = random_flip(probability=1.0)
     >>> flip(jax.random.key(0), jnp.array([[1, 2, 3]]))
@@ -89,7 +89,7 @@ def random_flip(*, probability: Number = 0.5) -> Augmentation:
 
 
 def compose(*augmentations: Augmentation) -> Augmentation:
-    """Make a function that applies one after the other, each with a key of its own.
+    """Return a function that applies the augmentations in order, each with its own key.
 
     >>> twice = compose(random_flip(probability=1.0), random_flip(probability=1.0))
     >>> twice(jax.random.key(0), jnp.array([[1, 2, 3]]))
@@ -106,11 +106,11 @@ def compose(*augmentations: Augmentation) -> Augmentation:
 
 
 def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
-    r"""Make what mixes the batch of a training step: $\lambda x_a + (1 - \lambda) x_b$.
+    r"""Return a function that mixes a training batch: $\lambda x_a + (1 - \lambda) x_b$.
 
     Args:
-      alpha: of the Beta distribution of $\lambda$, which is drawn once a batch; 0.2 to 1 in the
-        papers.
+      alpha: parameter of the Beta distribution of $\lambda$, which is drawn once per batch; 0.2 to
+        1 in the papers.
 
     Returns:
       `(key of the step, keys of the examples, mask, inputs, labels, axis_name)` -> mixed inputs,
@@ -126,7 +126,7 @@ def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
     def mix(
         key: Any, keys: Any, mask: Any, inputs: PyTree, labels: Any, axis_name: AxisName
     ) -> tuple[PyTree, Array, Array]:
-        # Keys of their own: those of the examples have drawn the augmentation already.
+        # Derive new keys, because augmentation has already used the keys of the examples.
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, _MIXUP)
         partners = mixup_partners(keys, mask, axis_name)
         everything = jax.tree.map(lambda leaf: gather(leaf, axis_name), (inputs, labels))
@@ -138,9 +138,9 @@ def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
 
 
 def mixup_lambda(key: Any, alpha: Number) -> Scalar:
-    r"""Draw how much of an example stays its own, $\lambda \sim \mathrm{Beta}(\alpha, \alpha)$.
+    r"""Draw the mixing weight of a batch, $\lambda \sim \mathrm{Beta}(\alpha, \alpha)$.
 
-    One for a batch. Every device must draw it from the same key.
+    Every device must use the same key.
 
     References:
       Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
@@ -154,19 +154,19 @@ def mixup_partners(
 ) -> Integer[Array, " rows"]:
     """Draw a partner for every example: a random permutation of the whole batch.
 
-    Each example draws two numbers from its own key. The example that comes r-th by the first
-    gets the one that comes r-th by the second, which makes all permutations equally likely. As
-    keys belong to examples and not to places, neither the number of devices nor the padding
-    changes who meets whom.
+    Each example draws two numbers from its own key. The example of rank r by the first number is
+    paired with the example of rank r by the second, so all permutations are equally likely. Keys
+    belong to examples and not to rows, so the pairs depend neither on the number of devices nor on
+    the padding.
 
     Args:
-      keys: one for each row, made from the number of its example.
-      mask: which rows are examples; those that only pad are partners of each other.
-      axis_name: the axis of the devices that share the batch.
+      keys: one key per row, derived from the number of its example.
+      mask: True for rows that are examples; padding rows are paired with each other.
+      axis_name: the axis over which devices share the batch.
 
     Returns:
-      For each row of this device a row of the whole batch, that is of
-      `lax.all_gather(inputs, axis_name, tiled=True)` where there is an axis.
+      For each row of this device, the index of its partner in the whole batch, that is in
+      `lax.all_gather(inputs, axis_name, tiled=True)` if there is an axis.
 
     References:
       Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
@@ -188,12 +188,12 @@ def mixup_partners(
 
 
 def mixed(inputs: PyTree, partner_inputs: PyTree, lam: Number) -> PyTree:
-    r"""Mix examples with their partners, $\lambda a + (1 - \lambda) b$, and labels likewise.
+    r"""Mix inputs or one-hot labels with those of their partners, $\lambda a + (1 - \lambda) b$.
 
     Args:
       inputs: prepared inputs, or labels as distributions: a tree of floating-point arrays.
-      partner_inputs: the same of the partners.
-      lam: the part of `inputs`.
+      partner_inputs: the same tree for the partners.
+      lam: the weight of `inputs`.
 
     >>> mixed(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]), 0.75)
     Array([0.75, 0.25], dtype=float32)

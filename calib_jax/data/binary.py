@@ -1,4 +1,4 @@
-"""CIFAR as its authors publish it for programs in C: records of labels and pixels, no pickle."""
+"""Read the authors' binary version of CIFAR: records of labels and pixels, without pickle."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from calib_jax.data.images import Images, checked_labels
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
-_LONGEST = 1 << 28  # bytes of a file; the longest has 154 million
+_LONGEST = 1 << 28  # limit on the bytes of a file; the largest file has 154 million
 
 
 def images(
@@ -23,14 +23,14 @@ def images(
     num_labels: int,
     num_classes: int,
 ) -> tuple[Images, ...]:
-    """Read parts of a data set, in the order of its files.
+    """Read the parts of a data set, in the order of its files.
 
     Args:
-      path: the folder, or the archive that holds it, which is then not unpacked.
-      folder: what it is called in the archive.
+      path: the folder, or the archive that contains it, which is read without unpacking.
+      folder: name of the folder in the archive.
       parts: the files of each part.
-      num_labels: how many bytes stand before the pixels; the last one is the class.
-      num_classes: labels of 0 to this, exclusive; others are refused.
+      num_labels: number of label bytes before the pixels; the last one is the class.
+      num_classes: labels must lie in [0, num_classes).
     """
     names = [name for files in parts.values() for name in files]
     if path.is_dir():
@@ -65,6 +65,6 @@ def _records(
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, size)
     labels = checked_labels(records[:, num_labels - 1], num_classes, f"{name} in {path}")
-    # All of red comes first, then green, then blue.
+    # A record stores the red plane, then green, then blue.
     planes = records[:, num_labels:].reshape(-1, 3, _SIDE, _SIDE)
     return Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels)

@@ -1,4 +1,4 @@
-"""CIFAR-10: small colour photographs of ten kinds of things."""
+"""CIFAR-10: small colour photographs in ten classes."""
 
 import functools
 
@@ -58,26 +58,26 @@ def cifar10(
     """Load the 60,000 images of CIFAR-10, 32 x 32 in colour, in three parts.
 
     The test part is the published one. The other 50,000 images are split by the papers' rule
-    (`split`): with the defaults 45,000 train and 5,000 validate. They are the papers' own 45,000
-    and 5,000 if the images come in the order of the original files, in which TFDS numbers its
-    records, too; the description says whether the labels look like it.
+    (`split`): by default 45,000 for training and 5,000 for validation. These are the papers' own
+    examples if the images have the order of the original files, which the ids of TFDS records
+    preserve; the description reports whether the first labels match that order.
 
     Training images are padded by 4 black pixels, cropped at random, and mirrored half of the
     time; all are normalised with the papers' mean (.4914, .4822, .4465) and deviation (.2023,
     .1994, .2010).
 
-    What TFDS prepared is read without TensorFlow, and its pixels are kept in a file beside it, so
-    that only the first start decodes.
+    Files prepared by TFDS are read without TensorFlow, and the decoded pixels are cached beside
+    them, so images are decoded only on the first load.
 
     Args:
-      data_dir: the folder of the data sets. None is the variable CALIB_JAX_DATA_DIR, then TFDS's
-        own rule: the variable TFDS_DATA_DIR, then ~/tensorflow_datasets.
-      source: "tfds" for what TFDS prepared, "official" for the authors' binary files, unpacked
-        or not; None is the first of these that is there.
-      validation: the share of the 50,000 that validates; it may not be 0.
-      seed: of the split.
-      training_size: train with only the first so many of the training part, which is shuffled;
-        None is all.
+      data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
+        then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      source: "tfds" for files prepared by TFDS, "official" for the authors' binary files, unpacked
+        or not; None uses the first of these that exists.
+      validation: the fraction of the 50,000 used for validation; must not be 0.
+      seed: seed of the split.
+      training_size: use only the first training_size examples of the shuffled training part; None
+        uses all.
 
     References:
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.

@@ -1,4 +1,4 @@
-"""CIFAR-100: small colour photographs of a hundred kinds of things."""
+"""CIFAR-100: small colour photographs in 100 classes."""
 
 import dataclasses
 import functools
@@ -63,16 +63,15 @@ def cifar100(
 ) -> Dataset:
     """Load the 60,000 images of CIFAR-100, 32 x 32 in colour, in three parts.
 
-    They are split, cropped, mirrored and normalised as those of `cifar10`, with the statistics of
-    CIFAR-10: so do the papers.
+    Images are split, cropped, mirrored and normalised as in `cifar10`, with the statistics of
+    CIFAR-10, as in the papers.
 
     Args:
       data_dir, source, validation, seed, training_size: see `cifar10`.
-      test_normalisation: "cifar10" gives all parts the same statistics. "imagenet" is a slip of
-        the released code, with which the published numbers were measured: test images alone are
-        normalised with the statistics of ImageNet. Their pixels are then stored such that
-        `prepare`, which is one for all parts, makes of them what the released code does; they are
-        float32 and no bytes.
+      test_normalisation: "cifar10" normalises all parts with the same statistics. "imagenet"
+        reproduces a mistake of the released code, with which the published numbers were measured:
+        only the test images are normalised with the statistics of ImageNet. All parts share one
+        `prepare`, so the test pixels are then stored rescaled, as float32 instead of uint8.
 
     References:
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.

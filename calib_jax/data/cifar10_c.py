@@ -15,7 +15,7 @@ from calib_jax.data.images import Images, checked_labels, prepare_cifar10
 
 __all__ = ["cifar10_c"]
 
-# The four after jpeg_compression are meant for choosing hyperparameters.
+# The authors intend the last four for choosing hyperparameters.
 CORRUPTIONS = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
     *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
@@ -62,14 +62,14 @@ def cifar10_c(
 ) -> Dataset:
     """Load 10,000 images of CIFAR-10-C: one corruption at one severity.
 
-    They are the test images of CIFAR-10 and have its labels. There is nothing to train with: the
-    parts for training and validation are empty.
+    These are the corrupted test images of CIFAR-10 with its labels. The training and validation
+    parts are empty.
 
     Args:
       data_dir: see `cifar10`.
-      source: "tfds" for what TFDS prepared as cifar10_corrupted, "official" for the authors'
-        folder CIFAR-10-C; None is the first of these that is there.
-      corruption: one of 19, by the authors' name.
+      source: "tfds" for cifar10_corrupted prepared by TFDS, "official" for the authors' folder
+        CIFAR-10-C; None uses the first of these that exists.
+      corruption: one of 19 corruptions, by the authors' name.
       severity: from 1, the weakest, to 5.
 
     References:
@@ -104,7 +104,7 @@ def cifar10_c(
 
 
 def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Images, ...]:
-    """Read one severity, which is a fifth of the rows of two files."""
+    """Read one severity: a fifth of the rows of the images and of the labels."""
     pixels, labels = (_array(path / f"{name}.npy") for name in (corruption, "labels"))
     count, rest = divmod(labels.size, _SEVERITIES)
     shape = (labels.size, 32, 32, 3)
@@ -123,5 +123,5 @@ def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Imag
 def _array(path: pathlib.Path) -> np.ndarray:
     if not os.path.lexists(path):
         raise FileNotFoundError(f"{path.parent} has no {path.name}: unpack the archive anew.")
-    # Mapped, since one severity is a fifth of 150 MB.
+    # Memory-mapped, because one severity needs only a fifth of the 150 MB.
     return reading.npy(path, "an array of CIFAR-10-C", "unpack the archive anew")

@@ -1,4 +1,4 @@
-"""What a data set is, and the catalogue of those that can be had by name."""
+"""The Dataset class and the catalogue of data sets by name."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ _Factory = TypeVar("_Factory", bound=Callable[..., "Dataset"])
 
 
 def register(name: str, about: About | None = None) -> Callable[[_Factory], _Factory]:
-    """Enter a factory under a name, with what is known of its data set."""
+    """Register a data set's factory under a name, with its metadata."""
 
     def enter(factory: _Factory) -> _Factory:
         _CATALOGUE.register(name)(factory)
@@ -35,22 +35,22 @@ def _as_they_are(inputs: PyTree) -> PyTree:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Three sources of examples, and what a training loop must know of them.
+    """Three sources of examples and the metadata that a training loop needs.
 
     Attributes:
-      name: what it is called in the catalogue.
-      class_names: one for each class, in the order of the labels.
-      train, validation, test: its parts.
-      description: sizes, the rule of the split, the licence; for people.
-      prepare: `(inputs) -> inputs` for a batch, on the device: from what is stored (uint8, say)
-        to what the network takes (normalised floats).
-      augment: `(key, inputs) -> inputs` for ONE example, on the device, where a vmap gives each
-        example its key; None for none. It comes before `prepare` and sees stored values, so
-        that what a crop pads with is a black pixel, as in the papers.
-      posterior: `(inputs) -> log-probabilities` of the classes where they are known, which
-        makes the true calibration error and the Bayes error known; else None.
-      brightest: if the inputs are images, the stored value of a white pixel, such as 255; noise
-        that is given as a share of it needs it.
+      name: its name in the catalogue.
+      class_names: one name per class, in the order of the labels.
+      train, validation, test: the parts.
+      description: sizes, split rule and licence, as human-readable text.
+      prepare: `(inputs) -> inputs` for a batch, on the device: converts stored values (for example
+        uint8) to network inputs (normalised floats).
+      augment: `(key, inputs) -> inputs` for ONE example, on the device, mapped by vmap with one key
+        per example; None for no augmentation. It runs before `prepare` on stored values, so that a
+        crop pads with black pixels, as in the papers.
+      posterior: `(inputs) -> log-probabilities` of the classes if they are known, from which the
+        true calibration error and the Bayes error follow; else None.
+      brightest: for images, the stored value of a white pixel, such as 255; scales noise that is
+        given as a fraction of it.
     """
 
     name: str
@@ -71,9 +71,9 @@ class Dataset:
 
 
 def named(name: str, /, **options: Any) -> Dataset:
-    """Make the data set of that name.
+    """Load the data set with this name.
 
-    Nothing is downloaded: a data set that is not shipped and not there says how to get it.
+    Nothing is downloaded: if the files are missing, the error explains how to get them.
 
     >>> digits = named("digits", training_size=400)
     >>> digits.num_classes, len(digits.train), len(digits.validation), len(digits.test)
@@ -88,7 +88,7 @@ def named(name: str, /, **options: Any) -> Dataset:
 
 
 def catalogue() -> Mapping[str, Callable[..., Dataset]]:
-    """List every data set by name; the keyword arguments of its factory are its options.
+    """Return all data sets by name; the keyword arguments of a factory are its options.
 
     >>> "digits" in catalogue()
     True
@@ -97,7 +97,7 @@ def catalogue() -> Mapping[str, Callable[..., Dataset]]:
 
 
 def about(name: str, /) -> About | None:
-    """Tell what is known of a data set before it is read; None if nothing is.
+    """Return the metadata of a data set without reading it; None if it has none.
 
     >>> about("cifar10").title
     'CIFAR-10, 32 x 32 in colour'

@@ -1,4 +1,4 @@
-"""Keep what took long to decode, beside what it was decoded from."""
+"""Cache decoded images beside the files that they were decoded from."""
 
 import contextlib
 import io
@@ -16,11 +16,11 @@ _KEY = "made_from"
 
 
 def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """Decode a PNG or JPEG file; of one that is grey every channel is the same."""
+    """Decode a PNG or JPEG file; repeat a grey image over the channels."""
     from PIL import Image
 
     with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
-        # Before it is decoded, which for a few bytes can take gigabytes.
+        # Check before decoding: a file of a few bytes can decode to gigabytes.
         if (image.height, image.width) != shape[:2]:
             raise ValueError(
                 f"an image is {image.height} x {image.width}, and not {shape[0]} x {shape[1]}"
@@ -35,11 +35,11 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
 def kept(
     path: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """Read arrays from a file that was made with the same key; otherwise make and write them.
+    """Load arrays from a cache file with the same key; otherwise compute and save them.
 
-    A file that is cut short or has a wrong bit anywhere is made anew: an .npz holds a checksum of
-    every array, and all are compared before anything is believed. Where the file cannot be
-    written, a warning says so, and the arrays are made every time.
+    A truncated or corrupt file is replaced: an .npz stores a checksum of every array, and all are
+    verified before use. If the file cannot be written, a warning is issued and the arrays are
+    computed on every call.
     """
     found = _read(path, key)
     if found is None:
@@ -61,13 +61,13 @@ def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:
             if str(stored[_KEY]) != key:
                 return None
             return {name: stored[name] for name in stored.names if name != _KEY}
-    except (reading.Unreadable, FileNotFoundError):  # whatever is wrong, it can be made anew
+    except (reading.Unreadable, FileNotFoundError):  # any unusable cache is computed again
         return None
 
 
 def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write a file whole or not at all, also when two processes do so at once."""
-    # Named by chance: processes in two containers may have the same number.
+    """Write a file atomically, even if two processes write it at the same time."""
+    # A random name, because processes in two containers may have the same id.
     partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
     try:
         with open(partial, "xb") as file:
@@ -81,9 +81,9 @@ def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
 
 @contextlib.contextmanager
 def progress(total: int, name: str) -> Iterator[Callable[[int], object]]:
-    """Show a bar while something is decoded, on a terminal only; yield what moves it."""
+    """Show a progress bar on a terminal; yield the function that advances it."""
     from tqdm import tqdm
 
-    # disable=None: not where the output is a file.
+    # disable=None disables the bar unless the output is a terminal.
     with tqdm(total=total, desc=f"decoding {name}", leave=False, disable=None) as bar:
         yield bar.update

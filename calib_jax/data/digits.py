@@ -1,4 +1,4 @@
-"""Handwritten digits, shipped with the library: enough to train on in a minute."""
+"""Handwritten digits, shipped with the library: training takes about a minute."""
 
 import functools
 import pathlib
@@ -34,19 +34,19 @@ def digits(
 ) -> Dataset:
     """Load the 1,797 digits of UCI, 8 x 8 pixels with 17 levels of grey, in three parts.
 
-    The parts are drawn without replacement by `numpy.random.default_rng([seed, 0])`; the labels
-    that noise replaces by `default_rng([seed, 1])` for the training part, `[seed, 2]` and
-    `[seed, 3]` for validation and test. So noise does not move an example from part to part,
-    and more noise replaces the same labels as less, and others.
+    `numpy.random.default_rng([seed, 0])` draws the parts without replacement. Label noise uses
+    `default_rng([seed, 1])` for the training part, `[seed, 2]` for validation and `[seed, 3]` for
+    test. So noise does not move examples between parts, and a higher noise level replaces all
+    labels that a lower level replaces, and more.
 
     Args:
       training_size, validation_size: numbers of examples.
-      test_size: number of examples; None takes all that are left.
-      label_noise: the share of labels that are replaced by a class drawn uniformly from all
-        ten, so that a tenth of them stays what it was. Exactly this share of each part, rounded
-        to whole examples. It bounds what an honest confidence can be.
+      test_size: number of examples; None uses all remaining ones.
+      label_noise: the fraction of labels that are replaced by a class drawn uniformly from all
+        ten, so that on average a tenth of them stays unchanged. Exactly this fraction of each part
+        is replaced, rounded to whole examples. It bounds the confidence of a calibrated model.
       noisy: the parts whose labels are replaced.
-      seed: of the parts and of the noise.
+      seed: seed of the parts and of the noise.
 
     References:
       Alpaydin and Kaynak 1998, Optical Recognition of Handwritten Digits, UCI Machine Learning
@@ -110,7 +110,7 @@ def _sizes(count: int, training: int, validation: int, test: int | None) -> tupl
 
 
 def _replaced(labels: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
-    """Replace a share of the labels by classes drawn uniformly."""
+    """Replace a fraction of the labels by classes drawn uniformly."""
     order = generator.permutation(len(labels))
     drawn = generator.integers(10, size=len(labels), dtype=labels.dtype)
     hit = order[: round(share * len(labels))]

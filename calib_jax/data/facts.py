@@ -1,4 +1,4 @@
-"""What is known of a data set before it is read: licence, sizes, where its authors publish it."""
+"""Metadata of data sets: licence, sizes and the authors' downloads."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ class Download:
     """A file that the authors of a data set publish.
 
     Attributes:
-      url: where.
-      size: in bytes.
-      md5: its checksum; None where it is not known.
-      folder: what an archive holds; empty for a file that is read as it is.
+      url: its address.
+      size: its size in bytes.
+      md5: its checksum; None if it is not known.
+      folder: the folder in an archive; empty for a file that is read without unpacking.
 
     >>> Download(url="http://example.org/cats.tar.gz", size=9, folder="cats").name
     'cats.tar.gz'
@@ -28,28 +28,28 @@ class Download:
 
     @property
     def name(self) -> str:
-        """What the file is called."""
+        """The name of the file."""
         return self.url.rpartition("/")[2]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class About:
-    """The facts of a data set, which stand beside its loader.
+    """The metadata of a data set, defined beside its loader.
 
     Attributes:
-      title: what it is, in a few words.
-      licence: under which it is published, or that none is stated.
-      counts: the number of examples of each class, or of all, in what is published to train with
-        (of which a part may validate) and to test with: `train` and `test`.
-      tfds: its name in TFDS; empty where TFDS does not have it.
-      looked_up: whether its records are read one by one, by their numbers, and not all at once:
-        of TFDS's formats array_record alone can do that.
-      official: names of the authors' own files or folders, of which one is enough to read it.
+      title: a short description.
+      licence: its licence, or a remark that none is stated.
+      counts: the number of examples of each class, or of all classes, in the published `train` part
+        (of which some may be held out for validation) and `test` part.
+      tfds: its name in TFDS; empty if TFDS does not have it.
+      looked_up: True if records are read one by one by index instead of all at once; of TFDS's
+        formats only array_record supports this.
+      official: names of the authors' files or folders, any one of which is enough to read it.
       downloads: the files that the authors publish.
-      by_hand: how to get it, in a few words, where no command can; with `size`.
-      size: in bytes, of what is fetched; that of the downloads if they can be.
-      variants: where one name stands for many data sets: for each name of a configuration in
-        TFDS the options that choose it.
+      by_hand: short instructions if it cannot be downloaded by a command; requires `size`.
+      size: download size in bytes; computed from `downloads` if there are any.
+      variants: for a name that covers many data sets, maps each TFDS configuration to the options
+        that select it.
     """
 
     title: str
@@ -69,10 +69,10 @@ class About:
 
     @property
     def has_files(self) -> bool:
-        """Whether it is read from files that do not come with the library."""
+        """Whether it is read from files that are not shipped with the library."""
         return bool(self.tfds or self.official)
 
     @property
     def read_as_downloaded(self) -> bool:
-        """Whether what the authors publish need not be unpacked."""
+        """Whether the authors' files are read without unpacking."""
         return any(download.name in self.official for download in self.downloads)

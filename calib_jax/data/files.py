@@ -1,4 +1,4 @@
-"""Where the files of a data set lie, and in which of the forms that can be read."""
+"""Find and read the files of a data set in one of the supported forms."""
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +14,13 @@ Reader = Callable[[pathlib.Path], tuple[Images, ...]]
 
 
 class Found(NamedTuple):
-    """A form of a data set, and the file or folder that has it."""
+    """A form of a data set, and the file or folder in that form."""
 
     form: str
     path: pathlib.Path
 
     def __str__(self) -> str:
-        """Say what was read, without saying where on this machine."""
+        """Describe the form without local paths."""
         if self.form == TFDS:
             return f"read as prepared by TFDS, version {self.path.name}"
         return f"read from its authors' {self.path.name}"
@@ -35,15 +35,15 @@ def read(
     *,
     config: str = "",
 ) -> tuple[tuple[Images, ...], Found]:
-    """Read the parts of a data set in the form that is there; say which it was.
+    """Read the parts of a data set; return them and the form that was found.
 
     Args:
-      name: of the data set in the catalogue.
-      about: its facts, which say what its files are called.
+      name: its name in the catalogue.
+      about: its metadata, which contains the names of its files.
       data_dir: the folder of the data sets, see `tfds.root`.
-      source: the form to read; None is that of TFDS, then that of its authors.
-      readers: for each form, what reads a file or folder that has it.
-      config: the name of a configuration in TFDS, for a data set that has many.
+      source: the form to read; None tries TFDS first, then the authors' files.
+      readers: for each form, the function that reads a file or folder in it.
+      config: the TFDS configuration, for a data set that has several.
     """
     there = find(name, about, data_dir, source, config=config)
     for download in about.downloads:
@@ -55,7 +55,7 @@ def read(
 def find(
     name: str, about: About, data_dir: str | None, source: str | None = None, *, config: str = ""
 ) -> Found:
-    """Find a form of a data set, or say what was looked for, where, and how to get it."""
+    """Find a form of a data set; the error lists the searched places and how to get the files."""
     if source is not None:
         checks.one_of(f"{name}: source", source, forms(about))
     missing = []
@@ -73,7 +73,7 @@ def find(
 
 
 def unlike(path: pathlib.Path, download: Download) -> str:
-    """Say how a file differs from the one that was published; nothing if it does not."""
+    """Describe how a file differs from the published one; empty if it does not."""
     size = path.stat().st_size
     if size != download.size:
         return f"{size:,} bytes and not {download.size:,}"
@@ -82,7 +82,7 @@ def unlike(path: pathlib.Path, download: Download) -> str:
 
 
 def _check_published(archive: pathlib.Path, download: Download) -> None:
-    """Refuse an archive that is not the published one: it is not opened to find out what it is."""
+    """Raise if an archive is not the published one, without opening it."""
     if wrong := unlike(archive, download):
         raise reading.Unreadable(
             f"{archive} is not the file that was published: it has {wrong};\ndownload it again, or"
@@ -91,12 +91,12 @@ def _check_published(archive: pathlib.Path, download: Download) -> None:
 
 
 def forms(about: About) -> list[str]:
-    """List the forms in which a data set can be read, the first choice first."""
+    """List the forms in which a data set can be read, in order of preference."""
     return [TFDS] * bool(about.tfds) + [OFFICIAL] * bool(about.official)
 
 
 def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:
-    """List where files of the authors may lie: with the data sets, or in a folder of their own."""
+    """Yield the folders searched for the authors' files: `<root>/<name>`, then `<root>`."""
     root, _ = tfds.root(data_dir)
     yield root / name
     yield root

@@ -1,4 +1,4 @@
-"""A mixture of Gaussians: data whose true class probabilities are known."""
+"""A mixture of Gaussians: data with known class probabilities."""
 
 import functools
 from typing import Any
@@ -28,27 +28,27 @@ def gaussians(
     test_size: int = 10_000,
     seed: int = 0,
 ) -> Dataset:
-    r"""Draw examples from equally likely Gaussians of unit variance, one for each class.
+    r"""Draw examples from equally likely Gaussians of unit variance, one per class.
 
     $$y \sim \mathrm{U}\{1 \ldots K\}, \quad x \sim \mathcal{N}(\mu_y, I), \qquad
       \log p(k \mid x) = \log \mathrm{softmax}_k\!\left(\mu_k^\top x - \|\mu_k\|^2 / 2\right)$$
 
-    The data set's `posterior` is that last function. A network that has learnt all there is to
-    learn has these log-probabilities as logits, is calibrated, and errs as often as
-    $1 - \mathrm{E} \max_k p(k \mid x)$, the Bayes error.
+    The data set's `posterior` is the last function. A network whose logits are these
+    log-probabilities is calibrated, and its error is the Bayes error,
+    $1 - \mathrm{E} \max_k p(k \mid x)$.
 
     Means come from `numpy.random.default_rng([seed, 0])`, the training part from `[seed, 1]`,
-    validation and test from `[seed, 2]` and `[seed, 3]`: each part is the same whatever the
-    sizes of the others.
+    validation and test from `[seed, 2]` and `[seed, 3]`, so each part is independent of the sizes
+    of the others.
 
     Args:
       num_classes: K.
-      dimensions: of x.
-      means: "uniform" in [-m, m] in every dimension; or "pair", the two classes at (1.5, 1.5)
-        and (-1.5, -1.5), whose Bayes error is 1.69 %.
+      dimensions: number of dimensions of x.
+      means: "uniform" draws them from [-m, m] in every dimension; "pair" puts the two classes at
+        (1.5, 1.5) and (-1.5, -1.5), where the Bayes error is 1.69 %.
       magnitude: m; not used with "pair".
       training_size, validation_size, test_size: numbers of examples.
-      seed: of the means and the examples.
+      seed: seed of the means and the examples.
 
     References:
       Lin et al. 2025 (BSCE-GRA), the experiments with a known posterior.

@@ -1,8 +1,8 @@
-"""ImageNet: a million photographs of a thousand kinds of things, streamed from a disk.
+"""ImageNet: over a million photographs in 1,000 classes, streamed from disk.
 
-The classification task of ILSVRC 2012: 1,281,167 photographs to train (732 to 1,300 of a class)
-and 50,000 to validate (50 of a class), which are the test part here, since the labels of the
-100,000 test images were never published. What image-net.org gives to those who register:
+The classification task of ILSVRC 2012 has 1,281,167 training photographs (732 to 1,300 per class)
+and 50,000 for validation (50 per class). The latter are the test part here, because the labels of
+the 100,000 test images were never published. Registered users of image-net.org can download:
 
     ILSVRC2012_img_train.tar       147,897,477,120 bytes, MD5 1d675b47d978889d74fa0da5fadfb00e
     ILSVRC2012_img_val.tar           6,744,924,160 bytes, MD5 29b22e2961454d5413ddabcf34fc5622
@@ -44,31 +44,31 @@ def imagenet(
     size: int = 224,
     resize: int = 256,
 ) -> Dataset:
-    """Stream the photographs of ILSVRC 2012, in three parts, each decoded when it is looked at.
+    """Stream the photographs of ILSVRC 2012 in three parts, decoding each on access.
 
-    To train, a random window (8 to 100 % of the area, 3/4 to 4/3 wide) is brought to `size` and
-    mirrored half of the time; to evaluate, the shorter side is brought to `resize` and the centre
-    cut out. Both happen on the host; the window is a matter of the run's seed, the epoch and the
-    photograph alone. The device normalises by ImageNet's mean and deviation.
+    Training crops a random window (8 to 100 % of the area, aspect ratio 3/4 to 4/3), resizes it to
+    `size` and mirrors it half of the time. Evaluation resizes the shorter side to `resize` and
+    crops the centre. Both run on the host; the window depends only on the run's seed, the epoch and
+    the photograph. The device normalises by ImageNet's mean and deviation.
 
-    The classes are WordNet ids, numbered in alphabetic order.
+    The classes are WordNet ids, numbered in alphabetical order.
 
     Args:
-      data_dir: the folder of the data sets: it has a subfolder `imagenet` with the official
-        folders `train/<class>/*.JPEG` and `val/` (a folder a class, or flat, with the ground truth
-        of the development kit or of Kaggle), or is that folder itself; or TFDS has prepared
-        `imagenet2012` there as array_record. None is the variable CALIB_JAX_DATA_DIR, then TFDS's
-        own rule: the variable TFDS_DATA_DIR, then ~/tensorflow_datasets.
-      source: the form to read, "tfds" or "official"; None is the first of these that is there. Both
-        give the same examples in the same order.
-      held_out: out of which part the validation part is taken. "train": from the training part, so
-        many of every class, which is this library's rule; the official validation set is the test
-        part, whole. "val": half of the official validation set validates and half tests, 25,000
-        each, which are the sizes of Guo et al.; which ones theirs were is not published.
-      validation_per_class: photographs of every class that are taken from the training part.
-      seed: of the split.
-      size: of the images that come out.
-      resize: what the shorter side becomes, for evaluation.
+      data_dir: the folder of the data sets. Either it, or its subfolder `imagenet`, contains the
+        official folders `train/<class>/*.JPEG` and `val/` (one folder per class, or flat with the
+        ground truth of the development kit or of Kaggle); or it contains `imagenet2012` prepared by
+        TFDS as array_record. None uses the environment variable CALIB_JAX_DATA_DIR, then
+        TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      source: the form to read, "tfds" or "official"; None uses the first of these that exists. Both
+        have the same examples in the same order.
+      held_out: the part from which validation examples are taken. "train", this library's default,
+        holds out validation_per_class examples of every class of the training part and tests on the
+        whole official validation set. "val" splits the official validation set into halves for
+        validation and test, 25,000 each, the sizes of Guo et al., whose split is not published.
+      validation_per_class: photographs of every class held out of the training part.
+      seed: seed of the split.
+      size: side of the returned images, in pixels.
+      resize: length of the shorter side before the centre crop of evaluation.
 
     References:
       Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge.
@@ -113,7 +113,7 @@ def imagenet(
 
 
 def _some_of_each(coded: Coded, classes: tuple[str, ...], per_class: int, seed: int) -> np.ndarray:
-    """Draw as many photographs of every class; those of a class are neighbours."""
+    """Draw per_class photographs of every class; photographs are sorted by class."""
     ends = np.cumsum(np.bincount(coded.labels, minlength=len(classes)))
     random = np.random.default_rng(seed)
     drawn = []

@@ -1,7 +1,7 @@
-"""The photographs of ImageNet as they lie on a disk: the official folders, or records of TFDS.
+"""The photographs of ImageNet on disk: the official folders or TFDS records.
 
-Both forms number the photographs alike, by class and then by the name of the file. So the same
-split, the same order and the same crops come out of either.
+Both forms number the photographs by class and then by file name, so both produce the same split,
+order and crops.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _KAGGLE = "LOC_val_solution.csv"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _CLASSES_OF_DEVKIT, _TRUTH_OF_DEVKIT = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
 _INDEX = "calib_jax_index.npz"
-_LONGEST = 1 << 26  # bytes of a photograph
+_LONGEST = 1 << 26  # limit on the bytes of a photograph
 _ADVICE = "unpack it anew"
 _ANEW = "prepare the data set anew"
 HOW = (
@@ -42,10 +42,10 @@ class Listed:
     """One part of the data set, sorted by class and name.
 
     Attributes:
-      names: of the files, as bytes.
+      names: file names, as bytes.
       labels: their classes.
-      place: what the names are in, for people.
-      of: `(name, number) -> bytes`, which reads a file.
+      place: the folder of the names, for error messages.
+      of: `(name, number) -> bytes`, the function that reads a file.
     """
 
     names: np.ndarray
@@ -58,12 +58,12 @@ class Listed:
         return self.of(self.names[number].decode(), number)
 
     def name(self, number: int) -> str:
-        """Say which file that is."""
+        """Return the path of a file, for error messages."""
         return f"{self.place}/{self.names[number].decode()}"
 
 
 class Parts(NamedTuple):
-    """The two parts that have labels, and the classes: WordNet ids in alphabetic order."""
+    """The two parts that have labels, and the classes: WordNet ids in alphabetical order."""
 
     train: Listed
     val: Listed
@@ -72,12 +72,12 @@ class Parts(NamedTuple):
 
 
 def parts(data_dir: str | None, source: str | None = None) -> Parts:
-    """Find the data set in one of its forms, or say how to get it.
+    """Find the data set in one of its forms; the error explains how to get it.
 
     Args:
-      data_dir: the folder of the data sets, in which `imagenet` has the official folders, or that
-        folder itself; and in which TFDS has prepared `imagenet2012`. None is as in `tfds.found`.
-      source: the form, "tfds" or "official"; None is the first of these that is there.
+      data_dir: the folder of the data sets. It contains `imagenet2012` prepared by TFDS, or the
+        official folders, directly or in a subfolder `imagenet`. For None see `tfds.root`.
+      source: the form, "tfds" or "official"; None uses the first of these that exists.
     """
     root, why = tfds.root(data_dir)
     missing = []
@@ -102,7 +102,7 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
 
 
 def _is_official(place: pathlib.Path) -> bool:
-    # Other data sets have a folder `train`, too.
+    # Other data sets also have a folder `train`.
     return (place / TRAIN).is_dir() and bool(_folders(place / TRAIN))
 
 
@@ -131,7 +131,7 @@ def _folders(place: pathlib.Path) -> list[str]:
 def _images(place: pathlib.Path) -> list[str]:
     with os.scandir(place) as entries:
         found = [e.name for e in entries if e.name.lower().endswith(_SUFFIXES)]
-    # Some systems leave files beside others that are theirs alone: ._n01440764_18.JPEG
+    # Some systems add hidden metadata files such as ._n01440764_18.JPEG.
     found = sorted(name for name in found if not name.startswith("."))
     if not found:
         raise reading.Unreadable(
@@ -159,7 +159,7 @@ def _photograph(path: pathlib.Path) -> bytes:
 
 
 def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
-    """List a folder of all validation images, whose classes stand in another file."""
+    """List a flat folder of validation images, with their classes from a separate file."""
     names = _images(place / VAL)
     truth = _truth(place, names)
     numbers = {name: number for number, name in enumerate(classes)}
@@ -180,11 +180,11 @@ def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
 
 class _Truth(NamedTuple):
     path: pathlib.Path
-    of: dict[str, str]  # from the name of an image, without suffix, to its class
+    of: dict[str, str]  # maps the name of an image, without suffix, to its class
 
 
 def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
-    """Read the ground truth of the validation images: Kaggle's table, or the official files."""
+    """Read the ground truth of the validation images from Kaggle's table or the official files."""
     if os.path.lexists(path := place / _KAGGLE):
         lines = reading.text(path, "the table of Kaggle", _ADVICE).splitlines()
         rows = [line.split(",") for line in lines]
@@ -209,7 +209,7 @@ def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
 
 
 def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
-    """Read which class each number of the development kit is: they are not in alphabetic order."""
+    """Read the class of each number of the development kit, which is not in alphabetical order."""
     if not os.path.lexists(path):
         raise FileNotFoundError(
             f"{path} is missing, which says what the numbers in {_TRUTH_OF_DEVKIT} mean: take both"
@@ -227,13 +227,13 @@ def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
 
 
 # --------------------------------------------------------------------------------------------
-# Records of TFDS, read one by one, whenever they are needed.
+# TFDS records, read one by one on access.
 
 
 def _prepared(folder: pathlib.Path) -> Parts:
     from tensorflow_datasets import builder_from_directory, decode
 
-    # Undecoded: a photograph is decoded when it is looked at.
+    # Skip decoding: photographs are decoded on access.
     undecoded = {"image": decode.SkipDecoding()}
     with reading.guard(folder, "ImageNet as TFDS prepares it", _ANEW, library=True):
         builder = builder_from_directory(str(folder))
@@ -272,9 +272,9 @@ def _record(source: Any, records: np.ndarray, _: str, number: int) -> bytes:
 def _indexed(
     folder: pathlib.Path, part: str, source: Any, advance: Callable[[int], object]
 ) -> dict[str, np.ndarray]:
-    """Read all records once, for their names and labels; TFDS has shuffled them."""
+    """Read the names and labels of all records, and sort them because TFDS shuffles records."""
     names, labels = [], np.empty(len(source), np.int32)
-    # Everything, of a reader in C++ that has no class of its own.
+    # The C++ reader has no exception class of its own, so every exception is caught.
     with reading.guard(f"{part} in {folder}", "records of ImageNet", _ANEW, library=True):
         for number in range(len(source)):
             record = source[number]
@@ -287,7 +287,7 @@ def _indexed(
 
 
 def _fingerprint(folder: pathlib.Path) -> str:
-    """Say what the files are, so that the index of others is not taken for theirs."""
+    """Return a fingerprint of the files, so that an index of other files is not reused."""
 
     def files() -> Iterator[tuple[str, int, int]]:
         for path in sorted(folder.glob("*.array_record*")):

@@ -1,4 +1,4 @@
-"""What the papers' data sets of images have in common: how they are split and normalised."""
+"""Splitting and normalisation shared by the papers' image data sets."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,14 +20,14 @@ class Images(NamedTuple):
     labels: np.ndarray
 
     def source(self, numbers: np.ndarray | None = None) -> InMemory:
-        """Make a source of these images, or of some of them."""
+        """Return a source of these images, or of the given ones."""
         if numbers is None:
             return InMemory(self.images, self.labels)
         return InMemory(self.images[numbers], self.labels[numbers])
 
 
 class Statistics(NamedTuple):
-    """Mean and deviation of the channels, of pixels from 0 to 1."""
+    """Mean and standard deviation per channel, for pixels scaled to [0, 1]."""
 
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
@@ -38,7 +38,7 @@ IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def normalised(statistics: Statistics) -> Callable[[Any], Array]:
-    """Make the function that brings stored pixels to mean 0 and deviation 1.
+    """Return a function that normalises stored pixels by mean and standard deviation.
 
     >>> normalised(IMAGENET)(np.array([0, 0, 255], np.uint8))
     Array([-2.118, -2.036, 2.640], dtype=float32)
@@ -53,13 +53,13 @@ def normalised(statistics: Statistics) -> Callable[[Any], Array]:
     return prepare
 
 
-prepare_cifar10 = normalised(CIFAR10)  # as the papers also do CIFAR-100 and SVHN
+prepare_cifar10 = normalised(CIFAR10)  # the papers also use it for CIFAR-100 and SVHN
 
 
 def as_if_normalised(part: Images, by: Statistics, prepared_by: Statistics) -> Images:
-    """Change pixels so that `normalised(prepared_by)` makes of them what `by` made of the old.
+    """Rescale pixels so that `normalised(prepared_by)` returns what `normalised(by)` did before.
 
-    The new pixels are no bytes but float32, and may lie outside [0, 255].
+    The new pixels are float32 and may lie outside [0, 255].
     """
     mean, deviation = (np.asarray(numbers) for numbers in by)
     other_mean, other_deviation = (np.asarray(numbers) for numbers in prepared_by)
@@ -69,7 +69,7 @@ def as_if_normalised(part: Images, by: Statistics, prepared_by: Statistics) -> I
 
 
 def checked_labels(labels: np.ndarray, num_classes: int, where: str) -> np.ndarray:
-    """Make labels int32, and refuse one that is not among the classes."""
+    """Convert labels to int32; raise if one is outside [0, num_classes)."""
     labels = np.asarray(labels)
     if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
@@ -94,18 +94,18 @@ def papers_dataset(
     training_size: int | None,
     augment: Callable[[Any, Any], Any] | None,
 ) -> Dataset:
-    """Split images of 32 x 32 pixels by the papers' rule, and normalise them as CIFAR-10.
+    """Split images of 32 x 32 pixels by the papers' rule, and normalise them like CIFAR-10.
 
     Args:
-      train, test: the published parts; the first one is split.
-      name: in the catalogue.
-      title, reference: of the description, with `read`, which says what the images were read from.
-      class_names: in the order of the labels.
-      first_labels: of the original files, by which one sees whether the order is theirs.
-      validation: the share that validates; no part may be empty.
-      seed: of the split.
-      training_size: train with only the first so many of the training part; None is all.
-      augment: what training images go through.
+      train, test: the published parts; `train` is split.
+      name: name in the catalogue.
+      title, reference, read: text for the description; `read` names the form that was read.
+      class_names: one name per class, in the order of the labels.
+      first_labels: first labels of the original files, compared to detect another order.
+      validation: the fraction used for validation; no part may be empty.
+      seed: seed of the split.
+      training_size: use only the first training_size examples of the training part; None uses all.
+      augment: augmentation of the training images.
     """
     index = splits.split(len(train.labels), validation=validation, seed=seed)
     for part, numbers in (("training", index.train), ("validation", index.validation)):
@@ -135,12 +135,12 @@ def papers_dataset(
 
 
 def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
-    """Take the first so many of the training part, or all."""
+    """Return the first training_size numbers, or all."""
     if training_size is not None:
         checks.between("training_size", training_size, 1, len(numbers))
     return numbers[:training_size]
 
 
 def sizes(training: np.ndarray, validating: np.ndarray, testing: np.ndarray) -> str:
-    """Say how many examples each part has."""
+    """Format the number of examples of each part."""
     return f"{len(training)} to train, {len(validating)} to validate, {len(testing)} to test"

@@ -1,7 +1,7 @@
-"""Photographs that stay coded until they are looked at: by a random window, or by their centre.
+"""Compressed photographs, decoded on access as a random window or a centre crop.
 
-They are decoded, cut and resized on the host, in the threads of the stream, since they have sizes
-of their own and a device wants one shape. What comes out are bytes, normalised on the device.
+The stream's threads decode, crop and resize them on the host, because their sizes differ and a
+device needs one shape. The result is uint8, which the device normalises.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 from calib_jax.core import reading
 from calib_jax.core.examples import Draw, Examples
 
-# Of random crops, as in Szegedy et al. 2015 and ever since.
+# Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 _TRIES = 10
@@ -26,31 +26,31 @@ Box = tuple[int, int, int, int]
 
 @runtime_checkable
 class Coded(Protocol):
-    """Coded photographs and their labels, by their numbers."""
+    """Compressed photographs and their labels, indexed by number."""
 
     @property
     def labels(self) -> np.ndarray:
-        """The classes of all of them."""
+        """The classes of all photographs."""
         ...
 
     def read(self, number: int) -> bytes:
-        """Read the file of one of them."""
+        """Read the file of one photograph."""
         ...
 
     def name(self, number: int) -> str:
-        """Say which file that is, for people."""
+        """Return the name of that file, for error messages."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Photographs:
-    """A source of some coded photographs, as `[size, size, 3]` bytes.
+    """A source that decodes some of the coded photographs to `[size, size, 3]` uint8.
 
     Attributes:
-      coded: where they come from.
-      index: which of them; `source[numbers]` and `drawn` count in these.
-      size: of the image that comes out, in pixels.
-      resize: to which the shorter side is brought before the centre is cut out, for evaluation.
+      coded: all photographs.
+      index: numbers of the photographs in this source; `source[i]` and `drawn` index into it.
+      size: side of the returned images, in pixels.
+      resize: length of the shorter side before the centre crop of evaluation.
     """
 
     coded: Coded
@@ -65,15 +65,15 @@ class Photographs:
         return self._read(index, lambda coded, number: centre(coded, self.size, self.resize))
 
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
-        """Cut a random window out of each, and mirror half of them.
+        """Crop a random window of each photograph, and mirror half of them.
 
-        What is drawn depends on seed, epoch and the number among all coded photographs, so that a
-        smaller part of the same photographs has the same views.
+        The draw depends on the seed, the epoch and the number among all coded photographs, so a
+        subset of the photographs has the same views.
         """
 
         def view(coded: bytes, number: int) -> np.ndarray:
-            # The last word keeps the stream of number 0 from being that of (seed, epoch), which
-            # shuffles the epoch: NumPy fills short seeds up with zeros.
+            # NumPy pads short seeds with zeros. Without the last word, number 0 would share the
+            # random stream of (seed, epoch), which shuffles the epoch.
             words = [draw.seed, draw.epoch, number, 1]
             return random_window(coded, self.size, np.random.default_rng(words))
 
@@ -89,12 +89,12 @@ class Photographs:
 
 
 def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.ndarray:
-    """Cut a random window out of a photograph, resize it to `[size, size, 3]`, mirror it or not.
+    """Crop a random window of a photograph, resize it to `[size, size, 3]`, and randomly mirror it.
 
-    The law of the window is that of `window`. A window that is at least twice as long as `size` on
-    both sides is decoded at a half, a quarter or an eighth of its resolution, which a JPEG allows
-    in less time; the rest of the way is resampled by triangles as wide as the step (bilinear,
-    antialiased). Pixels then differ a little from those of a full decoding; the window does not.
+    The window is drawn by `window`. If both sides of the window are at least twice `size`, the JPEG
+    is decoded at 1/2, 1/4 or 1/8 of its resolution, which is faster. The result is then resized by
+    a bilinear antialiased filter. Pixels differ slightly from those of a full decoding; the window
+    is the same.
     """
     from PIL import ImageOps
 
@@ -105,20 +105,20 @@ def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.nd
         fits = min(wide // size, tall // size)
         shrunk = next(factor for factor in (8, 4, 2, 1) if fits >= factor or factor == 1)
         image.draft(None, (width // shrunk, height // shrunk))
-        if image.width == width:  # not every format can
+        if image.width == width:  # not every format supports reduced decoding
             shrunk = 1
         box = [edge / shrunk for edge in (left, top, left + wide, top + tall)]
         seen = _resized(image, (size, size), box)
-    # Pillow mirrors seven times as fast as NumPy copies backwards.
+    # Pillow mirrors seven times as fast as NumPy's reversed copy.
     return np.asarray(ImageOps.mirror(seen) if mirrored else seen)
 
 
 def window(width: int, height: int, random: np.random.Generator) -> Box:
-    """Draw a window of an image: the left edge, the top, the width and the height.
+    """Draw a random window of an image; return left edge, top edge, width and height.
 
-    Its area is uniform in [.08, 1] of the image's and its ratio of width to height log-uniform in
-    [3/4, 4/3]; one that does not fit is drawn again. After ten of these it is the largest window
-    in the middle of the image with a ratio that is allowed.
+    Its area is uniform in [.08, 1] of the image's area and its ratio of width to height log-uniform
+    in [3/4, 4/3]. A window that does not fit is drawn again; after ten failures the largest centred
+    window with an allowed ratio is returned.
 
     References:
       Szegedy et al. 2015, Going Deeper with Convolutions, section 6.
@@ -140,15 +140,15 @@ def window(width: int, height: int, random: np.random.Generator) -> Box:
 
 
 def centre(coded: bytes, size: int, resize: int) -> np.ndarray:
-    """Bring the shorter side of a photograph to `resize`, and cut the middle `[size, size, 3]` out.
+    """Resize the shorter side of a photograph to `resize`, and crop the centre `[size, size, 3]`.
 
-    Always from all pixels, resampled by triangles as wide as the step (bilinear, antialiased).
+    The photograph is decoded at full resolution and resized by a bilinear antialiased filter.
     """
     with _opened(coded) as image:
         shorter = min(image.size)
         width, height = (side * resize // shorter for side in image.size)
         pixels = np.asarray(_resized(image, (width, height), None))
-    # Half pixels go to the even neighbour, as in the crop with which others publish their errors.
+    # Round half pixels to even, as in the centre crop behind published errors.
     top, left = round((height - size) / 2), round((width - size) / 2)
     return pixels[top : top + size, left : left + size]
 
@@ -158,9 +158,9 @@ def _opened(coded: bytes) -> Any:
 
     try:
         image = Image.open(io.BytesIO(coded), formats=("JPEG", "PNG"))
-    except UnidentifiedImageError as error:  # it would name the address of what is read
+    except UnidentifiedImageError as error:  # its message contains a memory address
         raise ValueError("no JPEG or PNG") from error
-    # Opened, but not decoded yet: a few bytes can stand for gigabytes.
+    # Check before decoding: a file of a few bytes can decode to gigabytes.
     if image.width * image.height > _MOST_PIXELS:
         raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
     return image

@@ -1,6 +1,6 @@
-"""Files of MATLAB, version 5: read within a bound, whatever they announce.
+"""Read MATLAB version 5 files within a memory limit, whatever sizes they announce.
 
-SciPy's reader takes as much memory as a damaged file tells it to, and can end the process.
+SciPy's reader allocates the sizes that a damaged file announces, which can kill the process.
 """
 
 import io
@@ -17,7 +17,7 @@ from calib_jax.core import reading
 
 _HEADER = 128
 _MATRIX, _COMPRESSED = 14, 15
-# What stands in the file, by the number of its type, and what it stands for, by that of its class.
+# `_STORED` maps element types to stored dtypes; `_NUMBERS` maps array classes to result dtypes.
 _STORED = {
     **{1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"},
     **{16: "u1", 17: "u2", 18: "u4"},
@@ -39,15 +39,15 @@ def read(
 ) -> dict[str, Any]:
     """Read some variables of a file.
 
-    Numbers come as arrays of the shape and dtype that they have in MATLAB, text as a string, a
-    cell array as a list, and an array of structs as a mapping from each field to a list, both in
-    MATLAB's order of the elements.
+    Numbers are returned as arrays with their MATLAB shape and dtype, text as a string, a cell array
+    as a list, and an array of structs as a mapping from each field to a list; lists have MATLAB's
+    order of elements.
 
     Args:
-      path: of the file.
-      names: of the variables, all of which must be there.
-      advice: what to do with a file that cannot be read.
-      at_most: bytes of all variables of the file, unpacked.
+      path: the file.
+      names: the variables to read; raise if one is missing.
+      advice: advice for the error message of an unreadable file.
+      at_most: limit on the unpacked bytes of all variables of the file.
     """
     found: dict[str, Any] = {}
     with reading.opened(path, "a file of MATLAB", advice) as file:
@@ -67,7 +67,7 @@ def read(
 
 
 def _variable(file: BinaryIO, tag: bytes, order: _Order, at_most: int) -> bytes:
-    """Read one variable of the file, without its tag, and unpack it."""
+    """Read and decompress the content that follows the tag of a variable."""
     kind, size = struct.unpack(f"{order}II", tag)
     if kind not in (_MATRIX, _COMPRESSED):
         raise ValueError(f"it has a part of the kind {kind}, which is no variable")
@@ -94,7 +94,7 @@ def _bounded(content: bytes, at_most: int) -> None:
 
 
 class _Elements:
-    """The elements of a variable: each has a type, a length and content."""
+    """A reader of the elements of a variable; each has a type, a length and content."""
 
     def __init__(self, content: bytes, order: _Order, depth: int = 0) -> None:
         if depth > _DEEPEST:
@@ -104,10 +104,10 @@ class _Elements:
         self._content = io.BytesIO(content)
 
     def next(self) -> tuple[int, bytes]:
-        """Read type and content of an element."""
+        """Read the type and content of the next element."""
         tag = self._exactly(8)
         kind, size = struct.unpack(f"{self.order}II", tag)
-        if kind >> 16:  # a short one has its content in its tag
+        if kind >> 16:  # a short element stores its content in the tag
             size = kind >> 16
             if size > 4:
                 raise ValueError(f"a short part has {size} bytes")
@@ -117,14 +117,14 @@ class _Elements:
         return kind, content
 
     def numbers(self) -> np.ndarray:
-        """Read an element of numbers."""
+        """Read an element that contains numbers."""
         kind, content = self.next()
         if kind not in _STORED:
             raise ValueError(f"numbers have the unknown type {kind}")
         return np.frombuffer(content, np.dtype(_STORED[kind]).newbyteorder(self.order))
 
     def header(self) -> "_Array":
-        """Read what stands before the content of an array."""
+        """Read the header of an array: flags, shape and name."""
         flags, shape, (_, name) = self.numbers(), self.numbers(), self.next()
         if len(flags) < 1 or shape.dtype.kind != "i" or not 2 <= len(shape) <= 32:
             raise ValueError("an array has no shape")
@@ -133,11 +133,11 @@ class _Elements:
         return _Array(self, int(flags[0]), tuple(shape.tolist()), name.decode("utf-8"))
 
     def array(self) -> Any:
-        """Read an array within another."""
+        """Read a nested array."""
         kind, content = self.next()
         if kind != _MATRIX:
             raise ValueError(f"an array has the unknown type {kind}")
-        if not content:  # an empty one
+        if not content:  # an empty array
             return np.empty((0, 0))
         return _Elements(content, self.order, self.depth + 1).header().value()
 
@@ -149,7 +149,7 @@ class _Elements:
 
 
 class _Array:
-    """An array whose content comes next among the elements."""
+    """The header of an array; its content is next in the elements."""
 
     def __init__(self, elements: _Elements, flags: int, shape: tuple[int, ...], name: str) -> None:
         self.name = name
@@ -172,7 +172,7 @@ class _Array:
             if encoding and encoding != "utf-8":
                 encoding += "-le" if self._elements.order == "<" else "-be"
             return content.decode(encoding or "ascii")
-        # Each element takes some bytes, so that a count that lies comes to their end.
+        # Each element takes at least 8 bytes, so a false count reaches the end of the content.
         if self._class == _CELL:
             return [self._elements.array() for _ in range(count)]
         if self._class == _STRUCT:

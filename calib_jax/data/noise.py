@@ -1,4 +1,4 @@
-r"""Images with the Gaussian noise of CIFAR-10-C, made from any images by its formula.
+r"""Gaussian noise for any images, by the formula of CIFAR-10-C.
 
 $$x' = \mathrm{clip}(x + \sigma \epsilon, 0, 1), \qquad \epsilon \sim N(0, 1),$$
 
@@ -21,15 +21,15 @@ _CHUNK = 1000
 def gaussian_noise(
     source: Source, *, severity: int = 5, brightest: float = 255.0, seed: int = 0
 ) -> InMemory:
-    """Add noise to every image of a source; the labels stay.
+    """Add noise to every image of a source; keep the labels.
 
-    Whole numbers stay whole: they are rounded towards 0, as in the published files.
+    Integer pixels stay integers, rounded towards 0 as in the published files.
 
     Args:
-      source: of images, as they are stored.
-      severity: 1 to 5; 5 is what the calibration papers use.
-      brightest: the value of a white pixel: 255 of bytes.
-      seed: of the noise. Of the same number of images the noise is the same.
+      source: a source of stored images.
+      severity: 1 to 5; the calibration papers use 5.
+      brightest: the value of a white pixel: 255 for uint8.
+      seed: seed of the noise; sources of the same size and shape get the same noise.
 
     References:
       Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions

@@ -1,4 +1,4 @@
-"""Splits: which examples validate, by the papers' rule, and a source that is part of another."""
+"""Splits of a data set by the papers' rule, and subsets of a source."""
 
 import dataclasses
 from typing import NamedTuple
@@ -20,18 +20,18 @@ class Split(NamedTuple):
 
 
 def split(count: int, *, validation: float = 0.1, calibration: float = 0.0, seed: int = 1) -> Split:
-    """Split examples as the papers' released code does, to the last index.
+    """Split examples into exactly the same indices as the papers' released code.
 
-    The numbers are shuffled; the first part validates, the rest trains. CIFAR-10's 50,000
-    images with the seed 1 are the 45,000 and 5,000 on which the published networks were trained
-    and their temperatures chosen.
+    The indices are shuffled; the first ones are for validation, the rest for training. For
+    CIFAR-10's 50,000 images and seed 1, these are the 45,000 images on which the published networks
+    were trained and the 5,000 on which their temperatures were chosen.
 
     Args:
-      count: how many examples there are.
-      validation: the share that validates, rounded down.
-      calibration: the share of these (rounded down, the first ones) that is taken out of the
-        validation part to fit a calibrator on; the released `get_val_temp`.
-      seed: of the shuffle.
+      count: number of examples.
+      validation: the fraction used for validation, rounded down.
+      calibration: the fraction of the validation part (its first examples, rounded down) moved to
+        the calibration part, on which to fit a calibrator; `get_val_temp` in the released code.
+      seed: seed of the shuffle.
 
     References:
       Mukhoti et al. 2020, section 5, and its released code.
@@ -66,7 +66,7 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Subset:
-    """A view of some examples of a source, in an order; made by `subset`."""
+    """A view of some examples of a source in a given order; created by `subset`."""
 
     source: Source
     index: np.ndarray
@@ -78,12 +78,12 @@ class Subset:
         return self.source[self.index[index]]
 
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
-        """Read a random view of each of these, if the source has such."""
+        """Read a random view of each example, if the source supports it."""
         return read(self.source, self.index[index], draw)
 
 
 def subset(source: Source, index: np.ndarray) -> Source:
-    """Take some examples of a source, by their numbers; what is in memory stays in memory.
+    """Select examples of a source by index; a subset of an in-memory source is in memory.
 
     >>> letters = InMemory(np.array([10, 11, 12]), np.array([0, 1, 2]))
     >>> subset(letters, np.array([2, 0])).labels

@@ -52,17 +52,17 @@ def svhn(
     """Load 99,289 digits of SVHN, 32 x 32 in colour, in three parts; the class is the digit.
 
     The test part is the published one of 26,032; the other 73,257 are split by the papers' rule
-    (`split`). The 531,131 extra images are not used. As in the papers nothing is cropped or
-    mirrored, and all is normalised with the statistics of CIFAR-10, so that SVHN is what a
-    network trained on CIFAR-10 can be shown as something that it does not know.
+    (`split`). The 531,131 extra images are not used. As in the papers, there is no augmentation,
+    and images are normalised with the statistics of CIFAR-10, so SVHN can serve as
+    out-of-distribution data for networks trained on CIFAR-10.
 
-    TFDS neither numbers its records nor keeps their order, so that with it the split picks
-    others than with the authors' files; the description says so.
+    TFDS neither numbers the records of SVHN nor keeps their order, so its split differs from that
+    of the authors' files; the description states this.
 
     Args:
       data_dir, validation, seed, training_size: see `cifar10`.
-      source: "tfds" for what TFDS prepared as svhn_cropped, "official" for train_32x32.mat and
-        test_32x32.mat; None is the first of these that is there.
+      source: "tfds" for svhn_cropped prepared by TFDS, "official" for train_32x32.mat and
+        test_32x32.mat; None uses the first of these that exists.
 
     References:
       Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
@@ -90,7 +90,7 @@ def _both(path: pathlib.Path) -> tuple[Images, ...]:
 
 
 def _matlab(path: pathlib.Path) -> Images:
-    """Read X `[32, 32, 3, n]` and y `[n, 1]`, where the digit 0 has the label 10."""
+    """Read X `[32, 32, 3, n]` and y `[n, 1]`; the file stores the digit 0 as label 10."""
     if not os.path.lexists(path):
         raise FileNotFoundError(
             f"{path.parent} has no {path.name}: download {_URL}/{path.name} to there."

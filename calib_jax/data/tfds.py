@@ -1,8 +1,8 @@
-"""Images of a data set that TFDS prepared, read without TensorFlow and decoded only once.
+"""Read images prepared by TFDS without TensorFlow, and cache the decoded pixels.
 
-`tensorflow_datasets` reads files of the format array_record without TensorFlow, and those of the
-format tfrecord, which it writes unless told otherwise, are read here (`tfrecord.py`). Decoding tens
-of thousands of PNG files takes seconds all the same, so the pixels are kept beside the data set.
+`tensorflow_datasets` reads the format array_record without TensorFlow; `tfrecord.py` reads its
+default format tfrecord. Decoding tens of thousands of PNG files takes seconds, so the pixels are
+cached beside the data set.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ VARIABLE = "CALIB_JAX_DATA_DIR"
 
 FORMATS = ARRAY_RECORD, TFRECORD = "array_record", "tfrecord"
 _ABOUT = "dataset_info.json"
-_ORDER = 1  # changes when this file would hand out the same records in another way
+_ORDER = 1  # increment if this file changes the order or content of the returned records
 _CHUNK = 500
 _KIND = "what TFDS says of a data set"
 _ADVICE = "prepare the data set anew"
@@ -32,16 +32,16 @@ _ADVICE = "prepare the data set anew"
 def images(
     folder: pathlib.Path, *, parts: tuple[str, ...], shape: tuple[int, ...], num_classes: int
 ) -> tuple[Images, ...]:
-    """Read parts of a data set, each in the order in which its authors published it.
+    """Read the parts of a data set, each in the order in which its authors published it.
 
-    TFDS shuffles the records, and gives each an id that ends with its number in the original
-    files; by these they are sorted. Where there are no such ids the order is that of the records.
+    TFDS shuffles the records and gives each an id that ends with its number in the original files.
+    The records are sorted by these ids; without ids they keep the order of TFDS.
 
     Args:
-      folder: that of a version, which `found` finds.
-      parts: their names in TFDS.
-      shape: of one image; another is refused.
-      num_classes: labels of 0 to this, exclusive; others are refused.
+      folder: the folder of a version, as returned by `found`.
+      parts: names of the parts in TFDS.
+      shape: required shape of an image.
+      num_classes: labels must lie in [0, num_classes).
     """
     there = _sizes(folder)
     if missing := [part for part in parts if not there.get(part)]:
@@ -50,7 +50,7 @@ def images(
         )
     sizes = {part: there[part] for part in parts}
     bytes_there = sum(path.stat().st_size for path in _files(folder))
-    if sum(sizes.values()) > bytes_there:  # before memory for so many images is asked for
+    if sum(sizes.values()) > bytes_there:  # check before allocating memory for the images
         raise reading.Unreadable(
             f"{folder / _ABOUT} tells of {sum(sizes.values()):,} examples, and its files have"
             f" {bytes_there:,} bytes: {_ADVICE}."
@@ -72,13 +72,13 @@ def images(
 def found(
     name: str, data_dir: str | None = None, *, formats: tuple[str, ...] = FORMATS
 ) -> pathlib.Path:
-    """Find the folder of the newest version of a data set, or say how to get it.
+    """Find the folder of the newest version of a data set; the error explains how to get it.
 
     Args:
-      name: of the data set in TFDS; of one that has many configurations, with one of them, as in
+      name: its name in TFDS, with the configuration if it has several, as in
         `cifar10_corrupted/fog_5`.
       data_dir: see `root`.
-      formats: of its files, any of which will do.
+      formats: accepted file formats.
     """
     given, why = root(data_dir)
     places = [given / name, given / "tfds" / name]
@@ -88,7 +88,7 @@ def found(
         versions.sort(key=lambda path: tuple(map(int, path.name.split("."))))
         for version in reversed(versions):
             if not os.path.lexists(version / _ABOUT):
-                continue  # not prepared to the end
+                continue  # preparation was interrupted
             there = _formats(version)
             if not set(formats).isdisjoint(there):
                 return version
@@ -103,7 +103,7 @@ def found(
 
 
 def nowhere(reasons: Sequence[str]) -> FileNotFoundError:
-    """Join why no form of a data set was found: what, where, and last the commands that help."""
+    """Build the error for a missing data set: the reasons, then commands that help."""
     return FileNotFoundError(
         "\n".join(
             [
@@ -117,16 +117,16 @@ def nowhere(reasons: Sequence[str]) -> FileNotFoundError:
 
 
 def _formats(folder: pathlib.Path) -> list[str]:
-    """List the formats in which a version is there."""
+    """List the file formats of a version."""
     about = _about(folder)
     others = about.get("alternativeFileFormats", ())
     return [form for form in (about.get("fileFormat", TFRECORD), *others) if isinstance(form, str)]
 
 
 def _sizes(folder: pathlib.Path) -> dict[str, int]:
-    """Read how many examples the parts have."""
+    """Read the number of examples of each part."""
     about = _about(folder)
-    # The one place that looks into a JSON of others: what is no mapping or no list ends here.
+    # The JSON is untrusted: the guard turns any wrong type in it into an Unreadable.
     with reading.guard(folder / _ABOUT, _KIND, _ADVICE, library=True):
         sizes = {
             one["name"]: sum(int(size) for size in one.get("shardLengths", ()))
@@ -142,11 +142,12 @@ def _about(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
-    """Return the folder of all data sets, and who says so.
+    """Return the folder of all data sets, and the name of the setting that chose it.
 
     Args:
-      data_dir: the folder of the data sets of TFDS, or one with a subfolder `tfds` that is. None
-        is what the variable CALIB_JAX_DATA_DIR says, or else the folder that TFDS itself uses.
+      data_dir: the folder of the data sets of TFDS, or the folder that contains it as `tfds`. None
+        uses the environment variable CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then
+        ~/tensorflow_datasets.
     """
     said = {
         "data_dir": data_dir,
@@ -159,7 +160,7 @@ def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
 
 
 def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
-    """Say what the files of a data set are, so that others are not taken for them."""
+    """Return a fingerprint of the files, so that a cache of other files is not reused."""
     files = {path.name: (path.stat().st_size, int(path.stat().st_mtime)) for path in _files(folder)}
     texts = [reading.content(path, _KIND, _ADVICE) for path in sorted(folder.glob("*.json"))]
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
@@ -170,7 +171,7 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
     found = [path for form in FORMATS for path in sorted(folder.glob(f"*.{form}*"))]
     for path in found:
         with reading.opened(path, "a file of records", _ADVICE):
-            pass  # a library of C++ would wait for a pipe, and ends the process for a folder
+            pass  # the C++ reader would block on a pipe, and kills the process for a folder
     return found
 
 
@@ -179,7 +180,7 @@ def _decoded(
 ) -> tuple[np.ndarray, np.ndarray]:
     read = _of_array_record if ARRAY_RECORD in _formats(folder) else _of_tfrecord
     names = []
-    # Everything, of a reader in C++ that has no class of its own and of Pillow.
+    # The C++ reader has no exception class of its own, and Pillow raises many: catch all.
     with reading.guard(f"{part} in {folder}", "records of images", _ADVICE, library=True):
         pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
         for row, record in enumerate(read(folder, part, size)):
@@ -197,8 +198,8 @@ def _decoded(
 def _of_array_record(folder: pathlib.Path, part: str, size: int) -> Iterator[dict[str, Any]]:
     import tensorflow_datasets as tfds
 
-    # Undecoded: which decoder TFDS takes depends on what else is installed, and two decoders of
-    # JPEG differ in the last bit.
+    # Skip decoding: the decoder of TFDS depends on the installed packages, and JPEG decoders differ
+    # in the last bit.
     undecoded = {"image": tfds.decode.SkipDecoding()}
     source = tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
     if len(source) != size:
@@ -217,7 +218,7 @@ def _of_tfrecord(folder: pathlib.Path, part: str, size: int) -> Iterator[dict[st
 
 
 def _numbered(names: list[bytes]) -> np.ndarray | None:
-    """Find the order of the numbers with which ids end; None if they do not number everything."""
+    """Return the order of the numbers at the end of the ids; None unless they are 0 to n - 1."""
     ends = [re.search(rb"\d+$", name) for name in names]
     numbers = np.array([int(end[0]) if end else -1 for end in ends])
     order = np.argsort(numbers, kind="stable")

@@ -1,15 +1,15 @@
-"""Records of TensorFlow's file format, read without TensorFlow.
+"""Read TensorFlow's TFRecord format without TensorFlow.
 
-A file is a row of records, and nothing else:
+A file is a sequence of records:
 
     length           8 bytes, little-endian
     its checksum     4 bytes, a masked CRC-32C
-    data             `length` bytes: of TFDS, a serialised tf.train.Example
+    data             `length` bytes: in TFDS, a serialised tf.train.Example
     its checksum     4 bytes
 
-The checksum of the length is compared, so that a file of another kind, or one that lost a byte, is
-noticed at once. That of the data is not, which in Python would take longer than to decode an
-image; a damaged image does not decode.
+Only the checksum of the length is verified, which detects other file types and missing bytes. In
+Python, the checksum of the data would take longer than decoding the image, and a damaged image
+fails to decode.
 """
 
 import os
@@ -20,12 +20,12 @@ from typing import Any
 
 from calib_jax.core import reading
 
-_POLYNOMIAL = 0x82F63B78  # of Castagnoli, its bits reversed
+_POLYNOMIAL = 0x82F63B78  # Castagnoli, with reversed bits
 _MASK = 0xA282EAD8
 
 
 def records(path: pathlib.Path) -> Iterator[bytes]:
-    """Read the data of one record after another."""
+    """Yield the data of each record."""
     with reading.opened(path, "a file of TFRecords", "prepare the data set anew") as file:
         left = os.fstat(file.fileno()).st_size
         number = 0
@@ -36,14 +36,14 @@ def records(path: pathlib.Path) -> Iterator[bytes]:
             if masked_crc(head[:8]) != checksum:
                 raise ValueError(f"it is no file of TFRecords, or damaged, at record {number}")
             left -= 12 + length + 4
-            if left < 0:  # before so much memory is asked for
+            if left < 0:  # check before allocating the memory
                 raise ValueError(f"it ends within record {number}")
             yield file.read(length + 4)[:length]
             number += 1
 
 
 def example(data: bytes) -> dict[str, Any]:
-    """Read the features of a serialised tf.train.Example, each of which has one value."""
+    """Parse a serialised tf.train.Example; return the features that have exactly one value."""
     from tensorflow_datasets.proto import tf_example_pb2
 
     features = tf_example_pb2.Example.FromString(data).features.feature
@@ -57,7 +57,7 @@ def example(data: bytes) -> dict[str, Any]:
 
 
 def masked_crc(data: bytes) -> int:
-    """Compute the CRC-32C of a few bytes, in the form that the format keeps.
+    """Compute the masked CRC-32C that the format stores.
 
     >>> hex(masked_crc(b"123456789"))  # whose CRC-32C is 0xe3069283
     '0xc78ab0e5'

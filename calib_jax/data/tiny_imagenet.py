@@ -1,4 +1,4 @@
-"""Tiny-ImageNet: photographs of 200 kinds of things, 64 x 64."""
+"""Tiny-ImageNet: photographs in 200 classes, 64 x 64."""
 
 import hashlib
 import json
@@ -20,9 +20,9 @@ __all__ = ["tiny_imagenet"]
 
 _SHAPE = (64, 64, 3)
 _IDENTITY = re.compile(r"\w{1,40}")
-_LONGEST = 1 << 22  # bytes of an image
+_LONGEST = 1 << 22  # limit on the bytes of an image
 _ADVICE = "unpack the archive anew"
-_ORDER = 1  # changes when this file would hand out the same images in another way
+_ORDER = 1  # increment if this file changes the order or content of the returned images
 _ABOUT = About(
     title="Tiny-ImageNet, 64 x 64 in colour",
     licence="that of ImageNet: non-commercial research and education only",
@@ -53,23 +53,23 @@ def tiny_imagenet(
 
     Classes are numbered in the order of their WordNet ids. Training images are padded by 4 black
     pixels, cropped at random, and mirrored half of the time, anew in every epoch (the released
-    code does so once for all); all are normalised with the statistics of ImageNet. The official
-    test images have no published labels, and are not used.
+    code augments them only once); all are normalised with the statistics of ImageNet. The official
+    test images have no published labels and are not used.
 
-    The images are read from the authors' folder tiny-imagenet-200, and their pixels are kept in
-    a file in it, so that only the first start decodes.
+    The images are read from the authors' folder tiny-imagenet-200, and the decoded pixels are
+    cached in it, so images are decoded only on the first load.
 
     Args:
       data_dir: see `cifar10`.
-      split: "papers" holds some images of each class of the 100,000 for training out to
-        validate, and tests on the 10,000 official validation images. "released" is what the
-        released code does: all 100,000 train, and the 10,000 both validate and test, so that a
-        temperature is chosen on the images that it is tested on.
-      validation_per_class: how many of each class validate in the split "papers": the first in
-        the order of NumPy's legacy generator, by which the other data sets are split, too.
-      seed: of the split.
-      training_size: train with only the first so many of the training part, which is shuffled;
-        None is all.
+      split: "papers" holds out some of the 100,000 training images of each class for validation,
+        and tests on the 10,000 official validation images. "released" follows the released code:
+        it trains on all 100,000, and both validates and tests on the 10,000, so the temperature is
+        chosen on the test images.
+      validation_per_class: number of validation images per class for split="papers": the first of
+        each class in the order of NumPy's legacy generator (`shuffled`).
+      seed: seed of the split.
+      training_size: use only the first training_size examples of the shuffled training part; None
+        uses all.
 
     References:
       Le and Yang 2015, Tiny ImageNet Visual Recognition Challenge.
@@ -107,7 +107,7 @@ def tiny_imagenet(
 
 
 def _held_out(labels: np.ndarray, per_class: int) -> np.ndarray:
-    """Tell which labels are among the first so many of their class."""
+    """Return a mask that is True for the first per_class labels of each class."""
     smallest = np.bincount(labels).min()
     if not 0 < per_class < smallest:
         raise ValueError(
@@ -172,12 +172,12 @@ def _decoded(
 
 
 def _fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
-    """Say what the files are, so that others are not taken for them."""
+    """Return a fingerprint of the files, so that a cache of other files is not reused."""
     digest = hashlib.sha256()
     for name in names:
         try:
             about = (folder / name).stat()
-        except (OSError, ValueError) as error:  # ValueError: of a name with a NUL
+        except (OSError, ValueError) as error:  # a name with a NUL raises ValueError
             raise reading.Unreadable(f"{folder} has no {name}: unpack the archive anew.") from error
         digest.update(f"{name} {about.st_size} {int(about.st_mtime)}\n".encode())
     return json.dumps([_ORDER, digest.hexdigest()])
@@ -193,7 +193,7 @@ def _lines(path: pathlib.Path, what: str) -> list[str]:
 
 
 def _names(folder: pathlib.Path, identities: list[str]) -> tuple[str, ...]:
-    """Name the classes by the first of their words, if these are told and tell them apart."""
+    """Name each class by the first of its words; use the ids if these are not unique."""
     words = {}
     if os.path.lexists(folder / "words.txt"):
         for line in _lines(folder / "words.txt", "word"):

@@ -1,10 +1,10 @@
 """Losses: pure functions `(logits, labels, *, options) -> [*batch]`, unreduced.
 
-    losses.focal(logits, labels, gamma=3.0)              a function, for a loop of your own
-    losses.objective("adafocal")                         what any training loop needs of a loss
+    losses.focal(logits, labels, gamma=3.0)              a function, for custom training loops
+    losses.objective("adafocal")                         a loss with its state, for any loop
     losses.catalogue()                                   every objective by its paper's name
 
-Every file of this folder is one family. A new loss is one new file: it is found, its public
+Every file of this folder is one family of losses. A new loss needs only a new file: its public
 names (`__all__`) appear here, and its objectives in the catalogue.
 """
 
@@ -23,6 +23,11 @@ globals().update(_names)
 __all__ = sorted(_names)
 
 
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # With this function, type checkers also accept the names that `load_room` adds.
     raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}")

@@ -1,4 +1,4 @@
-"""AdaFocal: a gamma per bin of confidence, which follows the calibration of validation data."""
+"""AdaFocal: one gamma per confidence bin, updated from the calibration of validation data."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
 
 
 class AdaFocalState(NamedTuple):
-    """One gamma for each bin, and the edges between the bins.
+    """The gammas and the edges of the bins.
 
     Attributes:
       gamma: focal where positive, inverse focal where negative.
-      edges: ascending, one more than the bins; the outer two are never compared with.
+      edges: ascending, one more than the bins; the two outer edges are not used.
     """
 
     gamma: Float[Array, " bins"]
@@ -57,9 +57,9 @@ def adafocal(
     $$\ell = (1 - s\, p_y)^{|\gamma_b|} (-\log p_y), \qquad
       s = \operatorname{sign} \gamma_b, \quad e_b \le p_y < e_{b+1}$$
 
-    The bins are those of the validation data's top-label confidence; a training example is
-    looked up by the probability of its true class. Below the first bin it belongs to the first,
-    above the last to the last. The gammas are constants for differentiation.
+    The bins are formed from the top-label confidence of validation data. A training example is
+    assigned to a bin by the probability of its true class; values out of range use the first or
+    last bin. The gammas are constants for differentiation.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -88,7 +88,7 @@ def adafocal(
 
 
 def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
-    """Weigh by the signed focal weight of the bin that p_y falls in."""
+    """Build the uncertainty score: the signed focal weight of the bin that contains p_y."""
     gamma, edges = lax.stop_gradient(state)
 
     def uncertainty(p: Probabilities) -> PerExample:
@@ -103,7 +103,7 @@ def adafocal_rows(
     hit: Real[Array, " rows"] | Bool[Array, " rows"],
     weight: Weights | None = None,
 ) -> Rows:
-    """Collect what the update wants to see of validation data: one row an example.
+    """Collect validation statistics for `adafocal_update`, one row per example.
 
     Args:
       confidence: the probability of the predicted class.
@@ -132,19 +132,19 @@ def adafocal_rule(
     gamma_max: Number = 20.0,
     rule: str = "released",
 ) -> Float[Array, " bins"]:
-    r"""Move each gamma by the calibration gap of its bin, confidence minus accuracy.
+    r"""Update each gamma by the calibration gap of its bin, confidence minus accuracy.
 
     $$\gamma' = \gamma \, e^{\lambda E} \text{ if } \gamma > 0, \quad
       \gamma \, e^{-\lambda E} \text{ otherwise}; \qquad
       \gamma' \to -S \operatorname{sign}(\gamma') \text{ if } |\gamma'| < S$$
 
-    and then clipped. An over-confident bin (E > 0) is pressed harder by a larger positive gamma
-    or a smaller negative one; one that gets small changes sides, from focal to inverse focal
-    loss or back, with size exactly S.
+    The result is then clipped to the bounds. In an over-confident bin (E > 0) a positive gamma
+    grows and a negative one shrinks, which lowers confidence more. A gamma of size below S
+    changes sign, which switches between focal and inverse focal loss, and gets size S.
 
     Args:
-      gamma: the gammas now.
-      gap: E, mean confidence minus accuracy of each bin; 0 for an empty one.
+      gamma: the current gammas.
+      gap: E, mean confidence minus accuracy of each bin; 0 for an empty bin.
       rate: $\lambda$.
       switch: S.
       gamma_min, gamma_max: the bounds.
@@ -176,17 +176,17 @@ def adafocal_update(
     rule: str = "released",
     binning: str = "mass",
 ) -> AdaFocalState:
-    """Form the bins anew from validation data and move their gammas.
+    """Recompute the bins from validation data and update their gammas.
 
     Args:
-      state: the state now.
+      state: the current state.
       rows: from `adafocal_rows`, merged over batches and devices.
       rate, switch, gamma_min, gamma_max, rule: as in `adafocal_rule`.
       binning: "mass" cuts the examples into bins of equal weight, independent of their order;
-        "released" is the released code's binning of whole examples, which loses the lowest.
+        "released" is the released code's binning of whole examples, which drops the lowest.
 
     Returns:
-      The new state; without any validation data, the old one.
+      The new state, or the old one if there is no validation data.
     """
     checks.one_of("binning", binning, BINNINGS)
     if not rows["weight"].size:
@@ -223,7 +223,7 @@ def _adafocal(
     binning: str = "mass",
     weighting: Weighting = "loss",
 ) -> Objective:
-    """AdaFocal: the clock ticks with each validation pass; the first epoch has gamma_initial."""
+    """AdaFocal, updated after each validation pass; the first epoch uses gamma_initial."""
     checks.at_least("num_bins", num_bins, 1)
     checks.at_least("switch", switch, 0)
     checks.at_least("gamma_max", gamma_max, gamma_min, " (gamma_min)")

@@ -1,4 +1,4 @@
-"""Consistency weights: focal weights taken from probabilities that somebody calibrated."""
+"""Consistency weights: focal weights of calibrated probabilities."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def consistency(
     gamma: Number = 3.0,
     weighting: Weighting = "gradient",
 ) -> PerExample:
-    r"""Weigh cross-entropy by a focal weight of calibrated probabilities.
+    r"""Compute cross-entropy weighted by the focal weight of calibrated probabilities.
 
     $$\ell = (1 - \tilde p_y)^\gamma \, (-\log p_y), \qquad \tilde p = \mathrm{softmax}(\tilde z)$$
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      calibrated_logits: $\tilde z$, from any calibrator; calibrated log-probabilities will do.
+      calibrated_logits: $\tilde z$, the logits or log-probabilities of any calibrator.
       gamma: the focusing parameter, at least 0.
-      weighting: "gradient" as released, or "loss", which differentiates $\tilde z$ too.
+      weighting: "gradient" as released, or "loss", which also differentiates $\tilde z$.
 
     Returns:
       One value per example, in float32 or float64.
 
     References:
-      Lin et al. 2025, released code, whose local calibrator is not part of the release.
+      Lin et al. 2025, released code; its local calibrator is not part of the release.
 
     >>> import jax.numpy as jnp
     >>> logits, labels = jnp.array([[2.0, 0.0]]), jnp.array([0])

@@ -1,4 +1,4 @@
-"""Cross-entropy, the loss that all the others bend."""
+"""Cross-entropy, the basis of most other losses."""
 
 from __future__ import annotations
 

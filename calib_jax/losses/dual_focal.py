@@ -1,4 +1,4 @@
-"""Dual focal loss: the margin over the runner-up decides how much an example weighs."""
+"""Dual focal loss: examples are weighted by the margin between p_y and the runner-up."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def dual_focal(
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      gamma: the focusing parameter, at least 0. No source fixes its value; 5 is ours.
+      gamma: the focusing parameter, at least 0. No source gives a value; 5 is our default.
       runner_up: which probability is $p_j$. "below": the largest one strictly below $p_y$,
-        0 if there is none (the released code, and so the published results). "wrong": the
+        0 if there is none (as in the released code and the published results). "wrong": the
         largest of the wrong classes. "second": the second largest of all, which may be
         $p_y$ itself (the released notebook).
-      detach_runner_up: make $p_j$ alone a constant in the backward pass, as the released
-        "DFL-GRA" does; a true gradient weighting is `weighting="gradient"`.
+      detach_runner_up: treat only $p_j$ as a constant in the backward pass, as the released
+        "DFL-GRA" does; `weighting="gradient"` treats the whole weight as a constant.
       weighting: "loss" or "gradient" (DFL-GRA).
 
     Returns:
@@ -63,7 +63,7 @@ def dual_focal(
 def dual_focal_uncertainty(
     gamma: Number, runner_up: str = "below", detach_runner_up: bool = False
 ) -> Uncertainty:
-    """Weigh by (1 - p_y + p_j)^gamma."""
+    """Build the uncertainty score (1 - p_y + p_j)^gamma."""
 
     def uncertainty(p: Probabilities) -> PerExample:
         # (1 - p_y + p_j) = (1 - p_y) (1 + p_j / (1 - p_y)), in logarithms.
@@ -79,7 +79,7 @@ def dual_focal_uncertainty(
 
 
 def _runner_up(p: Probabilities, which: str) -> PerExample:
-    """Find the logit of the runner-up; -inf if there is none."""
+    """Compute the logit of the runner-up; -inf if there is none."""
     if which == "below":
         true = true_class(p.logits, p.labels)[..., None]
         return max_where(p.logits, p.logits < true)

@@ -44,7 +44,7 @@ BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
 
 
 class EceWeightedState(NamedTuple):
-    """What the last validation pass said.
+    """The calibration gaps of the last validation pass.
 
     Attributes:
       fixed_gap: confidence minus accuracy in bins of equal width.
@@ -70,23 +70,23 @@ def ece_weighted(
     weighting: Weighting = "gradient",
     axis_name: AxisName = None,
 ) -> PerExample:
-    r"""Weigh cross-entropy by how badly calibrated validation data was where this example is.
+    r"""Compute cross-entropy weighted by the validation gaps of the example's bins and class.
 
     $$\ell = \bigl(l + (1 - l) w\bigr) (-\log p_y), \qquad
       w = \tfrac13 \bigl(|E_{b(p_y)}| + |\tilde E_{r}| + 2 |E^{class}_y|\bigr)$$
 
-    with $E_{b(p_y)}$ the gap of the equal-width bin $[lo, hi)$ that $p_y$ falls in (none at
-    exactly 1), $\tilde E_r$ the gap of the equal-mass bin by the rank of $p_y$ in the batch (B
-    groups of N // B in ascending order, the remainder in the last), and l the state's blend.
-    The rank couples the examples of a batch.
+    with $E_{b(p_y)}$ the gap of the equal-width bin $[lo, hi)$ that contains $p_y$ (0 at exactly
+    1), $\tilde E_r$ the gap of the equal-mass bin of the rank of $p_y$ in the batch (B groups of
+    N // B in ascending order, the remainder in the last), and l the state's blend. Because of
+    the rank, the loss of an example depends on its batch.
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
       state: from the objective's `update`.
       weights: of each example; those of weight 0 have no rank.
-      classwise_scale: the factor of the class's error.
-      weighting: the weight is a constant, so "gradient" and "loss" are the same.
+      classwise_scale: the factor of the class error.
+      weighting: "gradient" or "loss", which are equal because the weight is a constant.
       axis_name: a device axis, over which the batch is ranked.
 
     Returns:
@@ -110,7 +110,7 @@ def ece_weighted(
 
     rank, count = _ranks(true, weights, axis_name)
     size = count // num_bins
-    # A batch smaller than the bins gives everything the last bin's gap.
+    # In a batch with fewer examples than bins, every example uses the gap of the last bin.
     group = jnp.where(size > 0, rank // jnp.maximum(size, 1), num_bins - 1)
     mass_gap = state.mass_gap[jnp.minimum(group, num_bins - 1)]
 
@@ -123,7 +123,7 @@ def ece_weighted(
 
 
 def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> tuple[Array, Array]:
-    """Rank values over the global batch, absent rows behind; and count those present."""
+    """Rank values over the global batch, with absent rows last, and count the present rows."""
     flat = values.reshape(-1)
     present = jnp.ones(flat.shape, bool) if weights is None else weights.reshape(-1) > 0
     everything, everyone = gather((jnp.where(present, flat, jnp.inf), present), axis_name)
@@ -142,7 +142,7 @@ def _ece_weighted(
     binning: str = "mass",
     weighting: Weighting = "gradient",
 ) -> Objective:
-    """ECE-weighted cross-entropy; until the first validation pass plain cross-entropy."""
+    """ECE-weighted cross-entropy; plain cross-entropy until the first validation pass."""
     checks.at_least("num_bins", num_bins, 1)
     checks.one_of("binning", binning, BINNINGS)
 
@@ -194,7 +194,7 @@ def _ece_weighted(
             class_error=calibration_error(BinSums(**stat["classes"].values)),
             blend=blend,
         )
-        # A validation pass without weight says nothing: the gaps stay as they were.
+        # Keep the old gaps after a validation pass of total weight 0.
         known = jnp.any(rows["weight"] > 0)
         kept = state._replace(blend=blend)
         return jax.tree.map(lambda new, old: jnp.where(known, new, old), errors, kept)

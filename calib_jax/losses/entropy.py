@@ -1,4 +1,4 @@
-"""Entropy regularisation: a reward for predictions that stay open."""
+"""Entropy regularisation, which rewards predictions of high entropy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["negative_entropy"]
 
 @checks.takes_logits()
 def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> PerExample:
-    r"""Compute the negative entropy of the prediction, by option with a focal weight.
+    r"""Compute the negative entropy of the prediction, optionally with a focal weight.
 
     $$-(1 - p_y)^\gamma \, H(p), \qquad H(p) = -\sum_k p_k \log p_k$$
 
-    A penalty for `regularised`: it pushes against certainty whatever the label; with
-    $\gamma > 0$ (the released form, gamma = 1) mostly where the prediction is wrong.
+    Add it to a loss with `regularised`. It penalises confident predictions whatever the label;
+    with $\gamma > 0$ (gamma = 1 in the released code) mostly wrong ones.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -42,7 +42,7 @@ def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> 
     """
     checks.at_least("gamma", gamma, 0)
     p = prepare(logits, labels)
-    # The entropy of "is it y?", and 1 - p_y times that of how the rest is spread.
+    # The entropy of "y or not y", plus 1 - p_y times the entropy of the shares.
     log_share = (p.logits - p.offset[..., None]) - p.log_others[..., None]
     log_share = jnp.where(p.share > 0, log_share, 0)
     spread = jnp.sum(p.share * log_share, axis=-1)

@@ -1,4 +1,4 @@
-"""Exponentially weighted losses: a loss times a growing function of itself, held constant."""
+"""Exponentially weighted losses: a loss times an exponential of itself, held constant."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMS = ("scaled", "unscaled", "no_minus", "pure")
 def exponential_weight(
     values: PerExample, *, temperature: Number = 1.0, form: str = "scaled"
 ) -> PerExample:
-    r"""Turn loss values into weights that grow exponentially, as constants for autodiff.
+    r"""Compute weights that grow exponentially with the loss values, as constants for autodiff.
 
     $$\text{scaled: } e^{\mathrm{clip}(v, 0, T) / (T + 1)} - 1, \quad
       \text{unscaled: } e^{\mathrm{clip}(v, 0, T)} - 1, \quad
@@ -68,7 +68,7 @@ def exponential_weight(
 def exponentially_weighted(
     loss: Callable[..., PerExample], *, temperature: Number = 1.0, form: str = "scaled"
 ) -> Callable[[Logits, Labels], PerExample]:
-    """Multiply a loss, a function of `(logits, labels)`, by the `exponential_weight` of itself.
+    """Multiply a loss, a function of `(logits, labels)`, by its own `exponential_weight`.
 
     >>> import jax.numpy as jnp
     >>> from calib_jax import losses
@@ -129,7 +129,7 @@ def _dual_focal_exp(
 
 @register("cross_entropy_brier_weight")
 def _cross_entropy_brier_weight(*, temperature: Number = 1.0, form: str = "scaled") -> Objective:
-    """Cross-entropy times one weight for the batch, exponential in its mean Brier score."""
+    """Cross-entropy times one weight per batch, exponential in the batch's mean Brier score."""
 
     def value(
         logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName

@@ -1,4 +1,4 @@
-"""Focal loss and its inverse: less, or more, weight on what is already known."""
+"""Focal loss and inverse focal loss, which weight examples of high p_y less or more."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def focal(
     $$\ell = (1 - p_y)^\gamma \, (-\log p_y), \qquad \text{or} \quad
       \ell = \sum_k q_k (1 - p_k)^\gamma (-\log p_k)$$
 
-    It bounds a divergence with an entropy bonus, $\ell \ge \mathrm{KL}(q \| p) - \gamma H(p)$
-    for $\gamma \ge 1$, which keeps probabilities from saturating.
+    For $\gamma \ge 1$ it satisfies $\ell \ge \mathrm{KL}(q \| p) - \gamma H(p)$, whose entropy
+    term keeps probabilities from saturating.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -66,7 +66,7 @@ def inverse_focal(
 ) -> PerExample:
     r"""Compute the inverse focal loss: cross-entropy times $(1 + p_y)^\gamma$.
 
-    It presses on where the prediction is right already, against under-confidence.
+    It counters under-confidence by larger weights on examples of high $p_y$.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -78,7 +78,7 @@ def inverse_focal(
       One value per example, in float32 or float64.
 
     References:
-      Ghosh et al. 2022, AdaFocal, which switches to it where a bin is under-confident.
+      Ghosh et al. 2022, AdaFocal, which switches to it in under-confident bins.
 
     >>> import jax.numpy as jnp
     >>> inverse_focal(jnp.zeros((1, 2)), jnp.array([0])).round(4)
@@ -91,22 +91,22 @@ def inverse_focal(
 
 
 def focal_uncertainty(gamma: Number) -> Uncertainty:
-    """Weigh by (1 - p_y)^gamma."""
+    """Build the uncertainty score (1 - p_y)^gamma."""
     return lambda p: power(p.log_rest, gamma)
 
 
 def inverse_focal_uncertainty(gamma: Number) -> Uncertainty:
-    """Weigh by (1 + p_y)^gamma."""
+    """Build the uncertainty score (1 + p_y)^gamma."""
     return lambda p: power(jnp.log1p(p.true), gamma)
 
 
 def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
-    r"""Compute how much the focal loss scales the gradient of cross-entropy.
+    r"""Compute the factor by which the focal loss scales the gradient of cross-entropy.
 
     $$g(p, \gamma) = (1-p)^\gamma - \gamma p (1-p)^{\gamma-1} \log p,$$
 
     so that the gradient of the focal loss is $g(p_y, \gamma)$ times that of cross-entropy. It
-    exceeds 1 below a probability $p_0(\gamma)$ and falls below 1 above: see `gamma_for`.
+    is above 1 for p below $p_0(\gamma)$ and below 1 for p above it; see `gamma_for`.
 
     References:
       Mukhoti et al. 2020, Proposition 1.
@@ -126,7 +126,7 @@ def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
 
 
 def signed_focal_uncertainty(gamma: PerExample) -> Uncertainty:
-    """Weigh by (1 - p_y)^gamma where gamma is positive, by (1 + p_y)^|gamma| where negative."""
+    """Build the score (1 - p_y)^gamma for positive and (1 + p_y)^|gamma| for negative gamma."""
 
     def uncertainty(p: Probabilities) -> PerExample:
         log_base = jnp.where(gamma >= 0, p.log_rest, jnp.log1p(p.true))

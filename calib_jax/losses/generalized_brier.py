@@ -1,4 +1,4 @@
-"""The generalised Brier score as an uncertainty: BSCE and BSCE-GRA."""
+"""The generalised Brier score as an uncertainty score: BSCE and BSCE-GRA."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def generalized_brier(
     reading: str = "norm",
     weighting: Weighting = "gradient",
 ) -> PerExample:
-    r"""Weigh cross-entropy by the generalised Brier score: BSCE-GRA, or BSCE.
+    r"""Compute cross-entropy weighted by the generalised Brier score: BSCE-GRA or BSCE.
 
     $$\ell = u \cdot (-\log p_y), \qquad u = \|q - p\|_\beta^\gamma
       = \Bigl(\sum_k |q_k - p_k|^\beta\Bigr)^{\gamma / \beta}$$
 
-    u measures how far the prediction is from the label over all classes, where focal loss
-    looks at $p_y$ alone. In the default mode it scales the gradient and is not differentiated,
-    so an unsure example gets a larger step in the direction cross-entropy wants,
+    u measures the distance of the prediction from the label over all classes, while focal loss
+    uses only $p_y$. By default u scales the gradient and is not differentiated, so an uncertain
+    example gets a larger step in the direction of the cross-entropy gradient,
 
     $$\frac{\partial \ell}{\partial z} = u \, (p - q).$$
 
     With beta = gamma = 2, u is the Brier score. With beta = 1 it is $(2 (1 - p_y))^\gamma$:
-    $2^\gamma$ times focal loss, which is what the released code trains by default.
+    $2^\gamma$ times focal loss, the default of the released code.
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes, or a distribution q over the classes for each example.
       gamma: the power, at least 0; 0 is cross-entropy.
       beta: the norm, at least 1.
-      reading: "norm" as above, as in the released code and so in the published results. "sum":
-        $u = \sum_k |q_k - p_k|^\gamma$, the paper's formula read class by class; the two agree
-        where gamma = beta.
+      reading: "norm" as above, as in the released code and the published results. "sum":
+        $u = \sum_k |q_k - p_k|^\gamma$, the paper's formula applied class by class; the two
+        agree if gamma = beta.
       weighting: "gradient" (BSCE-GRA) or "loss" (BSCE).
 
     Returns:
@@ -90,7 +90,7 @@ def adaptive_generalized_brier(
     beta: Number = 2.0,
     weighting: Weighting = "gradient",
 ) -> PerExample:
-    r"""Weigh cross-entropy by $\|q - p\|_\beta^{\gamma(p_y)}$, with FLSD's gamma.
+    r"""Compute cross-entropy weighted by $\|q - p\|_\beta^{\gamma(p_y)}$, with FLSD's gamma.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -120,10 +120,10 @@ def generalized_brier_uncertainty(
     beta: Number = 2.0,
     reading: str = "norm",
 ) -> Uncertainty:
-    r"""Weigh by $\|q - p\|_\beta^\gamma$, or class by class by $\sum_k |q_k - p_k|^\gamma$.
+    r"""Build the score $\|q - p\|_\beta^\gamma$, or $\sum_k |q_k - p_k|^\gamma$ for "sum".
 
-    In shares of the rest, $\|q-p\|_\beta = (1 - p_y) (1 + \sum_{k \ne y} r_k^\beta)^{1/\beta}$,
-    whose second factor lies in [1, 2]: nothing here comes near the norm's kink at 0.
+    With the shares r, $\|q-p\|_\beta = (1 - p_y) (1 + \sum_{k \ne y} r_k^\beta)^{1/\beta}$. The
+    second factor lies in [1, 2], which avoids the kink of the norm at 0.
     """
 
     def uncertainty(p: Probabilities) -> PerExample:
@@ -137,7 +137,7 @@ def generalized_brier_uncertainty(
 
 
 def _share_power_sum(p: Probabilities, exponent: Number) -> PerExample:
-    """Sum the powers of the shares; they sum to 1, and their squares are known."""
+    """Sum the powers of the shares; the sums for exponents 1 and 2 are known."""
     if checks.concrete(exponent):
         if exponent == 1:
             return jnp.ones_like(p.log_rest)
@@ -150,7 +150,7 @@ def _soft_uncertainty(
     logits: Array, labels: Array, gamma: Number, beta: Number, reading: str
 ) -> PerExample:
     distance = jnp.abs(labels - jnp.exp(log_probabilities(logits)[0]))
-    # Where q = p the norm has a kink: its gradient there is 0, as that of the released code.
+    # The norm has a kink at q = p; its gradient there is 0, as in the released code.
     apart = distance > 0
     log_distance = jnp.log(jnp.where(apart, distance, 1))
     if reading == "sum":

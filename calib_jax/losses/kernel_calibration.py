@@ -1,6 +1,6 @@
-r"""MMCE: a calibration error that can be trained, as the norm of an embedding in a kernel space.
+r"""MMCE: a trainable calibration error, the norm of an embedding in a kernel space.
 
-All of it is one bilinear form, $\sum_{ij} x_i x_j k(c_i, c_j)$ with the Laplacian kernel on
+Every variant is a bilinear form $\sum_{ij} x_i x_j k(c_i, c_j)$ with the Laplacian kernel on
 confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confidences lie in
 [0, 1], it needs a sort and one running sum instead of all pairs of examples.
 """
@@ -43,28 +43,28 @@ def mmce(
     bandwidth: Number = 0.4,
     axis_name: AxisName = None,
 ) -> Scalar:
-    r"""Compute the maximum mean calibration error of a batch, squared, as it is trained.
+    r"""Compute the squared maximum mean calibration error of a batch.
 
     $$\frac{1}{N^2} \sum_{i,j} e_i e_j \, k(c_i, c_j), \qquad
       e_i = 1[\hat y_i = y_i] - c_i, \quad k(a, b) = e^{-|a - b| / 0.4}$$
 
-    with $c$ the top-label confidence. It couples the examples of a batch: a penalty, to be
-    added to a loss with `regularised`. Gradients flow through c, not through correctness.
+    with $c$ the top-label confidence. It is one value for the whole batch: add it to a loss with
+    `regularised`. Gradients flow through c, not through correctness.
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
       weights: of each example; weight k equals k copies.
       bandwidth: the kernel's width.
-      axis_name: a device axis, over which the examples are gathered: the value is that of the
-        global batch on every device.
+      axis_name: a device axis, over which the examples are gathered; every device returns the
+        value of the global batch.
 
     Returns:
       A scalar, 0 for an empty batch.
 
     References:
       Kumar et al. 2018, Trainable Calibration Measures for Neural Networks from Kernel Mean
-      Embeddings. The papers here train it without the square root.
+      Embeddings. The papers implemented here train it without the square root.
 
     >>> import jax.numpy as jnp
     >>> mmce(jnp.zeros((2, 2)), jnp.array([0, 1]))     # e = (1/2, -1/2), k = 1
@@ -86,7 +86,7 @@ def mmce_weighted(
     double_normalisation: bool = False,
     axis_name: AxisName = None,
 ) -> Scalar:
-    r"""Compute the weighted MMCE, in which right and wrong predictions count alike.
+    r"""Compute the weighted MMCE, in which right and wrong predictions have equal weight.
 
     With $S_{11}, S_{00}, S_{10}$ the sums of $(1-c_i)(1-c_j)k$ over the m right predictions, of
     $c_i c_j k$ over the n wrong ones, and of $(1-c_i) c_j k$ across,
@@ -122,14 +122,14 @@ def mmce_weighted(
     gram = _kernel_gram(confidence, shares, bandwidth)
     if double_normalisation:
         gram = gram / (counts[:, None] * counts[None, :] + 1e-5)
-    # The root of a constant where one side is missing: no infinite slope, and no gradient.
+    # If one side is missing, take the root of a constant: its slope is finite, its gradient 0.
     return jnp.where(both, jnp.sqrt(jnp.where(both, jnp.sum(gram), 1.0) + 1e-10), 0.0)
 
 
 def _gathered(
     logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
 ) -> tuple[Vector, Vector, Vector]:
-    """Give confidence, hit and weight of the examples of all devices."""
+    """Gather the confidence, hit and weight of the examples of all devices."""
     logits, labels = present(logits, labels, weights)
     confidence, hit = top_label(logits, labels)
     weight = weigh(jnp.ones_like(confidence), weights)
@@ -141,10 +141,9 @@ def _kernel_gram(
 ) -> Float[Array, "columns columns"]:
     r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$ by a sort.
 
-    Examples of equal confidence are added up first: among them the kernel is 1 and flat, which
-    is what makes the gradient independent of the order of the rows. From one confidence to the
-    next the running sum fades by $e^{-(c_g - c_{g-1})/w}$. Only such differences meet the
-    exponential, which is at most 1 whatever the bandwidth.
+    Examples of equal confidence are summed first: the kernel between them is 1 with slope 0, so
+    the gradient does not depend on the order of the rows. From one confidence to the next the
+    running sum is multiplied by $e^{-(c_g - c_{g-1})/w}$, which is at most 1 for any bandwidth.
     """
     checks.above("bandwidth", bandwidth, 0)
     if not len(confidence):
@@ -164,23 +163,23 @@ def _kernel_gram(
     ) -> Float[Array, "columns columns"]:
         return jnp.einsum("ga,gb->ab", a, b, precision=lax.Precision.HIGHEST)
 
-    # The groups stand still; a confidence moves from where its group is, by 0 and with slope 1.
+    # The group positions are constants; the offset of a confidence is 0 and has slope 1.
     place = lax.stop_gradient(confidence)
     moved = (confidence - place) / bandwidth
     equal = grouped(jnp.ones_like(confidence))
     rising, falling = grouped(jnp.exp(moved)), grouped(jnp.exp(-moved))
     places = jnp.zeros_like(place).at[group].set(place, indices_are_sorted=True)
-    steps = jnp.maximum(jnp.diff(places), 0)  # behind the last group there are empty ones
+    steps = jnp.maximum(jnp.diff(places), 0)  # empty groups follow the last one
     below = _faded_sums(jnp.exp(-steps / bandwidth)[:, None], rising[:-1])
     across = product(falling[1:], below)
     return product(equal, equal) + across + across.T
 
 
-@jax.jit  # one program: outside `jit` every level of the scan would be compiled by itself
+@jax.jit  # outside `jit` every level of the scan would be compiled separately
 def _faded_sums(
     fading: Float[Array, "steps one"], values: Float[Array, "steps columns"]
 ) -> Float[Array, "steps columns"]:
-    """Add up values in turn; at each step the new value joins and the sum fades."""
+    """Compute a running sum that adds a value at each step and is then multiplied by `fading`."""
 
     def joined(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
         return first[0] * second[0], second[0] * first[1] + second[1]

@@ -1,4 +1,4 @@
-"""Label smoothing: cross-entropy against labels that leave some doubt."""
+"""Label smoothing: cross-entropy against smoothed labels."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def label_smoothing(
       logits: unnormalised log-probabilities.
       labels: the true classes, or distributions, which are smoothed in the same way.
       alpha: the probability taken from the true class; the papers use 0.05 and 0.1.
-      spread: who gets it. "others": the wrong classes, alike (the papers' form). "all": every
-        class, the true one included, as in optax; $\alpha K / (K-1)$ there is $\alpha$ here.
+      spread: the classes that receive it equally. "others": the wrong classes, as in the papers.
+        "all": every class including the true one, as in optax; "all" with $\alpha K / (K-1)$
+        equals "others" with $\alpha$.
 
     Returns:
       One value per example, in float32 or float64.
@@ -46,20 +47,20 @@ def label_smoothing(
         return cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
-    # A mean, not a sum, of what may be huge; the true class is left out, not taken away again,
-    # as its logit may be -inf.
+    # Take a mean and not a sum, because logits may be huge; mask the true class and do not
+    # subtract it, because its logit may be -inf.
     share = 1 / max(num_classes - 1, 1)
     wrong = jnp.where(is_true_class(labels, num_classes), 0, share)
     mean = jnp.sum(jnp.where(wrong > 0, wrong * (p.logits - p.offset[..., None]), 0), axis=-1)
     others = p.log_total - mean if num_classes > 1 else jnp.zeros_like(mean)
-    # "all" takes alpha / K from the true class for each of the others.
+    # "all" moves alpha / K from the true class to each of the others.
     moved = alpha * (num_classes - 1) / num_classes if spread == "all" else jnp.asarray(alpha)
     moved = jnp.broadcast_to(moved, others.shape)
     return times(1 - moved, -p.log_true) + times(moved, others)
 
 
 def smooth(labels: SoftLabels, alpha: Number, spread: str = "others") -> PerClass:
-    r"""Mix distributions over the classes with doubt, as `label_smoothing` does."""
+    r"""Smooth distributions over the classes, as `label_smoothing` does."""
     num_classes = labels.shape[-1]
     if spread == "all":
         return (1 - alpha) * labels + alpha / num_classes

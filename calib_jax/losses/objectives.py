@@ -1,8 +1,8 @@
-"""What a training loop needs of any loss, stateless ones included, and how to compose them.
+"""Objectives: one interface from training loops to all losses, and functions to compose them.
 
-A loop calls, for every batch, `value`; and where the clock of the objective ticks, `evidence`,
-then `all_reduce` over devices and `+` over batches, then `update`. It never asks which loss it
-trains:
+A loop calls `value` for every batch. When the clock of the objective ticks, it calls `evidence`,
+merges the result with `all_reduce` over devices and `+` over batches, and calls `update`. The
+loop is the same for all losses, stateless ones included:
 
     state = objective.init(num_classes)
     terms = objective.value(state, logits, labels, weights)         # [*batch]
@@ -46,7 +46,7 @@ register = _CATALOGUE.register
 
 
 class Objective(NamedTuple):
-    """A loss with its state, as a few functions.
+    """A loss with its state, as a tuple of functions.
 
     Attributes:
       init: `(num_classes) -> state`; `()` when stateless.
@@ -54,13 +54,13 @@ class Objective(NamedTuple):
         weighting; a row of weight 0 gives 0. State gets no gradient. A penalty's scalar is
         added to every term, so that the weighted sum and the weighted mean of the terms are
         both the papers' objective.
-      evidence: `(state, logits, labels, weights) -> Stat`, what `update` wants to see.
+      evidence: `(state, logits, labels, weights) -> Stat`, the statistics for `update`.
       update: `(state, stat, progress) -> state`; pure. With clock "epoch" or "validation" it is
-        called after an epoch's last step, and the new state serves the next epoch.
+        called after an epoch's last step, and the next epoch uses the new state.
       clock: when the loop gathers evidence and updates: "never", "step" (before the step uses
         the state), "epoch" (evidence is empty), "validation" (evidence of a validation pass).
-      table: `(state, stat) -> {column: values}`, what a log should show of a state and of the
-        evidence that made it; empty for most.
+      table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
+        it was computed from; empty for most objectives.
     """
 
     init: Callable[[int], State]
@@ -80,13 +80,13 @@ def as_objective(
     clock: Clock = "never",
     table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {},
 ) -> Objective:
-    """Build an objective, keeping for it the promises that are the same for all.
+    """Build an objective, with the handling of weights and gradients that all objectives share.
 
     Args:
-      value: a function of `(logits, labels)`, and of those among `state`, `weights` and
-        `axis_name` that it names as parameters. Rows of weight 0 arrive with label 0 and
-        logits 0, the state arrives without gradient.
-      init, evidence, update, clock, table: as in `Objective`; `evidence` gets clean rows as well.
+      value: a function of `(logits, labels)` and of those among `state`, `weights` and
+        `axis_name` that are its parameters. Rows of weight 0 are passed with label 0 and
+        logits 0, the state without gradient.
+      init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too.
     """
     wanted = inspect.signature(value).parameters.keys() & {"state", "weights", "axis_name"}
 
@@ -112,11 +112,11 @@ def _clean(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array 
 
 
 def objective(name: str, /, **options: Any) -> Objective:
-    """Make the objective of that name, by the name its paper uses.
+    """Build an objective by the name that its paper uses.
 
     Args:
       name: one of `losses.catalogue()`.
-      **options: what the factory of that name takes; its signature has the defaults.
+      **options: the options of the factory of that name; its signature has the defaults.
 
     >>> from calib_jax import losses
     >>> flsd = losses.objective("flsd53")
@@ -131,7 +131,7 @@ def objective(name: str, /, **options: Any) -> Objective:
 
 
 def catalogue() -> Catalogue[Callable[..., Objective]]:
-    """List every objective: a mapping from its name to the factory that makes it."""
+    """Return the mapping from the name of every objective to its factory."""
     return _CATALOGUE
 
 
@@ -142,8 +142,8 @@ def regularised(
 
     Args:
       loss: an objective, or a function of `(logits, labels)`.
-      penalty: a function of `(logits, labels)` and, if it names them, `weights` and
-        `axis_name`; a scalar over the whole batch, or one value per example.
+      penalty: a function of `(logits, labels)` and, if it has these parameters, `weights` and
+        `axis_name`. It returns a scalar for the whole batch or one value per example.
       scale: $\lambda$.
 
     >>> from calib_jax import losses
@@ -165,12 +165,12 @@ def regularised(
 
 
 def simple(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
-    """Enter a function `(logits, labels, *, options)` in the catalogue as a stateless objective.
+    """Register a function `(logits, labels, *, options)` as a stateless objective.
 
     Args:
-      name: its name there.
+      name: its name in the catalogue.
       loss: the function.
-      **fixed: options that the name settles; the others stay options of the objective.
+      **fixed: options that are fixed for this name; the others stay options of the objective.
     """
 
     def factory(**options: Any) -> Objective:

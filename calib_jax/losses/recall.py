@@ -1,4 +1,4 @@
-"""Recall loss: classes that are missed weigh more, as long as they are missed."""
+"""Recall loss: classes with low current recall get larger weights."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COUNTERS = ("recall", "released")
 
 
 class RecallState(NamedTuple):
-    """The share of each class that is missed: 1 - recall."""
+    """The miss rate of each class, 1 - recall."""
 
     miss_rate: Float[Array, " classes"]
 
 
 class RecallPrecisionState(NamedTuple):
-    """The share of each class that is missed, and of each class's predictions that are wrong."""
+    """The miss rate of each class, 1 - recall, and the error rate of its predictions."""
 
     miss_rate: Float[Array, " classes"]
     false_rate: Float[Array, " classes"]
@@ -45,9 +45,9 @@ def recall(
 
     $$\ell = (1 - R_y) \, (-\log p_y)$$
 
-    It balances false negatives against false positives by how the classes fare now, where
-    inverse class frequency would overshoot. The rates are constants for differentiation, so
-    both weightings are the same here.
+    It balances false negatives against false positives by the current recall of the classes,
+    where inverse class frequency would overshoot. The rates are constants for differentiation,
+    so both weightings are equal.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -71,7 +71,7 @@ def recall(
 
 
 def recall_uncertainty(state: RecallState) -> Uncertainty:
-    """Weigh by the miss rate of the true class."""
+    """Build the uncertainty score: the miss rate of the true class."""
     miss_rate = lax.stop_gradient(state.miss_rate)
     return lambda p: _of_class(miss_rate, p.labels).astype(p.log_true.dtype)
 
@@ -87,12 +87,12 @@ def _moved(
     alpha: Number,
     counters: str,
 ) -> Float[Array, " classes"]:
-    """Average the batch's error rates into the moving ones."""
+    """Update the moving averages of the error rates with those of a batch."""
     if counters == "released":
         # Both counters start at one: an absent class has rate 1, a perfect one 1 / count.
         batch = jnp.maximum(errors, 1) / jnp.maximum(count, 1)
         moved = alpha * batch + (1 - alpha) * rate
-        # ... but without any example nothing has been learnt.
+        # A batch without examples leaves the rates unchanged.
         return jnp.where(jnp.sum(count) > 0, moved, rate).astype(rate.dtype)
     seen = count > 0
     batch = errors / jnp.where(seen, count, 1)
@@ -100,7 +100,7 @@ def _moved(
 
 
 def _mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
-    """Scale factors to a weighted mean of 1 over the global batch; all zero stay zero."""
+    """Scale factors to a weighted mean of 1 over the global batch; keep factors that are all 0."""
     factors = lax.stop_gradient(factors)
     count = weigh(jnp.ones_like(factors), weights)
     size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
@@ -134,7 +134,7 @@ def _recall(
       alpha: 1 is the recall of the batch itself; the paper uses less for iNaturalist. R starts
         at 0, and a class that is absent from a batch keeps its value.
       counters: "recall", or "released": errors and counts of at least one per class, so that
-        no weight is ever 0 and an absent class weighs 1.
+        no weight is ever 0 and an absent class has weight 1.
       normalised: divide the class weights by their mean over the batch, as one of the released
         functions does; the mean of the terms is then a weighted mean of cross-entropy.
       weighting: as in `recall`.
@@ -177,18 +177,18 @@ def _recall(
 def _recall_precision(
     *, alpha: Number = 1.0, counters: str = "recall", floor: Number = 0.0
 ) -> Objective:
-    r"""Recall loss plus a precision term on the predictions that are wrong.
+    r"""Recall loss plus a precision term on wrong predictions.
 
     $$\frac{\sum_n w_{y_n} (-\log p_{n y_n})}{\sum_n w_{y_n}}
       + \frac{\sum_{\hat y_n \ne y_n} v_{\hat y_n} (-\log(1 - p_{n \hat y_n} + \epsilon))}
              {\sum_{\hat y_n \ne y_n} v_{\hat y_n}}$$
 
-    with w the share of a class that is missed and v the share of its predictions that is wrong.
-    The weighted mean of the terms is this sum.
+    with w the miss rate of a class and v the share of its predictions that are wrong. This sum
+    is the weighted mean of the terms.
 
     Args:
       alpha, counters: as in "recall".
-      floor: $\epsilon$; 1e-9 in the released code, which needs it. Here the logarithm is finite.
+      floor: $\epsilon$; 1e-9 in the released code. Here the logarithm is finite without it.
 
     References:
       Tian et al. 2021, released code.

@@ -1,4 +1,4 @@
-"""Sample-dependent focal loss: each example has the gamma its own probability asks for."""
+"""Sample-dependent focal loss: gamma depends on the probability of each example."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def flsd(
     $$\ell = (1 - p_y)^{\gamma(p_y)} (-\log p_y), \qquad
       \gamma(p) = 5 \text{ if } p < 0.2, \quad 3 \text{ otherwise} \quad \text{(FLSD-53)}$$
 
-    $\gamma(p_y)$ is a constant for differentiation. The gammas approximate `gamma_for`: an
-    unsure example needs a larger gamma to have its gradient reduced at all.
+    $\gamma(p_y)$ is a constant for differentiation. The gammas approximate `gamma_for`: at a
+    lower $p_y$ a larger gamma is needed to reduce the gradient at all.
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      thresholds: ascending probabilities; p equal to one belongs above it. The released text
-        experiments use 0.19 in place of 0.2.
+      thresholds: ascending probabilities; a p equal to a threshold is above it. The released
+        text experiments use 0.19 instead of 0.2.
       gammas: one more than the thresholds. FLSD-532 has (5, 3, 2).
       weighting: "loss" or "gradient" (FLSD-GRA).
 
@@ -61,7 +61,7 @@ def flsd(
 def sample_dependent_uncertainty(
     thresholds: Sequence[Number], gammas: Sequence[Number]
 ) -> Uncertainty:
-    """Weigh by (1 - p_y)^gamma(p_y)."""
+    """Build the uncertainty score (1 - p_y)^gamma(p_y)."""
     gamma = gamma_by_probability(thresholds, gammas)
     return lambda p: power(p.log_rest, gamma(p))
 
@@ -69,7 +69,7 @@ def sample_dependent_uncertainty(
 def gamma_by_probability(
     thresholds: Sequence[Number], gammas: Sequence[Number]
 ) -> Callable[[Probabilities], PerExample]:
-    """Step from one gamma to the next where p_y reaches a threshold; a constant to autodiff."""
+    """Build a step function from p_y to gamma; its value is a constant for autodiff."""
     if len(gammas) != len(thresholds) + 1:
         raise ValueError(
             f"gammas must be one more than thresholds, got {len(gammas)} gammas for"
@@ -90,20 +90,20 @@ def gamma_by_probability(
 
 
 def gamma_for(p0: Any) -> np.ndarray:
-    r"""Find the gamma for which the focal gradient equals that of cross-entropy at $p_0$.
+    r"""Compute the gamma for which the focal gradient equals that of cross-entropy at $p_0$.
 
     With $L = \log(1 - p_0)$ and $A = -p_0 \log p_0 / (1 - p_0)$ it is the positive root of
 
     $$g(p_0, \gamma) = (1 + A \gamma)\, e^{\gamma L} = 1, \qquad
       \gamma = \frac{1}{A} \Bigl(\frac{W_{-1}(s e^s)}{s} - 1\Bigr), \quad s = \frac{L}{A},$$
 
-    $W_{-1}$ being the lower branch of Lambert's function. Examples with $p_y > p_0$ then have
-    smaller gradients than under cross-entropy and those below have larger ones. From
-    $p_0 = 1/2$ on there is no positive root and the answer is 0.
+    where $W_{-1}$ is the lower branch of Lambert's function. Examples with $p_y > p_0$ then have
+    smaller gradients than with cross-entropy and those below have larger ones. For
+    $p_0 \ge 1/2$ there is no positive root and the result is 0.
 
-    The closed formula loses its digits near 1/2, where s nears -1, the branch point. So the
-    root is found by Newton steps on the concave $\log(1 + A\gamma) + \gamma L$, downwards from
-    an upper bound, in float64 on the host, whatever the precision of the caller.
+    The closed form loses precision near 1/2, where s approaches the branch point -1. The root is
+    therefore computed by Newton steps on the concave $\log(1 + A\gamma) + \gamma L$, downwards
+    from an upper bound, in float64 on the host, whatever the precision of the caller.
 
     Args:
       p0: a probability or an array of them; not traced.
@@ -125,8 +125,8 @@ def gamma_for(p0: Any) -> np.ndarray:
     below = p < 0.5
     q = np.where(below, p, 0.25)
     log_rest, slope = np.log1p(-q), -q * np.log(q) / (1 - q)
-    # log(1 + x) <= x / sqrt(1 + x) puts the root below this, and Newton on a concave function
-    # that has passed its maximum never crosses the root.
+    # This is an upper bound of the root, because log(1 + x) <= x / sqrt(1 + x). Newton steps on a
+    # concave function never cross the root when they start beyond it, past the maximum.
     gamma = ((slope / log_rest) ** 2 - 1) / slope
     for _ in range(100):
         value = np.log1p(slope * gamma) + gamma * log_rest

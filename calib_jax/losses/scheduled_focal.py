@@ -1,4 +1,4 @@
-"""Scheduled focal loss: gamma falls as training goes on (FLSc)."""
+"""Scheduled focal loss: gamma decreases during training (FLSc)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ScheduledGamma", "scheduled_focal"]
 
 
 class ScheduledGamma(NamedTuple):
-    """The gamma of the present epoch."""
+    """The gamma of the current epoch."""
 
     gamma: Scalar
 
@@ -24,7 +24,7 @@ class ScheduledGamma(NamedTuple):
 def scheduled_focal(
     *, gammas: Sequence[Number], milestones: Sequence[Number] | None = None
 ) -> Objective:
-    r"""Train with focal loss whose gamma steps down between epochs.
+    r"""Build a focal loss objective whose gamma steps down between epochs.
 
     $$\gamma(e) = \gamma_i \quad \text{for} \quad m_i \le e < m_{i+1}, \qquad m_0 = 0$$
 
@@ -32,9 +32,9 @@ def scheduled_focal(
 
     Args:
       gammas: one more than the milestones.
-      milestones: the epochs at which the next gamma begins. The papers use (100, 250) in 350
-        epochs and (30, 70) in 100 on Tiny-ImageNet. By default, for three gammas, the first
-        pair in proportion to the epochs planned: int(E 100/350), int(E 250/350).
+      milestones: the first epochs of the following gammas. The papers use (100, 250) in 350
+        epochs and (30, 70) in 100 on Tiny-ImageNet. The default, for three gammas, scales the
+        first pair to the E epochs planned: int(E 100/350), int(E 250/350).
 
     References:
       Mukhoti et al. 2020, section 4 and appendix.

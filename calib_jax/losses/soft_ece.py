@@ -44,11 +44,11 @@ def soft_ece(
       W_b = \sum_n w_{nb}, \quad
       w_{n \cdot} = \mathrm{softmax}_b \Bigl(\frac{c_n b - \sum_{i \le b} (i-1)/B}{t_b}\Bigr)$$
 
-    with c the top probability, means taken with the memberships w, and the accuracy of an
-    example $\mathrm{relu}(2 - \mathrm{rank})$ of its soft rank
-    $\tfrac12 + \sum_k \sigma(t_a (p_k - p_y))$, which is 1 for the right prediction.
+    with c the top probability and means weighted by the memberships w. The accuracy of an
+    example is $\mathrm{relu}(2 - \mathrm{rank})$ with the soft rank
+    $\tfrac12 + \sum_k \sigma(t_a (p_k - p_y))$, which is 1 for a right prediction.
 
-    It couples the examples of a batch: a penalty, to be added to a loss with `regularised`.
+    It is one value for the whole batch: add it to a loss with `regularised`.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -80,7 +80,7 @@ def soft_ece(
     number = np.arange(1, num_bins + 1)
     offset = np.cumsum(number - 1) / num_bins
     affinity = (confidence.reshape(-1, 1) * number[None] - offset[None]) / bin_temperature
-    floor = 1e-6  # as released: no bin is ever quite empty
+    floor = 1e-6  # as released, so that no bin is empty
     membership = (jax.nn.softmax(affinity) + floor) / (1 + (num_bins + 1) * floor)
 
     ahead = jax.nn.sigmoid(rank_sharpness * (p - true_class(p, labels)[..., None]))
@@ -105,7 +105,7 @@ def _soft_ece(
     rank_sharpness: Number = 100.0,
     bin_temperature: Number = 0.01,
 ) -> Objective:
-    """Cross-entropy plus `scale` times the soft ECE; released with cross_entropy_scale 0."""
+    """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
     return regularised(
         as_objective(lambda logits, labels: cross_entropy_scale * cross_entropy(logits, labels)),
         lambda logits, labels, weights, axis_name: soft_ece(

@@ -1,4 +1,4 @@
-"""Tempered losses: the weight sees softmax(z / T), with T refitted on validation data."""
+"""Tempered losses: weights of softmax(z / T), with T refitted on validation data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["TemperedState", "tempered"]
 
 
 class TemperedState(NamedTuple):
-    """The temperature fitted last; 1 at the start."""
+    """The last fitted temperature; 1 at the start."""
 
     temperature: Scalar
 
@@ -41,12 +41,12 @@ def tempered(
     step: float = 0.01,
     count: int = 1000,
 ) -> Objective:
-    r"""Make an objective whose uncertainty looks at tempered probabilities.
+    r"""Build an objective whose uncertainty score uses tempered probabilities.
 
     $$\ell = u(\mathrm{softmax}(z / T), y) \, (-\log p_y)$$
 
-    After each validation pass T is chosen anew from the grid step, 2 step, ..., (0.01 to 10
-    as released), the first strict minimum of the criterion on the validation logits.
+    After each validation pass T is refitted: it is the first strict minimum of the criterion on
+    the validation logits over the grid step, 2 step, ... (0.01 to 10 as released).
 
     Args:
       uncertainty: a function of `Probabilities`; see `weighted_cross_entropy`.
@@ -132,7 +132,7 @@ def _tempered_flsd53(
     criterion: str = "ece",
     num_bins: int = 15,
 ) -> Objective:
-    """FLSD-53 weights of tempered probabilities, gamma chosen by them as well."""
+    """FLSD-53 weights of tempered probabilities, which also determine gamma."""
     uncertainty = sample_dependent_uncertainty((0.2, 0.5), gammas)
     return tempered(uncertainty, weighting=weighting, criterion=criterion, num_bins=num_bins)
 

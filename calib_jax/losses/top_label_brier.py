@@ -1,4 +1,4 @@
-"""Top-label Brier score as a weight (TLBS): how far the top confidence is from being right."""
+"""Top-label Brier score as a weight (TLBS): the distance of confidence from correctness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["top_label_brier"]
 def top_label_brier(
     logits: Logits, labels: Labels, *, gamma: Number = 2.0, weighting: Weighting = "gradient"
 ) -> PerExample:
-    r"""Weigh cross-entropy by the distance of the top-label confidence from correctness.
+    r"""Compute cross-entropy weighted by the distance of top-label confidence from correctness.
 
     $$\ell = \bigl| 1[\hat y = y] - c \bigr|^\gamma \, (-\log p_y), \qquad c = \max_k p_k$$
 
@@ -45,7 +45,7 @@ def top_label_brier(
 
 
 def top_label_brier_uncertainty(gamma: Number) -> Uncertainty:
-    """Weigh by 1 - p_y where the prediction is right, by the top confidence where wrong."""
+    """Build the score (1 - p_y)^gamma for right and confidence^gamma for wrong predictions."""
 
     def uncertainty(p: Probabilities) -> PerExample:
         log_confidence = (jnp.max(p.logits, axis=-1) - p.offset) - p.log_total

@@ -1,4 +1,4 @@
-"""The one idea: cross-entropy times an uncertainty."""
+"""Cross-entropy weighted by an uncertainty score, the basis of most losses."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def weighted_cross_entropy(
     weighting: Weighting,
     temperature: Number | None = None,
 ) -> PerExample:
-    r"""Compute cross-entropy times an uncertainty of your own.
+    r"""Compute cross-entropy times a custom uncertainty score.
 
     $$\ell = u(p, y) \cdot (-\log p_y)$$
 
     With `weighting="loss"` the gradient is that of the product, as in the focal family. With
     `weighting="gradient"` the value is the same but u is a constant in the backward pass: the
-    gradient of cross-entropy is scaled by u and not turned,
+    gradient of cross-entropy is scaled by u and keeps its direction,
 
     $$\frac{\partial \ell}{\partial z} = u(p, y) \, (p - q).$$
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      uncertainty: a function of `Probabilities`, the prepared view of the softmax. What it
-        does not look at costs nothing under `jit`, and it may close over traced numbers.
+      uncertainty: a function of `Probabilities`, the prepared view of the softmax. Fields it
+        does not use cost nothing under `jit`, and it may close over traced numbers.
       weighting: "loss" or "gradient".
-      temperature: if given, the uncertainty sees softmax(logits / temperature).
+      temperature: if given, the uncertainty score uses softmax(logits / temperature).
 
     Returns:
       One value per example, in float32 or float64.

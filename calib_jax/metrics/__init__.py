@@ -1,4 +1,4 @@
-"""Metrics: functions `(logits, labels, weights=None, *, options) -> value` that can be split.
+"""Metrics `(logits, labels, weights=None, *, options) -> value` with mergeable statistics.
 
     metrics.ece(logits, labels)                      one number
     metrics.values_of({...}, logits, labels)         several, in one pass
@@ -7,8 +7,8 @@
     metrics.bootstrap(metrics.ece, logits, labels, key=key)         resampled values
     metrics.catalogue()                              every metric by name
 
-Every file of this folder is one family. A new metric is one function decorated with its terms
-(see `contract.py`): it is found, its name appears here and in the catalogue.
+Each file of this subpackage defines one family. To add a metric, decorate one function with its
+terms (see `contract.py`); it is then exported here and listed in the catalogue.
 """
 
 import sys
@@ -27,11 +27,18 @@ from calib_jax.metrics.whole import values_of_stats as values_of_stats
 
 _names = load_room(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted(_names)
+__all__ = sorted(
+    {*_names, "Metric", "catalogue", "metric", "named", "stats_of", "values_of", "values_of_stats"}
+)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, without the modules of this subpackage."""
+    return __all__
 
 
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # Also lets type checkers accept the names that are added at import time.
     if name in RENAMED:
         raise AttributeError(renamed(name))
     raise AttributeError(f"calib_jax.metrics has no {name!r}{nearest(name, __all__)}")

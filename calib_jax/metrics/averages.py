@@ -20,11 +20,11 @@ def _hits(predictions: Predictions) -> Columns:
 
 @metric(_hits)
 def accuracy(sums: Sums) -> Scalar:
-    r"""Compute the share of examples whose largest probability is the true class's.
+    r"""Compute the share of examples whose true class has the largest probability.
 
     $$\frac1n \sum_i [\hat y_i = y_i]$$
 
-    Of equal probabilities the first one is the prediction.
+    Ties go to the class with the smallest index.
 
     >>> from calib_jax import metrics
     >>> metrics.accuracy(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
@@ -35,11 +35,11 @@ def accuracy(sums: Sums) -> Scalar:
 
 @metric(_hits)
 def error(sums: Sums) -> Scalar:
-    r"""Compute the share of examples whose largest probability is another class's.
+    r"""Compute the share of misclassified examples, 1 - accuracy.
 
     $$\frac1n \sum_i [\hat y_i \ne y_i]$$
 
-    The papers' tables print it in percent.
+    The papers report it in percent.
 
     >>> from calib_jax import metrics
     >>> metrics.error(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
@@ -56,7 +56,7 @@ def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
 
 @metric(_top_hits)
 def top_k(sums: Sums) -> Scalar:
-    r"""Compute the share of examples whose true class is among the k most probable ones.
+    r"""Compute the share of examples whose true class is among the k most probable classes.
 
     $$\frac1n \sum_i [\#\{j : p_{ij} > p_{i y_i}\} < k]$$
 
@@ -77,7 +77,7 @@ def nll(sums: Sums) -> Scalar:
 
     $$-\frac1n \sum_i \log p_{i y_i}$$
 
-    The papers' tables print it times 100.
+    The papers report it times 100.
 
     >>> from calib_jax import metrics
     >>> metrics.nll(jnp.log(jnp.array([[0.5, 0.5], [0.25, 0.75]])), jnp.array([0, 1]))
@@ -88,17 +88,17 @@ def nll(sums: Sums) -> Scalar:
 
 def _squared_distances(predictions: Predictions) -> Columns:
     distance = predictions.square_sum + 1 - 2 * jnp.exp(predictions.log_true)
-    # The terms cancel where the model is sure and right: no less than 0.
+    # Rounding can make the distance of a confident, correct prediction slightly negative.
     return Columns({"distance": predictions.if_valid(jnp.maximum(distance, 0))})
 
 
 @metric(_squared_distances)
 def brier(sums: Sums) -> Scalar:
-    r"""Compute the Brier score, a sum over the classes: it lies in [0, 2].
+    r"""Compute the Brier score, summed over the classes; it lies in [0, 2].
 
     $$\frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2$$
 
-    For two classes it is twice the score that looks at one of them alone.
+    For two classes it is twice the Brier score of one class alone.
 
     References:
       Brier, Verification of forecasts expressed in terms of probability, Monthly Weather

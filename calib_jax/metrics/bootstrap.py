@@ -1,19 +1,19 @@
-r"""Bootstrap: how far a metric would move on another test set of the same size.
+r"""Bootstrap: how much a metric would vary between test sets of the same size.
 
     samples = bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))       [1000]
     interval(samples, level=0.9)                                                  low, high
     estimates({"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=key)  value, low, high
     paired_bootstrap(metrics.ece, logits_a, logits_b, labels, key=key)            difference, p
 
-Resampling changes nothing but the weights of the examples. So softmax, binning and sorting are
-done once (`terms`), a resample is a row of multiplicities, and the sums of all metrics over a
-chunk of resamples are one matrix product.
+Resampling only changes the weights of the examples. Softmax, binning and sorting are therefore
+computed once (`terms`), each resample is a row of multiplicities, and one matrix product computes
+the sums of all metrics for a chunk of resamples.
 
-Calibration errors are biased: a sum of absolute values is never negative, noise in a bin adds to
-it, and resampling adds noise once more. For a well calibrated model the resampled ECE lies above
-the ECE, and that above the truth. So the value reported is always the metric of the data itself,
-never the mean of the samples; the "basic" interval reflects the samples around the value, which
-takes one such bias off.
+Calibration errors are biased upwards: a sum of absolute values is never negative, so noise in a
+bin increases it, and resampling adds more noise. For a well calibrated model the resampled ECE is
+larger than the ECE, which is larger than the true error. The reported value is therefore always
+the metric of the data itself, never the mean of the samples. The "basic" interval reflects the
+samples around that value, which removes one such bias.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _Members: TypeAlias = tuple[tuple[str, Metric], ...]
 
 
 class Interval(NamedTuple):
-    """The ends of an interval, each of the shape of the metric's value."""
+    """Lower and upper end of an interval, each with the shape of the metric's value."""
 
     low: PyTree
     high: PyTree
 
 
 class Estimate(NamedTuple):
-    """A metric of the data and its interval."""
+    """A metric's value on the data, and its interval."""
 
     value: PyTree
     low: PyTree
@@ -64,17 +64,17 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What a metric changes from the first set of predictions to the second.
+    """The change of a metric from predictions a to predictions b.
 
     Attributes:
       value: metric of b minus metric of a.
       low: lower end of its interval.
       high: upper end of its interval.
-      p_value: two-sided: the smallest 1 - level at which the interval excludes 0. Resamples in
-        which the difference is NaN are left out; NaN if no resample is left. Of a `biased`
-        metric (`ece` and every other plug-in calibration error) it does not test calibration:
-        of two calibrated models, the one that is less sharp has the larger error.
-      samples: the resampled differences, on a leading axis.
+      p_value: two-sided, the smallest 1 - level at which the interval excludes 0. NaN differences
+        are dropped; NaN if none is left. For a `biased` metric (`ece` and every other plug-in
+        calibration error) it does not test calibration, because the less sharp of two
+        calibrated models has the larger error.
+      samples: resampled differences, with a leading axis of resamples.
     """
 
     value: PyTree
@@ -96,26 +96,25 @@ def bootstrap(
     by_class: bool = False,
     max_bytes: int = 2**28,
 ) -> Any:
-    """Compute metrics of resampled data; all of them see the same resamples.
+    """Compute metrics on resampled data, with the same resamples for all of them.
 
     Args:
       metrics: one metric, or several by name.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
-      weights: `[*batch]`; a resampled example keeps its weight, one of weight 0 is not drawn.
-      key: the same key draws the same resamples of the same number of examples.
-      num_resamples: how many.
-      scheme: "multinomial", as drawing n examples with replacement; "poisson", where each
-        example occurs Poisson(1) times.
-      by_class: whether every class keeps its number of examples (multinomial alone).
-      max_bytes: about how much memory the resamples in progress may take; it changes nothing
-        else.
+      weights: `[*batch]`; resampled examples keep theirs; examples of weight 0 are never drawn.
+      key: PRNG key; it determines the resamples of a given number of examples.
+      num_resamples: number of resamples.
+      scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example
+        Poisson(1) times.
+      by_class: whether to keep the number of examples of every class ("multinomial" only).
+      max_bytes: approximate memory of the resamples in progress; it does not change the values.
 
     Returns:
-      Samples of the metric's value with a leading axis; by name if there are several. A sample is
-      NaN where the metric has no value for the examples that were drawn: `auroc` without two
-      classes, the recall of a class that was not drawn. `interval` and `difference` leave such
-      samples out.
+      Samples of the metric's value with a leading axis; a dictionary by name for several metrics.
+      A sample is NaN if the metric is undefined on the drawn examples: `auroc` without two
+      classes, or the recall of a class that was not drawn. `interval` and `difference` drop
+      such samples.
 
     >>> from calib_jax import metrics
     >>> logits = jnp.tile(jnp.array([[2.0, 0.0], [0.0, 1.0]]), (50, 1))
@@ -153,20 +152,19 @@ def bootstrap(
 def interval(
     samples: Any, level: float = 0.9, *, method: str = "percentile", estimate: Any = None
 ) -> Any:
-    r"""Compute the interval of resampled values.
+    r"""Compute the interval of resampled metric values.
 
     With $q_\alpha$ the quantiles of the samples and $\alpha = (1 - \mathrm{level}) / 2$:
     "percentile" is $[q_\alpha, q_{1-\alpha}]$; "basic" is
     $[2 e - q_{1-\alpha}, 2 e - q_\alpha]$ around the estimate e, the metric of the data itself.
-    Resamples in which a value is NaN (a class that was not drawn) are left out; if no resample has
-    a value, both ends are NaN. Infinite samples (the NLL where a true class of probability 0 was
-    drawn) count as the infinite values that they are.
+    NaN samples (a class that was not drawn) are dropped; if no sample is left, both ends are NaN.
+    Infinite samples (the NLL when a true class of probability 0 was drawn) are kept.
 
     Args:
-      samples: what `bootstrap` returned.
+      samples: the result of `bootstrap`.
       level: the nominal coverage, a fraction.
       method: "percentile" or "basic".
-      estimate: the metric of the data, which "basic" needs.
+      estimate: the metric's value on the data itself; required by "basic".
 
     >>> low, high = interval(jnp.arange(101.0), level=0.9)
     >>> float(low), float(high)
@@ -202,7 +200,7 @@ def estimates(
     method: str = "percentile",
     **options: Any,
 ) -> Any:
-    """Compute metrics with their intervals: the value of the data itself, never a bootstrap mean.
+    """Compute metrics with intervals; the value is that of the data, never a bootstrap mean.
 
     Args:
       metrics: one metric, or several by name.
@@ -212,7 +210,7 @@ def estimates(
       key: see `bootstrap`.
       level: the nominal coverage, a fraction.
       method: "percentile" or "basic", see `interval`.
-      **options: those of `bootstrap`.
+      **options: options of `bootstrap`.
     """
     _check_interval(level, method)
     members = dict(_members(metrics))
@@ -235,21 +233,21 @@ def paired_bootstrap(
     method: str = "percentile",
     **options: Any,
 ) -> Any:
-    """Compare two sets of predictions of the same examples: two models, or before and after.
+    """Compare two sets of predictions for the same examples: two models, or before and after.
 
-    Both see the same resamples, so what is common to them (hard examples) cancels. The interval
-    of a difference is often much narrower than those of the two values suggest.
+    Both are evaluated on the same resamples, so their common variation (hard examples) cancels.
+    The interval of a difference is often much narrower than the two separate intervals suggest.
 
     Args:
       metrics: one metric, or several by name.
       logits_a: `[*batch, classes]`.
-      logits_b: of the same shape; the number of classes may differ.
+      logits_b: `[*batch, classes]`; the number of classes may differ.
       labels: `[*batch]`.
       weights: `[*batch]`.
       key: see `bootstrap`.
       level: the nominal coverage of the interval, a fraction.
-      method: "percentile" or "basic", see `interval`; the p-value belongs to it.
-      **options: those of `bootstrap`.
+      method: "percentile" or "basic", see `interval`; the p-value uses the same method.
+      **options: options of `bootstrap`.
     """
     members = dict(_members(metrics))
     # The same key draws the same resamples.
@@ -278,13 +276,13 @@ def difference(
     level: float = 0.9,
     method: str = "percentile",
 ) -> Difference:
-    """Compare a metric's (value, samples) of two models, resampled with the same key.
+    """Compute the difference of a metric between two models resampled with the same key.
 
     Args:
-      a: the value and the samples of the first one.
-      b: those of the second one.
+      a: (value, samples) of the first model.
+      b: (value, samples) of the second model.
       level: the nominal coverage of the interval, a fraction.
-      method: "percentile" or "basic", see `interval`; the p-value belongs to it.
+      method: "percentile" or "basic", see `interval`; the p-value uses the same method.
     """
     value, samples = (
         jax.tree.map(jnp.subtract, second, first) for first, second in zip(a, b, strict=True)
@@ -305,7 +303,7 @@ def _quantile(samples: Any, at: float) -> Array:
         jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
         for method in ("linear", "lower", "higher")
     )
-    # At an infinite sample the linear rule gives inf x 0.
+    # Next to an infinite sample, linear interpolation computes inf x 0 = NaN.
     return jnp.where(jnp.isnan(linear), jnp.where(lower == higher, lower, higher), linear)
 
 
@@ -313,9 +311,9 @@ def _p_value(samples: Any, value: Any, method: str) -> Array:
     samples = jnp.asarray(samples)
     if method == "basic":
         samples = 2 * value - samples
-    # A sample without a value is in neither tail, so it must not count in the total either.
+    # A NaN sample is in neither tail, so exclude it from the total as well.
     count = jnp.sum(~jnp.isnan(samples), axis=0)
-    # The data itself counts as one more resample, so that no p-value is 0.
+    # Count the data itself as one more resample, so that no p-value is 0.
     tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
     p_value = jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + count))
     return jnp.where(count > 0, p_value, jnp.nan)
@@ -332,7 +330,7 @@ def _members(metrics: Metric | Mapping[str, Metric]) -> _Members:
 def _measurable(
     members: _Members, logits: Any, labels: Any, weights: Any
 ) -> tuple[Array, Array, Array]:
-    """Check the values, and keep the examples that have weight."""
+    """Validate the values and drop the examples of weight 0."""
     name = "bootstrap"
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
@@ -347,7 +345,7 @@ def _measurable(
 
 
 # --------------------------------------------------------------------------------------------
-# The compiled part: terms once, then chunks of resamples.
+# Compiled functions: compute the terms once, then the metrics of chunks of resamples.
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -377,14 +375,14 @@ def _samples(
     scheme: str,
 ) -> dict[str, PyTree]:
     owner = whole.owners(members)
-    # The matrices of all metrics side by side: one product a chunk.
+    # Concatenate the matrices of all metrics, so that each chunk needs one product.
     designs = {name: part.design for name, part in prepared.items()}
     widths = [design.shape[1] for design in designs.values()]
     matrix = jnp.concatenate(list(designs.values()), axis=1)
     cuts = np.cumsum(widths)[:-1]
 
     def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
-        # A key for each pair of resamples: what is drawn does not depend on the chunks.
+        # Use one key per pair of resamples, so that the draws do not depend on the chunks.
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
         counts = resampling.multiplicities(keys, num_rows, scheme, classes)
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)

@@ -1,4 +1,4 @@
-r"""Calibration errors of every class's probability, not of the prediction's alone."""
+r"""Calibration errors of the probabilities of all classes, not only of the predicted one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def class_gaps(
     zero_counts: bool = True,
     excluded_class: int | None = None,
 ) -> ClassGaps:
-    """Add up probability minus occurrence per class and bin.
+    """Sum probability minus occurrence per class and bin.
 
     Args:
-      predictions: what was predicted.
-      num_bins: how many bins of equal width, (lo, hi].
+      predictions: view of the logits and labels.
+      num_bins: number of bins (lo, hi] of equal width.
       zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
-        code it falls into none.
-      excluded_class: a class whose probability is struck out without renormalising.
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0 without renormalising.
     """
     checks.at_least("num_bins", num_bins, 1)
     view = predictions.without(excluded_class)
@@ -38,12 +38,12 @@ def class_gaps(
 
 @metric(class_gaps, biased=True)
 def per_class_ece(sums: Sums) -> Float[Array, " classes"]:
-    r"""Compute for every class the ECE of its probability against its occurrence.
+    r"""Compute the ECE of each class's probability against its occurrence.
 
     $$\mathrm{ECE}_k = \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
 
-    Over all examples, whatever their class; $\bar o_{kb}$ is the share of examples of class k
-    among those whose $p_k$ lies in bin b.
+    The sum is over all examples, whatever their class; $\bar o_{kb}$ is the share of class k among
+    the examples whose $p_k$ lies in bin b.
     """
     return ratio(jnp.sum(jnp.abs(sums["gap"]), axis=-1), jnp.sum(sums["weight"]))
 
@@ -56,8 +56,8 @@ def classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
 
     Args:
       sums: gaps per class and bin.
-      classes: "all" K of them; "released": the first max(label) + 1, as the released code
-        does, so that a data set without the last classes has fewer.
+      classes: "all" averages over all K classes; "released" over the first max(label) + 1, as
+        the released code does, which are fewer if the last classes have no examples.
 
     References:
       Nixon et al., Measuring calibration in deep learning, 2019.

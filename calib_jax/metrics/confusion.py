@@ -1,4 +1,4 @@
-r"""The confusion matrix and what it tells of each class; for images and pixels alike."""
+r"""The confusion matrix and the metrics derived from it, for images or pixels."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
 def _pairs(predictions: Predictions) -> Columns:
     num_classes = predictions.num_classes
     pair = predictions.labels * num_classes + predictions.predicted
-    # What has no pair is counted too, in a cell of its own: the value knows of it.
+    # Count invalid rows in an extra cell, which makes the value NaN.
     cell = jnp.where(predictions.valid, pair, num_classes**2)
     return Columns({}, cell, num_classes**2 + 1)
 
 
 @metric(_pairs)
 def confusion_counts(sums: Sums) -> Float[Array, "classes classes"]:
-    r"""Count how often class i (row) was predicted as class j (column), by weight.
+    r"""Count how often class i (row) is predicted as class j (column), by weight.
 
     $$n_{ij} = \sum_m w_m [y_m = i] [\hat y_m = j]$$
 
@@ -56,14 +56,14 @@ def _hits_labels_predictions(sums: Sums) -> tuple[Array, Array, Array]:
 
 
 def _mean_of_defined(values: Array, weight: Array) -> Scalar:
-    # Not a nanmean: NaN because of a NaN weight must remain.
+    # Not `nanmean`, because a NaN weight must propagate.
     defined = weight != 0
     return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined) + 0 * jnp.sum(weight))
 
 
 @metric(_pairs)
 def per_class_recall(sums: Sums) -> Float[Array, " classes"]:
-    r"""Compute the share of each class's examples that were predicted as it.
+    r"""Compute the share of each class's examples that are predicted as that class.
 
     $$n_{kk} / \sum_j n_{kj}$$
 
@@ -89,7 +89,7 @@ def mean_recall(sums: Sums) -> Scalar:
 
 @metric(_pairs)
 def per_class_precision(sums: Sums) -> Float[Array, " classes"]:
-    r"""Compute the share of the examples predicted as each class that are of it.
+    r"""Compute the share of the examples predicted as each class that belong to it.
 
     $$n_{kk} / \sum_i n_{ik}$$
 
@@ -116,7 +116,7 @@ def per_class_iou(sums: Sums) -> Float[Array, " classes"]:
 
     $$\frac{n_{kk}}{\sum_j n_{kj} + \sum_i n_{ik} - n_{kk}}$$
 
-    NaN for a class that neither occurs nor was predicted; 0 for one that only was predicted.
+    NaN for a class that neither occurs nor is predicted; 0 for one that is predicted but absent.
 
     References:
       Everingham et al., The PASCAL visual object classes challenge, IJCV 2010.
@@ -139,7 +139,7 @@ def mean_iou(sums: Sums) -> Scalar:
 
 @metric(_pairs)
 def frequency_weighted_iou(sums: Sums) -> Scalar:
-    r"""Compute the mean of `per_class_iou`, each class by its share of the examples.
+    r"""Compute the mean of `per_class_iou`, weighted by each class's share of the examples.
 
     $$\sum_k \frac{n_k}{n} \mathrm{IoU}_k, \qquad n_k = \sum_j n_{kj}$$
     """

@@ -1,13 +1,13 @@
-r"""What a metric is: terms that can be weighed into a statistic, and the value of a statistic.
+r"""The metric contract: terms, their weighted statistic, and the value of the statistic.
 
     metrics.ece(logits, labels, weights, num_bins=15)       the value, compiled
-    metrics.ece.terms(logits, labels)                       what each example contributes
-    metrics.ece.stat(logits, labels, weights)               weighed: merges with `+` and all_reduce
-    metrics.ece.value(stat)                                 the one division, at the end
+    metrics.ece.terms(logits, labels)                       the contribution of each example
+    metrics.ece.stat(logits, labels, weights)               mergeable by `+` and all_reduce
+    metrics.ece.value(stat)                                 the final value, divided once
     metrics.ece.with_options(num_bins=20)                   the metric with other defaults
 
-The call is `value(stat(...))`, taken over the rows in blocks that fit the processor's cache.
-A new metric is a function from a statistic to its value, decorated with its terms:
+Calling a metric computes `value(stat(...))` over blocks of rows that fit the processor's cache.
+To add a metric, decorate a function from a statistic to its value with its terms:
 
     @metric(hits)
     def accuracy(sums: Sums) -> Scalar:
@@ -38,17 +38,17 @@ _CATALOGUE: Catalogue[Metric]
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Metric:
-    """A metric that can be split; made by `metric`, called like a function.
+    """A metric with a mergeable statistic; created by `metric`, called like a function.
 
     Attributes:
-      name: what it is called in messages and in the catalogue.
+      name: name in error messages and in the catalogue.
       prepare: `(Predictions, **options) -> Terms`.
-      finish: `(statistic, **options) -> value`, where rows with a score come `Ranked`.
+      finish: `(statistic, **options) -> value`; scored rows arrive as `Ranked`.
       options: options that differ from their defaults, as sorted pairs.
-      biased: whether noise alone raises it, as it does absolute, squared and largest gaps: a
-        calibrated model has a positive value, which depends on how sharp it is and on how many
-        rows there are. So a p-value of a difference between two models does not test which one
-        is better calibrated, and no report prints one.
+      biased: whether noise alone increases the value, as for absolute, squared and largest gaps.
+        A calibrated model then has a positive value, which depends on its sharpness and on the
+        number of rows. The p-value of a difference therefore does not test which of two models
+        is better calibrated, and no report prints it.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Metric:
     biased: bool = False
 
     def __post_init__(self) -> None:
-        # For help() and for notebooks, which look at the instance.
+        # help() and notebooks read these attributes from the instance.
         for attribute, value in {
             "__doc__": self.finish.__doc__,
             "__name__": self.name,
@@ -69,34 +69,34 @@ class Metric:
             object.__setattr__(self, attribute, value)
 
     def __call__(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
-        """Compute the metric; outside `jit`, refuse values that would make it NaN."""
+        """Compute the metric; outside `jit`, raise on inputs that would make it NaN."""
         return whole.values_of({self.name: self.with_options(**options)}, logits, labels, weights)[
             self.name
         ]
 
     def terms(self, logits: Any, labels: Any, **options: Any) -> Terms:
-        """Compute what each example contributes, whatever its weight."""
+        """Compute the unweighted contribution of each example."""
         chosen = self.with_options(**options)
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         return chosen.terms_of(Predictions(logits, labels))
 
     def stat(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
-        """Compute the statistic of these examples, which merges with that of others."""
+        """Compute the statistic of these examples; it merges with that of others."""
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         weights = checks.weights_for(logits, weights)
         logits, labels = present(logits, labels, weights)
         return self.terms(logits, labels, **options).weigh(weights)
 
     def value(self, stat: Stat, **options: Any) -> Any:
-        """Compute the metric of a statistic; NaN if it has no weight."""
+        """Compute the metric from a statistic; NaN if its weight is 0."""
         return self.with_options(**options).finished(ranked_if_scored(stat))
 
     def finished(self, stat: Any) -> Any:
-        """Compute the value with the chosen options; rows with a score come `Ranked`."""
+        """Compute the value with the chosen options; scored rows must be `Ranked`."""
         return self.finish(stat, **self.chosen_for(self.finish))
 
     def with_options(self, **options: Any) -> Metric:
-        """Set options, by name, once and for all calls."""
+        """Return the metric with the given options as defaults."""
         if not options:
             return self
         known = self.defaults()
@@ -123,20 +123,20 @@ class Metric:
         return dataclasses.replace(self, options=tuple(sorted(pairs.items())))
 
     def defaults(self) -> dict[str, Any]:
-        """List all options with the values they have unless set."""
+        """Return the default value of every option."""
         return checks.options_of(self.prepare) | checks.options_of(self.finish)
 
     def chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """Pick the options that one of the metric's two functions takes."""
+        """Select the options that `prepare` or `finish` accepts."""
         return {k: v for k, v in self.options if k in checks.options_of(function)}
 
     def terms_of(self, predictions: Predictions) -> Terms:
-        """Compute the terms from a view that several metrics share."""
+        """Compute the terms from a shared view of the predictions."""
         return self.prepare(predictions, **self.chosen_for(self.prepare))
 
     @property
     def terms_key(self) -> tuple[Any, ...]:
-        """What identifies the terms: metrics with equal keys share one statistic."""
+        """The key of the terms; metrics with equal keys share one statistic."""
         return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
 
     def __repr__(self) -> str:
@@ -163,12 +163,12 @@ _CATALOGUE = Catalogue("metric")
 def metric(
     prepare: Callable[..., Terms], *, biased: bool = False
 ) -> Callable[[Callable[..., Any]], Metric]:
-    """Make a function from a statistic to its value a metric, given its terms.
+    """Decorate a function from a statistic to its value as a metric with the given terms.
 
     Args:
-      prepare: `(Predictions, **options) -> Terms`. Keyword options of both functions are the
-        metric's options.
-      biased: whether noise alone raises it; see `Metric`.
+      prepare: `(Predictions, **options) -> Terms`. The metric's options are the keyword options
+        of both functions.
+      biased: whether noise alone increases the value; see `Metric`.
     """
 
     def decorate(finish: Callable[..., Any]) -> Metric:
@@ -180,12 +180,12 @@ def metric(
 
 
 def catalogue() -> Mapping[str, Metric]:
-    """List every metric by name."""
+    """Return every metric by name."""
     return _CATALOGUE
 
 
 def named(name: str, **options: Any) -> Metric:
-    """Find a metric by its name and set its options.
+    """Look up a metric by its name and set its options.
 
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
@@ -196,18 +196,18 @@ def named(name: str, **options: Any) -> Metric:
     return _CATALOGUE[name].with_options(**options)
 
 
-# Former names of metrics whose names were taken for those of a classifier's metrics.
+# Former names of metrics, which were mistaken for those of classifier metrics.
 RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
 
 
 def renamed(name: str) -> str:
-    """Name the metric that has taken the place of a former one."""
+    """Return the error message for a renamed metric."""
     return (
         f"the metric {name!r} is now called {RENAMED[name]!r}: it detects out-of-distribution data."
     )
 
 
 def ratio(total: Any, weight: Any) -> Any:
-    """Divide, once, at the end; NaN where there is no weight."""
+    """Divide a total by its weight; NaN where the weight is 0."""
     weighed = weight > 0
     return jnp.where(weighed, total / jnp.where(weighed, weight, 1), jnp.nan)

@@ -1,8 +1,7 @@
-r"""Running sums over ranked examples: what ROC, risk-coverage and KS curves are drawn from.
+r"""Running sums over ranked examples, from which ROC, risk-coverage and KS curves are computed.
 
-Between the ends of two neighbouring groups of equal score a curve is a straight line, so it
-depends neither on the order of the rows nor on whether an example is given k times or once with
-weight k.
+A curve is linear within a group of equal scores, so it depends neither on the order of the rows
+nor on whether an example is given k times or once with weight k.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from calib_jax.metrics.ranked import Ranked
 
 
 def points(ranked: Ranked, *columns: Any, from_top: bool) -> tuple[Vector, ...]:
-    """Sum weight x column over the rows up to the end of each row's group of equal scores.
+    """Compute running sums of weight x column up to the end of each row's group of equal scores.
 
     Args:
       ranked: the sorted rows.
       columns: `[rows]`, or a number.
-      from_top: whether to begin with the highest score, or with the lowest.
+      from_top: whether to start at the highest score instead of the lowest.
 
     Returns:
-      For each column the sums `[rows + 1]`, the first of them 0: repeated within a group, and
-      for rows without weight.
+      For each column the sums `[rows + 1]`, starting with 0. All rows of a group have the same
+      sum, and rows of weight 0 add nothing.
     """
     step = -1 if from_top else 1
     score, weight = ranked.score[::step], ranked.weight[::step]
@@ -44,9 +43,9 @@ def points(ranked: Ranked, *columns: Any, from_top: bool) -> tuple[Vector, ...]:
 
 
 def area_under_roc(ranked: Ranked, positive: Vector) -> Scalar:
-    """Compute the share of pairs (positive, negative) in which the positive scores higher.
+    """Compute the share of (positive, negative) pairs in which the positive scores higher.
 
-    A tie counts 1/2. NaN without positives or without negatives.
+    Ties count 1/2. NaN without positives or without negatives.
     """
     detected, alarms = points(ranked, positive, 1 - positive, from_top=True)
     true, false = ratio(detected, detected[-1]), ratio(alarms, alarms[-1])
@@ -54,7 +53,7 @@ def area_under_roc(ranked: Ranked, positive: Vector) -> Scalar:
 
 
 def average_precision_of(ranked: Ranked, positive: Vector, *, from_top: bool = True) -> Scalar:
-    """Average the precision over the positives, at the end of each group of equal scores.
+    """Compute the mean over positives of the precision at the end of their group of equal scores.
 
     NaN without positives.
     """

@@ -1,10 +1,9 @@
-r"""Calibration errors without the noise that finite bins add to the plug-in estimate.
+r"""Calibration errors without the bias that noise in finite bins adds to the plug-in estimate.
 
 The squared gap of a bin, $\Delta_b^2$, is too large on average by the variance of its accuracy
-$a_b$. What is taken off is the unbiased estimate of that variance, $a_b (1 - a_b) / (n_b - 1)$,
-with $n_b$ the sum of the weights in the bin, so that a weight k means k copies. A bin with
-$n_b < 2$ has no estimate of its variance and adds nothing to the sum, though its examples count
-in n.
+$a_b$. The metrics subtract the unbiased estimate of that variance, $a_b (1 - a_b) / (n_b - 1)$,
+where $n_b$ is the sum of the weights in the bin, so that a weight k equals k copies. A bin with
+$n_b < 2$ has no variance estimate and contributes 0 to the sum, but its examples count in n.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ __all__ = ["adaptive_debiased_rms_calibration_error", "debiased_rms_calibration_
 
 def _debiased_rms(bins: BinSums) -> Scalar:
     count = bins.weight
-    # What is next to 2 by rounding is 2: bins of equal mass hold n / B, a fraction.
+    # Accept a count slightly below 2, because equal-mass bins hold the rounded fraction n / B.
     enough = count >= 2 * (1 - 8 * float(jnp.finfo(count.dtype).eps))
     accuracy = bins.hit / jnp.where(enough, count, 1)
     variance = accuracy * (1 - accuracy) / jnp.where(enough, count - 1, 1)
     squared = jnp.where(enough, jnp.square(bins.gap) - variance, 0)
-    # A NaN stays one, also where it makes no bin large enough.
+    # Propagate NaN even when no bin has two examples.
     squared = squared + 0 * (bins.confidence + bins.hit)
     return jnp.sqrt(jnp.maximum(ratio(jnp.sum(count * squared), jnp.sum(count)), 0))
 
@@ -41,8 +40,8 @@ def debiased_rms_calibration_error(sums: Sums) -> Scalar:
     $$\sqrt{\max\Bigl(0, \sum_{b : n_b \ge 2} \frac{n_b}{n}
       \Bigl( (c_b - a_b)^2 - \frac{a_b (1 - a_b)}{n_b - 1} \Bigr) \Bigr)}$$
 
-    Without the term that is taken off it is `rms_calibration_error`, which is positive even for
-    a calibrated model. Before the root the estimate may be negative; it then counts as 0.
+    Without the variance term it is `rms_calibration_error`, which is positive even for a
+    calibrated model. A negative estimate is clipped to 0 before the root.
 
     References:
       Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019.
@@ -59,12 +58,12 @@ def debiased_rms_calibration_error(sums: Sums) -> Scalar:
 def adaptive_debiased_rms_calibration_error(ranked: Ranked, *, num_bins: int = 15) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal mass.
 
-    The formula is that of `debiased_rms_calibration_error`; the bins are those of
-    `adaptive_ece`, where an example at a boundary is split, so that $n_b = n / B$.
+    It uses the formula of `debiased_rms_calibration_error` and the bins of `adaptive_ece`, which
+    split an example at a boundary, so that $n_b = n / B$.
 
     Args:
       ranked: the examples' confidences and hits.
-      num_bins: how many bins; there may be fewer examples.
+      num_bins: number of bins; it may exceed the number of examples.
 
     References:
       Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019.

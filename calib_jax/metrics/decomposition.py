@@ -1,4 +1,4 @@
-r"""What a Brier score is made of."""
+r"""Decomposition of the Brier score."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def brier_decomposition(sums: Sums) -> BrierParts:
       + \underbrace{a (1 - a)}_{\text{uncertainty}}
       = \frac1n \sum_i (c_{b(i)} - h_i)^2$$
 
-    holds exactly, for hits $h_i$ and every confidence replaced by the mean of its bin. Against
-    the score of the confidences themselves, $\frac1n \sum_i (c_i - h_i)^2$, it lacks what
-    happens within bins: their variance of confidence minus twice their covariance of
-    confidence and hit, which goes to 0 with the width of the bins.
+    holds exactly for hits $h_i$ when every confidence is replaced by the mean of its bin. The
+    score of the confidences themselves, $\frac1n \sum_i (c_i - h_i)^2$, also contains the
+    within-bin variance of the confidence minus twice the within-bin covariance of confidence
+    and hit. This difference goes to 0 with the width of the bins.
 
-    The score is that of the prediction alone, in [0, 1]; `brier` sums over all classes. The
-    reliability is the square of `rms_calibration_error` (lower is better); the resolution says
-    how well confidence tells right from wrong (higher is better); the uncertainty is the
-    task's, given the accuracy.
+    The score is that of the predicted class alone, in [0, 1]; `brier` sums over all classes.
+    The reliability is the square of `rms_calibration_error` (lower is better). The resolution
+    measures how well the confidence separates right from wrong predictions (higher is better).
+    The uncertainty depends on the accuracy alone.
 
     References:
       Murphy, A new vector partition of the probability score, Journal of Applied Meteorology

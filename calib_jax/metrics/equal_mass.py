@@ -1,4 +1,4 @@
-r"""Calibration errors over bins that hold equally many examples."""
+r"""Calibration errors over bins of equal mass."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["adaptive_ece", "adaptive_mce"]
 
 
 def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Ranking:
-    """Keep confidence and hit of every example, ranked by confidence."""
+    """Return the confidence and hit of every example, to be ranked by confidence."""
     view = predictions.without(excluded_class)
-    # A confidence that is NaN has no rank: its hit carries the NaN into every sum.
+    # A NaN confidence has no rank, so its hit carries the NaN into every sum.
     return Ranking(view.confidence, {"hit": view.hit + 0 * view.confidence})
 
 
 def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Vector]:
-    """Cut ranked confidences into bins of equal mass: the sums per bin, and the edges."""
+    """Divide ranked confidences into bins of equal mass; return the sums per bin and the edges."""
     checks.at_least("num_bins", num_bins, 1)
     checks.one_of("binning", binning, ("mass", "released"))
     if binning == "released":
@@ -38,7 +38,7 @@ def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Ve
 
 @metric(confidences, biased=True)
 def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
-    r"""Compute the adaptive ECE: bins of equal mass instead of equal width.
+    r"""Compute the adaptive ECE, over bins of equal mass instead of equal width.
 
     $$\frac1B \sum_b |c_b - a_b|$$
 
@@ -48,17 +48,17 @@ def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -
 
     Args:
       ranked: the examples' confidences and hits.
-      num_bins: how many bins. There may be fewer examples: an example that spans several bins
-        is in each of them with its share.
-      binning: "mass" as above; "released" as in the code of Mukhoti et al., where examples
-        fall whole into (lo, hi] and those equal to the lowest confidence into no bin.
+      num_bins: number of bins. It may exceed the number of examples: an example that spans
+        several bins is split over them.
+      binning: "mass" as above; "released" as in the code of Mukhoti et al., which assigns whole
+        examples to bins (lo, hi] and those equal to the lowest confidence to no bin.
 
     References:
       Nixon et al., Measuring calibration in deep learning, 2019.
       Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
     """
     bins, _ = equal_mass(ranked, num_bins, binning)
-    if binning == "released":  # which divides by all examples, binned or not
+    if binning == "released":  # divides by all examples, binned or not
         return jnp.sum(jnp.abs(bins.confidence - bins.hit)) / jnp.sum(ranked.weight)
     return calibration_error(bins)
 
@@ -67,7 +67,7 @@ def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -
 def adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
     r"""Compute the largest gap over bins of equal mass, $\max_b |c_b - a_b|$.
 
-    Every bin holds n/B examples, so that no single one can decide it as it can in `mce`.
+    Every bin holds n/B examples, so no single example can determine the value as in `mce`.
     """
     bins, edges = equal_mass(ranked, num_bins, binning)
     return jnp.where(jnp.isnan(edges[0]), jnp.nan, jnp.max(jnp.abs(bins.gap)))

@@ -1,8 +1,8 @@
 r"""Calibration errors of the prediction's confidence, over bins of equal width.
 
-Bins are (lo, hi], the first closed on the left, compared in float32. With $n_b$ examples, mean
-confidence $c_b$ and accuracy $a_b$ in bin b, and $\Delta_b = c_b - a_b$, all metrics here are
-functions of the same three sums per bin.
+Bins are (lo, hi], the first also closed on the left, compared in float32. All metrics here are
+functions of three sums per bin, written as the number of examples $n_b$, the mean confidence $c_b$
+and the accuracy $a_b$, with $\Delta_b = c_b - a_b$.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def confidence_bins(
     edges: str = "right",
     excluded_class: int | None = None,
 ) -> Columns:
-    """Sum weight, confidence and hits per bin; the options of every metric in this file.
+    """Sum weight, confidence and hits per bin; its options are those of every metric here.
 
     Args:
-      predictions: what was predicted.
-      num_bins: how many bins of equal width.
+      predictions: view of the logits and labels.
+      num_bins: number of bins of equal width.
       edges: "right" for bins (lo, hi]; "left" for [lo, hi), the last one closed, as in the
         MMCE script and in BSCE-GRA's confidence plots; "ceil" for the index ceil(B c) - 1 in
         float64, as in the released list metrics.
-      excluded_class: a class whose probability is struck out without renormalising, as in the
-        released SST evaluation (its neutral class); it is never predicted.
+      excluded_class: a class whose probability is set to 0 without renormalising, so that it is
+        never predicted; the released SST evaluation excludes its neutral class this way.
     """
     checks.at_least("num_bins", num_bins, 1)
     checks.one_of("edges", edges, BINNING_RULES)
@@ -71,11 +71,11 @@ def ece(sums: Sums) -> Scalar:
 
 @metric(confidence_bins, biased=True)
 def mce(sums: Sums) -> Scalar:
-    r"""Compute the maximum calibration error, over bins that hold an example.
+    r"""Compute the maximum calibration error over non-empty bins.
 
     $$\max_b |c_b - a_b|$$
 
-    One example in a bin of its own can decide it: look at its interval.
+    A single example alone in a bin can determine the value, so report it with its interval.
 
     References:
       Naeini et al., Obtaining well calibrated probabilities using Bayesian binning, AAAI 2015.
@@ -86,7 +86,7 @@ def mce(sums: Sums) -> Scalar:
 
 @metric(confidence_bins, biased=True)
 def ace(sums: Sums) -> Scalar:
-    r"""Compute the average calibration error: bins that hold an example count alike.
+    r"""Compute the average calibration error, the unweighted mean over non-empty bins.
 
     $$\frac{1}{|\{b : n_b > 0\}|} \sum_{b : n_b > 0} |c_b - a_b|$$
 
@@ -114,7 +114,7 @@ def overconfidence(sums: Sums) -> Scalar:
 
     $$\sum_b \frac{n_b}{n} \max(c_b - a_b, 0)$$
 
-    With `underconfidence` it adds up to ECE, and their difference is the `signed_gap`.
+    Its sum with `underconfidence` is the ECE, and their difference is the `signed_gap`.
     """
     bins, _ = _gaps(sums)
     excess = jnp.maximum(bins.confidence - bins.hit, 0)

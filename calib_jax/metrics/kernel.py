@@ -1,4 +1,4 @@
-r"""Calibration error without bins: what is right at a prediction is read off its neighbours."""
+r"""Calibration error without bins, from a kernel estimate of the label frequencies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from calib_jax.metrics.terms import Kept
 __all__ = ["kde_calibration_error"]
 
 _KINDS = ("canonical", "marginal", "top_label")
-_LOG_ZERO = -1e30  # times a shape it is finite, and the kernel it gives is 0
-_BLOCK_ENTRIES = 2**22  # of the rows x rows kernel, at a time
+_LOG_ZERO = -1e30  # finite times any shape, with a kernel of 0
+_BLOCK_ENTRIES = 2**22  # entries of the rows x rows kernel per block
 
 
 def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
@@ -33,7 +33,7 @@ def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
         return Kept({"log_p": log_p}, predictions.labels)
     if kind == "marginal":
         return Kept({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
-    # The prediction as the only class there is: label 0 where it is right, and else none.
+    # Keep the predicted class alone: label 0 where it is right, else 1, which is no class.
     predicted = first_argmax(predictions.logits)
     top = {
         name: true_class(column, predicted)[..., None]
@@ -46,26 +46,26 @@ def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
 def kde_calibration_error(
     rows: Rows, *, kind: str = "canonical", bandwidth: float = 0.1, p: float = 1.0
 ) -> Scalar:
-    r"""Compute the calibration error that a kernel density estimate gives.
+    r"""Compute the calibration error by kernel density estimation.
 
     $$\frac1n \sum_i \| \hat\pi(f_i) - f_i \|_p^p, \quad
       \hat\pi(f_i) = \frac{\sum_{j \ne i} k(f_i; f_j) \, y_j}{\sum_{j \ne i} k(f_i; f_j)}$$
 
     with probabilities f, one-hot labels y and the density $k(\cdot; f_j)$ of the Dirichlet
-    distribution with parameters $f_j / h + 1$. No example is its own neighbour; an example of
-    weight w has the weight w - 1 for itself, as its copies would, or 0 if that is negative.
-    Without any neighbour the value is NaN.
+    distribution with parameters $f_j / h + 1$. An example is not its own
+    neighbour; an example of weight w has the weight max(w - 1, 0) for itself, as its copies would.
+    The value is NaN if there is no neighbour.
 
     It compares all pairs: $O(n^2)$ in time (times the classes), a few rows at a time in memory.
-    It has a gradient with respect to the logits, so that it may serve as a penalty.
+    It is differentiable with respect to the logits, so it can serve as a penalty.
 
     Args:
       rows: the logarithms of the probabilities.
-      kind: "canonical": all classes together, as above; "marginal": every class's probability
-        $f_k$ against its occurrence, as pairs $(f_k, 1 - f_k)$ (a Beta density), the errors
-        added up over the classes; "top_label": the confidence against the hit, likewise.
-      bandwidth: h; the smaller, the nearer the neighbours.
-      p: the exponent of the error; the value is not taken to the power 1/p.
+      kind: "canonical": all classes jointly, as above; "marginal": each class's probability
+        $f_k$ against its occurrence, as pairs $(f_k, 1 - f_k)$ (a Beta density), with the errors
+        summed over the classes; "top_label": the confidence against the hit, in the same way.
+      bandwidth: h; smaller values weight near neighbours more.
+      p: the exponent of the error; the value is not raised to the power 1/p.
 
     References:
       Popordanoska, Sayer and Blaschko, A consistent and differentiable Lp canonical calibration
@@ -82,7 +82,7 @@ def kde_calibration_error(
     weight = rows["weight"]
 
     def shown(name: str) -> Float[Array, "rows columns"]:
-        # Absent rows are neighbours of weight 0: they must not be NaN.
+        # Rows of weight 0 enter the kernel too, so they must not be NaN.
         return jnp.where(weight[:, None] > 0, rows[name], -1)
 
     log_p = shown("log_p")
@@ -108,7 +108,7 @@ def _of_neighbours(
     weight: Vector,
     bandwidth: Number,
 ) -> Float[Array, "rows targets"]:
-    """Average the targets at each point over all other points, weighed by the kernel."""
+    """Average the targets of all other points at each point, weighted by the kernel."""
     shape = jnp.exp(log_points) / bandwidth
     log_norm = jnp.sum(gammaln(shape + 1), axis=-1) - gammaln(jnp.sum(shape + 1, axis=-1))
     num_rows = weight.shape[0]
@@ -116,7 +116,7 @@ def _of_neighbours(
     def at(point: tuple[Float[Array, " classes"], Integer[Array, ""]]) -> Float[Array, " targets"]:
         log_x, own = point
         exact = lax.Precision.HIGHEST
-        # A probability of 0 to the power 0 is 1, where 0 x inf would be NaN.
+        # Clip log 0, so that a probability of 0 to the power 0 is 1 and not NaN from 0 x inf.
         log_x = jnp.maximum(log_x, _LOG_ZERO)
         log_kernel = jnp.matmul(shape, log_x, precision=exact) - log_norm
         others = weight - (jnp.arange(num_rows) == own)

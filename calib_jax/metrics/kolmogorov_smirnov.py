@@ -1,4 +1,4 @@
-r"""Calibration without bins: how far summed confidence and summed hits drift apart."""
+r"""Calibration error without bins, from running sums of confidence and hits."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ def ks_error(ranked: Ranked) -> Scalar:
 
     $$\max_\sigma \frac1n \Bigl| \sum_{i : c_i \le \sigma} (c_i - [\hat y_i = y_i]) \Bigr|$$
 
-    It has no bins to choose. Where a model is overconfident everywhere, or underconfident
-    everywhere, it is the gap between mean confidence and accuracy; over- and underconfidence in
-    different places cancel in part, so it is never larger than an ECE with a bin for every
-    confidence.
+    It needs no bins. If a model is overconfident everywhere, or underconfident everywhere, it is
+    the gap between mean confidence and accuracy. Over- and underconfidence at different
+    confidences partly cancel, so it is at most the ECE with one bin per distinct confidence.
 
     References:
       Gupta et al., Calibration of neural networks using splines, ICLR 2021.

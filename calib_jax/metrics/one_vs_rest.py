@@ -1,8 +1,8 @@
-r"""Ranking metrics of a classifier: does every class's probability rank its own examples first?
+r"""Ranking metrics of a classifier, from each class's probability against the other classes.
 
-The examples are ranked by the odds $p_k / (1 - p_k)$ of a class k, of two classes by the difference
-of their logits: the order of $p_k$, without the ties that rounding makes of probabilities near 1.
-Examples of equal odds count as one group.
+The examples are ranked by the odds $p_k / (1 - p_k)$ of a class k, or for two classes by the
+difference of their logits. This is the order of $p_k$ without the ties that rounding causes near 1.
+Examples of equal odds form one group.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def auroc(ranked: RankedClasses) -> Scalar:
       \sum_{i : y_i = k} \sum_{j : y_j \ne k} [p_{ik} > p_{jk}] + \tfrac12 [p_{ik} = p_{jk}]$$
 
     It is the share of pairs in which the example of class k has the higher probability of k.
-    $\mathcal K$ are the classes that have both positive and negative examples; NaN if there is
-    none. Of two classes the value is that of class 1. With all classes present it is
+    $\mathcal K$ is the set of classes with both positive and negative examples; the value is NaN
+    if it is empty. For two classes the value is that of class 1. With all classes present it is
     scikit-learn's `roc_auc_score(labels, p, multi_class="ovr", average="macro")`, and for two
-    classes `roc_auc_score(labels, p[:, 1])`. It is 0.5 for probabilities that rank nothing.
+    classes `roc_auc_score(labels, p[:, 1])`. Uninformative probabilities give 0.5.
 
     It keeps the odds of every example and class and sorts one class at a time.
 
@@ -66,12 +66,12 @@ def average_precision(ranked: RankedClasses) -> Scalar:
 
     $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \sum_t (R_{kt} - R_{k,t-1}) P_{kt}$$
 
-    with recall R and precision P of class k at the distinct values of $p_k$ as thresholds; no
-    interpolation. $\mathcal K$ are the classes that have examples. Of two classes the value is
-    that of class 1. With all classes present it is scikit-learn's
+    with recall R and precision P of class k at the distinct values of $p_k$ as thresholds, without
+    interpolation. $\mathcal K$ is the set of classes that have examples. For two classes the
+    value is that of class 1. With all classes present it is scikit-learn's
     `average_precision_score(labels, p, average="macro")`, and for two classes
-    `average_precision_score(labels, p[:, 1])`. Probabilities that rank nothing reach the share
-    of positive examples.
+    `average_precision_score(labels, p[:, 1])`. Uninformative probabilities give the share of
+    positive examples.
 
     References:
       Davis and Goadrich, The relationship between precision-recall and ROC curves, ICML 2006.
@@ -88,8 +88,8 @@ def average_precision(ranked: RankedClasses) -> Scalar:
 def _mean_over_classes(
     ranked: RankedClasses, value_of: Callable[[Ranked, Vector], Scalar]
 ) -> Scalar:
-    """Average over the classes that have a value: it is NaN where a class has none."""
-    # One class at a time: the running sums of all classes at once would take several times the
+    """Average over the classes whose value is not NaN."""
+    # Map over the classes: the running sums of all classes at once would take several times the
     # memory of the logits.
     columns = jnp.arange(ranked.score.shape[0], dtype=ranked.column.dtype)
     values = lax.map(lambda column: value_of(*ranked.ranked(column)), columns)

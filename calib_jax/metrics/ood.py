@@ -1,17 +1,17 @@
 r"""Out-of-distribution detection: how well an uncertainty score separates two sets of inputs.
 
-The labels of these metrics say where an example comes from: 1 is out of distribution, 0 is in
-distribution; any other label makes the value NaN. `in_and_out` makes them. The uncertainty score
-of an example is higher out of distribution:
+The labels of these metrics are 1 for out-of-distribution examples and 0 for in-distribution
+examples; any other label makes the value NaN. `in_and_out` builds them. The uncertainty score is
+expected to be higher for out-of-distribution examples:
 
-    "entropy"           of the softmax: what Mukhoti et al. report
-    "max_confidence"    minus the largest probability
-    "energy"            minus the logsumexp of the logits
+    "entropy"           entropy of the softmax, as in Mukhoti et al.
+    "max_confidence"    negative of the largest probability
+    "energy"            negative logsumexp of the logits
 
-With `positive="out"`, the default, the examples out of distribution are detected, highest score
-first. With `positive="in"` those in distribution are, lowest score first.
+With `positive="out"`, the default, the metrics detect out-of-distribution examples, highest score
+first. With `positive="in"` they detect in-distribution examples, lowest score first.
 
-How well a classifier ranks its own classes is measured by `auroc` and `average_precision`.
+`auroc` and `average_precision` measure how well a classifier ranks its own classes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SCORES = {
 def in_and_out(
     logits_in: Any, logits_out: Any
 ) -> tuple[Float[Array, "rows classes"], Integer[Array, " rows"]]:
-    """Join the logits of two data sets, with labels 0 for the first and 1 for the second.
+    """Concatenate the logits of two data sets, with labels 0 for the first and 1 for the second.
 
     >>> from calib_jax import metrics
     >>> inside, outside = jnp.array([[5.0, 0.0], [0.0, 4.0]]), jnp.array([[1.0, 0.0]])
@@ -64,7 +64,7 @@ def _scores(predictions: Predictions, *, score: str = "entropy") -> Ranking:
     positive = predictions.labels == 1
     known = positive | (predictions.labels == 0)
     scores = _SCORES[score](predictions)
-    # A score that is NaN has no rank: its label carries the NaN into every sum.
+    # A NaN score has no rank, so its label carries the NaN into every sum.
     out = jnp.where(known, positive.astype(scores.dtype), jnp.nan) + 0 * scores
     return Ranking(scores, {"positive": out})
 
@@ -74,8 +74,8 @@ class RocCurve(NamedTuple):
 
     Attributes:
       false_positive_rate: share of the negative examples on the positive side of the threshold.
-      true_positive_rate: share of the positive examples there.
-      threshold: the scores, from the strictest; the first one is infinite and nothing is on its
+      true_positive_rate: share of the positive examples on that side.
+      threshold: thresholds, strictest first; the first is infinite and has no example on its
         positive side.
     """
 
@@ -91,16 +91,16 @@ def _is_out(positive: str) -> bool:
 
 @metric(_scores)
 def ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
-    r"""Compute the ROC curve of separating examples out of distribution from those in it.
+    r"""Compute the ROC curve of separating out-of-distribution from in-distribution examples.
 
-    It has one point per row and one more, so that its length does not depend on the values.
-    Examples of equal score repeat the point where their group ends; a row of weight 0 repeats a
-    neighboring point and has the threshold `inf`. A rate is NaN where there are no examples of
-    its kind.
+    It has one more point than rows, so that its length does not depend on the values. Examples of
+    equal score repeat the point at the end of their group. A row of weight 0 repeats a
+    neighbouring point and has the threshold `inf`. A rate is NaN if its
+    kind of example is absent.
 
     Args:
-      ranked: scores, and whether an example is out of distribution.
-      positive: "out" or "in": which examples are to be detected.
+      ranked: scores, and whether each example is out of distribution.
+      positive: "out" or "in", the examples to detect.
       score: as in `ood_auroc`.
 
     References:
@@ -128,18 +128,18 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
 
 @metric(_scores)
 def ood_auroc(ranked: Ranked, *, positive: str = "out") -> Scalar:
-    r"""Compute how often an example out of distribution scores higher than one in it.
+    r"""Compute how often an out-of-distribution example scores above an in-distribution one.
 
     $$\frac{1}{n_1 n_0} \sum_{i : y_i = 1} \sum_{j : y_j = 0}
       [s_i > s_j] + \tfrac12 [s_i = s_j]$$
 
-    It is the area under `ood_roc_curve`: 0.5 for a score that separates nothing.
+    It is the area under `ood_roc_curve`; an uninformative score gives 0.5.
 
     Args:
-      ranked: scores, and whether an example is out of distribution.
-      positive: "out" or "in". The value is the same: exchanging the two sets and reversing the
-        order leaves every pair of examples ranked as it was.
-      score: "entropy", "max_confidence" or "energy", each higher out of distribution.
+      ranked: scores, and whether each example is out of distribution.
+      positive: "out" or "in". Both give the same value, because exchanging the two sets and
+        reversing the order keeps the ranking of every pair of examples.
+      score: "entropy", "max_confidence" or "energy"; each is higher out of distribution.
 
     References:
       Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
@@ -161,13 +161,13 @@ def ood_aupr(ranked: Ranked, *, positive: str = "out") -> Scalar:
 
     $$\sum_t (R_t - R_{t-1}) P_t$$
 
-    over the distinct scores as thresholds, with recall R and precision P; no interpolation.
-    A score that separates nothing reaches the share of positive examples.
+    over the distinct scores as thresholds, with recall R and precision P, without interpolation.
+    An uninformative score gives the share of positive examples.
 
     Args:
-      ranked: scores, and whether an example is out of distribution.
-      positive: "out": detect the examples out of distribution; "in": those in it, lowest scores
-        first.
+      ranked: scores, and whether each example is out of distribution.
+      positive: "out" to detect out-of-distribution examples; "in" to detect in-distribution
+        examples, lowest scores first.
       score: as in `ood_auroc`.
 
     References:
@@ -190,14 +190,14 @@ def ood_fpr95(ranked: Ranked, *, positive: str = "out", tpr: float = 0.95) -> Sc
 
     $$\min_t \{\mathrm{FPR}_t : \mathrm{TPR}_t \ge 0.95\}$$
 
-    over the scores as thresholds. With `positive="out"` it is the share of examples in
-    distribution that are rejected by the strictest threshold that rejects 95 % of those out of
-    distribution. With `positive="in"`, as in Liang et al., it is the share of examples out of
-    distribution that are accepted where 95 % of those in it are.
+    over the scores as thresholds. With `positive="out"` it is the share of in-distribution examples
+    rejected by the strictest threshold that rejects 95 % of the out-of-distribution examples. With
+    `positive="in"`, as in Liang et al., it is the share of out-of-distribution examples accepted
+    when 95 % of the in-distribution examples are accepted.
 
     Args:
-      ranked: scores, and whether an example is out of distribution.
-      positive: "out" or "in": which examples are to be detected.
+      ranked: scores, and whether each example is out of distribution.
+      positive: "out" or "in", the examples to detect.
       tpr: the true positive rate to reach.
       score: as in `ood_auroc`.
 
@@ -212,7 +212,7 @@ def ood_fpr95(ranked: Ranked, *, positive: str = "out", tpr: float = 0.95) -> Sc
     """
     checks.between("tpr", tpr, 0, 1)
     false, true, _ = ood_roc_curve.finish(ranked, positive=positive)
-    # 19 of 20 reach 0.95 even where a device's division is off by the last bit.
+    # 19 of 20 must reach 0.95 even if a device's division is off by the last bit.
     reached = true >= tpr * (1 - 4 * float(jnp.finfo(true.dtype).eps))
     lowest = jnp.min(jnp.where(reached, false, jnp.inf))
     return jnp.where(jnp.isnan(true[-1] + false[-1]), jnp.nan, lowest)

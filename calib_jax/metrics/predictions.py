@@ -1,6 +1,6 @@
-r"""What every metric looks at: the softmax, its top label, and the label that was true.
+r"""The view of logits and labels that metrics share: softmax, top label and true label.
 
-Each quantity is computed when a metric first asks for it, and once for all metrics.
+Each quantity is computed on first access and cached for all metrics.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 class Predictions:
     r"""A lazy view of logits and labels.
 
-    Everything that depends on the label is NaN where the label is out of range; everything is
-    NaN where a logit is NaN.
+    Quantities that depend on the label are NaN where the label is out of range; all quantities
+    are NaN where a logit is NaN.
 
     Args:
       logits: `[*batch, classes]`.
-      labels: `[*batch]`; kept as int32 or wider.
+      labels: `[*batch]`; converted to int32 or wider.
       excluded_class: see `without`.
     """
 
     def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
         self.logits = at_least_float32(logits)
-        # Cells are computed from labels, and label times bins overflows a narrow integer.
+        # Cell indices are labels times bins, which would overflow a narrow integer type.
         self.labels = widened(labels)
         self.excluded_class = excluded_class
 
     def without(self, excluded_class: int | None) -> Predictions:
-        """Strike a class out after the softmax, without renormalising: never predicted."""
+        """Set a class's probability to 0 without renormalising, so that it is never predicted."""
         if excluded_class is None:
             return self
         checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
@@ -49,7 +49,7 @@ class Predictions:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return self.logits.shape[-1]
 
     @functools.cached_property
@@ -76,10 +76,10 @@ class Predictions:
 
     @functools.cached_property
     def odds(self) -> PerClass:
-        r"""$p_k / (1 - p_k)$, of the softmax, precise also where $p_k$ rounds to 1.
+        r"""$p_k / (1 - p_k)$ of the softmax, accurate even where $p_k$ rounds to 1.
 
-        Without logarithms, of which a compiler rounds those at the end of a vector differently:
-        equal rows must have equal odds.
+        It uses no logarithms, because compilers round those at the end of a vector differently,
+        and equal rows must have equal odds.
         """
         top = is_true_class(first_argmax(self.logits), self.num_classes)
         of_others = jnp.sum(jnp.where(top, 0, self._spread), axis=-1, keepdims=True)
@@ -97,9 +97,9 @@ class Predictions:
 
     @functools.cached_property
     def valid(self) -> Bool[Array, "*batch"]:
-        """Whether the label is one of the classes, and the logits are numbers with a largest one.
+        """Whether the label is in range and the logits are `finite`.
 
-        A class may have the logit -inf.
+        Single logits may be -inf.
         """
         return valid(self.labels, self.num_classes) & self.finite
 
@@ -107,12 +107,12 @@ class Predictions:
     def finite(self) -> Bool[Array, "*batch"]:
         """Whether no logit is NaN or +inf, and not all of them are -inf.
 
-        The total shows all three; over 64 classes and more XLA drops NaN from a maximum on a CPU.
+        The total detects all three. The maximum does not: from 64 classes on, XLA drops NaN on CPU.
         """
         return jnp.isfinite(self._total)
 
     def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
-        """Put NaN where the label is out of range or a logit is NaN."""
+        """Replace values by NaN where the label is out of range or a logit is NaN."""
         return jnp.where(self.valid, values, jnp.nan)
 
     @functools.cached_property
@@ -123,15 +123,15 @@ class Predictions:
 
     @functools.cached_property
     def predicted(self) -> Labels:
-        """The class of the largest probability, the first of equals."""
+        """The class of the largest probability; ties go to the smallest index."""
         return first_argmax(self.logits if self.excluded_class is None else self.p)
 
     @functools.cached_property
     def rank(self) -> Integer[Array, "*batch"]:
-        """How many classes come before the true one: 0 where it is the predicted one.
+        """The number of classes ranked before the true one, 0 where it is predicted.
 
-        Of equal probabilities the class of smaller index comes first. One pass over the classes,
-        and no entry is compared with itself, which a compiler may have computed twice.
+        Ties go to the smaller index. It takes one pass over the classes and compares no entry with
+        itself, because a compiler may compute the two operands separately.
         """
         rows = self.logits if self.excluded_class is None else self.p
         labels = self.labels[..., None]
@@ -156,7 +156,7 @@ class Predictions:
     @functools.cached_property
     def entropy(self) -> PerExample:
         r"""$-\sum_k p_k \log p_k$, of the softmax, with $0 \log 0 = 0$."""
-        # A class of probability 0 adds nothing, also where its logit is -inf.
+        # A class of probability 0 contributes 0, even if its logit is -inf.
         shifted = jnp.where(self._spread == 0, 0, self._shifted)
         mean = jnp.sum(self._spread * shifted, axis=-1) / self._total
         return jnp.log(self._total) - mean

@@ -1,9 +1,8 @@
-r"""Rows sorted by their score, with rows of equal score treated as one.
+r"""Rows sorted by score, with rows of equal score treated as one group.
 
-Several examples of equal confidence (saturated softmaxes have thousands) have no order. What is
-cumulative, like a risk-coverage curve, is therefore looked at only where a group of equals ends,
-so that neither the order of the rows matters nor whether an example is given k times or once
-with weight k.
+Examples of equal confidence (a saturated softmax produces thousands) have no order. Cumulative
+values, such as a risk-coverage curve, are therefore read only at the end of each group. They depend
+neither on the order of the rows nor on whether an example is given k times or once with weight k.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Vector
@@ -25,7 +24,7 @@ class Ranked:
     """Rows in ascending order of their score.
 
     Attributes:
-      score: `[rows]`; `inf` in rows that never had weight, which come last.
+      score: `[rows]`; `inf` in rows of original weight 0, which come last.
       values: name -> `[rows]`.
       weight: `[rows]`; may be 0 anywhere.
     """
@@ -44,7 +43,7 @@ class Ranked:
     def sort(
         cls, score: Vector, weight: Vector, values: dict[str, Vector]
     ) -> tuple[Ranked, Integer[Array, " rows"]]:
-        """Sort by score; also give the order: sorted row i was row `order[i]`."""
+        """Sort by score; also return the order, where sorted row i was row `order[i]`."""
         counts = weight > 0
         score = jnp.where(counts, score, jnp.inf)
         order = jnp.argsort(score)
@@ -55,17 +54,8 @@ class Ranked:
         return self.values[name]
 
     def reweighed(self, weight: Vector) -> Ranked:
-        """Give the sorted rows other weights; what was absent must stay so."""
+        """Replace the weights of the sorted rows; a weight of 0 must stay 0."""
         return dataclasses.replace(self, weight=weight)
-
-    @property
-    def ends(self) -> Bool[Array, " rows"]:
-        """Mark the last row of every group of equal scores."""
-        return jnp.append(self.score[:-1] != self.score[1:], True)
-
-    def up_to(self, values: Any = 1) -> Vector:
-        """Sum weight x values over all rows up to each one; read it where groups end."""
-        return jnp.cumsum(jnp.where(self.weight > 0, self.weight * values, 0))
 
 
 @jax.tree_util.register_dataclass
@@ -74,7 +64,7 @@ class RankedClasses:
     """Rows in ascending order of their score, for each of several columns of scores.
 
     Attributes:
-      score: `[columns, rows]`; `inf` in rows that never had weight, which come last.
+      score: `[columns, rows]`; `inf` in rows of original weight 0, which come last.
       order: `[columns, rows]`: sorted row i of a column was row `order[column, i]`.
       column: `[rows]`: the column in which the row is a positive example.
       weight: `[rows]`; may be 0 anywhere.
@@ -96,7 +86,7 @@ class RankedClasses:
         return cls(score, order, column, jnp.where(counts, weight, 0))
 
     def reweighed(self, weight: Vector) -> RankedClasses:
-        """Give the rows other weights; what was absent must stay so."""
+        """Replace the weights of the rows; a weight of 0 must stay 0."""
         return dataclasses.replace(self, weight=weight)
 
     def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
@@ -107,7 +97,7 @@ class RankedClasses:
 
 
 def ranked_if_scored(stat: Any) -> Any:
-    """Sort a statistic of scored rows; leave any other as it is, on the device."""
+    """Sort scored rows; return any other statistic unchanged, rows as device arrays."""
     if not isinstance(stat, Rows):
         return stat
     if "scores" in stat.columns:

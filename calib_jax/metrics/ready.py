@@ -1,7 +1,7 @@
-r"""Terms made ready to be weighed many times over, for the bootstrap.
+r"""Terms prepared for repeated weighting by the bootstrap.
 
-For each kind of terms: `design`, columns of which a resample's sums are the product with its
-multiplicities; `stats`, what the metrics of a chunk of resamples need; and `values` over them.
+Each kind of terms has a `design`, whose product with the multiplicities of a resample gives its
+sums; `stats`, the statistics of a chunk of resamples; and `values`, the metric of each resample.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ Products = Float[Array, "resamples columns"]
 
 @runtime_checkable
 class Ready(Protocol):
-    """Terms of weighted examples, ready for chunks of resamples."""
+    """Terms of weighted examples, prepared for chunks of resamples."""
 
     @property
     def design(self) -> Float[Array, "rows columns"]:
-        """Columns that each resample adds up; there may be none."""
+        """Columns to sum in each resample; there may be none."""
         ...
 
     def stats(self, counts: Counts, sums: Products) -> Any:
-        """Compute what the values need, given multiplicities and the sums of the design."""
+        """Compute the statistics of a chunk from multiplicities and the sums of the design."""
         ...
 
     def values(self, finish: Finish, stats: Any) -> PyTree:
-        """Compute a metric of every resample."""
+        """Compute a metric for every resample."""
         ...
 
 
 def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
-    """Make terms ready; `entries` are the `large_entries` of the same terms."""
+    """Prepare terms; `entries` are the `large_entries` of the same terms."""
     if isinstance(terms, ClassGaps):
         return _gaps(terms, weights, entries)
     if isinstance(terms, Ranking):
@@ -69,7 +69,7 @@ def _no_design(num_rows: int) -> Float[Array, "rows 0"]:
 
 
 # --------------------------------------------------------------------------------------------
-# Columns in few cells: a product with the columns spread over the cells.
+# Columns in few cells: the design has one column per name and cell.
 
 
 @jax.tree_util.register_dataclass
@@ -91,14 +91,14 @@ class _Narrow:
 
 
 def _large(dtype: jnp.dtype) -> float:
-    """A power of two that stands for infinity in a matrix product: twice it overflows."""
+    """Return a power of two that replaces infinity in a matrix product; twice it overflows."""
     return 2.0 ** (int(jnp.finfo(dtype).maxexp) - 1)
 
 
 def _narrow(terms: Columns, weights: Vector) -> _Narrow:
     weighed = {name: weights * column for name, column in terms.with_weight.items()}
     columns = jnp.stack(list(weighed.values()), axis=1)
-    # An infinite loss that a resample does not draw would be 0 x inf in the product: NaN.
+    # Clip infinite losses: in a resample that does not draw them, 0 x inf would be NaN.
     columns = jnp.clip(columns, -_large(columns.dtype), _large(columns.dtype))
     if terms.cell is None:
         return _Narrow(columns, tuple(weighed), None)
@@ -108,7 +108,7 @@ def _narrow(terms: Columns, weights: Vector) -> _Narrow:
 
 
 # --------------------------------------------------------------------------------------------
-# Any terms: weighed anew for each resample.
+# Any other terms: weighted again for each resample.
 
 
 @jax.tree_util.register_dataclass
@@ -129,8 +129,8 @@ class _Anew:
 
 
 # --------------------------------------------------------------------------------------------
-# ClassGaps: most probabilities lie in the first bin, whose gap is what the others leave of the
-# class's total. Totals are a product; the few entries above 1/B are added up one by one.
+# ClassGaps: most probabilities lie in the first bin, whose gap is the class's total minus the other
+# bins. A matrix product computes the totals; the few entries above 1/B are summed one by one.
 
 
 @jax.tree_util.register_dataclass
@@ -157,22 +157,22 @@ class _Gaps:
     values = staticmethod(_over_sums)
 
 
-_FEW_ENTRIES = 2**16  # adding as many up for 1,000 resamples is faster than to compile
+_FEW_ENTRIES = 2**16  # summing these for 1,000 resamples is faster than compiling
 
 
 class Entries(NamedTuple):
-    """Where the large probabilities are; column K where there is none."""
+    """Indices of the large probabilities, padded with column K."""
 
     row: Integer[np.ndarray, " entries"]
     column: Integer[np.ndarray, " entries"]
 
 
 def large_entries(terms: Terms) -> Entries:
-    """Find the probabilities above the first bin, on the host, which need not know how many.
+    """Find the probabilities above the first bin, on the host, where their number may vary.
 
-    Their number is padded, so that models of one shape share one compiled bootstrap whatever their
-    sharpness: to the largest possible number where that is small, or else to 2, 4, 8 ... entries
-    per row; most models have fewer than two.
+    The entries are padded, so that models of one shape share one compiled bootstrap whatever their
+    sharpness: to the largest possible number if that is small, else to 2, 4, 8 ... entries per
+    row. Most models have fewer than two.
     """
     if not isinstance(terms, ClassGaps):
         return Entries(np.zeros(0, np.int32), np.zeros(0, np.int32))
@@ -198,13 +198,13 @@ def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> _Gaps:
     gap = weights[:, None] * (terms.p - occurs)
     row, column = jnp.asarray(entries.row), jnp.asarray(entries.column)
     inside = jnp.minimum(column, num_classes - 1)
-    # The cell of column K does not exist, and nothing is added there.
+    # Column K has no cell, so `class_sums` drops the padding.
     cell = num_bins * column + bin_index(terms.p[row, inside], uniform_edges(num_bins))
     return _Gaps(gap, row, cell, gap[row, inside], terms.labels, weights, num_bins)
 
 
 # --------------------------------------------------------------------------------------------
-# Rows: sorted once; a resample gives them other weights.
+# Rows: sorted once, then reweighted for each resample.
 
 
 @jax.tree_util.register_dataclass
@@ -257,7 +257,7 @@ class _Kept:
         return counts * self.rows["weight"][None]
 
     def values(self, finish: Finish, stats: Counts) -> PyTree:
-        # One resample at a time: what compares all pairs is large enough.
+        # One resample at a time, because metrics over all pairs are large enough.
         def value(weight: Vector) -> PyTree:
             return finish(Rows({**self.rows.columns, "weight": weight}))
 

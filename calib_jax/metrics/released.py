@@ -1,6 +1,6 @@
-r"""Released code whose numbers differ from every metric here: for reproducing, not for measuring.
+r"""Released code that differs from every metric here, only to reproduce published numbers.
 
-What differs by a convention is an option of a metric (`edges`, `binning`, `zero_counts`).
+Differences in convention are options of a metric (`edges`, `binning`, `zero_counts`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from calib_jax.metrics.terms import Columns
 
 __all__ = ["MmceScript", "inverse_temperature", "mmce_script"]
 
-_EPSILON = 1e-5  # what the script adds to probabilities and to counts
+_EPSILON = 1e-5  # added by the script to probabilities and counts
 
 
 def inverse_temperature(probabilities: PerClass, inverse_temperature: Number) -> Logits:
-    r"""Turn probabilities into logits as MMCE's calibration script does.
+    r"""Convert probabilities into logits as MMCE's calibration script does.
 
     $$z_{ik} = T \log(p_{ik} + 10^{-5})$$
 
-    T multiplies, so that it is one over a temperature.
+    T multiplies the logarithm, so it is an inverse temperature.
 
     Args:
-      probabilities: of each class.
+      probabilities: `[*batch, classes]`.
       inverse_temperature: T.
 
     References:
@@ -42,7 +42,7 @@ def inverse_temperature(probabilities: PerClass, inverse_temperature: Number) ->
 
 
 class MmceScript(NamedTuple):
-    """What the script reports; the arrays per bin have an entry more than there are bins."""
+    """The script's results; the arrays per bin have one more entry than there are bins."""
 
     brier: Scalar
     nll: Scalar
@@ -60,15 +60,15 @@ def mmce_script(
     inverse_temperature: Number = 1.0,
     num_bins: int = 10,
 ) -> MmceScript:
-    r"""Compute what MMCE's calibration script reports.
+    r"""Compute the results of MMCE's calibration script.
 
-    With $p' = \mathrm{softmax}(T \log(p + 10^{-5}))$ it takes NLL and Brier score of $p'$, bins
-    its confidences by $\lfloor B c \rfloor$, and divides the sums of every bin by its count plus
-    $10^{-5}$. Entry B, of confidences that are exactly 1, is merged into the one before and
-    left empty.
+    With $p' = \mathrm{softmax}(T \log(p + 10^{-5}))$ the script computes the NLL and Brier score of
+    $p'$, bins its confidences by $\lfloor B c \rfloor$, and divides the sums of each bin by its
+    count plus $10^{-5}$. Entry B, of confidences that are exactly 1, is merged into the previous
+    entry and left empty.
 
     Args:
-      probabilities: of each class, `[*batch, classes]`.
+      probabilities: `[*batch, classes]`.
       labels: the true classes.
       inverse_temperature: T.
       num_bins: B.
@@ -95,5 +95,5 @@ def mmce_script(
     )
 
 
-# Under a name that no option hides.
+# An alias, because an argument of `mmce_script` shadows the function's name.
 _tempered = inverse_temperature

@@ -1,4 +1,4 @@
-r"""Reliability curves: what a reliability diagram shows, as numbers per bin."""
+r"""Reliability curves: the numbers per bin of a reliability diagram."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = ["Reliability", "adaptive_reliability", "classwise_reliability", "reli
 
 
 class Reliability(NamedTuple):
-    """A bin's edges and what is in it; what is a mean is NaN in an empty bin.
+    """Edges and contents of each bin; means are NaN in an empty bin.
 
     Attributes:
       lower: lower edges.
       upper: upper edges.
-      weight: how many examples, by weight.
+      weight: total weight of the examples.
       confidence: mean confidence.
       accuracy: share of hits.
       gap: confidence minus accuracy.
@@ -51,20 +51,20 @@ class Reliability(NamedTuple):
 
 @metric(confidence_bins)
 def reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
-    r"""Compute confidence, accuracy and its uncertainty in bins of equal width.
+    r"""Compute confidence, accuracy and its interval in bins of equal width.
 
-    With $n_b$ the weight of bin b, z the normal quantile of (1 + level) / 2, the accuracy's
+    With $n_b$ the weight of bin b and z the normal quantile of (1 + level) / 2, the accuracy's
     Wilson interval is
 
     $$\frac{a_b + \frac{z^2}{2 n_b}}{1 + \frac{z^2}{n_b}} \pm \frac{z}{1 + \frac{z^2}{n_b}}
       \sqrt{\frac{a_b (1 - a_b)}{n_b} + \frac{z^2}{4 n_b^2}}$$
 
-    which stays within [0, 1] and has a width in bins without a miss. It takes weights for
-    counts of independent examples.
+    It lies within [0, 1] and has a positive width in bins without errors. Weights are treated
+    as counts of independent examples.
 
     Args:
       sums: weight, confidence and hits per bin.
-      level: the share of such intervals that hold the true accuracy.
+      level: nominal coverage of the interval, a fraction.
 
     References:
       DeGroot and Fienberg, The comparison and evaluation of forecasters, The Statistician 1983.
@@ -82,9 +82,9 @@ def adaptive_reliability(
 
     Args:
       ranked: the examples' confidences and hits.
-      num_bins: how many bins; there may be fewer examples.
+      num_bins: number of bins; it may exceed the number of examples.
       binning: "mass" or "released", see `adaptive_ece`.
-      level: the share of the intervals that hold the true accuracy.
+      level: nominal coverage of the interval, a fraction.
     """
     bins, edges = equal_mass(ranked, num_bins, binning)
     return _curve(bins, edges, level)
@@ -93,7 +93,7 @@ def adaptive_reliability(
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _ClassBins:
-    """Terms: each class's probability and occurrence, added up per class and bin."""
+    """Terms that sum probability and occurrence per class and bin."""
 
     p: PerClass
     labels: Labels
@@ -113,13 +113,13 @@ def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
 def classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
     r"""Compute `reliability` of every class's probability: arrays `[classes, bins]`.
 
-    Every example is in one bin of each class; a hit is that the class is the true one.
+    Every example is in one bin of each class; it is a hit if the class is the true one.
 
     Args:
       sums: weight, probability and occurrences per class and bin.
-      level: the share of the intervals that hold the true frequency.
+      level: nominal coverage of the interval, a fraction.
     """
-    # What has no probabilities has no bin: nothing that is a mean can be known.
+    # Invalid rows fall into no bin, so their NaN must reach every mean.
     spoiled = 0 * jnp.sum(sums["confidence"])
     bins = BinSums(sums["weight"], sums["confidence"] + spoiled, sums["hit"] + spoiled)
     return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)

@@ -1,10 +1,10 @@
 r"""Multiplicities of a bootstrap: how often each example occurs in each resample.
 
-Drawing n indices and gathering is the slow way. n independent Poisson(1) counts, by inverse CDF
-from 16 random bits each, are the fast one; their total varies, which the metrics divide out. For
-resamples of exactly n examples the counts are Poisson with a mean a little below 1, and the few
-examples that are missing are drawn one by one: given its total, a set of equal Poisson counts is
-multinomial, and so is it with more draws added.
+Drawing n indices and gathering is slow. Drawing n independent Poisson(1) counts, by inverse CDF
+from 16 random bits each, is fast; their total varies, but the metrics divide by it. For resamples
+of exactly n examples, the counts are Poisson with a mean slightly below 1, and the few missing
+examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
+total, and they remain so when uniform draws are added.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SCHEMES = ("multinomial", "poisson")
 def multiplicities(
     keys: Array, num_rows: int, scheme: str, classes: Labels | None
 ) -> Float[Array, "resamples rows"]:
-    """Draw two resamples for each key: the first of every pair, then the second of every pair.
+    """Draw two resamples per key, ordered by the first of every pair, then the second.
 
     Args:
-      keys: one key a pair; what it draws depends on nothing but the key.
-      num_rows: how many examples there are.
+      keys: one key per pair; its draws do not depend on the other keys.
+      num_rows: number of examples.
       scheme: "multinomial": exactly `num_rows` examples; "poisson": about as many.
       classes: if given, every class keeps its number of examples.
     """
@@ -46,7 +46,7 @@ def _both(keys: Array) -> Array:
 
 
 def _poisson(keys: Array, num_rows: int, mean: float) -> Int[Array, "resamples rows"]:
-    """Count how many thresholds of the CDF 16 random bits reach; exact to 1.5e-5."""
+    """Draw counts by inverse CDF from 16 random bits each, exact to 1.5e-5."""
     bits = jax.vmap(lambda key: jax.random.bits(key, (num_rows,), jnp.uint32))(keys)
     halves = jnp.concatenate([bits >> 16, bits & 0xFFFF]).astype(jnp.int32)
     counts = jnp.zeros(halves.shape, jnp.int32)
@@ -61,7 +61,7 @@ def _poisson(keys: Array, num_rows: int, mean: float) -> Int[Array, "resamples r
 
 
 def _multinomial(keys: Array, num_rows: int) -> Int[Array, "resamples rows"]:
-    # Six standard deviations below: more than num_rows are drawn once in 1e9 resamples.
+    # Six standard deviations below 1, so the total exceeds num_rows once in 1e9 resamples.
     mean = max(0.0, 1 - 6 / math.sqrt(num_rows))
     expected = mean * num_rows
     extra = num_rows - max(0, math.floor(expected - 6 * math.sqrt(expected)))
@@ -78,7 +78,7 @@ def _multinomial(keys: Array, num_rows: int) -> Int[Array, "resamples rows"]:
 def _below(bound: int, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
     """Compute floor(bits * bound / 2**32), a uniform integer, without a slow division.
 
-    By products of 16 bits each, since there may be no 64-bit integers.
+    It multiplies 16-bit halves, because 64-bit integers may be disabled.
     """
     high, low = bits >> 16, bits & 0xFFFF
     above, below = np.uint32(bound >> 16), np.uint32(bound & 0xFFFF)
@@ -88,7 +88,7 @@ def _below(bound: int, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
 
 
 def _within_classes(keys: Array, classes: Labels) -> Float[Array, "resamples rows"]:
-    """Let each example's place in the resample be taken by a random one of its class."""
+    """Replace each example by a random example of its class."""
     by_class = jnp.argsort(classes)
     ordered = classes[by_class]
     first = jnp.searchsorted(ordered, ordered, side="left")

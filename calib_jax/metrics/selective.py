@@ -1,8 +1,8 @@
-r"""What is gained by answering only where the prediction is confident.
+r"""Selective classification: accuracy when only the most confident predictions are answered.
 
-Examples are answered in order of falling confidence. Within a group of equal confidence the
-errors are spread evenly, as if the group were answered in random order: with n examples of equal
-confidence every value is the one of the whole set, however the rows are ordered.
+Examples are answered in order of decreasing confidence. Within a group of equal confidence the
+errors are spread evenly, as if the group were answered in random order. If all examples have equal
+confidence, every value is that of the whole set, whatever the order of the rows.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def aurc(ranked: Ranked) -> Scalar:
 
     $$\int_0^1 \frac{E(c)}{c} \, dc$$
 
-    with E(c) the errors among the share c of examples of highest confidence, as a share of all
-    examples, joined linearly within groups of equal confidence. A stretch from coverage a to b
-    with slope s adds $s (b - a) + (E(a) - s a) \log(b / a)$.
+    where E(c) is the weight of the errors among the share c of most confident examples, divided by
+    the total weight, and is linear within groups of equal confidence. A segment from coverage a
+    to b with slope s contributes $s (b - a) + (E(a) - s a) \log(b / a)$.
 
-    It falls with better accuracy and with better ranking; `excess_aurc` is the ranking's part.
+    It decreases with better accuracy and with better ranking; `excess_aurc` measures the ranking.
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -54,7 +54,7 @@ def aurc(ranked: Ranked) -> Scalar:
     answered, errors = _answered_and_errors(ranked)
     before, width, risen = answered[:-1], jnp.diff(answered), jnp.diff(errors)
     slope = risen / jnp.where(width > 0, width, 1)
-    # From nothing answered the curve starts as a straight line through the origin: no log.
+    # The first segment passes through the origin, so its logarithmic term is 0.
     started = before > 0
     log_growth = jnp.where(started, jnp.log1p(width / jnp.where(started, before, 1)), 0)
     area = jnp.sum(risen + (errors[:-1] - slope * before) * log_growth)
@@ -63,11 +63,11 @@ def aurc(ranked: Ranked) -> Scalar:
 
 @metric(confidences)
 def excess_aurc(ranked: Ranked) -> Scalar:
-    r"""Compute how much larger the AURC is than with a perfect ranking of the same accuracy.
+    r"""Compute the AURC minus that of a perfect ranking with the same accuracy.
 
     $$\mathrm{AURC} - (e + (1 - e) \log(1 - e))$$
 
-    with the error rate e: the second term is the AURC with every hit before every error.
+    with the error rate e. The second term is the AURC of ranking every hit before every error.
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -88,11 +88,11 @@ def excess_aurc(ranked: Ranked) -> Scalar:
 
 @metric(confidences)
 def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
-    r"""Compute the accuracy on the share of examples of highest confidence.
+    r"""Compute the accuracy on a given share of most confident examples.
 
     $$1 - E(c) / c$$
 
-    with E(c) as in `aurc`: the example, or the group of equal confidence, at the boundary is
+    with E(c) as in `aurc`. The example, or the group of equal confidence, at the boundary is
     split.
 
     Args:
@@ -115,7 +115,7 @@ def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     width = answered[end] - answered[end - 1]
     part = (boundary - answered[end - 1]) / jnp.where(width > 0, width, 1)
     wrong = errors[end - 1] + part * (errors[end] - errors[end - 1])
-    # An error that is NaN makes the value NaN even if it lies beyond the boundary.
+    # Propagate NaN even from errors beyond the boundary.
     return jnp.where(jnp.isnan(errors[-1]), jnp.nan, 1 - ratio(wrong, boundary))
 
 
@@ -123,8 +123,8 @@ class ConfidentSet(NamedTuple):
     """The examples whose confidence reaches a threshold.
 
     Attributes:
-      share: how many of all examples they are.
-      accuracy: how many of them are right; NaN if there are none.
+      share: their share of all examples.
+      accuracy: their accuracy; NaN if there are none.
     """
 
     share: Scalar
@@ -134,7 +134,7 @@ class ConfidentSet(NamedTuple):
 def _confident(predictions: Predictions, *, threshold: float = 0.99) -> Columns:
     checks.between("threshold", threshold, 0, 1)
     confidence = predictions.confidence
-    # A confidence that is NaN is neither below nor above.
+    # Propagate NaN confidences, which the comparison would count as below.
     confident = (confidence >= threshold).astype(confidence.dtype) + 0 * confidence
     confident = predictions.if_valid(confident)
     return Columns({"confident": confident, "hit": confident * predictions.hit})
@@ -142,17 +142,17 @@ def _confident(predictions: Predictions, *, threshold: float = 0.99) -> Columns:
 
 @metric(_confident)
 def confident_set(sums: Sums) -> ConfidentSet:
-    r"""Compute how many examples have a confidence of at least 0.99, and their accuracy.
+    r"""Compute the share of examples with a confidence of at least 0.99, and their accuracy.
 
     $$\frac{|S|}{n}, \quad \frac{1}{|S|} \sum_{i \in S} [\hat y_i = y_i], \quad
       S = \{i : c_i \ge 0.99\}$$
 
-    A model can be calibrated by never being confident; one that is right where it is sure, and
-    often sure, is of more use. The papers write $|S_{99}|$ for the share.
+    A model can be calibrated without ever being confident; one that is often confident, and
+    right when it is, is more useful. The papers write $|S_{99}|$ for the share.
 
     Args:
-      sums: how many examples there are, how many confident ones, how many of those are right.
-      threshold: the confidence to reach.
+      sums: weight of all examples, of the confident ones, and of the confident and right ones.
+      threshold: the smallest confidence that counts.
 
     References:
       Kumar et al., Trainable calibration measures for neural networks from kernel mean

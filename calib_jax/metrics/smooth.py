@@ -1,4 +1,4 @@
-r"""Calibration error with smoothing in place of bins, at a bandwidth that it finds itself."""
+r"""Calibration error with kernel smoothing instead of bins, at an automatic bandwidth."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["smooth_ece"]
 def _gaps_between_nodes(
     predictions: Predictions, *, num_cells: int = 1024, excluded_class: int | None = None
 ) -> Columns:
-    """Sum the gaps, and the share of each that belongs to the node above, between nodes.
+    """Sum, between neighbouring nodes, the gaps and the share of each that the upper node gets.
 
-    The nodes are the middles of the cells, so that there is half a cell below the first node
-    and half a cell above the last.
+    The nodes are the centres of the cells, so half a cell lies below the first node and half a
+    cell above the last.
     """
     checks.at_least("num_cells", num_cells, 16)
     view = predictions.without(excluded_class)
@@ -36,7 +36,7 @@ def _gaps_between_nodes(
 
 
 def _gaps_at_nodes(sums: Sums) -> Vector:
-    """Share out each gap between the two nodes around it; beyond the ends all is the end's."""
+    """Split each gap between its two nearest nodes; beyond the ends, use the end node."""
     above = jnp.asarray(sums["above"])
     below = jnp.asarray(sums["gap"]) - above
     nodes = below[1:] + above[:-1]
@@ -45,24 +45,24 @@ def _gaps_at_nodes(sums: Sums) -> Vector:
 
 @metric(_gaps_between_nodes, biased=True)
 def smooth_ece(sums: Sums) -> Scalar:
-    r"""Compute the smooth ECE: the ECE of gaps that a Gaussian of its own width has smoothed.
+    r"""Compute the smooth ECE: the ECE of gaps smoothed by a Gaussian as wide as the error.
 
     $$\mathrm{smECE}_\sigma = \int_0^1 \Bigl| \frac1n \sum_i
       K_\sigma(t, c_i) \, (c_i - [\hat y_i = y_i]) \Bigr| \, dt$$
 
-    with the Gaussian kernel $K_\sigma$ reflected at 0 and 1. It falls as the bandwidth grows,
-    and the value is where the two meet: $\sigma = \mathrm{smECE}_\sigma$. A small error is thus
-    looked at finely and a large one coarsely, with nothing to choose; and unlike a binned error
-    it moves little when confidences move little.
+    with the Gaussian kernel $K_\sigma$ reflected at 0 and 1. $\mathrm{smECE}_\sigma$ decreases with
+    the bandwidth, and the value is the fixed point $\sigma = \mathrm{smECE}_\sigma$. A small
+    error is thus measured at a fine resolution and a large one at a coarse resolution, without a
+    bandwidth to choose. Unlike a binned error, it changes little when confidences change little.
 
-    The gaps are summed on a fine grid, so that the statistic merges as those of bins do. Each is
-    shared between the two nearest nodes, which changes the value by at most about
-    $(M \sigma)^{-2} / 8$ times the mean of $|c_i - [\hat y_i = y_i]|$, and mostly by far less.
+    The gaps are summed on a fine grid, so that the statistic merges like those of bins. Each gap is
+    split between its two nearest nodes, which changes the value by at most about
+    $(M \sigma)^{-2} / 8$ times the mean of $|c_i - [\hat y_i = y_i]|$, and usually by far less.
 
     Args:
       sums: gaps between neighbouring nodes of the grid.
-      num_cells: M, how many nodes.
-      excluded_class: a class whose probability is struck out without renormalising.
+      num_cells: M, the number of nodes.
+      excluded_class: a class whose probability is set to 0 without renormalising.
 
     References:
       Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
@@ -76,8 +76,8 @@ def smooth_ece(sums: Sums) -> Scalar:
     weight = jnp.sum(sums["weight"])
     nodes = ratio(_gaps_at_nodes(sums), weight)
     num_cells = nodes.shape[0]
-    # A Gaussian reflected at both ends scales the cosines that are even at both ends: the k-th
-    # by exp(-(k pi sigma)^2 / 2). All reflections are in it, and each bandwidth is one transform.
+    # A Gaussian reflected at both ends multiplies the k-th coefficient of the cosine transform by
+    # exp(-(k pi sigma)^2 / 2), all reflections included. Each bandwidth takes one transform.
     cosines = dct(nodes, norm="ortho")
     decay = -0.5 * jnp.square(jnp.pi * jnp.arange(num_cells))
 
@@ -90,4 +90,4 @@ def smooth_ece(sums: Sums) -> Scalar:
 
     zero = jnp.zeros((), nodes.dtype)
     low, _ = lax.fori_loop(0, 24, halve, (zero, zero + 1))
-    return low + 0 * jnp.sum(nodes)  # NaN stays NaN
+    return low + 0 * jnp.sum(nodes)  # propagate NaN

@@ -5,14 +5,14 @@ r"""Metrics over batches, in memory that does not grow with their number.
         stream.add(logits, labels, weights)
     stream.values()
 
-Never a mean of the batches' values: 2,000 calibrated points have a pooled ECE of 0.013, and the
-ECEs of 50 batches of them a mean of 0.131. Statistics are added up, on the host and in float64,
-since a float32 count stops at 16.8 million.
+Statistics are summed over batches; metric values are not averaged. For 2,000 calibrated points the
+pooled ECE is 0.013, but the mean ECE of 50 batches of them is 0.131. The sums are in float64 on the
+host, because a float32 count stops at 16.8 million.
 
-Metrics that rank examples keep a row of each. Above `row_limit` rows they go over to a fine
+Metrics that rank examples keep one row per example. Above `row_limit` rows they switch to a fine
 histogram of the scores (`fine_cell`): sums stay exact, and scores that differ by less than a
-thousandth (of the score, or of its distance from 1) count as equal. The stream says so in
-`notes`, and once in a warning.
+thousandth (of the score, or of its distance from 1) count as equal. The stream records this in
+`notes` and warns once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """Several metrics of data that come in parts.
+    """Accumulator of several metrics over batches.
 
     >>> from calib_jax import metrics
     >>> import jax.numpy as jnp
@@ -48,8 +48,8 @@ class Stream:
     {'accuracy': Array(0.667, dtype=float32)}
 
     Args:
-      metrics: what to compute, by name.
-      row_limit: how many rows a ranking metric may keep before it goes over to a histogram.
+      metrics: metrics by name.
+      row_limit: number of rows above which a ranking metric switches to a histogram.
     """
 
     def __init__(self, metrics: Mapping[str, Metric], *, row_limit: int = 2**22) -> None:
@@ -62,7 +62,7 @@ class Stream:
         self._parts: dict[str, _Total | _Kept] = {}
 
     def add(self, logits: Any, labels: Any, weights: Any = None) -> None:
-        """Add a batch; values that would make a metric NaN are refused, and leave no trace."""
+        """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
         stats, trouble = _checked_stats(self._members, logits, labels, weights)
@@ -70,11 +70,11 @@ class Stream:
         self.add_stats(stats, num_rows=labels.shape[0])
 
     def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
-        """Add statistics computed elsewhere: `metrics.stats_of`, reduced over devices.
+        """Add statistics of `metrics.stats_of`, reduced over devices.
 
         Args:
           stats: the statistics of the same metrics.
-          num_rows: how many examples they are of, for the record.
+          num_rows: number of their examples, added to the attribute `num_rows`.
         """
         for name, stat in jax.device_get(stats).parts.items():
             if isinstance(stat, Rows):
@@ -85,14 +85,14 @@ class Stream:
         self.num_rows += num_rows
 
     def values(self) -> dict[str, Any]:
-        """Compute every metric of all that was added; NaN where nothing has weight."""
+        """Compute every metric over all batches; NaN where the total weight is 0."""
         if not self._parts:
             raise ValueError("the stream is empty: add a batch before asking for values.")
         stats = Joint({name: part.stat() for name, part in self._parts.items()})
         return whole.values_of_stats(self.metrics, stats)
 
     def across_processes(self) -> Stream:
-        """Merge the streams of all processes; every process calls it and has the whole after."""
+        """Return the merged stream of all processes; every process must call it."""
         if jax.process_count() == 1:
             return self
         merged = Stream(self.metrics, row_limit=self.row_limit)
@@ -157,7 +157,7 @@ class _Total:
 
 
 class _Kept:
-    """Rows, until they are condensed to sums in the cells of a histogram."""
+    """Rows, or after `condense` a histogram with their sums."""
 
     def __init__(self) -> None:
         self.batches: list[dict[str, np.ndarray]] = []
@@ -177,7 +177,7 @@ class _Kept:
             self.condense()
 
     def condense(self) -> None:
-        """Move the rows into the histogram: the weight, and the other columns times weight."""
+        """Move the rows into the histogram: sums of weight and of weight x each other column."""
         for batch in self.batches:
             present = batch["weight"] > 0
             weight = batch["weight"][present].astype(np.float64)
@@ -221,7 +221,7 @@ class _Kept:
 
 
 def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
-    """Gather an array of every process, bit for bit: JAX alone would make float64 float32."""
+    """Gather an array of every process as raw bits, because JAX would round float64 to float32."""
     from jax.experimental import multihost_utils
 
     array = np.asarray(array)
@@ -231,10 +231,10 @@ def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "proces
 
 
 # --------------------------------------------------------------------------------------------
-# The fine histogram: 1,024 cells for every power of two.
+# The fine histogram: 1,024 cells per power of two.
 
 _CELLS_AN_OCTAVE = 2**10
-_SMALLEST, _LARGEST = -24, 8  # powers of two: what is closer to 0 (or to 1), or beyond
+_SMALLEST, _LARGEST = -24, 8  # exponents of 2; closer to 0 (or to 1), or larger, is clipped
 _BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
 _BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
 _POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE
@@ -242,10 +242,10 @@ NUM_CELLS = 2 * _POSITIVE + 2
 
 
 def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
-    """Find the cell of each score in a grid that is finest at 0, and at 1 and -1 from within.
+    """Compute the cell of each score in a grid that is finest near 0 and just inside 1 and -1.
 
-    There the confidences of saturated networks are, and differ by little. Cells are ordered as
-    the scores are; their width is at most a thousandth of |s|, or of 1 - |s| between 1/2 and 1.
+    The confidences of saturated networks lie there and differ by little. Cells are ordered as the
+    scores are; their width is at most a thousandth of |s|, or of 1 - |s| for |s| from 1/2 to 1.
     """
     size = np.abs(score.astype(np.float64))
     small = _octaves(size, _SMALLEST, -1)
@@ -256,7 +256,7 @@ def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
 
 
 def _octaves(size: Float[np.ndarray, " rows"], low: int, high: int) -> Int[np.ndarray, " rows"]:
-    """Count cells from 2**low up, each octave cut evenly; clipped to [2**low, 2**high)."""
+    """Compute the cell above 2**low, with equal cells per octave; clip to [2**low, 2**high)."""
     fraction, exponent = np.frexp(np.clip(size, 2.0**low, 2.0**high * (1 - 2**-30)))
     within = np.floor((2 * fraction - 1) * _CELLS_AN_OCTAVE)
     return ((exponent - 1 - low) * _CELLS_AN_OCTAVE + within).astype(np.int64)

@@ -1,4 +1,4 @@
-r"""Means of what a model says about its own predictions: confidence, entropy, and over whom."""
+r"""Summaries of confidence, entropy and NLL, over all examples or by correctness."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mean_confidence(sums: Sums) -> Scalar:
 
 @metric(_confidence_and_hit)
 def signed_gap(sums: Sums) -> Scalar:
-    r"""Compute mean confidence minus accuracy: above 0 the model is overconfident.
+    r"""Compute mean confidence minus accuracy, positive for an overconfident model.
 
     $$\frac1n \sum_i (\max_k p_{ik} - [\hat y_i = y_i])$$
 
@@ -74,7 +74,7 @@ def mean_entropy(sums: Sums) -> Scalar:
 
 
 def _doubts(predictions: Predictions) -> Columns:
-    # Of 1 - c and not of c: near 1, where confidences crowd, its square keeps its digits.
+    # Use 1 - c instead of c: most confidences are near 1, where its square keeps more digits.
     doubt = predictions.if_valid(1 - predictions.confidence)
     return Columns({"doubt": doubt, "square": jnp.square(doubt)})
 
@@ -85,8 +85,8 @@ def sharpness(sums: Sums) -> Scalar:
 
     $$\frac1n \sum_i (c_i - \bar c)^2, \qquad c_i = \max_k p_{ik}$$
 
-    A model that always says the same confidence can be calibrated and has sharpness 0. The
-    divisor is n and not n - 1, so that k copies of the data have the sharpness of one.
+    A model of constant confidence can be calibrated and has sharpness 0. The divisor is n, not
+    n - 1, so that k copies of the data have the same sharpness.
 
     References:
       Kuleshov et al., Accurate uncertainties for deep learning using calibrated regression,
@@ -101,7 +101,7 @@ def sharpness(sums: Sums) -> Scalar:
 
 
 class Group(NamedTuple):
-    """Means over a group of examples; NaN for all but the share if it is empty."""
+    """Means over a group of examples; if it is empty, all but the share are NaN."""
 
     share: Scalar  # of all examples
     confidence: Scalar
@@ -110,7 +110,7 @@ class Group(NamedTuple):
 
 
 class ByCorrectness(NamedTuple):
-    """The examples whose prediction is right, and those whose prediction is wrong."""
+    """Means over the right and over the wrong predictions."""
 
     correct: Group
     wrong: Group
@@ -128,13 +128,13 @@ def _all_by_correctness(predictions: Predictions) -> Columns:
 
 @metric(_all_by_correctness)
 def by_correctness(sums: Sums) -> ByCorrectness:
-    r"""Compute mean confidence, entropy and NLL of right and of wrong predictions apart.
+    r"""Compute mean confidence, entropy and NLL of right and wrong predictions separately.
 
     $$\frac{\sum_i [\hat y_i = y_i]\, v_i}{\sum_i [\hat y_i = y_i]}, \qquad
       \frac{\sum_i [\hat y_i \ne y_i]\, v_i}{\sum_i [\hat y_i \ne y_i]}$$
 
-    Over a training run they show which of the two a loss acts on: cross-entropy goes on raising
-    the NLL of the wrong predictions long after the accuracy stands still.
+    During training they show which of the two a loss affects: cross-entropy keeps raising the NLL
+    of the wrong predictions long after the accuracy has stopped improving.
 
     References:
       Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
@@ -145,7 +145,7 @@ def by_correctness(sums: Sums) -> ByCorrectness:
     >>> found.correct.confidence, found.wrong.confidence
     (Array(0.8, dtype=float32), Array(0.6, dtype=float32))
     """
-    # What cannot be measured in one group belongs, perhaps, to the other.
+    # Propagate NaN to both groups, because an invalid row may belong to either.
     weight = sums["weight"] + 0 * jnp.sum(sums["confidence"])
     share = ratio(weight, jnp.sum(weight))
     means = [ratio(sums[name], weight) for name in ("confidence", "entropy", "nll")]

@@ -1,14 +1,14 @@
-r"""Terms: a metric before the weights are known.
+r"""Terms: the contributions of each example to a metric, before weighting.
 
-A metric's terms are what each example contributes; weighing them gives a statistic that merges,
-and the statistic's value is the metric. Softmax, sorting and binning belong to the terms, so a
-bootstrap, which changes nothing but the weights, does them once.
+Weighting the terms gives a mergeable statistic, and the value of the statistic is the metric.
+Softmax, sorting and binning belong to the terms, so a bootstrap, which only changes the weights,
+computes them once.
 
-    Columns    values of an example, added up, in one of several cells    -> Sums
-    ClassGaps  probability minus occurrence, per class and bin            -> Sums
-    Ranking    values of an example, kept, and later sorted by a score    -> Rows
-    ClassRanking  a score of each class, kept, and later sorted by class  -> Rows
-    Kept       values of an example, kept as they are                     -> Rows
+    Columns       values of each example, summed in one of several cells     -> Sums
+    ClassGaps     probability minus occurrence, per class and bin            -> Sums
+    Ranking       values of each example, kept, and later sorted by a score  -> Rows
+    ClassRanking  scores of each class, kept, and later sorted by class      -> Rows
+    Kept          values of each example, kept unchanged                     -> Rows
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ STATIC = {"static": True}  # a field that is part of the structure, not an array
 
 @runtime_checkable
 class Terms(Protocol):
-    """What examples contribute; a pytree whose leaves have the batch axes in front."""
+    """Contributions of examples; a pytree whose leaves have leading batch axes."""
 
     def weigh(self, weights: Weights | None) -> Stat:
-        """Weigh the examples: a statistic that merges with others of its kind."""
+        """Compute the weighted statistic, which merges with others of its kind."""
         ...
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Values that are added up, together with the weight; in cells, if a cell is given.
+    """Values to sum together with the weight, per cell if cells are given.
 
     Attributes:
       values: name -> `[*batch]`.
-      cell: the cell each example falls into, `[*batch]`; None: all into one.
-      num_cells: how many cells there are.
+      cell: cell of each example, `[*batch]`; None for a single total.
+      num_cells: number of cells.
     """
 
     values: dict[str, PerExample]
@@ -55,14 +55,14 @@ class Columns:
 
     @property
     def with_weight(self) -> dict[str, PerExample]:
-        """The columns and, first of them, a column of ones, whose sum is the weight."""
+        """The columns, preceded by a column of ones whose sum is the weight."""
         like = next(iter(self.values.values()), self.cell)
         assert like is not None
         dtype = jnp.result_type(jnp.float32, *self.values.values())
         return {"weight": jnp.ones(like.shape, dtype), **self.values}
 
     def weigh(self, weights: Weights | None) -> Sums:
-        """Add up every column, in every cell."""
+        """Sum every column in every cell."""
         weighed = {name: weigh(column, weights) for name, column in self.with_weight.items()}
         if self.cell is None:
             return Sums({name: jnp.sum(column) for name, column in weighed.items()})
@@ -72,12 +72,12 @@ class Columns:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ClassGaps:
-    r"""$p_k - [y = k]$, added up per class k and bin of $p_k$: what classwise errors are made of.
+    r"""$p_k - [y = k]$, summed per class k and bin of $p_k$, for classwise calibration errors.
 
     Attributes:
       p: probabilities, `[*batch, classes]`.
       labels: `[*batch]`.
-      num_bins: bins of equal width.
+      num_bins: number of bins of equal width.
       zero_counts: whether a probability of exactly 0 falls into the first bin, or into none.
     """
 
@@ -87,7 +87,7 @@ class ClassGaps:
     zero_counts: bool = dataclasses.field(default=True, metadata=STATIC)
 
     def weigh(self, weights: Weights | None) -> Sums:
-        """Add up the gaps `[classes, bins]` and the weight of each class `[classes]`."""
+        """Sum the gaps `[classes, bins]` and the weight of each class `[classes]`."""
         num_classes = self.p.shape[-1]
         p, labels = self.p.reshape(-1, num_classes), self.labels.reshape(-1)
         weights = None if weights is None else weights.reshape(-1)
@@ -97,7 +97,7 @@ class ClassGaps:
         cell = labels * self.num_bins + bin_index(of_true, uniform_edges(self.num_bins))
         occurs = ones if self.zero_counts else jnp.where(of_true == 0, 0, ones)
         occurrences = class_sums(cell, weigh(occurs, weights), num_classes * self.num_bins)
-        # A label out of range occurs nowhere; it must not go unnoticed.
+        # A label out of range is in no cell; it must make the gaps NaN.
         wrong = jnp.sum(weigh(jnp.where(valid(labels, num_classes), 0 * ones, jnp.nan), weights))
         gap = class_bin_totals(p, weights, self.num_bins) + wrong
         return Sums(
@@ -111,10 +111,10 @@ class ClassGaps:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Values that are kept for every example, to be sorted by a score.
+    """Values kept for every example, to be sorted by a score.
 
     Attributes:
-      score: what ranks the examples, `[*batch]`.
+      score: ranks the examples, `[*batch]`.
       values: name -> `[*batch]`.
     """
 
@@ -158,7 +158,7 @@ class ClassRanking:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """Values that are kept for every example: what compares each one with each other.
+    """Values kept for every example, for metrics that compare all pairs.
 
     Attributes:
       values: name -> `[*batch]` or `[*batch, classes]`.

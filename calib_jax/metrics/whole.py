@@ -1,8 +1,8 @@
-r"""All metrics of one set of predictions, in one compiled pass.
+r"""All metrics of one set of predictions, computed in one compiled pass.
 
-The rows are taken in blocks: the softmax of a block stays in the processor's cache while every
-metric looks at it, and sums over blocks keep more digits than one long float32 sum. Metrics with
-the same terms (ECE and MCE) share one statistic.
+The rows are processed in blocks: the softmax of a block stays in the processor's cache while every
+metric uses it, and sums over blocks keep more digits than one long float32 sum. Metrics with the
+same terms (ECE and MCE) share one statistic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Members: TypeAlias = "Mapping[str, Metric]"
 
 
 def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> dict[str, Any]:
-    """Compute several metrics in one pass; outside `jit`, refuse values that would make them NaN.
+    """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
 
     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
@@ -51,19 +51,19 @@ def values_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -
 
 
 def stats_of(metrics: Members, logits: Any, labels: Any, weights: Any = None) -> Joint:
-    """Compute the statistic of every metric, each once; values are in `values_of_stats`."""
+    """Compute the statistics of all metrics, each once, for `values_of_stats`."""
     logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
     return _pass(tuple(metrics.items()), logits, labels, weights)[0]
 
 
 def values_of_stats(metrics: Members, stats: Joint) -> dict[str, Any]:
-    """Compute every metric from the statistics that `stats_of` gave, merged over all parts."""
+    """Compute every metric from the merged statistics of `stats_of`."""
     owner = owners(tuple(metrics.items()))
     return {name: one.value(stats[owner[name]]) for name, one in metrics.items()}
 
 
 def owners(members: tuple[tuple[str, Metric], ...]) -> dict[str, str]:
-    """Say for each metric which one computes the terms: the first that has the same."""
+    """Map each metric to the first metric with the same terms, which computes them."""
     first: dict[Any, str] = {}
     return {name: first.setdefault(one.terms_key, name) for name, one in members}
 
@@ -83,7 +83,7 @@ def _names(metrics: Members) -> str:
 
 
 def _block_rows(num_rows: int, num_classes: int) -> int:
-    """Choose how many rows at a time: what fits a core's cache, or an accelerator's memory."""
+    """Choose the rows per block, to fit a core's cache or an accelerator's memory."""
     entries = 2**20 if jax.default_backend() == "cpu" else 2**26
     return int(min(num_rows, max(64, entries // num_classes)))
 
@@ -94,7 +94,7 @@ def _pass(
     labels: Labels,
     weights: Weights | None,
 ) -> tuple[Joint, Real[Array, ""]]:
-    """Compute the statistics, and how many rows are not finite."""
+    """Compute the statistics and the number of rows that are not finite."""
     num_rows, num_classes = logits.shape
     size = _block_rows(num_rows, num_classes)
 
@@ -113,8 +113,8 @@ def _pass(
         return Joint(sums | rows), unmeasurable
 
     def add(carry: Any, index: Array) -> tuple[Any, Any]:
-        # The last block ends with the last row; rows that it shares with the one before are
-        # absent from it.
+        # The last block ends at the last row; rows that the previous block already contains get
+        # weight 0.
         start = jnp.minimum(index * size, num_rows - size)
         cut = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
         own = cut_weights = None if weights is None else cut(weights)
@@ -145,7 +145,7 @@ def terms_in_blocks(
         cut = functools.partial(lax.dynamic_slice_in_dim, start_index=start, slice_size=size)
         return terms_of(members, Predictions(cut(logits), cut(labels)))
 
-    def joined(leaf: Array) -> Array:  # of the last block, the rows the one before has not
+    def joined(leaf: Array) -> Array:  # drops the overlap of the last two blocks
         new = num_rows - (num_blocks - 1) * size
         return jnp.concatenate([leaf[:-1].reshape(-1, *leaf.shape[2:]), leaf[-1, size - new :]])
 
@@ -180,6 +180,6 @@ def checked_stats(
     labels: Labels,
     weights: Weights | None,
 ) -> tuple[Joint, Trouble]:
-    """Compute the statistics of rows, and what in them cannot be measured, in one pass."""
+    """Compute the statistics and the invalid inputs of the rows in one pass."""
     stats, unmeasurable = _pass(members, logits, labels, weights)
     return stats, trouble_in(logits, labels, weights)._replace(not_finite=unmeasurable)

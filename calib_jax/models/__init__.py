@@ -19,6 +19,11 @@ globals().update(_names)
 __all__ = sorted(_names)
 
 
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    # With this function type checkers accept names that are added at run time.
+    # With this function, type checkers accept names that are added at run time.
     raise AttributeError(f"calib_jax.models has no {name!r}{nearest(name, __all__)}")

@@ -3,9 +3,9 @@
     figure = plots.reliability_diagram(metrics.reliability(logits, labels))
     plots.save(figure, "reliability.pdf")
 
-Arrays are NumPy's or JAX's, tables whatever has the fields of `plots.Table`. Every file of this
-folder is one family of pictures. matplotlib is imported when the first picture is drawn, and
-pyplot never: no window opens and no figure is left behind.
+Arrays may be from NumPy or JAX; tables are any objects with the fields of `plots.Table`. Each file
+of this subpackage defines one family of figures. matplotlib is imported when the first figure is
+drawn. pyplot is never imported, so no window opens and no figure stays registered.
 """
 
 import sys
@@ -19,6 +19,11 @@ globals().update(_names)
 __all__ = sorted(_names)
 
 
+def __dir__() -> list[str]:
+    """Return the public names, without the modules of this subpackage."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    # Also tells a type checker that there are more names than it can see.
+    # Also lets type checkers accept the names that are added at import time.
     raise AttributeError(f"calib_jax.plots has no {name!r}{nearest(name, __all__)}")

@@ -1,4 +1,4 @@
-"""Tables of bins: what reliability diagrams and bin-strength plots are drawn from."""
+"""Tables of bins, the input of reliability diagrams and bin-strength plots."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ __all__ = ["Bins", "Table"]
 
 @runtime_checkable
 class Table(Protocol):
-    """What a picture of bins looks at: arrays `[bins]`, what `metrics.reliability` returns.
+    """Input of a figure of bins: arrays `[bins]`, as returned by `metrics.reliability`.
 
     `low` and `high`, the ends of an interval around the accuracy, may be None or missing.
     """
@@ -26,24 +26,24 @@ class Table(Protocol):
 
     @property
     def weight(self) -> Any:
-        """How many examples are in the bin, by weight."""
+        """Total weight of the examples in the bin."""
 
     @property
     def confidence(self) -> Any:
-        """Their mean confidence; whatever it is in an empty bin."""
+        """Their mean confidence; ignored in an empty bin."""
 
     @property
     def accuracy(self) -> Any:
-        """The share of hits among them; whatever it is in an empty bin."""
+        """The share of hits among them; ignored in an empty bin."""
 
 
 class Bins(NamedTuple):
-    """A table made by hand, from arrays of whatever origin.
+    """A table built from arrays of any source.
 
     Attributes:
       lower: lower edges.
       upper: upper edges.
-      weight: how many examples.
+      weight: total weight of the examples.
       confidence: mean confidence.
       accuracy: share of hits.
       low: lower end of the accuracy's interval.
@@ -60,7 +60,7 @@ class Bins(NamedTuple):
 
 
 class CheckedBins(NamedTuple):
-    """A table in float64, with what pictures say of it."""
+    """A validated table in float64, with the summaries that figures print."""
 
     lower: np.ndarray
     upper: np.ndarray
@@ -72,32 +72,32 @@ class CheckedBins(NamedTuple):
 
     @property
     def filled(self) -> np.ndarray:
-        """Tell which bins hold an example."""
+        """Whether each bin holds an example."""
         return self.weight > 0
 
     @property
     def share(self) -> np.ndarray:
-        """Give the per cent of all examples that each bin holds."""
+        """The percentage of all examples that each bin holds."""
         return 100 * self.weight / self.weight.sum()
 
     @property
     def ece(self) -> float:
-        """Average the gap between confidence and accuracy over the examples."""
+        """The mean absolute gap between confidence and accuracy over the examples."""
         return self.mean(np.abs(self.confidence - self.accuracy))
 
     def mean(self, values: np.ndarray) -> float:
-        """Average values per bin over the examples."""
+        """Average per-bin values over the examples."""
         filled = self.filled
         return float(np.average(values[filled], weights=self.weight[filled]))
 
     @property
     def n(self) -> str:
-        """Say how many examples there are."""
+        """The number of examples, as text."""
         return f"n = {count(self.weight.sum())}"
 
     @property
     def cut(self) -> str:
-        """Say how many bins there are and how they were cut."""
+        """The number and kind of bins, as text."""
         width = self.upper - self.lower
         if len(width) == 1:
             return "1 bin"
@@ -113,7 +113,7 @@ _FIELDS = ("lower", "upper", "weight", "confidence", "accuracy")
 
 
 def checked(picture: str, table: Any) -> CheckedBins:
-    """Take a table's arrays, or say in `picture`'s name what is wrong with them."""
+    """Validate a table and convert it to float64; errors name the function `picture`."""
     if not isinstance(table, Table):
         missing = ", ".join(name for name in _FIELDS if not hasattr(table, name))
         raise TypeError(

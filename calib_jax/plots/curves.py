@@ -1,4 +1,4 @@
-"""Curves of a classifier that says yes or no at every threshold."""
+"""Curves of a binary classifier over its thresholds."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -28,10 +28,10 @@ def roc(
     Args:
       false_positive_rate: `[points]`, ascending, as in `metrics.ood_roc_curve`; or several by name.
       true_positive_rate: `[points]`, ascending; or several under the same names.
-      auroc: what the legend reports, a number or (value, low, high), or several by name; the
-        area under the drawn curve when None.
-      title: a line above the picture.
-      width: of the picture, in inches.
+      auroc: value for the legend, a number or (value, low, high), or several by name; if None,
+        the area under the drawn curve.
+      title: title of the figure.
+      width: width of the figure, in inches.
     """
     curves = _curves(false_positive_rate, true_positive_rate)
     areas = auroc if isinstance(auroc, Mapping) else dict.fromkeys(curves, auroc)

@@ -22,14 +22,14 @@ def log_histograms(
     title: str | None = None,
     width: float = 4.5,
 ) -> "matplotlib.figure.Figure":
-    """Draw outlines of histograms on one logarithmic axis, which ends where the last one does.
+    """Draw histogram outlines on one logarithmic axis, cropped to the non-empty bins.
 
     Args:
-      counts: `[bins]` of each histogram, by name: such as one an epoch.
+      counts: `[bins]` of each histogram, by name, such as one per epoch.
       edges: `[bins + 1]`, positive, ascending.
-      quantity: what is counted; the label of the axis.
-      title: a line above the picture.
-      width: of the picture, in inches.
+      quantity: name of the binned quantity; the label of the axis.
+      title: title of the figure.
+      width: width of the figure, in inches.
 
     References:
       Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020, figure 3:

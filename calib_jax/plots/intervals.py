@@ -1,4 +1,4 @@
-"""Values with their intervals, method beside method."""
+"""Values with their intervals, compared across methods."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,18 +21,18 @@ def intervals(
     note: str | None = None,
     width: float | None = None,
 ) -> "matplotlib.figure.Figure":
-    """Draw each value with its interval: methods below each other, a panel for each metric.
+    """Draw each value with its interval, one row per method and one panel per metric.
 
-    The value is the point. A hollow, marked point lies outside its interval, as a calibration
-    error may, since resampling raises it: the reason is then written below.
+    The point is the value. A hollow, marked point lies outside its interval, which can happen for
+    calibration errors because resampling raises them; a note below then gives the reason.
 
     Args:
-      estimates: the methods by name, each with its metrics by name, each (value, low, high) or
-        a number: `{"focal": metrics.estimates(...), ...}`. Or values by name, in one panel.
-      columns: how many panels stand in a row.
-      title: a line above the picture, such as the level of the intervals.
-      note: what is written below the picture, such as what is not in it.
-      width: of the picture, in inches; 4.5 for one panel and 7.5 for more when None.
+      estimates: methods by name, each with its metrics by name, each (value, low, high) or a
+        number: `{"focal": metrics.estimates(...), ...}`; or values by name, drawn in one panel.
+      columns: panels per row.
+      title: title of the figure, such as the level of the intervals.
+      note: text below the figure, such as what it omits.
+      width: width of the figure, in inches; if None, 4.5 for one panel and 7.5 for more.
 
     References:
       Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020, figure 4.
@@ -42,7 +42,7 @@ def intervals(
     rows, columns = style.grid_of(len(panels), columns)
     if width is None:
         width = 4.5 if columns == 1 else 7.5
-    # Names take at most two fifths of the picture.
+    # Names take at most two fifths of the figure.
     names = [style.wrapped(method, 0.4 * width) for method in methods]
     lines = sum(name.count("\n") + 1.5 for name in names)
     triples = [found for panel in panels.values() for found in panel.values()]
@@ -86,7 +86,7 @@ def intervals(
 def _by_metric(
     estimates: Mapping[str, Any],
 ) -> dict[str, dict[str, tuple[float, float | None, float | None]]]:
-    """Turn methods of metrics into metrics of methods, in the order they are met."""
+    """Regroup estimates by metric and then method, in order of first occurrence."""
     nested = [isinstance(found, Mapping) for found in estimates.values()]
     if any(nested) and not all(nested):
         raise TypeError("intervals: give every method metrics by name, or none of them.")

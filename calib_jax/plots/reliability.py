@@ -1,4 +1,4 @@
-"""Reliability diagrams: how often the model is right, where it says how often it will be."""
+"""Reliability diagrams: accuracy against confidence in each bin."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,16 @@ def reliability_diagram(
 ) -> "matplotlib.figure.Figure":
     """Draw accuracy against confidence, bin by bin, above a histogram of the confidences.
 
-    A bar is the accuracy of a bin, at the bin's own edges. A hatched box is the gap between it
-    and the bin's mean confidence, where the point stands; a bin without an example has neither.
-    The line on the point is the accuracy's interval.
+    A bar shows the accuracy of a bin between the bin's edges. A hatched box shows the gap between
+    the accuracy and the bin's mean confidence, which is the position of the point. Empty bins have
+    neither. The line through the point is the interval of the accuracy.
 
     Args:
-      table: what has the fields of `Table`: the return of `metrics.reliability` or of
+      table: an object with the fields of `Table`: the result of `metrics.reliability` or
         `metrics.adaptive_reliability`, or a `Bins`.
-      ece: what the caption reports, a number or (value, low, high); the table's own when None.
+      ece: ECE for the caption, a number or (value, low, high); if None, that of the table.
       title: a line above the caption.
-      width: of the picture, in inches.
+      width: width of the figure, in inches.
 
     References:
       Guo et al., On calibration of modern neural networks, ICML 2017.
@@ -59,11 +59,11 @@ def reliability_before_after(
     """Draw two reliability diagrams side by side, on the same axes.
 
     Args:
-      before: what has the fields of `Table`, such as a model's as it was trained.
-      after: another, such as the calibrated model's.
-      ece: what the captions report, as in `reliability_diagram`.
-      titles: of the two diagrams.
-      width: of the picture, in inches.
+      before: an object with the fields of `Table`, such as that of the trained model.
+      after: another, such as that of the calibrated model.
+      ece: ECEs for the captions, as in `reliability_diagram`.
+      titles: titles of the two diagrams.
+      width: width of the figure, in inches.
     """
     if len(ece) != 2 or len(titles) != 2:
         raise ValueError(f"ece and titles must be pairs, got {ece!r} and {titles!r}.")
@@ -80,14 +80,14 @@ def reliability_grid(
     title: str | None = None,
     width: float = 9.0,
 ) -> "matplotlib.figure.Figure":
-    """Draw the reliability diagrams of several models in rows, without histograms.
+    """Draw a grid of the reliability diagrams of several models, without histograms.
 
     Args:
-      tables: by name, each as in `reliability_diagram`.
-      ece: what the captions report, by the same names; each table's own when None.
-      columns: diagrams in a row.
-      title: a line above all.
-      width: of the picture, in inches.
+      tables: tables by name, each as in `reliability_diagram`.
+      ece: ECEs for the captions, by the same names; if None, those of the tables.
+      columns: diagrams per row.
+      title: title of the figure.
+      width: width of the figure, in inches.
     """
     if not tables:
         raise ValueError("reliability_grid: there is no table to draw.")
@@ -118,7 +118,7 @@ def _figure(
     panels: list[tuple[CheckedBins, Any, str | None]], width: float
 ) -> "matplotlib.figure.Figure":
     room = (width - 0.6) / len(panels)
-    # The diagram about square, a histogram of a third, and the words above and below.
+    # A nearly square diagram, a histogram of a third of its height, and text above and below.
     figure = style.canvas(width, room * 4 / 3 + 1.9)
     axes = figure.subplots(
         2, len(panels), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1)
@@ -126,7 +126,7 @@ def _figure(
     handles: list[Any] = []
     for column, (bins, ece, title) in enumerate(panels):
         handles += _diagram(axes[0, column], bins) + _histogram(axes[1, column], bins)
-        # A narrow diagram gets one fact a line.
+        # Narrow diagrams get one fact per line.
         between = ", " if style.characters(room) > 36 else "\n"
         means = f"accuracy {bins.mean(bins.accuracy):.3f}"
         means += f"{between}confidence {bins.mean(bins.confidence):.3f}"
@@ -148,7 +148,7 @@ def _why_outside(captions: list[Any]) -> str:
 
 
 def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
-    """Draw bars, gaps, intervals and the diagonal; return what the legend shows."""
+    """Draw bars, gaps, intervals and the diagonal; return the legend's handles."""
     filled = bins.filled
     left, width = bins.lower[filled], (bins.upper - bins.lower)[filled]
     confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
@@ -168,7 +168,7 @@ def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
     handles.append(diagonal)
     ends = None
     if bins.low is not None and bins.high is not None:
-        # The accuracy lies within its interval but for the last bit.
+        # Rounding may put the accuracy outside its interval by the last bit.
         ends = np.maximum([accuracy - bins.low[filled], bins.high[filled] - accuracy], 0)
     handles.append(
         axes.errorbar(

@@ -1,4 +1,4 @@
-"""Figures as files."""
+"""Saving figures to files."""
 
 import io
 import os
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["save"]
 
-# What would differ from one run to the next: the time. None leaves it out.
+# Time stamps would differ between runs; None omits them.
 _METADATA: dict[str, dict[str, str | None]] = {
     ".png": {},
     ".svg": {"Date": None},
@@ -24,14 +24,14 @@ _METADATA: dict[str, dict[str, str | None]] = {
 def save(
     figure: "matplotlib.figure.Figure", path: str | os.PathLike[str], *, dpi: int = 200
 ) -> None:
-    """Write a figure as PNG, SVG or PDF, by the ending of the path.
+    """Save a figure as PNG, SVG or PDF, according to the ending of the path.
 
-    Equal figures give equal files: there is no time and nothing random in them. The fonts of a
-    PDF are embedded as TrueType, since some conferences refuse matplotlib's usual Type 3.
+    Equal figures give equal files, without time stamps or random identifiers. The fonts of a PDF
+    are embedded as TrueType, because some conferences reject matplotlib's default Type 3.
 
     Args:
-      figure: a picture of this room; other figures get its settings.
-      path: ends in .png, .svg or .pdf; its folder exists.
+      figure: figure to save; any figure is saved with this subpackage's settings.
+      path: path that ends in .png, .svg or .pdf, in an existing folder.
       dpi: dots per inch of a PNG.
     """
     path = Path(path)

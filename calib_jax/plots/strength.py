@@ -1,4 +1,4 @@
-"""How strong each bin is: the examples in it, right and wrong."""
+"""Histograms of the right and wrong predictions in each bin."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,14 @@ _UNITS = {"percent": "examples, %", "count": "examples"}
 def bin_strength(
     tables: Any, *, unit: str = "percent", columns: int = 3, width: float | None = None
 ) -> "matplotlib.figure.Figure":
-    """Draw how many examples each bin holds, the right ones below, the wrong ones on top.
+    """Draw the number of examples in each bin, right ones below and wrong ones on top.
 
     Args:
-      tables: what has the fields of `Table`; or several by name, such as one an epoch, which
-        are drawn side by side on the same axes.
+      tables: an object with the fields of `Table`; or several by name, such as one per epoch,
+        drawn side by side on the same axes.
       unit: "percent" of all examples, or "count".
-      columns: how many tables stand in a row.
-      width: of the picture, in inches; 4.5 for one table and 7.5 for more when None.
+      columns: tables per row.
+      width: width of the figure, in inches; if None, 4.5 for one table and 7.5 for more.
 
     References:
       Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020.
@@ -67,7 +67,7 @@ def bin_strength(
         if place % columns == 0:
             axes.set_ylabel(_UNITS[unit])
         if place + columns >= len(panels):
-            # The last of its column, also where the last row is not full.
+            # The last panel of its column, even if the last row is not full.
             axes.set_xlabel("confidence")
             axes.tick_params(labelbottom=True)
     style.legend_below(figure, handles, width)
@@ -85,19 +85,19 @@ def confidence_histogram(
     title: str | None = None,
     width: float = 4.5,
 ) -> "matplotlib.figure.Figure":
-    """Draw the confidences of the right predictions and of the wrong ones.
+    """Draw histograms of the confidences of right and of wrong predictions.
 
     Bins are (lo, hi], the first closed on the left, as for every metric.
 
     Args:
       confidence: `[examples]`, the probability of the predicted class.
-      hit: `[examples]`, 1 where the prediction is right and else 0.
+      hit: `[examples]`, 1 where the prediction is right, else 0.
       weights: `[examples]`.
-      num_bins: how many bins of equal width.
-      unit: "group" for the per cent of the right ones, and of the wrong ones: two shapes to
-        compare; "percent" of all examples; "count".
-      title: a line above the picture.
-      width: of the picture, in inches.
+      num_bins: number of bins of equal width.
+      unit: "group" for percentages of the right and of the wrong predictions, to compare their
+        shapes; "percent" of all examples; "count".
+      title: title of the figure.
+      width: width of the figure, in inches.
     """
     checks.at_least("num_bins", num_bins, 1)
     labels = {"group": "of right, of wrong, %", **_UNITS}
@@ -131,7 +131,7 @@ def confidence_histogram(
         sums = np.bincount(cell[chosen], weight[chosen], num_bins)
         mean = f", mean {np.average(confidence[chosen], weights=weight[chosen]):.3f}" if n else ""
         label = f"{name}: n = {style.count(n)}{mean}"
-        # Both stand on the axis: hatching without a ground lets the one behind be seen.
+        # The histograms overlap, so the one in front has hatching and no fill.
         clear = look if value else {**look, "facecolor": "none", "linewidth": 1.2}
         axes.stairs(100 * sums / (total or 1), edges, fill=True, label=label, **clear)
     axes.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=labels[unit])

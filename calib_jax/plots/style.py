@@ -1,7 +1,7 @@
-"""What all pictures share: colours, sizes, words, and figures that need no pyplot.
+"""Style that all figures share: colours, sizes, text, and figures without pyplot.
 
-Colours are Okabe and Ito's, which the colour-blind can tell apart. What two colours say is said
-by hatching, line style or marker as well, so that it survives a grey printer.
+The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Hatching, line
+styles or markers repeat what colours show, so that it survives greyscale printing.
 """
 
 import functools
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _Options = ParamSpec("_Options")
 
-# Okabe and Ito, Color universal design, 2008. Their yellow cannot be read on white.
+# Okabe and Ito, Color universal design, 2008. Their yellow is unreadable on white.
 BLACK = "#000000"
 ORANGE = "#E69F00"
 SKY = "#56B4E9"
@@ -34,7 +34,7 @@ GREY = "#777777"
 _CURVE_COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
 _CURVE_DASHES = ("-", "--", "-.", ":", (0, (9, 2)), (0, (7, 1.5, 1, 1.5, 1, 1.5)))
 
-# Wrong, or too sure: hatched. Right: plain.
+# Hatched for wrong or miscalibrated, plain for right.
 PLAIN: dict[str, Any] = {"facecolor": SKY, "edgecolor": BLUE, "linewidth": 0.6}
 HATCHED: dict[str, Any] = {
     "facecolor": "#FBE3D3",
@@ -70,18 +70,18 @@ _SETTINGS: dict[str, Any] = {
     "legend.frameon": False,
     "savefig.bbox": None,
     "savefig.facecolor": "auto",
-    "text.usetex": False,  # it would read a percent sign as the start of a comment
+    "text.usetex": False,  # TeX would read a percent sign as the start of a comment
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
 
 
 def settings(**more: Any) -> AbstractContextManager[None]:
-    """Put matplotlib's defaults and the settings of this room in place of the caller's."""
+    """Apply matplotlib's defaults and this subpackage's settings within a context."""
     import matplotlib
 
     chosen: Any = {**dict(matplotlib.rcParamsDefault), **_SETTINGS, **more}
-    # Not a matter of looks: setting it would choose a backend for the caller.
+    # Setting it would choose a backend for the caller.
     del chosen["backend"]
     return matplotlib.rc_context(chosen)
 
@@ -89,13 +89,13 @@ def settings(**more: Any) -> AbstractContextManager[None]:
 def drawn(
     function: Callable[_Options, "matplotlib.figure.Figure"],
 ) -> Callable[_Options, "matplotlib.figure.Figure"]:
-    """Make a function draw with the settings of this room; the caller's stay as they are."""
+    """Wrap a function to draw with this subpackage's settings and keep the caller's unchanged."""
 
     @functools.wraps(function)
     def draw(*args: _Options.args, **options: _Options.kwargs) -> "matplotlib.figure.Figure":
         with settings():
             figure = function(*args, **options)
-            # Ticks are made when they are first drawn: now, not later with other settings.
+            # The first draw creates the ticks; do it now, while these settings apply.
             figure.draw_without_rendering()
         return figure
 
@@ -103,12 +103,12 @@ def drawn(
 
 
 def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
-    """Open a figure of a size in inches that notebooks can show without pyplot."""
+    """Create a figure, sized in inches, that notebooks can show without pyplot."""
     from matplotlib.figure import Figure
 
     checks.above("width", width, 0)
     figure = Figure(figsize=(width, height), layout="constrained")
-    # What a notebook asks for; it knows by itself only figures of a loaded pyplot.
+    # Notebooks call this method; on their own they show figures only if pyplot is loaded.
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)
     return figure
 
@@ -121,7 +121,7 @@ def _png(figure: "matplotlib.figure.Figure") -> bytes:
 
 
 def curve_look(place: int) -> dict[str, Any]:
-    """Choose colour and dash of a curve; seven colours and six dashes make 42 looks."""
+    """Return colour and dash of a curve; seven colours and six dashes give 42 combinations."""
     return {
         "color": _CURVE_COLOURS[place % len(_CURVE_COLOURS)],
         "linestyle": _CURVE_DASHES[place % len(_CURVE_DASHES)],
@@ -131,13 +131,13 @@ def curve_look(place: int) -> dict[str, Any]:
 def legend_below(
     figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float, note: str = ""
 ) -> None:
-    """Write the legend below everything, where it covers nothing, in as many columns as fit.
+    """Place the legend below the axes, in as many columns as fit.
 
     Args:
-      figure: of the handles.
-      handles: what the legend explains.
-      width: of the figure, in inches.
-      note: written above the legend; two texts below the axes would cover each other.
+      figure: figure of the handles.
+      handles: artists to list, once per label.
+      width: width of the figure, in inches.
+      note: text above the legend, because two texts below the axes would overlap.
     """
     unique: dict[str, Any] = {}
     for handle in handles:
@@ -155,24 +155,24 @@ def legend_below(
 
 
 def note_below(figure: "matplotlib.figure.Figure", text: str) -> None:
-    """Write what a reader must know of the numbers below everything, at the left."""
+    """Place a note on the numbers below the axes, at the left."""
     figure.supxlabel(text, x=0.01, ha="left", fontsize=8)
 
 
 def grid_of(panels: int, columns: int) -> tuple[int, int]:
-    """Tell rows and columns: as many rows as needed, and then as even as they can be."""
+    """Compute rows and columns: the fewest rows, filled as evenly as possible."""
     checks.at_least("columns", columns, 1)
     rows = -(-panels // columns)
     return rows, -(-panels // rows)
 
 
 def characters(width: float) -> float:
-    """Tell about how many letters of a legend fit into a width in inches."""
+    """Estimate how many letters of a legend fit into a width in inches."""
     return 14 * width
 
 
 def wrapped(text: str, width: float) -> str:
-    """Break a text into lines that fit into a width in inches, long names after _, / and the like.
+    """Wrap a text to a width in inches; break long names after _, /, . or -.
 
     >>> print(wrapped("of adaptive_debiased_rms_error", 1.3))
     of
@@ -189,7 +189,7 @@ def wrapped(text: str, width: float) -> str:
 
 
 def _parts(word: str, letters: int) -> list[str]:
-    """Cut a word that fits in no line into parts that do, where it has a separator."""
+    """Split a word that is longer than a line into parts, after its separators."""
     if len(word) <= letters:
         return [word]
     parts = [""]
@@ -201,7 +201,7 @@ def _parts(word: str, letters: int) -> list[str]:
 
 
 def number(value: Any) -> str:
-    """Write a value, and its interval if it has one: a number, or value, low and high.
+    """Format a number, or a value with its interval (value, low, high).
 
     >>> number(0.0834)
     '0.083'
@@ -214,7 +214,7 @@ def number(value: Any) -> str:
 
 
 def triple(name: str, value: Any) -> tuple[float, float | None, float | None]:
-    """Take a number, or value, low and high of an estimate, as floats; refuse what is neither."""
+    """Convert a number or (value, low, high) to floats; raise on anything else."""
     parts = tuple(value) if isinstance(value, tuple | list) else (value,)
     if len(parts) not in (1, 3) or any(np.ndim(part) for part in parts):
         raise ValueError(
@@ -236,7 +236,7 @@ def triple(name: str, value: Any) -> tuple[float, float | None, float | None]:
 
 
 def count(total: float) -> str:
-    """Write a number of examples; a total of weights need not be whole.
+    """Format a number of examples, which is fractional for fractional weights.
 
     >>> count(10000.0), count(2.5)
     ('10,000', '2.5')
@@ -245,7 +245,7 @@ def count(total: float) -> str:
 
 
 def vector(name: str, values: Any, what: str = "one value a row") -> np.ndarray:
-    """Take a plain array of one axis, in float64, or say why not."""
+    """Convert values to a float64 array of one axis, or raise."""
     try:
         array = np.asarray(values)
         array = array.astype(np.float64)
@@ -257,7 +257,7 @@ def vector(name: str, values: Any, what: str = "one value a row") -> np.ndarray:
 
 
 def of_same_length(**arrays: np.ndarray) -> None:
-    """Refuse arrays of different lengths, and empty ones."""
+    """Raise if arrays differ in length or are empty."""
     checks.same_length(**arrays)
     name, array = next(iter(arrays.items()))
     if not array.size:

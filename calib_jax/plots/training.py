@@ -1,4 +1,4 @@
-"""Training curves: what became of a metric over the epochs, for several methods and seeds."""
+"""Training curves: metrics over epochs, for several methods and seeds."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,15 +23,15 @@ def training_curves(
     title: str | None = None,
     width: float = 9.0,
 ) -> "matplotlib.figure.Figure":
-    """Draw one panel a metric, and in it one curve a method: the mean over runs, with its range.
+    """Draw one panel per metric, with each method's mean over runs and its range.
 
     Args:
-      curves: the metrics by name, each with its methods by name, each `[runs, epochs]` or
+      curves: metrics by name, each with its methods by name, each `[runs, epochs]` or
         `[epochs]`.
       epochs: `[epochs]`, ascending.
-      columns: panels in a row.
-      title: a line above all.
-      width: of the picture, in inches.
+      columns: panels per row.
+      title: title of the figure.
+      width: width of the figure, in inches.
     """
     if not curves:
         raise ValueError("training_curves: there is nothing to draw.")

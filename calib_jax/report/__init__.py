@@ -1,10 +1,10 @@
-"""Report: all that can be said of a set of predictions, in one call.
+"""Report: compute all metrics of a set of predictions in one call.
 
     found = report.score(logits, labels, calibrate="temperature", fit_on=(logits_val, labels_val))
-    print(found)                 # tables; in a notebook, the cell shows them
-    found.save("somewhere")      # report.json, .csv, .md and pictures
+    print(found)                 # tables; a notebook cell renders them
+    found.save("somewhere")      # report.json, .csv, .md and figures
 
-The one room that looks into others: metrics, calibrators and plots.
+This is the only subpackage that imports others: metrics, calibrators and plots.
 """
 
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
@@ -28,3 +28,8 @@ __all__ = [
     "probability_rows",
     "score",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__

@@ -1,4 +1,4 @@
-"""Calibrating what is to be scored, on other examples or on the rest of them, never on itself."""
+"""Calibrate predictions before scoring, on held-out examples or by cross-fitting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from calib_jax import calibrators
 from calib_jax.core import rows
 from calib_jax.core.types import Labels, Logits, Weights
 
-# Logits, labels and weights of other examples, whose number is another.
+# Logits, labels and weights of held-out examples.
 Evidence: TypeAlias = tuple[Any, Any, Any]
 
 
@@ -28,10 +28,10 @@ def calibrated(
     objective: str,
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
-    """Fit a calibrator and apply it; also say what it is and on what it was fitted."""
+    """Fit a calibrator and apply it; return the logits and a description of the fit."""
     logits, _ = rows.present(
         logits, labels, weights
-    )  # NaN in rows of weight 0 cannot be applied to
+    )  # calibrators cannot be applied to NaN in rows of weight 0
     if fit_on is not None:
         apply_fitted, described = fitted(name, fit_on, objective)
         return apply_fitted(logits), described
@@ -48,7 +48,7 @@ def calibrated(
     result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
     all_params = []
     for i in range(cross_fit):
-        # Other folds by weight, not by selection: one shape, one compilation.
+        # Select the other folds by weight, so that all fits have one shape and compile once.
         own = jnp.asarray(fold != i, jnp.float32)
         params = fit(logits, labels, own if weights is None else own * weights)
         all_params.append(_plain(params))
@@ -60,7 +60,7 @@ def calibrated(
 def fitted(
     name: str, fit_on: Evidence, objective: str
 ) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
-    """Fit a calibrator: what applies it, and what it is and on what it was fitted."""
+    """Fit a calibrator; return the function that applies it and a description of the fit."""
     params = _fit(name, objective)(*fit_on)
     _, labels, weights = fit_on
     count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
@@ -69,7 +69,7 @@ def fitted(
 
 
 def sentence(calibrator: dict[str, Any]) -> str:
-    """Say which calibrator it was and what it was fitted on; of temperature scaling also T.
+    """Format the calibrator's name and the data of its fit; for temperature scaling also T.
 
     >>> sentence({"name": "temperature", "fitted_on": "9 others", "params": {"temperature": 1.5}})
     'temperature fitted on 9 others, T = 1.5.'
@@ -105,7 +105,7 @@ def _fit(name: str, objective: str) -> Any:
 
 
 def _plain(params: Any) -> Any:
-    """Turn parameters into lists, for JSON; the state by its name."""
+    """Convert parameters to lists for JSON; reduce a State to its name and NLLs."""
     if isinstance(params, calibrators.State):
         ends = {"nll_before": params.nll_before, "nll_after": params.nll_after}
         return {"name": params.name} | {k: float(v) for k, v in ends.items()}

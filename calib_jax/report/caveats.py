@@ -1,11 +1,11 @@
-"""Sentences and marks that keep a number from being read as more than it is."""
+"""Notes and symbols that prevent misreading of numbers in a report."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-# Bootstrap p-values of differences test a difference of errors, noise included.
+# Bootstrap p-values of differences test a difference of errors that include noise.
 _NO_P = (
     "No p-value for {names}: noise alone raises a plug-in calibration error, by an amount that"
     " depends on the model's sharpness, so two perfectly calibrated models can differ."
@@ -14,15 +14,15 @@ NAN = "nan: the metric has no value on these examples."
 
 
 def no_p(names: Iterable[str]) -> list[str]:
-    """List the reason why these metrics have no p-value; empty if there are none."""
+    """Explain why these metrics have no p-value; return an empty list if there are none."""
     names = list(dict.fromkeys(names))
     return [_NO_P.format(names=", ".join(names))] if names else []
 
 
 def p_of(p_value: float | None, num_resamples: int) -> str:
-    """Write a p-value with its sign of relation; without one, nothing.
+    """Format a p-value with "=" or "<="; return an empty string for None.
 
-    The smallest value that N resamples can give is 2 / (N + 1), an upper bound and no estimate.
+    The smallest p-value of N resamples is 2 / (N + 1), which is an upper bound and not an estimate.
 
     >>> p_of(0.0342, 1000), p_of(2 / 1001, 1000), p_of(1.0, 1000), p_of(None, 1000)
     ('= .034', '<= .002', '= 1.000', '')
@@ -31,7 +31,7 @@ def p_of(p_value: float | None, num_resamples: int) -> str:
         return ""
     floor = 2 / (num_resamples + 1)
     if p_value <= floor * (1 + 1e-5):
-        return f"<= {_short(math.ceil(1000 * floor) / 1000)}"  # rounded up, it stays a bound
+        return f"<= {_short(math.ceil(1000 * floor) / 1000)}"  # round up to keep a bound
     return f"= {_short(p_value)}"
 
 

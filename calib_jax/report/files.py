@@ -1,4 +1,4 @@
-"""A report as files in a folder."""
+"""Save a report as files in a folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calib_jax.report.scoring import Report
 
 
 def save(report: Report, folder: Any) -> list[str]:
-    """Write report.json, report.csv, report.md and the pictures; give the names of the files."""
+    """Save report.json, report.csv, report.md and the figures; return the file names."""
     folder = pathlib.Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -23,10 +23,11 @@ def save(report: Report, folder: Any) -> list[str]:
         }
         for name, text in written.items():
             (folder / name).write_text(text, encoding="utf-8")
+        names = list(written)
+        for name, figure in pictures(report).items():
+            plots.save(figure, folder / f"{name}.png")
+            names.append(f"{name}.png")
     except OSError as error:
-        raise ValueError(f"the report cannot be written to {folder}: {error.strerror}.") from error
-    names = list(written)
-    for name, figure in pictures(report).items():
-        plots.save(figure, folder / f"{name}.png")
-        names.append(f"{name}.png")
+        reason = error.strerror or str(error)
+        raise ValueError(f"the report cannot be written to {folder}: {reason}.") from error
     return names

@@ -1,4 +1,4 @@
-"""How well doubt tells inputs of another kind from those that a network was trained for."""
+"""Out-of-distribution detection by uncertainty scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metric_room
@@ -31,16 +30,16 @@ METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 @dataclasses.dataclass(frozen=True)
 class Detection:
-    """One metric of telling one set from the examples in distribution.
+    """One detection metric of one out-of-distribution set.
 
     Attributes:
       outside: the name of the set.
       predictions: "as given", or the calibrator's name.
       score: "entropy", "max_confidence" or "energy".
       metric: "ood_auroc", "ood_aupr" or "ood_fpr95".
-      value: of the data itself.
+      value: point estimate.
       low: lower end of the interval.
-      high: upper end.
+      high: upper end of the interval.
     """
 
     outside: str
@@ -54,13 +53,13 @@ class Detection:
 
 @dataclasses.dataclass(frozen=True)
 class OutOfDistribution:
-    """Everything `out_of_distribution` found.
+    """The results of `out_of_distribution`.
 
     Attributes:
       settings: numbers of examples, level, resamples, seed.
       rows: the metrics.
       curves: the ROC curves, by set, predictions and score.
-      calibrator: its name and parameters and what it was fitted on; empty without one.
+      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
     """
 
     settings: dict[str, Any]
@@ -69,7 +68,7 @@ class OutOfDistribution:
     calibrator: dict[str, Any]
 
     def value(self, outside: str, score: str, metric: str, predictions: str = GIVEN) -> float:
-        """Look a value up."""
+        """Return the value of one metric."""
         wanted = (outside, predictions, score, metric)
         for row in self.rows:
             if (row.outside, row.predictions, row.score, row.metric) == wanted:
@@ -83,7 +82,7 @@ class OutOfDistribution:
         return "\n\n".join([self._headline(), tables.in_markdown(self._table()), *self._notes()])
 
     def save(self, folder: Any) -> list[str]:
-        """Write ood.json, .csv, .md and a ROC picture for each set; give the names of the files."""
+        """Save ood.json, .csv, .md and a ROC figure for each set; return the file names."""
         folder = pathlib.Path(folder)
         figures = self.pictures()
         page = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
@@ -109,7 +108,7 @@ class OutOfDistribution:
         return [*written, *(f"{name}.png" for name in figures)]
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
-        """Draw the ROC curves of each set: one a score, before and after."""
+        """Draw the ROC curves of each set: one per score, before and after calibration."""
         areas = {
             (row.outside, row.predictions, row.score): (row.value, row.low, row.high)
             for row in self.rows
@@ -176,19 +175,19 @@ def out_of_distribution(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> OutOfDistribution:
-    """Measure how well the doubt of a network tells sets of other inputs from its test set.
+    """Measure how well uncertainty scores separate out-of-distribution sets from the test set.
 
     Args:
       inside: logits of the test set, `[n, classes]`.
-      outside: logits of the other sets, by name.
-      calibrate: a calibrator's name: everything is shown before and after it.
-      fit_on: logits and labels that it is fitted on.
-      objective: what a temperature is chosen by; see `score`.
-      scores: of "entropy", "max_confidence" and "energy".
+      outside: logits of the out-of-distribution sets, by name.
+      calibrate: a calibrator's name; metrics are reported before and after calibration.
+      fit_on: logits and labels to fit the calibrator on.
+      objective: criterion for choosing a temperature; see `score`.
+      scores: any of "entropy", "max_confidence" and "energy".
       level: nominal coverage of the intervals, a fraction.
       method: "percentile" or "basic" intervals.
-      num_resamples: of the bootstrap; each set keeps its size.
-      seed: of the bootstrap.
+      num_resamples: number of bootstrap resamples; each set keeps its size.
+      seed: seed of the bootstrap.
 
     >>> from calib_jax import report
     >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
@@ -205,7 +204,7 @@ def out_of_distribution(
     if calibrate is not None:
         if fit_on is None:
             raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
-        held_out = (as_logits(fit_on[0]), jnp.asarray(fit_on[1]), None)
+        held_out = (as_logits(fit_on[0]), fit_on[1], None)
         apply, described = calibration.fitted(calibrate, held_out, objective)
         own, others = sets[GIVEN]
         sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})

@@ -1,4 +1,4 @@
-"""A report as figures."""
+"""Draw the figures of a report."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
-    """Draw reliability diagrams, before and after, and the intervals of all metrics.
+    """Draw reliability diagrams, before and after calibration, and the intervals of all metrics.
 
-    A metric without a finite value is left out, and named below the figure.
+    A metric without a finite value is omitted and named below the figure.
     """
     figures = {}
     ece = {
@@ -29,7 +29,7 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
         table = report.reliability[first]
         figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first))
     for other in others:
-        # Names of other predictions may be any text, and not those of a file.
+        # Names of other predictions may be any text, so they are not used as file names.
         kind = other if other == report.calibrator.get("name") else "other"
         figures[f"reliability_{kind}"] = plots.reliability_before_after(
             report.reliability[first],
@@ -53,11 +53,11 @@ Triple = tuple[float, float, float]
 def drawable(
     estimates: Iterable[tuple[str, str, Triple]],
 ) -> tuple[dict[str, dict[str, float | Triple]], str | None]:
-    """Sort (method, metric, (value, low, high)) for `plots.intervals`.
+    """Group (method, metric, (value, low, high)) for `plots.intervals`.
 
     Returns:
-      The finite ones by method and metric, a value alone where its interval is not finite; and
-      a note that names the others, None if there are none.
+      The finite estimates by method and metric (only the value if its interval is not finite), and
+      a note that names the omitted estimates, None if there are none.
     """
     by_method: dict[str, dict[str, float | Triple]] = {}
     left_out = []
@@ -72,5 +72,5 @@ def drawable(
 
 
 def _literal(name: str) -> str:
-    """Keep dollar signs of a file's name from being read as the start of a formula."""
+    """Escape dollar signs, which Matplotlib would render as math."""
     return name.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Anybody's predictions as logits: one column, probabilities, several models' average."""
+"""Convert predictions to logits: one column, probabilities, or the average of several models."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from calib_jax.core.lookalikes import (
 )
 from calib_jax.core.types import Logits
 
-# What smaller probabilities are taken as, so that their logarithm is finite.
+# Smaller probabilities are raised to this value, so that their logarithm is finite.
 FLOOR = 1e-38
-# Sums of single precision are nearer to 1 than this.
+# Sums of single-precision probabilities differ from 1 by less than this.
 _ROUNDED = 1e-5
 
 
@@ -34,17 +34,16 @@ def as_logits(
     weights: Any = None,
     name: str = "score",
 ) -> Logits:
-    """Make predictions logits `[*batch, classes]`.
+    """Convert predictions to logits `[*batch, classes]`.
 
     Args:
       predictions: `[n, classes]`; `[n]` or `[n, 1]` for a binary model.
-      probabilities: whether they are probabilities: log p then, after each row was divided by its
-        sum, which rounding may leave near 1. Logits and probabilities cannot be told apart by
-        their type, so what looks like probabilities is refused unless this says so: rows that all
-        sum to 1, or one column within [0, 1].
-      floor: what smaller probabilities are taken as; 0 keeps them, as logits of -inf.
-      weights: of each example; one of weight 0 may hold anything.
-      name: of the function that refuses.
+      probabilities: if True, predictions are probabilities: divide each row by its sum and take the
+        logarithm. If False, raise for predictions that look like probabilities: rows that all sum
+        to 1, or one column within [0, 1].
+      floor: smaller probabilities are raised to this value; 0 keeps them, and log 0 is -inf.
+      weights: weight of each example; rows of weight 0 may contain anything.
+      name: name of the caller, for error messages.
     """
     if probabilities:
         checks.between("floor", floor, 0, 0.1)
@@ -60,13 +59,13 @@ def as_logits(
 
 
 def probability_rows(predictions: Any, *, weights: Any = None, name: str = "score") -> np.ndarray:
-    """Check probabilities `[n, classes]`, or `[n]` of class 1, and divide rows by their sums.
+    """Validate probabilities `[n, classes]`, or `[n]` of class 1, and divide rows by their sums.
 
     Args:
-      predictions: the probabilities; rows may be off 1 by .001, or by what rounding to the digits
-        that they show can do.
-      weights: of each example; a row of weight 0 becomes uniform.
-      name: of the function that refuses.
+      predictions: the probabilities; a row's sum may differ from 1 by .001, or by the rounding
+        error of its displayed digits.
+      weights: weight of each example; a row of weight 0 becomes uniform.
+      name: name of the caller, for error messages.
     """
     p = np.asarray(_floating(predictions))
     p = p.reshape(-1) if p.ndim == 1 or p.shape[-1] == 1 else p
@@ -94,7 +93,7 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
 
 
 def _floating(predictions: Any) -> Any:
-    """Refuse predictions that are not floating point, or none."""
+    """Raise if predictions are empty or not floating point."""
     if not hasattr(predictions, "dtype"):
         predictions = np.asarray(predictions)
     if not jnp.issubdtype(predictions.dtype, jnp.floating):
@@ -113,15 +112,15 @@ def notes_on(
     probabilities: bool = False,
     floor: float = FLOOR,
 ) -> list[str]:
-    """Say what was made of predictions: rows divided by their sums, true classes of probability 0.
+    """Report changes to predictions: normalised rows, and true classes of probability 0.
 
     Args:
-      predictions: as they were given.
-      logits: what `as_logits` made of them, `[n, classes]`.
+      predictions: the predictions as given.
+      logits: the output of `as_logits`, `[n, classes]`.
       labels: `[n]`.
       weights: `[n]`.
-      probabilities: whether probabilities were given.
-      floor: what smaller ones were taken as.
+      probabilities: True if the predictions are probabilities.
+      floor: the value to which smaller probabilities were raised.
     """
     counts = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
     notes = []

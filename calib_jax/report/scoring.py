@@ -1,4 +1,4 @@
-"""One call that scores a set of predictions: metrics, intervals, calibration, comparison."""
+"""Score a set of predictions: metrics, intervals, calibration, comparison."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Row:
 
     Attributes:
       metric: its name.
-      predictions: whose: their name, "as given" unless there is another; the calibrator's name
-        after it; the name of the predictions that they are compared with.
-      value: of the data itself.
+      predictions: name of the predictions: their own ("as given" by default), the calibrator's
+        after calibration, or that of the other predictions in a comparison.
+      value: point estimate.
       low: lower end of the interval.
-      high: upper end.
-      convention: bins and binning, in words; empty if it has none.
+      high: upper end of the interval.
+      convention: number and kind of bins, as text; empty for a metric without bins.
     """
 
     metric: str
@@ -51,17 +51,17 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What a metric changes between two sets of predictions of the same examples.
+    """The difference of a metric between two sets of predictions of the same examples.
 
     Attributes:
       metric: its name.
-      before: whose value is subtracted.
-      after: whose value it is subtracted from.
-      value: of the data itself.
+      before: name of the predictions whose value is subtracted.
+      after: name of the predictions from whose value it is subtracted.
+      value: point estimate.
       low: lower end of the interval.
-      high: upper end.
-      p_value: two-sided, of the paired bootstrap; None for a `biased` metric, of which it would
-        not test calibration.
+      high: upper end of the interval.
+      p_value: two-sided p-value of the paired bootstrap; None for a `biased` metric, for which it
+        would not test calibration.
     """
 
     metric: str
@@ -75,7 +75,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A metric of a part of the examples: one class, or one group."""
+    """A metric on a subset of the examples: one class or one group."""
 
     part: str
     examples: int
@@ -88,17 +88,17 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Everything `score` found; `calib_jax.report.tables` and `pictures` show it.
+    """The results of `score`, rendered by `calib_jax.report.tables` and `pictures`.
 
     Attributes:
-      settings: what was done: numbers of examples and classes, level, resamples, seed, versions.
+      settings: numbers of examples and classes, level, resamples, seed, versions.
       rows: the metrics.
-      changes: paired differences, after a calibrator or to other predictions.
-      classes: metrics per class, if asked for.
+      changes: paired differences, to calibrated or to other predictions.
+      classes: metrics per class, if requested.
       groups: metrics per group, if there are groups.
       reliability: the reliability table of each set of predictions.
-      calibrator: its name and parameters and what it was fitted on; empty without one.
-      notes: sentences on what was made of the predictions before they were scored.
+      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
+      notes: changes made to the predictions before scoring, as sentences.
     """
 
     settings: dict[str, Any]
@@ -116,7 +116,7 @@ class Report:
         return next(iter(self.reliability))
 
     def value(self, metric: str, predictions: str | None = None) -> float:
-        """Look a value up; of the predictions that were scored, if no others are named."""
+        """Return the value of a metric; by default for the predictions that were scored."""
         predictions = self.name if predictions is None else predictions
         for row in self.rows:
             if row.metric == metric and row.predictions == predictions:
@@ -134,7 +134,7 @@ class Report:
         return as_markdown(self)
 
     def save(self, folder: Any) -> list[str]:
-        """Write report.json, .csv, .md and the pictures; give the names of the files."""
+        """Save report.json, .csv, .md and the figures; return the file names."""
         from calib_jax.report.files import save
 
         return save(self, folder)
@@ -163,30 +163,31 @@ def score(
     probabilities: bool = False,
     floor: float = FLOOR,
 ) -> Report:
-    """Score predictions of any model: with intervals, calibrated or not, against others or alone.
+    """Score predictions of any model, with intervals; optionally calibrate or compare them.
 
     Args:
       logits: `[n, classes]`, or `[n]` for a binary model.
       labels: `[n]`.
-      weights: `[n]`; weight 0 leaves an example out.
-      groups: `[n]`, anything that names a group: a table for each is added.
-      calibrate: a calibrator's name: everything is shown before and after it.
-      fit_on: other logits and labels, and weights if there are any, to fit the calibrator on. It
-        is never fitted on the examples that are scored.
-      cross_fit: without `fit_on`: in how many folds to fit on the rest of the examples.
-      objective: what a temperature is chosen by: "nll", or on the papers' grid a metric's name.
+      weights: `[n]`; weight 0 excludes an example.
+      groups: `[n]` group names of any type; adds metrics per group.
+      calibrate: a calibrator's name; metrics are reported before and after calibration.
+      fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
+        fitted on the examples that are scored.
+      cross_fit: without `fit_on`, the number of folds for cross-fitting.
+      objective: criterion for choosing a temperature: "nll", or a metric's name to search the
+        papers' grid.
       compare: other predictions of the same examples, for a paired comparison.
-      name: of the predictions, at the head of their column.
-      compare_name: of the other predictions.
-      metrics: names of metrics, or metrics by name.
-      num_bins: of every metric that has bins.
-      per_class: whether to add a table per class.
+      name: name of the predictions, used as column heading.
+      compare_name: name of the other predictions.
+      metrics: names of metrics, or a mapping from names to metrics.
+      num_bins: number of bins of every metric that has bins.
+      per_class: whether to add metrics per class.
       level: nominal coverage of the intervals, a fraction.
       method: "percentile" or "basic" intervals.
-      num_resamples: of the bootstrap.
-      seed: of the bootstrap and of the folds.
-      probabilities: whether all predictions given are probabilities.
-      floor: what smaller probabilities are taken as, so that the NLL is finite.
+      num_resamples: number of bootstrap resamples.
+      seed: seed of the bootstrap and of the folds.
+      probabilities: whether all given predictions are probabilities.
+      floor: smaller probabilities are raised to this value, so that the NLL is finite.
 
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
@@ -279,17 +280,17 @@ def score(
 def _held_out(
     logits: Any, labels: Any, weights: Any = None, **understood: Any
 ) -> tuple[Logits, Labels, Weights | None]:
-    """Check what a calibrator is fitted on."""
+    """Validate the examples on which a calibrator is fitted."""
     logits = as_logits(logits, weights=weights, name="fit_on", **understood)
     return checks.flat_rows("fit_on", logits, labels, weights)
 
 
 def convention_of(metric: Metric) -> str:
-    """Say in words how a metric bins, so that its numbers can be compared with others."""
+    """Describe the binning of a metric, which is needed to compare its values with others."""
     options = metric.defaults() | dict(metric.options)
     if "num_bins" not in options:
         return ""
-    # Bins of equal mass are cut from sorted examples, after all of them are known.
+    # Only equal-mass metrics take `num_bins` in `finish`, because they bin after sorting all rows.
     of_mass = "num_bins" in checks.options_of(metric.finish)
     said = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:

@@ -1,4 +1,4 @@
-"""A report as text, Markdown, CSV and JSON: the same tables, four ways."""
+"""Write a report as text, Markdown, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from calib_jax.core import outside
 from calib_jax.report import calibration, caveats
 from calib_jax.report.scoring import Change, Part, Report, Row
 
-Table = list[list[str]]  # the first row is the head
+Table = list[list[str]]  # the first row is the header
 
 
 @runtime_checkable
 class Estimated(Protocol):
-    """A value and its interval, whatever they are of."""
+    """A value and its interval."""
 
     @property
     def value(self) -> float: ...  # noqa: D102
@@ -30,17 +30,17 @@ class Estimated(Protocol):
 
 
 def as_text(report: Report) -> str:
-    """Lay all tables out for a terminal."""
+    """Format all tables as plain text."""
     return "\n\n".join([_headline(report), *map(aligned, _tables(report)), *notes(report)])
 
 
 def as_markdown(report: Report) -> str:
-    """Write all tables as Markdown."""
+    """Format all tables as Markdown."""
     return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *notes(report)])
 
 
 def as_csv(report: Report) -> str:
-    """Write one line a number: which table, which part, whose, value and interval."""
+    """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "value", "low", "high"]
     fields += ["p_value", "convention", "note"]
@@ -66,7 +66,7 @@ def as_csv(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Write everything, the reliability tables and the calibrator's parameters included."""
+    """Write the whole report, including reliability tables and the calibrator's parameters."""
     everything = {
         "settings": report.settings,
         "metrics": [vars(row) for row in report.rows],
@@ -96,7 +96,7 @@ def _headline(report: Report) -> str:
 
 
 def notes(report: Report) -> list[str]:
-    """List what a reader must know of the numbers: one line each."""
+    """List the notes needed to interpret the numbers, one line each."""
     shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
     undefined = any(math.isnan(one.value) for one in shown)
     return [
@@ -137,7 +137,7 @@ def _metrics(report: Report) -> Table:
 
 
 def _shortened(names: list[str], letters: int = 30) -> list[str]:
-    """Keep the ends of long names, such as of files, if these differ; JSON and CSV have all."""
+    """Shorten long names to their ends if these are unique; JSON and CSV keep full names."""
     ends = [name if len(name) <= letters else f"...{name[3 - letters :]}" for name in names]
     return ends if len(set(ends)) == len(set(names)) else names
 
@@ -159,11 +159,11 @@ def _parts(name: str, parts: list[Part]) -> Table:
 
 
 def with_interval(estimate: Estimated, *, sign: str = "") -> str:
-    """Write a value and its interval, with a mark if the value lies outside.
+    """Format a value and its interval, with a mark if the value lies outside the interval.
 
     Args:
-      estimate: of which value, low and high are written.
-      sign: "+" writes a sign before each number, also before positive ones.
+      estimate: an object with value, low and high.
+      sign: "+" also writes the sign of positive numbers.
     """
     numbers = _triple(estimate)
     value, low, high = (f"{number:{sign}.4f}" for number in numbers)
@@ -177,7 +177,7 @@ def _changed(change: Change, num_resamples: int) -> str:
 
 
 def in_markdown(table: Table) -> str:
-    """Write a table as Markdown."""
+    """Format a table as Markdown."""
     escaped = [[cell.replace("|", r"\|") for cell in row] for row in table]
     lines = ["| " + " | ".join(row) + " |" for row in escaped]
     lines.insert(1, "|" + "---|" * len(table[0]))
@@ -185,7 +185,7 @@ def in_markdown(table: Table) -> str:
 
 
 def aligned(table: Table) -> str:
-    """Lay a table out in columns."""
+    """Format a table in aligned columns."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -195,7 +195,7 @@ def aligned(table: Table) -> str:
 
 
 def _without_nan(value: Any) -> Any:
-    """Replace NaN, which JSON does not have, by null."""
+    """Replace NaN and infinities, which JSON does not support, by null."""
     if isinstance(value, dict):
         return {key: _without_nan(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

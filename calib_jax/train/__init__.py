@@ -1,11 +1,11 @@
-"""Train: one loop for every objective, on any number of devices.
+"""Training: one loop for every objective, on any number of devices.
 
     fit(folder, state, task, plan)     train, log, checkpoint, resume
     fit_all(runs, task, plan)          several runs in one program
-    make_train_step, make_eval_step    the steps, for a loop of your own
-    data_parallel, replicate, ...      the same on several devices
+    make_train_step, make_eval_step    the steps, for a custom loop
+    data_parallel, replicate, ...      run a step on several devices
 
-The network, the objective, the metrics and the optimiser are handed over as values.
+The network, the objective, the metrics and the optimiser are passed as values.
 """
 
 from calib_jax.train import memory, optimisers, schedules
@@ -80,3 +80,8 @@ __all__ = [
     "split",
     "steps_per_epoch",
 ]
+
+
+def __dir__() -> list[str]:
+    """List the public names; files of this folder are not among them."""
+    return __all__

@@ -1,17 +1,16 @@
-"""How several runs of one experiment lie on the devices, and how one program trains them all.
+"""Place several runs of one experiment on the devices and train them in one program.
 
-    "map"      one run after another, each on all devices: bit for bit what it gives alone
-    "vmap"     all runs side by side in every operation: for GPUs that one run does not fill
-    "devices"  every device has runs of its own, one after another, and nothing crosses devices:
-               bit for bit what one gives there without the others
+    "map"      runs one after another, each on all devices: bitwise equal to each run alone
+    "vmap"     runs batched in every operation: for GPUs that one run does not fill
+    "devices"  each device trains its own runs, one after another, without collectives: bitwise
+               equal to each run alone on that device
 
-A run that is alone is a map over one: what its program computes, step by step, is the same. How
-many runs there are is told to the program as a number, so that the compiler cannot treat one run
-differently.
+A single run is a map over one run and executes the same program. The number of runs is an argument
+of the program, so that the compiler cannot specialise for one run.
 
-On the devices every array has two leading axes, `[devices, slots, ...]`: with "map" and "vmap"
-all devices have a copy of all runs, with "devices" the runs are dealt out, and the last slots may
-hold copies that nobody asks for.
+On the devices every array has two leading axes, `[devices, slots, ...]`. With "map" and "vmap"
+every device holds a copy of all runs. With "devices" the runs are split between the devices, and
+the last slots may hold unused copies.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ WAYS = ("map", "vmap", "devices")
 
 @dataclasses.dataclass(frozen=True)
 class Arrangement:
-    """Some runs on some devices.
+    """The placement of runs on devices.
 
     Attributes:
-      devices: of all processes.
-      num_runs: how many runs.
+      devices: the devices of all processes.
+      num_runs: the number of runs.
       over: one of `WAYS`.
     """
 
@@ -59,7 +58,7 @@ class Arrangement:
 
     @property
     def apart(self) -> bool:
-        """Whether every device has runs of its own."""
+        """Whether each device trains its own runs."""
         return self.over == "devices"
 
     @functools.cached_property
@@ -69,23 +68,23 @@ class Arrangement:
 
     @property
     def sharing(self) -> int:
-        """How many devices share a batch."""
+        """The number of devices that share a batch."""
         return 1 if self.apart else len(self.devices)
 
     @property
     def slots(self) -> int:
-        """How many runs a device has."""
+        """The number of runs on a device."""
         return -(-self.num_runs // len(self.devices)) if self.apart else self.num_runs
 
     # ------------------------------------------------------------------------------------------
-    # To the devices and back.
+    # Transfers between host and devices.
 
     def place(self, trees: Sequence[PyTree], *, idle: PyTree = None) -> PyTree:
-        """Bring one tree of every run to the devices.
+        """Place one tree per run on the devices.
 
         Args:
-          trees: of the runs.
-          idle: for slots that are left over; a copy of the last one by default.
+          trees: one tree per run.
+          idle: the tree for unused slots; a copy of the last run's tree by default.
         """
         if not self.apart:
             return parallel.replicate(_stacked(trees, 0), self.local)
@@ -98,17 +97,18 @@ class Arrangement:
         return parallel.split(dealt, self.local)
 
     def place_shares(self, trees: Sequence[PyTree]) -> PyTree:
-        """Bring to the devices what differs between those that share a batch.
+        """Place trees that differ between the devices that share a batch.
 
         Args:
-          trees: one of every run, with a leading axis for the devices of this process that share.
+          trees: one tree per run, with a leading axis over the devices of this process that share
+            the batch.
         """
         if not self.apart:
             return parallel.split(_stacked(trees, 1), self.local)
         return self.place([jax.tree.map(lambda leaf: leaf[0], tree) for tree in trees])
 
     def fetch(self, placed: PyTree) -> list[PyTree]:
-        """Bring one tree of every run to the host, in memory of its own."""
+        """Copy one tree per run to the host."""
         if not self.apart:
             whole = parallel.first(placed)
         else:
@@ -123,16 +123,16 @@ class Arrangement:
     def program(
         self, function: Callable[..., tuple[PyTree, PyTree]], *, own: int, donate: bool = False
     ) -> Program:
-        """Make a program of all runs from a function of one.
+        """Build a program over all runs from a function of one run.
 
         Args:
-          function: `(carry, *own, *shared) -> (carry, found)`; the axis of the devices is
-            `parallel.AXIS`, if `sharing` is more than one.
-          own: how many of its arguments after the first differ between runs.
-          donate: whether the memory of the carry is used again.
+          function: `(carry, *own, *shared) -> (carry, found)`; the device axis is named
+            `parallel.AXIS` if `sharing` is more than one.
+          own: the number of arguments after the first that differ between runs.
+          donate: whether to donate the buffers of the carry.
 
         Returns:
-          The same, of what `place` and `place_shares` have made; `found` has the leading axes.
+          The function over trees from `place` and `place_shares`; `found` has the leading axes.
         """
 
         def of_device(count: Any, carry: PyTree, *arguments: Any) -> tuple[PyTree, PyTree]:
@@ -142,7 +142,7 @@ class Arrangement:
                 return jax.vmap(function, in_axes=axes)(carry, *mine, *shared)
             return _one_after_another(function, count, self.slots, carry, mine, shared)
 
-        # Where nothing may cross devices, what tries to is told that there is no such axis.
+        # With over="devices" a collective over `parallel.AXIS` raises an unknown-axis error.
         axis_name = "apart" if self.apart else parallel.AXIS
         donated = (1,) if donate else ()
         run = parallel.data_parallel(of_device, self.devices, axis_name=axis_name, donate=donated)
@@ -151,11 +151,11 @@ class Arrangement:
     def program_of_one(
         self, function: Callable[..., tuple[PyTree, PyTree]], *, donate: bool = False
     ) -> Program:
-        """Make a program that lets one run move, of those whose carries are placed together.
+        """Build a program that advances one run and leaves the carries of the others unchanged.
 
         Args:
           function: `(carry, *arguments) -> (carry, found)`.
-          donate: whether the memory of the carries is used again.
+          donate: whether to donate the buffers of the carries.
 
         Returns:
           `(carries, one of numbers, *arguments) -> (carries, found)`.
@@ -169,7 +169,7 @@ class Arrangement:
 
     @functools.cached_property
     def numbers(self) -> list[PyTree]:
-        """The number of every run, on the devices."""
+        """The index of each run, on the devices."""
         return [parallel.replicate(np.int32(run), self.local) for run in range(self.num_runs)]
 
 
@@ -181,7 +181,7 @@ def _one_after_another(
     own: tuple[Any, ...],
     shared: tuple[Any, ...],
 ) -> tuple[PyTree, PyTree]:
-    """Map over runs; the carries change in place, so that there is never a second set of them."""
+    """Map over runs; update the carries in place, so that only one set of them is allocated."""
     first = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (carry, own)
     )

@@ -1,9 +1,9 @@
-"""Checkpoints: the whole train state and what the loop knows, written while training goes on.
+"""Checkpoints: save and restore the train state and the loop's ledger, asynchronously.
 
-A checkpoint holds arrays by their path (`params/Dense_0/kernel`) and one JSON object, `about`,
-with a checksum of every array and of itself. It appears at once or not at all, so that a process
-may be killed at any moment. One that was damaged later is noticed, by the checksums of its files
-(`checkpoints.json`, beside the folder) or by those inside it, and the one before is taken.
+A checkpoint holds arrays by path (`params/Dense_0/kernel`) and one JSON object, `about`, with a
+checksum of every array and of itself. It is written atomically, so the process may be killed at any
+time. Later damage is detected by the checksums of its files (`checkpoints.json`, beside the folder)
+or by the checksums inside it; the previous checkpoint is then restored.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from calib_jax.train import files, quiet
 
 Leaves = dict[tuple[str, ...], np.ndarray]
 
-CHECKSUM = "checksum"  # of the JSON object that it stands in
+CHECKSUM = "checksum"  # the key of the checksum of its own JSON object
 
 
 class Saved(NamedTuple):
-    """A checkpoint that was read."""
+    """A restored checkpoint."""
 
     state: PyTree
     about: dict[str, Any]
 
 
 class NoCheckpoint(LookupError):
-    """There is no checkpoint to read."""
+    """Raised when there is no checkpoint to read."""
 
 
 class AnotherRun(ValueError):
-    """A checkpoint does not fit what is trained."""
+    """Raised when a checkpoint does not match the train state."""
 
 
 class CannotSave(OSError):
-    """A checkpoint could not be written; those before it are as they were."""
+    """Raised when a checkpoint cannot be written; earlier ones are unchanged."""
 
 
 class Checkpoints:
     """The checkpoints of one folder, by optimiser step.
 
     Args:
-      folder: where; made if it is not there.
-      keep: how many of the newest are kept.
-      read_only: change nothing there, so that a run that is going on is not disturbed.
+      folder: the folder; created if it does not exist.
+      keep: the number of newest checkpoints to keep.
+      read_only: change nothing in the folder, so that a run in progress is not disturbed.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
@@ -86,24 +86,24 @@ class Checkpoints:
 
     @property
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, ascending."""
+        """The steps that have a checkpoint, in ascending order."""
         return sorted(set(self._manager.all_steps()) - self._damaged)
 
     def newest_on_disk(self) -> int | None:
-        """Look up the newest step whose folder is there and not known to be damaged."""
+        """Return the newest step whose folder exists and is not known to be damaged."""
         there = [step for step in self.steps if (self._folder / str(step)).is_dir()]
         return max(there, default=None)
 
     def save(
         self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
     ) -> None:
-        """Begin to write; `wait` says when it is safe.
+        """Start writing a checkpoint; `wait` returns once it is on disk.
 
         Args:
-          state: arrays on the host that nobody changes meanwhile.
-          about: JSON.
-          step: its name.
-          kept: steps that are kept beside the newest ones.
+          state: arrays on the host, which must not change before `wait` returns.
+          about: a JSON object.
+          step: the step, which names the checkpoint.
+          kept: steps to keep besides the newest ones.
         """
         leaves = _by_path(state)
         checksums = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
@@ -112,7 +112,7 @@ class Checkpoints:
         try:
             self._saving = step
             self._check_room(leaves)
-            # A damaged one that is newer would keep this one from being saved at all.
+            # orbax saves only steps newer than all existing ones, even if those are damaged.
             for later in [one for one in self._damaged if one >= step]:
                 self._manager.delete(later)
                 self._damaged.discard(later)
@@ -127,12 +127,12 @@ class Checkpoints:
             raise self._cannot_save(error) from error
 
     def wait(self) -> None:
-        """Wait until what was begun is on the disk."""
+        """Wait until the checkpoint in progress is on disk."""
         try:
             self._manager.wait_until_finished()
             if self._saving is not None:
                 self._note_files(self._saving)
-        except files.CannotWrite:  # the checkpoint itself is whole
+        except files.CannotWrite:  # only the checksum file failed
             self._failed = True
             raise
         except Exception as error:
@@ -140,7 +140,7 @@ class Checkpoints:
         self._saving = None
 
     def check_room(self, state: PyTree) -> None:
-        """Refuse what a checkpoint would have no room for, before anything is trained."""
+        """Raise `CannotSave` before training if the disk has no room for a checkpoint."""
         try:
             self._check_room(_by_path(state))
         except OSError as error:
@@ -158,20 +158,20 @@ class Checkpoints:
             )
 
     def latest(self, template: PyTree, *, say: Callable[[str], None] = warnings.warn) -> Saved:
-        """Read the newest checkpoint that is whole.
+        """Restore the newest undamaged checkpoint.
 
         Args:
-          template: a tree of the structure, shapes and dtypes that are wanted.
-          say: is told which one is damaged.
+          template: a tree with the expected structure, shapes and dtypes.
+          say: called with a message for each damaged checkpoint.
         """
         step, leaves, about = self._newest(say)
         return Saved(_as_template(template, leaves, self._folder / str(step)), about)
 
     def mend(self, step: int) -> list[str]:
-        """Write the checksums of a checkpoint's files anew if theirs are damaged; say so.
+        """Rewrite a damaged checksum file for one checkpoint, and return remarks for the log.
 
         Args:
-          step: of one that was read, so that the checksums inside it are right.
+          step: the step of a checkpoint whose internal checksums have been verified.
         """
         try:
             self._read_sums()
@@ -185,21 +185,21 @@ class Checkpoints:
         return []
 
     def read(self, template: PyTree, step: int) -> Saved:
-        """Read the checkpoint of one step."""
+        """Restore the checkpoint of one step."""
         leaves, about = self._one(step)
         return Saved(_as_template(template, leaves, self._folder / str(step)), about)
 
     def variables(
         self, step: int | None = None, *, say: Callable[[str], None] = warnings.warn
     ) -> PyTree:
-        """Read the variables that are evaluated, whatever network, loss and optimiser they are of.
+        """Restore the variables used in evaluation, without a template.
 
         Args:
-          step: of the checkpoint; the newest that is whole if None.
-          say: is told which one is damaged.
+          step: the step of the checkpoint; None restores the newest undamaged one.
+          say: called with a message for each damaged checkpoint.
 
         Returns:
-          `{"params": ..., "batch_stats": ...}`, the moving averages if there are some.
+          `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
         """
         leaves = self._newest(say)[1] if step is None else self._one(step)[0]
         averaged = any(path[0] == "average" for path in leaves)
@@ -214,7 +214,7 @@ class Checkpoints:
         return traverse_util.unflatten_dict(found)
 
     def about(self) -> dict[str, Any]:
-        """Read what the loop knew at the newest checkpoint of which that can be read."""
+        """Read `about` from the newest checkpoint in which it is readable."""
         for step in reversed(self.steps):
             with contextlib.suppress(Exception):
                 self._verify(step)
@@ -224,10 +224,10 @@ class Checkpoints:
         raise self._nothing(len(self.steps))
 
     def close(self) -> None:
-        """End the threads that write."""
+        """Stop the writer threads."""
         try:
             self._manager.close()
-        except Exception as error:  # of a checkpoint that was begun; it may have been said already
+        except Exception as error:  # from a write in progress; `wait` may have raised it
             if not self._failed:
                 raise self._cannot_save(error) from error
 
@@ -236,7 +236,7 @@ class Checkpoints:
         return self._folder.with_suffix(".json")
 
     def _known(self) -> dict[str, dict[str, int]]:
-        """Read the checksums of the files of every checkpoint; a damaged file knows none."""
+        """Read the file checksums of every checkpoint; return none if the file is damaged."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             return self._read_sums()
         return {}
@@ -252,16 +252,16 @@ class Checkpoints:
         return {str(path.relative_to(root)): zlib.crc32(path.read_bytes()) for path in files}
 
     def _note_files(self, step: int) -> None:
-        """Write down what the files of a checkpoint hold; forget those that are gone."""
+        """Save the file checksums of a checkpoint; drop those of deleted checkpoints."""
         known = self._known()
         kept = {str(one): known[str(one)] for one in self.steps if str(one) in known}
         sums: dict[str, Any] = {**kept, str(step): self._files(step)}
         files.replace(self._sums, json.dumps({**sums, CHECKSUM: _checksum_of_json(sums)}) + "\n")
 
     def _verify(self, step: int) -> None:
-        """Look at the files before the reader does, whose own errors are long."""
+        """Verify the file checksums first, because orbax's own errors are long."""
         noted = self._known().get(str(step))
-        if noted is None:  # killed before they were noted: the arrays have checksums, too
+        if noted is None:  # killed before the sums were saved: `_read` checks the arrays
             return
         found = self._files(step)
         for name in {**noted, **found}:
@@ -291,7 +291,7 @@ class Checkpoints:
         return leaves, about
 
     def _newest(self, say: Callable[[str], None]) -> tuple[int, Leaves, dict[str, Any]]:
-        """Read the newest checkpoint that is whole."""
+        """Read the newest undamaged checkpoint."""
         steps = self.steps
         for step in reversed(steps):
             try:
@@ -305,7 +305,7 @@ class Checkpoints:
         raise self._nothing(len(steps))
 
     def _one(self, step: int) -> tuple[Leaves, dict[str, Any]]:
-        """Read the checkpoint of one step, or say why that cannot be."""
+        """Read the checkpoint of one step, or raise `NoCheckpoint` with the reason."""
         if step not in self.steps:
             known = ", ".join(map(str, self.steps)) or "none"
             raise NoCheckpoint(f"there is no checkpoint {step} in {self._folder}; it has {known}.")
@@ -335,7 +335,7 @@ class Checkpoints:
 
 
 def _alone() -> Any:
-    """Keep orbax from waiting for other processes: one of them writes, and they do other things."""
+    """Configure orbax not to synchronise with other processes, since only one process saves."""
     import orbax.checkpoint as ocp
 
     if jax.process_count() == 1:
@@ -345,7 +345,7 @@ def _alone() -> Any:
 
 
 class _Keep:
-    """What is not deleted: the newest few, and some that the loop names."""
+    """An orbax preservation policy: keep the newest checkpoints and those in `also`."""
 
     def __init__(self, newest: int) -> None:
         self._newest = newest
@@ -392,7 +392,7 @@ def _checksum_of_json(value: Mapping[str, Any]) -> int:
 
 
 def _verified(found: Any) -> dict[str, Any]:
-    """Take the checksum of a JSON object from it; earlier versions wrote none."""
+    """Verify and remove the checksum of a JSON object; earlier versions wrote none."""
     if not isinstance(found, dict):
         raise ValueError("it holds no mapping.")
     rest = {key: value for key, value in found.items() if key != CHECKSUM}
@@ -405,7 +405,7 @@ _SYSTEM_ERROR = r"os_error_code='(\d+)'"
 
 
 def _why(error: BaseException) -> str:
-    """Say in a few words why something could not be written, in orbax's long errors as well."""
+    """Return a short reason why a write failed, also from orbax's long errors."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if code := re.search(_SYSTEM_ERROR, str(error)):
@@ -418,7 +418,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Name the keys in which two nested configs differ, with both values.
+    """List the keys in which two nested configs differ, with both values.
 
     >>> differences({"lr": 0.1, "loss": {"gamma": 3}}, {"lr": 0.1, "loss": {"gamma": 5}})
     ['loss.gamma: 3 before, 5 now']

@@ -1,4 +1,4 @@
-"""What is due after a piece of training, decided from plain values: no device, clock or file."""
+"""Decide what is due after a piece of training, without access to devices, clocks or files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from calib_jax.train.plan import Plan
 
 
 class Standing(NamedTuple):
-    """How one run stands after a piece of training.
+    """The status of one run after a piece of training.
 
     Attributes:
-      step: optimiser steps done.
-      failed: whether its loss, gradient or state is not finite.
-      at_stop: whether it has come to the end of an epoch, or to an evaluation.
-      better: whether an evaluation at this step was the best by some metric.
-      ended: whether all that was planned is done, or patience is out.
-      seconds: since it was last saved.
+      step: the number of optimiser steps done.
+      failed: whether the loss, gradient or state is not finite.
+      at_stop: whether the run is at the end of an epoch or at an evaluation.
+      better: whether the evaluation at this step was the best by some metric.
+      ended: whether all planned steps are done or patience has run out.
+      seconds: the time since the last save.
     """
 
     step: int
@@ -28,7 +28,7 @@ class Standing(NamedTuple):
 
 
 def is_saved(standing: Standing, plan: Plan, epoch_steps: int) -> bool:
-    """Decide whether the state of a run is saved now; that of a failed run never is.
+    """Decide whether to save the state of a run now; the state of a failed run is never saved.
 
     >>> plan = Plan(num_epochs=9, batch_size=1, checkpoint_every_epochs=2)
     >>> [is_saved(Standing(step, False, True, False, False, 1.0), plan, 5) for step in (5, 10)]

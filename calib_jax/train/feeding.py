@@ -1,14 +1,14 @@
-"""How examples reach the devices: they live there, or they stream.
+"""Feed examples to the devices: keep them resident, or stream them.
 
     Resident   arrays that fit: copied to every device once; the steps of an epoch are one
-               compiled loop that looks its examples up by number
-    Streamed   everything else: read by threads ahead of the device, one call a step
+               compiled loop that gathers its examples by index
+    Streamed   everything else: read by threads ahead of the device, one call per step
 
-Both take the same steps and give the same numbers. A loop with bounds that are arguments is
-compiled once, however an epoch is cut.
+Both execute the same steps and return the same numbers. The bounds of the compiled loop are
+arguments, so it compiles once for any division of an epoch.
 
-A stream has no state that would have to be saved: which examples come, in which order and with
-which random views, is said by an order and a draw, and any batch of it can be read first.
+A stream has no state to save: an order and a draw determine the examples, their order and their
+random views, and reading can start at any batch.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from calib_jax.train.parallel import Devices
 from calib_jax.train.state import TrainState
 from calib_jax.train.step import Batch
 
-# Steps with collectives that pile up unawaited can starve each other on a CPU, and abort.
+# Too many queued steps with collectives can starve each other on a CPU and abort.
 STEPS_IN_FLIGHT = 4
 
-# Batches that wait on the devices, and batches that threads are reading: two, so that no thread
-# is idle while the last rows of one are read. One more may be on its way between them.
+# Batches queued on the devices, and batches that threads read at once: two, so that no thread is
+# idle while the last rows of a batch are read. One more batch may be in transit between them.
 BATCHES_AHEAD = 3
 BATCHES_READ_AT_ONCE = 2
-ROWS_AT_ONCE = 8  # examples that a thread reads in one go
-MAPPED = 2**20  # bytes from which on memory is taken from the system and given back to it
+ROWS_AT_ONCE = 8  # examples per read of a thread
+MAPPED = 2**20  # bytes from which on arrays are allocated with mmap
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
 EvalStep = Callable[[TrainState, Batch], Joint]
@@ -57,52 +57,53 @@ EvalStep = Callable[[TrainState, Batch], Joint]
 
 @runtime_checkable
 class Runner(Protocol):
-    """Training steps of every run, each over its own order of examples."""
+    """Run the training steps of all runs, each over its own order of examples."""
 
     def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
-        """Let a run take a new order, from the step `start` of it on.
+        """Start a new order for one run, from the step `start` of that order.
 
         Args:
-          order: of the global batches.
+          order: the order of the global batches.
           start: the first step.
-          draw: for a source with random views, which of them; None shows it as it is evaluated.
-          run: which of the runs.
+          draw: selects the random views of a source that has them; None selects the evaluation
+            view.
+          run: the index of the run.
         """
         ...
 
     def __call__(
         self, states: PyTree, starts: Sequence[int], stops: Sequence[int]
     ) -> tuple[PyTree, PyTree]:
-        """Do the steps of every run from its start to its stop, without waiting.
+        """Run the steps of every run from its start to its stop, without waiting.
 
-        A run whose stop is its start stays as it is.
+        A run whose stop equals its start is unchanged.
 
         Returns:
-          The states, and what was measured: a tree, which `measured_in` reads.
+          The states, and a tree of measurements for `measured_in`.
         """
         ...
 
     def measured_in(
         self, measured: PyTree, starts: Sequence[int], stops: Sequence[int]
     ) -> list[dict[str, np.ndarray]]:
-        """Wait for what was measured in each of these steps of every run."""
+        """Wait for the measurements, and return those of each step of every run."""
         ...
 
     def end(self, run: int) -> None:
-        """Let go of what a run needed that will do no more steps."""
+        """Free the buffers of a finished run."""
         ...
 
     def compiled(self, states: PyTree) -> Any:
-        """Compile the program of the steps, without running it; an order must have begun."""
+        """Compile the program of the steps without running it; call `begin` first."""
         ...
 
 
-# From the states of all runs, and whether each is wanted, to the merged statistics of each.
+# (states of all runs, whether to evaluate each run) -> merged statistics of each run.
 Evaluate = Callable[[PyTree, Sequence[bool]], list[Joint]]
 
 
 def _if_wanted(step: Callable[..., Joint]) -> Callable[..., tuple[tuple[()], Joint]]:
-    """Evaluate a run if that is wanted: those that are over cost nothing."""
+    """Skip the evaluation of runs that are not wanted, such as finished ones."""
 
     def evaluated(carry: tuple[()], state: Any, wanted: Any, *given: Any) -> tuple[Any, Joint]:
         shapes = jax.eval_shape(step, state, *given)
@@ -114,14 +115,14 @@ def _if_wanted(step: Callable[..., Joint]) -> Callable[..., tuple[tuple[()], Joi
 
 @runtime_checkable
 class Feed(Protocol):
-    """A source on its way to the devices."""
+    """A source of examples, ready for training and evaluation on the devices."""
 
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
-        """Make what runs training steps."""
+        """Build a runner of training steps."""
         ...
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
-        """Make a pass over all examples in their order."""
+        """Build an evaluation over all examples, in the order of the source."""
         ...
 
 
@@ -132,13 +133,13 @@ def feed(
     resident_bytes: int = 2**30,
     threads: int | None = None,
 ) -> Feed:
-    """Keep a source on the devices if it is in memory and not larger than this, else stream it.
+    """Keep a source on the devices if it is in memory and small enough, else stream it.
 
     Args:
       source: the examples.
-      arrangement: of the runs on the devices.
-      resident_bytes: up to this size, examples in memory move to the devices.
-      threads: that read a stream; None is one for each core that this process may use.
+      arrangement: the placement of the runs on the devices.
+      resident_bytes: the largest size at which in-memory examples are copied to the devices.
+      threads: the number of reader threads of a stream; None uses one per available core.
     """
     if isinstance(source, InMemory) and source.nbytes <= resident_bytes:
         return Resident(source, arrangement)
@@ -151,7 +152,7 @@ def _pass_over(source: Source, num_devices: int, batch_size: int) -> Order:
 
 
 def _own_part(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:
-    """Take the rows that the devices of this process see."""
+    """Select the rows for the devices of this process."""
     if arrangement.apart:
         return order
     local, everywhere = len(arrangement.local), len(arrangement.devices)
@@ -160,14 +161,14 @@ def _own_part(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Or
 
 
 def _dealt(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:
-    """Deal the rows of batches to the devices of this process, as a leading axis."""
+    """Split the rows of batches between the devices of this process, as a leading axis."""
     sharing = min(arrangement.sharing, len(arrangement.local))
     own = _own_part(order, arrangement, accumulate)
     return Order(*(parallel.rows_of_devices(part, sharing, accumulate, 1) for part in own))
 
 
 class Resident:
-    """Examples on every device."""
+    """A feed that keeps all examples on every device."""
 
     def __init__(self, source: InMemory, arrangement: Arrangement) -> None:
         self._source = source
@@ -175,11 +176,11 @@ class Resident:
         self._examples = parallel.replicate(source.examples, arrangement.local)
 
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
-        """Make what runs training steps: one program for any stretch of them."""
+        """Build a runner that executes any range of steps as one compiled program."""
         return _ResidentRunner(self._examples, step, self._arrangement, accumulate)
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
-        """Make a pass over all examples: one program."""
+        """Build an evaluation over all examples as one compiled program."""
         arrangement = self._arrangement
         order = _dealt(_pass_over(self._source, arrangement.sharing, batch_size), arrangement)
         if arrangement.apart:
@@ -239,7 +240,7 @@ class _ResidentRunner:
         return self._run(states, *self._arguments(starts, stops), self._examples)
 
     def end(self, run: int) -> None:
-        pass  # an order takes little, and stands in for one of its shape
+        pass  # an order is small, and is the placeholder for finished runs
 
     def compiled(self, states: PyTree) -> Any:
         none = [0] * self._arrangement.num_runs
@@ -248,7 +249,7 @@ class _ResidentRunner:
     def _arguments(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[PyTree, ...]:
         place = self._arrangement.place
         if self._placed is None:
-            any_order = next(iter(self._orders.values()))  # stands in for runs that are done
+            any_order = next(iter(self._orders.values()))  # placeholder for finished runs
             orders = [self._orders.get(run, any_order) for run in range(self._arrangement.num_runs)]
             self._placed = self._arrangement.place_shares(orders)
         idle = np.int32(0)
@@ -272,12 +273,13 @@ def _looked_up(examples: Any, index: Any, weights: Any) -> Batch:
 
 
 class Streamed:
-    """Examples that are read batch by batch; of several processes each reads its own rows.
+    """A feed that reads examples batch by batch; each process reads its own rows.
 
     Args:
       source: the examples.
-      arrangement: of the runs on the devices; one after another, since each has its own order.
-      threads: that read; None is one for each core that this process may use.
+      arrangement: the placement of the runs; `over` must be "map", since each run has its own
+        order.
+      threads: the number of reader threads; None uses one per available core.
     """
 
     def __init__(
@@ -294,15 +296,15 @@ class Streamed:
             )
 
     def training(self, step: Step, *, accumulate: int = 1) -> Runner:
-        """Make what runs training steps, one call each."""
+        """Build a runner that executes one compiled call per training step."""
         run = self._arrangement.program_of_one(step, donate=True)
-        # Every run has a stream of its own, and they read at the same time.
+        # Each run has its own stream, and the streams read concurrently.
         threads = -(-self._threads // self._arrangement.num_runs)
         batches_of = functools.partial(self._batches, accumulate=accumulate, threads=threads)
         return _StreamedRunner(run, self._arrangement, batches_of)
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
-        """Make a pass over all examples; statistics are merged on the host."""
+        """Build an evaluation over all examples; merge the statistics on the host."""
         arrangement = self._arrangement
         order = _pass_over(self._source, len(arrangement.devices), batch_size)
         run = arrangement.program(_if_wanted(step), own=2)
@@ -400,9 +402,9 @@ def batches(
     draw: Draw | None = None,
     threads: int = 1,
 ) -> Generator[Batch, None, None]:
-    """Read batches in threads, a few ahead, and place them on the devices.
+    """Prefetch batches in threads and place them on the devices.
 
-    What goes wrong in a thread is raised here; when the iterator is dropped, all of them end.
+    An exception in a thread is raised here. The threads stop when the iterator is dropped.
     """
     ready: queue.Queue[Any] = queue.Queue(BATCHES_AHEAD)
     done = threading.Event()
@@ -442,7 +444,7 @@ def batches(
 
     thread = threading.Thread(target=place_in_thread, name="batches", daemon=True)
     thread.start()
-    ending = weakref.finalize(done, end)  # also at the end of a process that still holds this
+    ending = weakref.finalize(done, end)  # also runs at process exit
     try:
         while (item := ready.get()) is not None:
             if isinstance(item, BaseException):
@@ -455,18 +457,18 @@ def batches(
 def read_ahead(
     source: Source, rows: np.ndarray, *, draw: Draw | None = None, threads: int = 1
 ) -> Generator[Examples, None, None]:
-    """Read one batch after another, in order, on the host; threads read the next one meanwhile.
+    """Read batches in order on the host, while threads prefetch the next one.
 
-    A batch is read in pieces, in whatever order threads come to them, and put together again. So
-    the examples do not depend on the threads, and the first error of the order is the one raised.
+    Threads read a batch in pieces, in any order, and write each piece to its rows. So the examples
+    do not depend on the number of threads, and the first error in batch order is raised.
 
     Args:
       source: the examples.
-      rows: `[steps, rows]`, their numbers.
-      draw: for a source with random views, which of them.
-      threads: that read.
+      rows: `[steps, rows]`, the indices of the examples.
+      draw: selects the random views of a source that has them.
+      threads: the number of reader threads.
     """
-    # Arrays in memory are copied as fast by one thread.
+    # One thread copies arrays in memory as fast as several.
     piece = rows.shape[1] if isinstance(source, InMemory) else ROWS_AT_ONCE
     pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
     begun: collections.deque[tuple[_Whole, list[Future[None]]]] = collections.deque()
@@ -496,10 +498,10 @@ def read_ahead(
 
 
 class _Whole:
-    """A batch that is put together from pieces, by the threads that read them.
+    """A batch that reader threads fill piece by piece.
 
-    Its large arrays are mapped: memory of that size from the heap, taken by one thread and freed
-    by another, leaves holes there, and a process with batches of 10 MB grew from 250 to 600 MB.
+    Large arrays are allocated with mmap. Heap memory that one thread allocates and another frees
+    fragments the heap: a process with batches of 10 MB grew from 250 to 600 MB.
     """
 
     def __init__(self, num_rows: int) -> None:
@@ -508,7 +510,7 @@ class _Whole:
         self.examples: Examples | None = None
 
     def put(self, part: Examples, cut: slice) -> None:
-        """Copy rows to their places; the first that come say what rows look like."""
+        """Copy a piece to its rows; allocate the batch from the shapes of the first piece."""
         with self._lock:
             if self.examples is None:
                 self.examples = jax.tree.map(self._like, part)

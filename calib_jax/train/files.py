@@ -1,4 +1,4 @@
-"""Files in the folder of a run: written at once or not at all, and kept aside where damaged."""
+"""Files in the folder of a run: atomic writes, and damaged files renamed instead of deleted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TRAIN_AGAIN = "experiments.train with the same command mends what a checkpoint h
 
 
 class CannotWrite(OSError):
-    """The folder of a run cannot be written to."""
+    """Raised when the folder of a run cannot be written to."""
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Say in a sentence what cannot be written, and why."""
+    """Convert an `OSError` to a `CannotWrite` that names the path and the reason."""
     try:
         yield
     except CannotWrite:
@@ -35,13 +35,13 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def append(path: Path, text: str) -> None:
-    """Add text at the end of a file."""
+    """Append text to a file."""
     with writing(path), path.open("a", encoding="utf-8", newline="") as file:
         file.write(text)
 
 
 def replace(path: Path, text: str) -> None:
-    """Write a file anew, at once or not at all."""
+    """Replace the content of a file atomically."""
     temporary = path.with_name(path.name + ".new")
     with writing(path):
         temporary.write_text(text, encoding="utf-8")
@@ -49,7 +49,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def set_aside(path: Path) -> str:
-    """Rename what cannot be used, a folder or a broken link as well; return its new name."""
+    """Rename an unusable file, folder or broken link, and return its new name."""
     aside, number = path.with_name(f"{path.name}.damaged"), 1
     while os.path.lexists(aside):
         number += 1
@@ -60,7 +60,7 @@ def set_aside(path: Path) -> str:
 
 
 def no_file(path: Path) -> str:
-    """Say why what stands at a path cannot be read as a file; "" if it can, or nothing is there."""
+    """Return why a path cannot be read as a file; "" if it can be read or does not exist."""
     try:
         with reading.opened(path, "a file"):
             return ""
@@ -71,16 +71,16 @@ def no_file(path: Path) -> str:
 
 
 class Rows(NamedTuple):
-    """The rows of a file, and what is wrong with it: the middle of a sentence, or nothing."""
+    """The rows of a file, and a phrase that describes its damage; "" if there is none."""
 
     rows: list[Row]
     damage: str
 
 
 def json_rows(path: Path) -> Rows:
-    """Read the rows of a file of JSON lines that can be read; each has the number of a step.
+    """Read the valid rows of a JSON lines file; a valid row has an integer `step`.
 
-    A last line without its end is one that a killed process has begun, and no damage.
+    A last line without a newline was left by a killed process and is not counted as damage.
     """
     try:
         content = reading.content(path, "rows", TRAIN_AGAIN)
@@ -90,7 +90,7 @@ def json_rows(path: Path) -> Rows:
         return Rows([], reading.reason(error.__cause__ or error))
     rows, damaged = [], []
     *lines, begun = content.split(b"\n")
-    if begun and (begun[:1] != b"{" or b"\0" in begun):  # not what a killed process leaves
+    if begun and (begun[:1] != b"{" or b"\0" in begun):  # not a partial write
         lines.append(begun)
     for number, line in enumerate(lines, 1):
         try:
@@ -105,9 +105,9 @@ def json_rows(path: Path) -> Rows:
 
 
 def csv_rows(path: Path) -> Rows:
-    """Read the rows of a table of numbers that can be read, just as they were written.
+    """Read the valid rows of a CSV table of numbers, with the values as written.
 
-    Names of columns have no comma and no quotes, so that a line is split at its commas.
+    Column names contain no commas or quotes, so lines are split at commas.
     """
     try:
         text = reading.text(path, "a table", TRAIN_AGAIN)
@@ -134,7 +134,7 @@ def csv_rows(path: Path) -> Rows:
 
 
 def columns(path: Path) -> list[str]:
-    """Read the names of the columns of a table; none where there is no table yet."""
+    """Read the column names of a table; an empty list if there is no table yet."""
     try:
         with reading.opened(path, "a table") as file:
             line = file.readline().decode().rstrip("\n")
@@ -145,7 +145,7 @@ def columns(path: Path) -> list[str]:
 
 def _number(cell: str) -> float | int | None:
     if not cell:
-        return None  # a NaN, as in the rows of JSON
+        return None  # NaN, as in the JSON rows
     try:
         return int(cell)
     except ValueError:
@@ -157,7 +157,7 @@ def _lines(numbers: list[int]) -> str:
 
 
 def listed(numbers: list[int]) -> str:
-    """Name a few of many numbers.
+    """Format the first eight numbers, and count the rest.
 
     >>> listed([3, 5]), listed(list(range(20)))
     ('3, 5', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')

@@ -1,4 +1,4 @@
-"""What a step calls to go from inputs to logits, so that it need not know the network."""
+"""The forward pass: the interface between a step and a network."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Forward(Protocol):
         """Apply the network.
 
         Args:
-          params: its parameters.
-          model_state: its running statistics.
-          inputs: of the examples.
-          train: whether statistics are those of the batch, and dropout drops.
-          rng: one key for each example.
-          weights: one for each example; batch norm leaves out those of weight 0.
+          params: the parameters.
+          model_state: the running statistics.
+          inputs: the inputs of the examples.
+          train: whether to use batch statistics and apply dropout.
+          rng: one key per example.
+          weights: one weight per example; batch norm ignores examples of weight 0.
         """
         ...
 
 
 def linen(module: Any, *, features: bool = False) -> Forward:
-    """Make a Flax linen module, called `module(inputs, train=..., mask=...)`, a forward pass.
+    """Convert a Flax linen module, called as `module(inputs, train=..., mask=...)`, to a `Forward`.
 
-    A module whose call takes `keys`, as those with dropout do, gets the key of each example
-    while training.
+    A module whose `__call__` has a parameter `keys`, such as one with dropout, receives one key per
+    example in training.
 
     Args:
       module: the network.
-      features: whether `aux` is what its layer "head" is given, in evaluation; else it is None.
+      features: whether `aux` holds the inputs of the layer "head" in evaluation; else it is None.
     """
     parameters = inspect.signature(module.__call__).parameters
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -81,7 +81,7 @@ def linen(module: Any, *, features: bool = False) -> Forward:
 
 
 def _with_features(module: Any, variables: PyTree, inputs: PyTree, mask: Any) -> tuple[Array, Any]:
-    """Evaluate a network, and keep what its last layer is given."""
+    """Evaluate a network, and capture the inputs of its last layer."""
     from flax import linen as nn
 
     given = []

@@ -1,8 +1,8 @@
-"""Being asked to stop: Ctrl-C and SIGTERM are noted, and training ends where nothing is lost.
+"""Handle Ctrl-C and SIGTERM: record the signal, save a checkpoint and stop training.
 
-A second Ctrl-C ends the process where it is. What was saved is whole, since a checkpoint appears
-at once or not at all. An exception instead would unwind through threads of JAX and of orbax that
-are at work, which can crash the interpreter; only an interactive session gets one, to live on.
+A second Ctrl-C exits the process immediately. Saved checkpoints stay valid, because each is written
+atomically. The handler does not raise, because an exception would unwind through running threads of
+JAX and orbax and can crash the interpreter. Only an interactive session gets a KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from types import FrameType
 
 
 class Interruption:
-    """Whether a signal came, and which."""
+    """The signal that was received, if any."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -27,13 +27,13 @@ class Interruption:
 
     @property
     def name(self) -> str:
-        """What came, as people know it."""
+        """The name of the received signal, such as SIGTERM."""
         if self.signal is None:
             return "nothing"
         return "Ctrl-C" if self.signal == signal.SIGINT else signal.Signals(self.signal).name
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """Remember a signal; a second Ctrl-C does not wait."""
+        """Record a signal; exit immediately at a second Ctrl-C."""
         if self.signal == signal.SIGINT == number:
             if hasattr(sys, "ps1"):
                 raise KeyboardInterrupt
@@ -42,16 +42,16 @@ class Interruption:
 
 
 def end_at_once(number: int = signal.SIGINT, frame: FrameType | None = None) -> None:
-    """End the process as one that Ctrl-C has ended, without the handlers of its exit."""
+    """Exit with the status of a process ended by Ctrl-C, without running exit handlers."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be in use where the signal came
+        with contextlib.suppress(Exception):  # the signal may have interrupted a write
             stream.flush()
     os._exit(128 + signal.SIGINT)
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[Interruption]:
-    """Note Ctrl-C and SIGTERM instead of dying of them; outside the main thread nothing changes."""
+    """Record Ctrl-C and SIGTERM instead of exiting; do nothing outside the main thread."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption

@@ -1,15 +1,15 @@
-"""What a run writes down: a line for people, and rows for programs.
+"""The log files of a run: lines to read, and rows for programs.
 
-    config.json                  what identifies the run
-    metrics.jsonl, metrics.csv   one row an evaluation
-    loss_state.jsonl             what the objective learned, where it shows a table
-    gradient_norms.jsonl         histograms of last-layer gradient norms, by option
-    environment.jsonl            where, when and with what the run was started, each time
-    log.txt                      every line that was said
-    tensorboard/                 by option
+    config.json                  the config that identifies the run
+    metrics.jsonl, metrics.csv   one row per evaluation
+    loss_state.jsonl             the table of the objective's state, if it has one
+    gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
+    environment.jsonl            one row per start of the run: machine, time and versions
+    log.txt                      every printed line
+    tensorboard/                 TensorBoard events (optional)
 
-Rows are complete lines, written at once. When a run goes on from a checkpoint, rows that came
-after it are taken away, since they will come again; what is missing or damaged is restored from
+Each row is appended as a complete line. When a run resumes from a checkpoint, rows after that
+checkpoint are removed, since they will be logged again. Missing or damaged rows are restored from
 the checkpoint and from metrics.csv, and a damaged file is kept as NAME.damaged.
 """
 
@@ -40,16 +40,16 @@ ENVIRONMENT = "environment.jsonl"
 SPOKEN = "log.txt"
 CONFIG = "config.json"
 
-SAID = 3  # metrics of each data set in the line for people; the files have all
+SAID = 3  # metrics per data set in a printed line; the files hold all of them
 
 
 class Console:
-    """What people see while they wait: lines, and a progress bar on a terminal.
+    """Console output: lines, and a progress bar on a terminal.
 
     Args:
-      total_steps: of all runs.
-      progress: a bar on a terminal; without it, or elsewhere, plain lines.
-      quiet: say nothing.
+      total_steps: the total number of steps of all runs.
+      progress: whether to show a progress bar; only lines are printed outside a terminal.
+      quiet: print nothing.
     """
 
     def __init__(self, total_steps: int, *, progress: bool = True, quiet: bool = False) -> None:
@@ -61,7 +61,7 @@ class Console:
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def say(self, text: str) -> None:
-        """Print a line, at once."""
+        """Print a line and flush."""
         if self._quiet:
             return
         if self._bar is not None:
@@ -70,24 +70,24 @@ class Console:
             print(text, flush=True)
 
     def advance(self, step: int, loss: float | None = None) -> None:
-        """Move the progress bar to the number of steps done."""
+        """Set the progress bar to the number of steps done."""
         if self._bar is not None:
             if loss is not None:
                 self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
             self._bar.update(step - self._bar.n)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the progress bar and leave it visible."""
         if self._bar is not None:
             self._bar.close()
 
 
 class Journal:
-    """The files of a run.
+    """The log files of a run.
 
     Args:
-      folder: where.
-      tensorboard: also write events, which needs tensorboardX.
+      folder: the folder of the run.
+      tensorboard: also write TensorBoard events; requires tensorboardX.
     """
 
     def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
@@ -95,12 +95,12 @@ class Journal:
         self._events = _events(folder) if tensorboard else None
 
     def note(self, text: str) -> None:
-        """Keep a line that was said."""
+        """Append a line to log.txt."""
         files.append(self._folder / SPOKEN, text + "\n")
 
     def begin(self, step: int, environment: Mapping[str, Any]) -> None:
-        """Note that the run starts, or goes on, here."""
-        path = self._folder / ENVIRONMENT  # written anew, since its last line may be cut off
+        """Log the environment at the start or resumption of the run."""
+        path = self._folder / ENVIRONMENT  # rewritten, since its last line may be incomplete
         files.replace(
             path, _json_lines([*files.json_rows(path).rows, {"step": step, **environment}])
         )
@@ -112,15 +112,15 @@ class Journal:
         tables: Mapping[str, Row] | None = None,
         logged: Mapping[str, Sequence[int]] | None = None,
     ) -> list[str]:
-        """Forget rows after a step, and restore what is missing or damaged before it.
+        """Remove rows after a step, and restore missing or damaged rows before it.
 
         Args:
-          step: of the checkpoint that the run goes on from; 0 without one.
-          row, tables: the last rows, as the checkpoint has them.
-          logged: the steps of all rows, by the name of their file, as the checkpoint has them.
+          step: the step of the checkpoint that the run resumes from; 0 without one.
+          row, tables: the last rows, from the checkpoint.
+          logged: the steps of all rows by file name, from the checkpoint.
 
         Returns:
-          What was damaged or is lost, file by file; nothing after a process was merely killed.
+          One remark per file with damaged or lost rows; empty if a process was only killed.
         """
         spare, table_damage = files.csv_rows(self._folder / TABLE)
         starts, starts_damage = files.json_rows(self._folder / ENVIRONMENT)
@@ -157,7 +157,7 @@ class Journal:
         return [remark for remark in remarks if remark]
 
     def describe(self, config: Mapping[str, Any]) -> None:
-        """Write the config down for people; the checkpoints have it too."""
+        """Write config.json; the checkpoints hold the config too."""
         path = self._folder / CONFIG
         self._set_aside(CONFIG, files.no_file(path))
         files.replace(path, json.dumps(config, indent=1) + "\n")
@@ -165,7 +165,7 @@ class Journal:
     def redescribe(
         self, config: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]
     ) -> list[str]:
-        """Restore the config of the checkpoint, unless one that fits it is there; say so."""
+        """Restore config.json from the checkpoint unless it matches; return remarks for the log."""
         path, damage = self._folder / CONFIG, "it is not that of the checkpoint"
         aside = ""
         try:
@@ -181,13 +181,13 @@ class Journal:
         return [_remark(CONFIG, [damage, aside, "restored from the checkpoint"])]
 
     def _set_aside(self, name: str, damage: str) -> str:
-        """Rename a file that is damaged, and say so."""
+        """Rename a damaged file, and return a remark for the log."""
         if not damage:
             return ""
         return _remark(name, [damage, f"kept as {files.set_aside(self._folder / name)}"])
 
     def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
-        """Add the row of an evaluation; `tables` are rows of other files, by name."""
+        """Append the row of an evaluation; `tables` holds rows for other files, by file name."""
         path = self._folder / TABLE
         columns = files.columns(path)
         for name, table in (tables or {}).items():
@@ -201,13 +201,13 @@ class Journal:
         self.note(line_of(row))
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the event writer."""
         if self._events is not None:
             self._events.close()
 
 
 def line_of(row: Row) -> str:
-    """Put a row into one line that people can read: of each data set the first few metrics."""
+    """Format a row as one line, with the first few metrics of each data set."""
 
     def part(prefix: str) -> str:
         found = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
@@ -220,7 +220,7 @@ def line_of(row: Row) -> str:
 
 
 def mean_line(rows: Sequence[Row], num_runs: int) -> str:
-    """Put the rows of some of the runs after as many steps into one line: their means."""
+    """Format the means of rows of several runs at the same step as one line."""
     if num_runs == 1:
         return line_of(rows[0])
     floats = [key for key, value in rows[0].items() if isinstance(value, float)]
@@ -233,7 +233,7 @@ def _short(value: float) -> str:
 
 
 def table_text(table: Mapping[str, Any]) -> str:
-    """Set a table in columns: what AdaFocal's bins look like.
+    """Format a table in columns, such as AdaFocal's bins.
 
     >>> print(table_text({"gamma": [1.0, -0.25], "examples": [12.0, 7.0]}))
       #   gamma  examples
@@ -259,7 +259,7 @@ def _cell(value: float) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read a file of JSON lines; lines that cannot be read are left out, with a warning."""
+    """Read a JSON lines file; skip unreadable lines and warn about them."""
     rows, damage = files.json_rows(path)
     if damage:
         warnings.warn(f"{path}: {damage}; {files.TRAIN_AGAIN}.", stacklevel=2)
@@ -267,13 +267,13 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _remark(name: str, said: Sequence[str]) -> str:
-    """Join what there is to say of a file; nothing if there is nothing."""
+    """Join the non-empty remarks about a file; return "" if there are none."""
     parts = [part for part in said if part]
     return f"{name}: {', '.join(parts)}" if parts else ""
 
 
 def _strict(value: Any) -> Any:
-    """Make numbers JSON: NaN and infinities are null."""
+    """Replace NaN and infinities by None, which JSON can represent."""
     if isinstance(value, Mapping):
         return {name: _strict(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -288,7 +288,7 @@ def _json_lines(rows: list[Row]) -> str:
 
 
 def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
-    """Set rows as lines of a table, under the columns it has; without any, with a head of ours."""
+    """Format rows as CSV lines under the given columns; without columns, write a header too."""
     if not rows:
         return ""
     text = io.StringIO()

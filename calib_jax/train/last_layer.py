@@ -1,13 +1,14 @@
-r"""What happens in the last layer: norms of its weights, of its inputs and of its gradients.
+r"""Compute the norms of the weights, inputs and gradients of the last layer.
 
-For an example with input $h$ of the last layer and $g = \partial \ell / \partial z$ of its loss
-by its logits, the gradient of that layer's weights and bias is $g h^T$ and $g$, of the norm
+For an example with last-layer input $h$ and loss gradient $g = \partial \ell / \partial z$ with
+respect to its logits, the gradients of the layer's weights and bias are $g h^T$ and $g$. Their
+joint norm is
 
 $$\lVert g \rVert \sqrt{\lVert h \rVert^2 + 1},$$
 
-so that the gradient of every single example costs no more than that of the batch. Cross-entropy
-on its own makes the weights and the inputs grow without end once every example is answered right;
-Mukhoti et al. 2020, section 4, compare the losses by these norms.
+so per-example gradient norms cost no more than the gradient of the batch. With cross-entropy alone
+the weights and the inputs grow without bound once every example is classified correctly;
+Mukhoti et al. 2020, section 4, compare losses by these norms.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ EDGES = [float(f"{edge:.4g}") for edge in np.logspace(*DECADES, _NUM_BINS + 1)]
 
 @dataclasses.dataclass(frozen=True)
 class LastLayer:
-    """Statistics of the last layer, called "head", of a network that classifies whole inputs.
+    """Statistics of the last layer, named "head", of a network with one prediction per input.
 
     Attributes:
-      objective: whose gradients are looked at; what couples the examples of a batch couples the
-        gradients here too.
+      objective: the loss whose gradients are measured. If it couples the examples of a batch, the
+        gradients are coupled too.
     """
 
     objective: Any
@@ -44,7 +45,7 @@ class LastLayer:
     def stat(
         self, loss_state: PyTree, logits: Array, labels: Array, weights: Array, features: Any
     ) -> Sums:
-        """Add up the norms of some examples; `features` are the inputs of the layer."""
+        """Sum the norms over examples; `features` are the inputs of the layer."""
         if features is None or logits.ndim != 2:
             raise ValueError(
                 "the last layer can be looked at where a network gives one prediction an input and"
@@ -71,7 +72,7 @@ class LastLayer:
         )
 
     def means(self, stat: Sums) -> dict[str, float]:
-        """Give the mean norms of the inputs and of the gradients."""
+        """Compute the mean norms of the inputs and of the gradients."""
         weight = max(float(stat["weight"]), 1e-30)
         return {name: float(stat[name]) / weight for name in ("feature_norm", "last_gradient_norm")}
 
@@ -81,5 +82,5 @@ class LastLayer:
 
 
 def histogram(stat: Sums) -> list[float]:
-    """Give the examples between every two `EDGES`, by weight; those beyond are in the last bins."""
+    """Return the weight between adjacent `EDGES`; the outer bins include values beyond them."""
     return [float(count) for count in np.asarray(stat["histogram"])]

@@ -1,4 +1,4 @@
-"""One trainer a folder: a lock that dies with its process."""
+"""A lock that allows one training process per folder and is released when the process ends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 class InUse(RuntimeError):
-    """Another process trains in this folder."""
+    """Raised when another process trains in this folder."""
 
 
 @contextlib.contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the system releases it however the process ends."""
+    """Hold the lock of the folder; the system releases it however the process ends."""
     with (folder / ".lock").open("a+", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,13 +1,12 @@
-"""The loop: one for every objective, and nothing that was finished is lost.
+"""The training loop, shared by all objectives, with checkpoints and resumption.
 
-    steps -> (epoch's end: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
+    steps -> (end of epoch: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
 
-Several runs of one experiment go through it together, as one program; a run alone is one of them.
-Training is cut into stretches between evaluations, and these into pieces of a few seconds,
-so that a signal is heard. A checkpoint is written, and its row logged, while the device does the
-next piece; a row appears only when its checkpoint is safe. What a run computes depends on its
-config alone: not on where it was cut, on what is trained beside it, and bit for bit not on whether
-it was stopped in between.
+One program trains all runs of an experiment, or a single run. Training is divided into stretches
+between evaluations, and stretches into pieces of a few seconds, after which signals are handled. A
+checkpoint is written, and its row logged, while the device runs the next piece; a row is logged
+only after its checkpoint is on disk. The result of a run depends on its config alone, not on the
+division into pieces or on the other runs. A resumed run is bitwise equal to an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ from calib_jax.train.state import TrainState, values_of
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
-# A piece of work after which signals are looked at, in seconds. Every call of a program allocates
-# its memory anew: 70 ms for a small ResNet on a CPU, so pieces of one second would cost 7 %.
+# The target length of a piece, after which signals are handled, in seconds. Each call of a program
+# allocates its memory: 70 ms for a small ResNet on a CPU, so pieces of one second would cost 7 %.
 PIECE_SECONDS = 8.0
 
 
 class NonFinite(ArithmeticError):
-    """The loss or its gradient became NaN or infinite."""
+    """Raised when the loss, its gradient or the state becomes NaN or infinite."""
 
 
 def fit(
@@ -70,15 +69,15 @@ def fit(
     config: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Outcome:
-    """Train one run, or go on with what stands in the folder.
+    """Train one run, or resume it from the checkpoints in its folder.
 
     Args:
-      folder: for checkpoints and logs; made if it is not there.
-      state: before the first step, from `create`.
-      task: what is trained.
-      plan: how long, and how often what.
-      config: JSON that identifies the run: a folder with another one is refused.
-      options: of `fit_all`.
+      folder: the folder for checkpoints and logs; created if it does not exist.
+      state: the initial state, from `create`.
+      task: the network, loss, optimiser, metrics and data.
+      plan: the length of training, and the intervals of evaluations and checkpoints.
+      config: JSON that identifies the run; a folder with another config raises.
+      options: the options of `fit_all`.
     """
     (outcome,) = fit_all([Run(folder, state, plan.seed, config or {})], task, plan, **options)
     if outcome.failed:
@@ -99,25 +98,25 @@ def fit_all(
     progress: bool = True,
     tensorboard: bool = False,
 ) -> list[Outcome]:
-    """Train several runs in one program, or go on with what stands in their folders.
+    """Train several runs in one program, or resume them from the checkpoints in their folders.
 
-    Each has its own folder, which is that of a run alone, its own seed, loss state, log,
-    checkpoints and patience. One whose loss is no longer finite is left as it is, and said; the
-    others go on.
+    Each run has its own folder, in the same format as that of a single run, and its own seed, loss
+    state, log, checkpoints and patience. A run whose loss is not finite is frozen and reported; the
+    others continue.
 
     Args:
-      runs: what differs between them.
-      task: what is trained.
-      plan: how long, and how often what; the seeds are those of the runs.
-      free: keys of their configs that may change in the middle of a run, since results do not
-        depend on them.
-      environment: JSON about the machine and the versions; noted each time the runs are started.
-      devices: where; all of all processes by default.
-      over: "map" trains run after run, bit for bit as each alone; "vmap" all in every operation;
-        "devices" gives every device runs of its own.
-      quiet: say nothing; log.txt has it all the same.
-      progress: a bar, on a terminal.
-      tensorboard: write events, too.
+      runs: the runs, with the values specific to each.
+      task: the network, loss, optimiser, metrics and data.
+      plan: the length of training, and the intervals of evaluations and checkpoints; its seed is
+        not used.
+      free: config keys that may change when a run resumes, since results do not depend on them.
+      environment: JSON about the machine and the versions; logged at each start of the runs.
+      devices: the devices; all devices of all processes by default.
+      over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
+        in every operation; "devices" trains separate runs on each device.
+      quiet: print nothing; log.txt is still written.
+      progress: whether to show a progress bar on a terminal.
+      tensorboard: also write TensorBoard events.
     """
     for run in runs:
         if bool(run.state.average) != (plan.average > 0):
@@ -171,7 +170,7 @@ def fit_all(
 
 @contextlib.contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """Make the folder of a run, and let nobody else train there."""
+    """Create the folder of a run, and lock it against other processes."""
     with contextlib.ExitStack() as stack:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +206,7 @@ class _Loop:
         self.pending: tuple[Mapping[int, PyTree], Sequence[int]] = {}, ()
 
     def facts(self) -> bytes:
-        """Say on what the programs depend, so that several processes can compare."""
+        """Serialise the values that determine the programs, so that processes can compare them."""
         sets = [len(self.task.train), *map(len, self.task.evaluated.values())]
         plan = dataclasses.asdict(self.plan)
         kept = ("batch_size", "num_epochs", "accumulate", "eval_every_steps", "resident_bytes")
@@ -233,7 +232,7 @@ class _Loop:
         try:
             while any(record.active for record in self.records) and not self._stopped():
                 states = self._piece(states)
-        finally:  # what was evaluated is kept, whatever happens in the next piece
+        finally:  # save and log the last evaluation even if the next piece raises
             self._complete()
         self._raise_alike()
         hosts = self.arrangement.fetch(states)
@@ -254,7 +253,7 @@ class _Loop:
         ]
 
     def _stopped(self) -> bool:
-        """Agree with the other processes whether a signal came, and how long a piece took."""
+        """Reduce the received signal and the seconds of the last piece over all processes."""
         self._raise_alike()
         seconds, signal = self.together.largest(
             [self.pieces.seconds, float(self.interruption.signal or 0)]
@@ -265,7 +264,7 @@ class _Loop:
         return bool(signal)
 
     def _raise_alike(self) -> None:
-        """Raise in all processes what one could not write: the others would wait for it."""
+        """Raise a write error in all processes, since the others would wait for the failed one."""
         (failed,) = self.together.largest([float(self.trouble is not None)])
         if self.trouble is not None:
             raise self.trouble
@@ -300,7 +299,7 @@ class _Loop:
         self.runner = self.warm_up_runner = runner(task.objective, task.reduction)
         if plan.warm_up_epochs:
             self.warm_up_runner = runner(task.warm_up_objective, task.warm_up_reduction)
-        # The training set may be measured, too: it is not kept twice.
+        # The training set may be evaluated too; share its feed.
         feeds = {
             name: source if examples is task.train else self._feed(examples)
             for name, examples in task.evaluated.items()
@@ -320,13 +319,13 @@ class _Loop:
     # Training.
 
     def _piece(self, states: PyTree) -> PyTree:
-        """Train for a few seconds at most, and do what is due at their end."""
+        """Train for a few seconds at most, then evaluate and save what is due."""
         active = [number for number, record in enumerate(self.records) if record.active]
         runners = {number: self._begin(number) for number in active}
         at_stop: list[int] = []
         self.pieces.begin()
         for runner in dict.fromkeys((self.warm_up_runner, self.runner)):
-            # Of runs that were stopped apart some may still warm up.
+            # Runs stopped at different steps may resume in different phases of the warm-up.
             members = [number for number in active if runners[number] is runner]
             if members:
                 states, stopped = self._stretch(states, runner, members)
@@ -352,7 +351,7 @@ class _Loop:
         at_stop: bool = False,
         better: Collection[int] = (),
     ) -> dict[int, PyTree]:
-        """Bring the states that are to be saved now to the host, in the process that saves."""
+        """Copy the states to save now to the host, in process 0."""
         now = time.monotonic()
 
         def standing(number: int) -> due.Standing:
@@ -370,7 +369,7 @@ class _Loop:
     def _stretch(
         self, states: PyTree, runner: Runner, members: Sequence[int]
     ) -> tuple[PyTree, list[int]]:
-        """Let some runs do their next steps; tell which have come to a stop."""
+        """Run the next steps of some runs; return the states and the runs that reached a stop."""
         starts, stops = [0] * len(self.records), [0] * len(self.records)
         for number in members:
             step = self.records[number].step
@@ -412,7 +411,7 @@ class _Loop:
                 record.note(text)
 
     def _begin(self, number: int) -> Runner:
-        """Let a run begin its epoch, if it has not; give what its steps are done by."""
+        """Start the epoch of a run if it has not started; return the runner of its steps."""
         record = self.records[number]
         epoch, offset = divmod(record.step, self.epoch_steps)
         warming = epoch < self.plan.warm_up_epochs
@@ -436,7 +435,7 @@ class _Loop:
         return min(epoch_end, (step // every + 1) * every)
 
     def _is_finite(self, record: Record, found: Mapping[str, np.ndarray], offset: int) -> bool:
-        """Look at the loss of some steps; a run that has gone wrong is left as it is, and said."""
+        """Check the losses of the last steps; freeze and report a run whose loss is not finite."""
         wrong = ~(np.isfinite(found["loss"]) & np.isfinite(found["gradient_norm"]))
         if not wrong.any():
             return True
@@ -461,7 +460,7 @@ class _Loop:
         return False
 
     def _label_out_of_range(self, batch: Sequence[int], draw: Draw) -> str:
-        """Name the first label of some training examples that is no class, where there is one."""
+        """Describe the first label outside the classes in a batch; "" if there is none."""
         labels = np.asarray(read(self.task.train, np.asarray(batch), draw).labels)
         outside = (labels < 0) | (labels >= self.task.num_classes)
         if not outside.any():
@@ -476,7 +475,7 @@ class _Loop:
     # Between stretches.
 
     def _at_stop(self, states: PyTree, at_stop: Sequence[int]) -> PyTree:
-        """Let the clocks tick, evaluate, and leave checkpoints to be written."""
+        """Update objectives, evaluate, and queue checkpoints for writing."""
         every = self.plan.eval_every_steps or self.epoch_steps
         steps = {number: self.records[number].step for number in at_stop}
         ended = [number for number in at_stop if steps[number] % self.epoch_steps == 0]
@@ -504,14 +503,14 @@ class _Loop:
                 last = record.step == self.total_steps
                 if record.evaluated(row, tables, self.measure.chooses, last=last):
                     better.add(number)
-        # Written during the next piece: checkpoints, and then the rows that they make safe.
+        # `_complete` writes the checkpoints, and then the rows, during the next piece.
         self.pending = self._to_save(states, at_stop, at_stop=True, better=better), measured_now
         return states
 
     def _complete(self) -> None:
-        """Do what was left from the last stop: the devices are at work meanwhile."""
+        """Write the queued checkpoints and rows of the last stop, while the devices run."""
         (hosts, evaluated), self.pending = self.pending, ({}, ())
-        if self.trouble is not None:  # what comes after it could not be written either
+        if self.trouble is not None:  # an earlier write has failed
             return
         try:
             for number, host in hosts.items():
@@ -522,14 +521,14 @@ class _Loop:
             for number in evaluated:
                 row = self.records[number].write()
                 rows.setdefault(row["step"], []).append(row)
-        except Exception as error:  # raised where all processes are at the same point
+        except Exception as error:  # `_raise_alike` raises it in all processes
             self.trouble = error
             return
         for same in rows.values():
             self.console.say(mean_line(same, len(self.records)))
 
     def _tick(self, clock: str, states: PyTree, evidence: Mapping[int, Any]) -> PyTree:
-        """Tell the objective of some runs what it waits for."""
+        """Update the objective state of the runs whose clock ticked."""
         told = {n: seen for n, seen in evidence.items() if self.clocks.serves(self.records[n].step)}
         if self.task.objective.clock != clock or not told:
             return states
@@ -541,7 +540,7 @@ class _Loop:
 
 
 class _Clocks:
-    """When an objective is told, and what of progress."""
+    """When an objective's update runs, and the progress it receives."""
 
     def __init__(self, objective: Any, plan: Plan, epoch_steps: int) -> None:
         self._plan = plan
@@ -549,38 +548,38 @@ class _Clocks:
         self.update = jax.jit(objective.update)
 
     def progress_at(self, step: Any) -> Progress:
-        """Say how far training has come after so many steps."""
+        """Return the training progress after a number of steps."""
         return Progress(step, step // self._epoch_steps, self._plan.num_epochs)
 
     def serves(self, step: int) -> bool:
-        """Tell whether what is set after this step is used: not as long as it is warming up."""
+        """Return whether the objective is in use after this step, that is, after the warm-up."""
         return step // self._epoch_steps >= self._plan.warm_up_epochs
 
 
 class _Pieces:
-    """How many steps make a piece, from how long the last one took."""
+    """The number of steps in a piece, adapted to the duration of the last piece."""
 
     def __init__(self) -> None:
         self.size = 1
         self.begin()
 
     def begin(self) -> None:
-        """Begin a piece."""
+        """Start timing a piece."""
         self.steps, self.seconds = 0, 0.0
 
     def took(self, steps: int, seconds: float) -> None:
-        """Note how long some of its steps took here."""
+        """Record the duration of steps in this process."""
         self.steps = max(self.steps, steps)
         self.seconds += seconds
 
     def note(self, seconds: float) -> None:
-        """Aim at `PIECE_SECONDS`; grow with care, since the first steps compile."""
+        """Adapt the size to `PIECE_SECONDS`; grow at most 64-fold, as the first steps compile."""
         if self.steps:
             wanted = self.steps * PIECE_SECONDS / max(seconds, 1e-6)
             self.size = max(1, int(min(wanted, 64 * max(self.size, 1))))
 
 
 def last_table(folder: Path | str) -> str:
-    """Show the newest table of the objective's state in a folder; empty if there is none."""
+    """Format the newest table of the objective's state in a folder; "" if there is none."""
     rows = read_rows(Path(folder) / LOSS_STATE)
     return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""

@@ -1,4 +1,4 @@
-"""What is measured between stretches of training: all data sets, of all runs that are due."""
+"""Evaluate all data sets between stretches of training, for the runs that are due."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from calib_jax.train.step import make_eval_step
 
 
 class Measured(NamedTuple):
-    """What an evaluation says of one run.
+    """The result of evaluating one run.
 
     Attributes:
-      row: numbers, for the log.
-      evidence: what the objective wants to see, of the first data set.
-      norms: histograms of last-layer gradients by data set, if they are looked at.
+      row: the metric values, for the log.
+      evidence: the objective's statistics on the first data set.
+      norms: histograms of last-layer gradient norms by data set, if they are measured.
     """
 
     row: Row
@@ -33,14 +33,15 @@ class Measured(NamedTuple):
 
 
 class Measuring:
-    """The evaluation of a task.
+    """Evaluate the data sets of a task.
 
     Args:
-      task: what is trained, and its metrics.
-      feeds: of every data set, by name; the first one feeds the objective, and chooses the best.
-      batch_size: of evaluation.
-      arrangement: of the runs on the devices.
-      axis_name: of the devices that share a batch.
+      task: the task, which holds the metrics.
+      feeds: the feed of each data set, by name. The first data set updates the objective and
+        selects the best checkpoint.
+      batch_size: the batch size of evaluation.
+      arrangement: the placement of the runs on the devices.
+      axis_name: the axis of the devices that share a batch.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class Measuring:
 
         def table_of(loss_state: PyTree, evidence: Any) -> list[Array]:
             table = task.objective.table(loss_state, evidence)
-            self._columns = list(table)  # a dict would come back with its keys sorted
+            self._columns = list(table)  # jit returns a dict with its keys sorted
             return list(table.values())
 
         self._table_of = jax.jit(table_of)
 
     def __call__(self, states: PyTree, due: Collection[int]) -> dict[int, Measured]:
-        """Measure every data set, for the runs that are due."""
+        """Evaluate every data set for the runs that are due."""
         wanted = [number in due for number in range(self._arrangement.num_runs)]
         stats = {name: evaluate(states, wanted) for name, evaluate in self._evaluators.items()}
         heads: list[PyTree] = [None] * len(wanted)
@@ -109,14 +110,14 @@ class Measuring:
         return Measured(row, evidence, norms)
 
     def table(self, loss_state: PyTree, evidence: Any) -> Row:
-        """Ask the objective what it has to show; most have nothing."""
+        """Compute the table of the objective's state; most objectives have none."""
         columns = self._table_of(loss_state, evidence)
         values = (np.atleast_1d(column).tolist() for column in jax.device_get(columns))
         return dict(zip(self._columns, values, strict=True))
 
 
 def _numbers(name: str, value: Any) -> Row:
-    """Name the numbers of a metric: itself, or those of its fields; arrays are left out."""
+    """Name the scalars of a metric: the value itself or its fields; arrays are left out."""
     return {
         "_".join([name, *(str(key.name) for key in path)]): float(leaf)
         for path, leaf in jax.tree.leaves_with_path(value)

@@ -1,4 +1,4 @@
-"""Whether it fits: what a compiled program needs, and what the devices have left."""
+"""Check that a compiled program fits into the free memory of the devices."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from calib_jax.train.parallel import Devices
 
 
 class DoesNotFit(RuntimeError):
-    """More memory is needed than there is."""
+    """Raised when a program needs more memory than a device has free."""
 
 
 def free(devices: Devices) -> float:
-    """Say how many bytes a device of this process has left; infinite where nobody knows."""
+    """Return the free bytes of a device of this process; infinity if unknown."""
     device = parallel.of_this_process(devices)[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
@@ -30,19 +30,19 @@ def free(devices: Devices) -> float:
 
 
 def size(tree: PyTree) -> int:
-    """Count the bytes of the arrays of a tree; their shapes are enough."""
+    """Count the bytes of a tree of arrays or of `ShapeDtypeStruct`s."""
     leaves = jax.tree.leaves(tree)
     return sum(math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize for leaf in leaves)
 
 
 def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = "map") -> None:
-    """Refuse to train more runs at once than there is memory for their states.
+    """Raise `DoesNotFit` if the states of all runs do not fit into memory.
 
     Args:
-      state: of one run, or its shapes.
-      num_runs: how many.
-      devices: of all processes.
-      over: how the runs lie on them, as in `Arrangement`.
+      state: the state of one run, or its shapes.
+      num_runs: the number of runs.
+      devices: the devices of all processes.
+      over: the placement of the runs, as in `Arrangement`.
     """
     on_a_device = -(-num_runs // len(devices)) if over == "devices" else num_runs
     one, left = size(state), free(devices)
@@ -56,7 +56,7 @@ def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = 
 
 
 def plan_of(compiled: Any) -> Any:
-    """Ask XLA how a program lays out its memory; None where a backend has no answer."""
+    """Return XLA's memory analysis of a program; None if the backend has none."""
     try:
         return compiled.memory_analysis()
     except (NotImplementedError, jax.errors.JaxRuntimeError):
@@ -64,11 +64,11 @@ def plan_of(compiled: Any) -> Any:
 
 
 class Need:
-    """What a compiled training program takes on a device, beside what lies there already.
+    """The memory a compiled training program needs on a device, besides its arguments.
 
     Args:
       compiled: the program.
-      rows: examples of a batch on one device.
+      rows: the number of examples of a batch on one device.
     """
 
     def __init__(self, compiled: Any, rows: int) -> None:
@@ -81,11 +81,11 @@ class Need:
             self.comes = max(found.temp_size_in_bytes + made, 1)
 
     def check(self, left: float, sharing: int) -> str:
-        """Say it in a sentence, or raise one.
+        """Return a message about the memory of a step, or raise `DoesNotFit`.
 
         Args:
-          left: bytes that a device has.
-          sharing: devices that share a batch.
+          left: the free bytes of a device.
+          sharing: the number of devices that share a batch.
         """
         if not self.known:
             return "this device does not say how much memory a step needs."
@@ -105,7 +105,7 @@ class Need:
 
 
 def said(count: float) -> str:
-    """Put bytes into words.
+    """Format a number of bytes with two digits.
 
     >>> said(1_234), said(56_700_000), said(8.9e9)
     ('1.2 kB', '57 MB', '8.9 GB')

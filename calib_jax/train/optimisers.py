@@ -1,9 +1,9 @@
-r"""Optimisers, in the order of torch: clip, add weight decay, accumulate, times the rate.
+r"""Optimisers in the order of torch: clip, add weight decay, update moments, scale by the rate.
 
     tx = optimisers.sgd(0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
 
-The weight decay of the papers is on every parameter, batch norm's and biases included, and goes
-through the momentum; what is clipped is the gradient without it.
+As in the papers, weight decay applies to every parameter, including batch norm's and biases, and
+goes through the momentum. Clipping applies to the gradient without weight decay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def sgd(
       momentum: $\mu$.
       nesterov: use $g + \lambda w + \mu v$ instead of v.
       weight_decay: $\lambda$.
-      clip_norm: of the gradient; 0 is no clipping.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
     """
     checks.between("momentum", momentum, 0, 1)
     rule = optax.trace(momentum, nesterov=nesterov) if momentum else optax.identity()
@@ -52,7 +52,7 @@ def adam(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Make Adam, whose weight decay is part of the gradient, as torch's and the papers' is."""
+    """Make Adam with weight decay added to the gradient, as in torch and the papers."""
     return _chain(optax.scale_by_adam(b1, b2, eps), learning_rate, weight_decay, clip_norm)
 
 
@@ -65,7 +65,7 @@ def adamw(
     weight_decay: float = 1e-2,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Make AdamW, whose weight decay is apart from the gradient's moments."""
+    """Make AdamW, with weight decay decoupled from the gradient's moments."""
     rule = optax.chain(optax.scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay))
     return _chain(rule, learning_rate, 0.0, clip_norm)
 
@@ -77,7 +77,7 @@ def adagrad(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make AdaGrad as torch has it: $s \leftarrow s + g^2$ from 0, $g / (\sqrt s + \epsilon)$."""
+    r"""Make AdaGrad as in torch: $s \leftarrow s + g^2$ from 0, $g / (\sqrt s + \epsilon)$."""
 
     def init(params: PyTree) -> PyTree:
         return jax.tree.map(jnp.zeros_like, params)
@@ -92,7 +92,7 @@ def adagrad(
 
 
 def clipped(max_norm: float) -> optax.GradientTransformation:
-    r"""Scale a gradient down to a norm: by $\min(1, c / (\|g\| + 10^{-6}))$, as torch does."""
+    r"""Clip a gradient by global norm: scale by $\min(1, c / (\|g\| + 10^{-6}))$, as in torch."""
 
     def update(gradient: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
         factor = jnp.minimum(max_norm / (optax.tree.norm(gradient) + 1e-6), 1)
@@ -123,7 +123,7 @@ OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 
 
 def named(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
-    """Make the optimiser of that name."""
+    """Make an optimiser by name."""
     checks.one_of("optimiser", name, OPTIMISERS)
     checks.check_options(name, OPTIMISERS[name], options)
     return OPTIMISERS[name](learning_rate, **options)

@@ -1,8 +1,8 @@
-"""Which examples a step sees: a matter of seed and epoch alone.
+"""Compute the order of examples from the seed and the epoch alone.
 
-An order is cut into batches of one shape, the last of which is filled up with rows of weight 0.
-It does not depend on the devices: the first rows of a global batch are the same examples
-whatever their number. So a run continues from any step of any epoch, on any machine.
+An order is cut into batches of one shape, and the last batch is padded with rows of weight 0. It
+does not depend on the devices: the first rows of a global batch are the same examples for any
+number of devices. So a run can resume from any step of any epoch, on any machine.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from calib_jax.core import checks
 
 
 class Order(NamedTuple):
-    """The batches of one pass, in turn.
+    """The batches of one pass, in order.
 
     Attributes:
-      examples: `[steps, rows]`, their numbers.
-      weights: `[steps, rows]`, 1 for an example and 0 for a row that only fills the batch.
+      examples: `[steps, rows]`, the indices of the examples.
+      weights: `[steps, rows]`, 1 for an example and 0 for padding.
     """
 
     examples: np.ndarray
@@ -27,7 +27,7 @@ class Order(NamedTuple):
 
     @property
     def num_steps(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return len(self.examples)
 
 
@@ -52,15 +52,15 @@ def in_batches(
     accumulate: int = 1,
     drop_last: bool = False,
 ) -> Order:
-    """Cut a sequence of example numbers into batches.
+    """Cut a sequence of example indices into batches.
 
     Args:
-      examples: the numbers, in the order in which they are to be seen.
-      batch_size: examples in a batch, over all devices.
-      multiple: rows in a microbatch are rounded up to a multiple of this, the devices.
-      accumulate: microbatches in a batch, one after another. Each is filled up by itself, so
-        that it holds the same examples whatever the devices.
-      drop_last: leave out what does not fill the last batch.
+      examples: the indices, in training order.
+      batch_size: the number of examples in a batch, over all devices.
+      multiple: the rows of a microbatch are padded to a multiple of this, the number of devices.
+      accumulate: the number of sequential microbatches in a batch. Each is padded separately, so
+        it holds the same examples for any number of devices.
+      drop_last: drop the last, incomplete batch.
 
     >>> order = in_batches(np.arange(5), 3, multiple=2)
     >>> order.examples.tolist(), order.weights.tolist()
@@ -81,17 +81,17 @@ def in_batches(
 
 
 def of_process(order: Order, process: int, num_processes: int, *, accumulate: int = 1) -> Order:
-    """Take the rows of an order that one of several processes has to read.
+    """Select the rows of an order that one process reads.
 
-    Devices are numbered process by process, and every process has as many. Rows are dealt to the
-    devices by microbatch, so those of a process are a block of every microbatch, and when it
-    deals these to its own devices, each of them gets what it would have got from the whole.
+    Devices are numbered process by process, and every process has the same number of devices. The
+    rows of each microbatch are split between the devices, so a process reads one block of every
+    microbatch. Each device gets the same rows as from the global order.
 
     Args:
-      order: of global batches, made with all devices as `multiple`.
-      process: which one, from 0.
-      num_processes: how many there are.
-      accumulate: microbatches in a batch, as the order was made.
+      order: the order of global batches, made with the number of all devices as `multiple`.
+      process: the index of the process, from 0.
+      num_processes: the number of processes.
+      accumulate: the number of microbatches in a batch, as in `in_batches`.
 
     >>> order = in_batches(np.arange(8), 8, multiple=2, accumulate=2)
     >>> [of_process(order, process, 2, accumulate=2).examples.tolist() for process in (0, 1)]

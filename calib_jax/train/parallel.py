@@ -1,9 +1,9 @@
-"""Several devices: the one file that says pmap.
+"""Data parallelism over several devices; no other file calls `jax.pmap`.
 
-A step is written for one device with an `axis_name`; `data_parallel` runs it on all. State and
-resident data are copied to every device, batches are split between them. What is placed here
-has the sharding that pmap gives its results, else the second call would compile once more and
-nothing would be donated.
+A step is written for one device with an `axis_name`, and `data_parallel` runs it on all devices.
+State and resident data are replicated; batches are split between the devices. Arrays placed here
+have the sharding of pmap's results. With another sharding the second call would compile again and
+donate no buffers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Devices: TypeAlias = Sequence[jax.Device]
 
 
 def local_devices(count: int | None = None) -> Devices:
-    """List devices of this process: all, or the first few."""
+    """List all devices of this process, or the first `count`."""
     devices = jax.local_devices()
     if count is not None and not 1 <= count <= len(devices):
         raise ValueError(f"there are {len(devices)} devices, so {count} cannot be used.")
@@ -42,19 +42,19 @@ def all_devices() -> Devices:
 
 
 def of_this_process(devices: Devices) -> Devices:
-    """Leave out the devices of other processes."""
+    """Select the devices of this process."""
     return [device for device in devices if device.process_index == jax.process_index()]
 
 
 class Program:
-    """A function that runs on every device, each with its entry of the leading axis."""
+    """A function that runs on every device, on its entry of the leading axis."""
 
     def __init__(self, run: Any, *first: Any) -> None:
         self._run = run
         self._first = first
 
     def given(self, *first: Any) -> Program:
-        """Give it its first arguments for all calls."""
+        """Bind the first arguments of all calls."""
         return Program(self._run, *self._first, *first)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -62,7 +62,7 @@ class Program:
         return self._run(*self._first, *arguments)
 
     def compiled(self, *arguments: Any) -> Any:
-        """Compile for arguments like these, without running; a call does not compile again."""
+        """Compile for arguments of these shapes without running; later calls reuse the result."""
         return self._run.lower(*self._first, *arguments).compile()
 
 
@@ -73,13 +73,13 @@ def data_parallel(
     axis_name: str = AXIS,
     donate: Sequence[int] = (),
 ) -> Program:
-    """Run a function on every device, each with its entry of the leading axis.
+    """Map a function over devices, each with its entry of the leading axis.
 
     Args:
-      step: what runs on each.
-      devices: where; of several processes, each gives the entries of its own devices.
-      axis_name: of the devices, inside the step.
-      donate: positions of arguments whose memory the results may take.
+      step: the function that runs on each device.
+      devices: the devices; each process passes the entries of its own devices.
+      axis_name: the name of the device axis inside the step.
+      donate: the positions of arguments whose buffers are donated.
     """
     return Program(
         jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
@@ -91,7 +91,7 @@ def _sharding(devices: Devices) -> NamedSharding:
 
 
 def replicate(tree: PyTree, devices: Devices) -> PyTree:
-    """Copy a tree to every device, under a new leading axis."""
+    """Copy a tree to every device, with a new leading axis."""
     count, sharding = len(devices), _sharding(devices)
 
     def placed(leaf: Any) -> jax.Array:
@@ -105,22 +105,22 @@ def replicate(tree: PyTree, devices: Devices) -> PyTree:
 
 
 def split(tree: PyTree, devices: Devices) -> PyTree:
-    """Give every device its entry of the leading axis."""
+    """Place each entry of the leading axis on its device."""
     sharding = _sharding(devices)
     return jax.tree.map(lambda leaf: jax.device_put(_canonical(leaf), sharding), tree)
 
 
 def _canonical(leaf: Any) -> np.ndarray:
-    """Make a leaf an array of a dtype that JAX has: without x64, 64 bits become 32."""
+    """Convert a leaf to an array with a JAX dtype: without x64, 64 bits become 32."""
     host = np.asarray(leaf)
     return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
 
 
 def rows_of_devices(array: np.ndarray, num_devices: int, accumulate: int, axis: int) -> np.ndarray:
-    """Deal the rows of global batches to the devices, as a new leading axis.
+    """Split the rows of global batches between the devices, as a new leading axis.
 
-    The rows of a batch are its microbatches one after another, and each of them is split
-    between the devices: so a microbatch holds the same examples whatever their number.
+    The rows of a batch are its microbatches in sequence, and each microbatch is split between the
+    devices. So a microbatch holds the same examples for any number of devices.
     """
     shape = array.shape
     rows = shape[axis] // (num_devices * accumulate)
@@ -130,9 +130,9 @@ def rows_of_devices(array: np.ndarray, num_devices: int, accumulate: int, axis: 
 
 
 def first(tree: PyTree) -> PyTree:
-    """Take the copy of the first device, to the host, in memory of its own.
+    """Copy the first device's values to the host.
 
-    A view of a device's memory would change under our hands when the memory is donated.
+    The result must be a copy, because a view would change when the device buffer is donated.
     """
 
     def one(leaf: jax.Array) -> np.ndarray:
@@ -142,12 +142,12 @@ def first(tree: PyTree) -> PyTree:
 
 
 def of_every_device(tree: PyTree) -> PyTree:
-    """Take what every device of this process has, to the host, in memory of its own."""
+    """Copy the values of every device of this process to the host."""
     return jax.tree.map(lambda leaf: np.array(leaf, copy=True), tree)
 
 
 def differing(tree: PyTree) -> list[str]:
-    """Name the leaves whose copies are not bitwise the same on all devices."""
+    """List the leaves whose copies are not bitwise equal on all devices."""
     found = []
     for path, leaf in jax.tree.leaves_with_path(tree):
         copies = [np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards]

@@ -1,4 +1,4 @@
-"""What is trained, for how long, and how it ended, as plain values."""
+"""The task, plan, run and outcome of training, as plain values."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from calib_jax.train.step import REDUCTIONS, Mix, identity
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is trained, as values.
+    """The network, loss, optimiser, metrics and data of training.
 
     Attributes:
-      forward: of the network.
+      forward: the forward pass of the network.
       objective: the loss.
       tx: the optimiser.
-      metrics: by name, for evaluation; each has `stat` and `value`.
-      train: what is trained on.
-      evaluated: by name, "validation" first: it feeds the objective and chooses checkpoints.
-      num_classes: for the objective.
+      metrics: the evaluation metrics by name; each has `stat` and `value`.
+      train: the training set.
+      evaluated: the evaluated data sets by name, "validation" first: it updates the objective and
+        selects checkpoints.
+      num_classes: the number of classes, for the objective.
       reduction: "sum" or "mean" over a batch.
-      warm_up_objective: trained instead of `objective` in the first epochs, by `warm_up_epochs`;
-        one without state.
-      warm_up_reduction: of it.
+      warm_up_objective: a stateless loss that replaces `objective` in the first `warm_up_epochs`
+        epochs.
+      warm_up_reduction: the reduction of the warm-up loss.
       augment, prepare, mix: as in `make_train_step`.
-      learning_rate: of a step, for the log.
-      last_layer: is looked at in evaluation, if given.
+      learning_rate: the rate as a function of the step, for the log.
+      last_layer: last-layer statistics to compute in evaluation, if given.
     """
 
     forward: Forward
@@ -67,28 +68,29 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How long, and how often what.
+    """The length of training, and the intervals of evaluations and checkpoints.
 
     Attributes:
-      num_epochs: planned.
-      batch_size: of a step, over all devices.
-      seed: of the order of examples.
-      drop_last: leave out an epoch's last, smaller batch.
-      accumulate: microbatches of a step.
-      warm_up_epochs: of the warm-up objective; the clocks of the objective begin to tick when
-        what they set is used.
-      eval_every_steps: evaluations apart; 0 is once at every epoch's end.
-      eval_batch_size: 0 is that of training.
-      resident_bytes: up to this size, examples in memory move to the devices.
-      threads: that read examples which are not in memory; 0 is one for each core.
-      keep: checkpoints that are kept, beside the best.
-      checkpoint_every_epochs: epochs apart; the best and the last are always saved. 0: only these.
-      checkpoint_every_minutes: also within an epoch, where it is long.
-      keep_every_epochs: save these, too, and keep them for good; 0 is none.
-      best: metrics of the validation set, "min" or "max": for each the best checkpoint is kept.
-      average: decay of moving averages of the weights and the running statistics, which are then
-        what is evaluated; 0 is none. The state must have been made with `averaged=True`.
-      patience: stop when this many evaluations brought no better `patience_for`; 0 is never.
+      num_epochs: the number of epochs.
+      batch_size: the number of examples in a step, over all devices.
+      seed: the seed of the order of examples.
+      drop_last: drop the last, incomplete batch of an epoch.
+      accumulate: the number of microbatches in a step.
+      warm_up_epochs: the number of epochs with the warm-up objective. The objective's updates
+        start when the warm-up ends.
+      eval_every_steps: the steps between evaluations; 0 evaluates at the end of every epoch.
+      eval_batch_size: the batch size of evaluation; 0 uses `batch_size`.
+      resident_bytes: the largest size at which in-memory examples are copied to the devices.
+      threads: the number of reader threads for streamed examples; 0 uses one per core.
+      keep: the number of newest checkpoints to keep, besides the best.
+      checkpoint_every_epochs: the epochs between checkpoints; 0 saves only the best and the last,
+        which are always saved.
+      checkpoint_every_minutes: the longest time between checkpoints, also within an epoch.
+      keep_every_epochs: the epochs between checkpoints that are never deleted; 0 keeps none.
+      best: validation metrics, each "min" or "max", whose best checkpoint is kept.
+      average: the decay of moving averages of the weights and the running statistics, which are
+        then evaluated; 0 disables them. The state must be created with `averaged=True`.
+      patience: stop after this many evaluations without a better `patience_for`; 0 never stops.
       patience_for: one of `best`.
     """
 
@@ -130,14 +132,14 @@ class Plan:
 
 
 class Run(NamedTuple):
-    """One of the runs that are trained together: what only it has.
+    """One of several runs trained together, with the values specific to it.
 
     Attributes:
-      folder: for its checkpoints and logs.
-      state: before the first step, from `create`.
-      seed: of the order of examples.
-      config: JSON that identifies it: a folder with another one is refused.
-      name: in what is said, where there are several: "seed 3".
+      folder: the folder for checkpoints and logs.
+      state: the initial state, from `create`.
+      seed: the seed of the order of examples.
+      config: JSON that identifies the run; a folder with another config raises.
+      name: the prefix of its messages where there are several runs, such as "seed 3".
     """
 
     folder: Path | str
@@ -148,16 +150,16 @@ class Run(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a run ended.
+    """The result of a run.
 
     Attributes:
       state: the train state, on the host.
-      step: steps done.
-      finished: whether it has ended: all that was planned is done, or patience is out.
-      stopped_by: the signal, if one came.
-      already: whether it had been finished before.
-      best: by metric, the step, epoch and value of the best evaluation.
-      failed: what went wrong, in a sentence, where the others went on; else empty.
+      step: the number of steps done.
+      finished: whether all planned steps are done or patience has run out.
+      stopped_by: the signal that stopped the run, if any.
+      already: whether the run had finished before this call.
+      best: the step, epoch and value of the best evaluation, by metric.
+      failed: an error message if the run failed; else empty.
     """
 
     state: PyTree

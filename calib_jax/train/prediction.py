@@ -1,4 +1,4 @@
-"""What a trained network says about all examples of a source, in their order."""
+"""Compute the logits of a trained network for all examples of a source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from calib_jax.train.step import identity, make_eval_step
 
 
 class _Everything:
-    """A statistic that forgets nothing."""
+    """A statistic that keeps every row."""
 
     @staticmethod
     def stat(logits: Any, labels: Any, weights: Any) -> Rows:
@@ -35,10 +35,10 @@ def predict(
     """Compute the logits of every example.
 
     Args:
-      forward: of the network.
+      forward: the forward pass of the network.
       state: a train state, on the host.
       source: the examples.
-      options: of `predict_all`.
+      options: the options of `predict_all`.
 
     Returns:
       Logits and labels, in the order of the source.
@@ -57,16 +57,16 @@ def predict_all(
     devices: Devices | None = None,
     resident_bytes: int = 2**30,
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Compute the logits of every example by several trainings of a network, in one program.
+    """Compute the logits of every example for several train states, in one program.
 
     Args:
-      forward: of the network.
+      forward: the forward pass of the network.
       states: train states, on the host.
       source: the examples.
       prepare: as in training.
-      batch_size: examples at a time.
-      devices: where; all of this process by default.
-      resident_bytes: up to this size, examples in memory move to the devices.
+      batch_size: the batch size.
+      devices: the devices; all devices of this process by default.
+      resident_bytes: the largest size at which in-memory examples are copied to the devices.
 
     Returns:
       Logits of each state, and labels, in the order of the source.

@@ -1,7 +1,7 @@
-"""What orbax prints of its own: every error of its threads, which it raises as well.
+"""Suppress the tracebacks that orbax prints for errors it also raises.
 
-A disk that is full makes each of its threads log its traceback, and tensorstore one more for every
-array whose event loop is gone. `Checkpoints` raises one sentence instead.
+When the disk is full, each orbax thread logs its traceback, and tensorstore prints one more for
+every array whose event loop is closed. `Checkpoints` raises one short error instead.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 @functools.cache
 def silence() -> None:
-    """Keep the errors of orbax's threads from being printed; once, for the rest of the process."""
+    """Suppress the printed errors of orbax's threads, for the rest of the process."""
     for name in ("absl", "asyncio"):
         logging.getLogger(name).addFilter(_not_of_orbax)
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
-        # Native code, which no Python frame has called, tells an event loop of orbax that it has
-        # failed, and the loop is closed already.
+        # Native code, without a calling Python frame, reports its failure to an event loop of
+        # orbax that is already closed.
         trace = unraisable.exc_traceback
         begins = "" if trace is None else trace.tb_frame.f_code.co_name
         late = str(unraisable.exc_value) == "Event loop is closed"

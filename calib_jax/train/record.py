@@ -1,6 +1,6 @@
-"""What the loop knows of one run beside its train state, and what it keeps on the disk.
+"""The record of one run: its progress, checkpoints and log.
 
-The first of several processes alone reads and writes; in the others a record is kept in memory.
+Only process 0 reads and writes files; the other processes keep the record in memory.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ CHECKPOINTS = "checkpoints"
 
 
 class AnotherConfig(ValueError):
-    """The folder holds a run of another config."""
+    """Raised when the folder holds a run of another config."""
 
 
 @dataclasses.dataclass
 class Ledger:
-    """What is saved with the train state, as JSON.
+    """The JSON values saved with the train state.
 
     Attributes:
-      totals: of training since the last evaluation, added up step by step, so that they do not
-        depend on where training was cut.
-      steps: how many steps that was.
-      seconds: how long they took, also before the run was resumed.
+      totals: training sums since the last evaluation. They are added step by step, so that they do
+        not depend on the division into pieces.
+      steps: the number of steps in `totals`.
+      seconds: the duration of these steps, including those before the run resumed.
       best: see `Outcome`.
-      waited: evaluations without a better `patience_for`.
-      row, tables: what the last evaluation logged; tables by the name of their file.
+      waited: the number of evaluations since the best `patience_for`.
+      row, tables: the rows of the last evaluation; tables by file name.
       done: whether the run has ended.
-      logged: the steps of all rows, by the name of their file.
+      logged: the steps of all rows, by file name.
     """
 
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -59,15 +59,15 @@ class Ledger:
 
 
 class Record:
-    """One run: how far it is, its checkpoints and its log.
+    """The progress, checkpoints and log of one run.
 
     Args:
-      run: what only it has.
-      plan: of all runs.
-      free: keys of its config that may change in the middle of a run.
-      together: the processes.
-      console: where people read.
-      tensorboard: write events, too.
+      run: the run.
+      plan: the plan of all runs.
+      free: config keys that may change when the run resumes.
+      together: the communication between processes.
+      console: the console to print to.
+      tensorboard: also write TensorBoard events.
     """
 
     def __init__(
@@ -101,36 +101,36 @@ class Record:
 
     @property
     def active(self) -> bool:
-        """Whether there is more to train."""
+        """Whether the run has steps left and has not failed."""
         return not (self.ledger.done or self.failed)
 
     @property
     def called(self) -> str:
-        """What lines about it begin with."""
+        """The prefix of printed lines about this run."""
         return f"{self.run.name}: " if self.run.name else ""
 
     def note(self, text: str) -> None:
-        """Keep a line that was said elsewhere."""
+        """Append a line to log.txt without printing it."""
         if self._journal is not None:
             self._journal.note(text)
 
     def say(self, text: str) -> None:
-        """Say a line about this run, and keep it."""
+        """Print a line about this run, and append it to log.txt."""
         self.note(text)
         self.console.say(self.called + text)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the journal and the checkpoints."""
         if self._journal is not None:
             self._journal.close()
         if self._checkpoints is not None:
             self._checkpoints.close()
 
     # ------------------------------------------------------------------------------------------
-    # Beginning and going on.
+    # Start and resumption.
 
     def resumed(self, total_steps: int) -> PyTree:
-        """Read the newest checkpoint, in the first process, and give all its state."""
+        """Restore the newest checkpoint in process 0, and broadcast its state."""
         state = jax.tree.map(np.asarray, self.run.state)
 
         def find() -> bytes:
@@ -147,7 +147,7 @@ class Record:
         return state
 
     def begin(self, environment: Mapping[str, Any]) -> None:
-        """Note that the run starts, or goes on."""
+        """Log the environment at the start or resumption of the run."""
         if self._journal is not None:
             self._journal.begin(self.step, environment)
 
@@ -179,12 +179,12 @@ class Record:
         return ledger, saved.state
 
     def _mend(self, remarks: Sequence[str]) -> None:
-        """Say in one warning what was damaged; the rest was restored."""
+        """Report damaged files in one warning."""
         if remarks:
             self.say(f"warning: {self.folder} was damaged, and goes on: {'; '.join(remarks)}.")
 
     def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-        """Name the keys in which two configs differ, but for those that may."""
+        """List the keys in which two configs differ, without the free keys."""
         fixed = (
             {key: value for key, value in config.items() if key not in self.free}
             for config in (before, now)
@@ -192,7 +192,7 @@ class Record:
         return differences(*fixed)
 
     def _compare(self, before: Mapping[str, Any]) -> None:
-        """Refuse to go on with a run of another config."""
+        """Raise `AnotherConfig` if the saved config differs in a key that is not free."""
         changed = self._changed(before, self.run.config)
         if changed:
             said = "; ".join(changed[:5])
@@ -203,13 +203,13 @@ class Record:
             )
 
     # ------------------------------------------------------------------------------------------
-    # While it trains.
+    # Training.
 
     def add(self, found: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Add up what was measured in some steps."""
+        """Add the measurements of steps to the totals."""
         totals = self.ledger.totals
         for name, values in found.items():
-            # One after another: a sum in blocks would depend on where the blocks are cut.
+            # Add value by value: sums of blocks would depend on the division into pieces.
             added = totals.get(name, 0.0)
             for value in values.tolist():
                 added += value
@@ -224,7 +224,7 @@ class Record:
         measured: Row,
         seconds: float,
     ) -> Row:
-        """Make the row of an evaluation: what training has added up, what was measured, times."""
+        """Build the row of an evaluation from training totals, measured metrics and times."""
         ledger = self.ledger
         mass = max(ledger.totals["weight"], 1e-30)
         row: Row = {
@@ -242,12 +242,12 @@ class Record:
         return {**row, **measured, **times, "examples_per_second": speed}
 
     def evaluated(self, row: Row, tables: Mapping[str, Row], part: str, *, last: bool) -> bool:
-        """Take the row of an evaluation; tell whether it is the best by some metric.
+        """Record the row of an evaluation; return whether it is the best by some metric.
 
         Args:
-          row: of the log.
-          tables: more rows, by the name of their file.
-          part: the set that chooses the best.
+          row: the row for the log.
+          tables: rows for other files, by file name.
+          part: the data set that selects the best checkpoint.
           last: whether all planned steps are done.
         """
         better = self._note_best(row, part)
@@ -280,13 +280,13 @@ class Record:
         return bool(improved)
 
     # ------------------------------------------------------------------------------------------
-    # On the disk.
+    # Files.
 
     def begin_to_save(self, host: PyTree, epoch_steps: int) -> None:
-        """Begin to save the state after this step; `host` must not change any more.
+        """Start saving the state after this step; `host` must not change afterwards.
 
-        It is the first process that saves; the others need not have it. A state with values that
-        are not finite is never saved, whoever asks for it: the run has failed.
+        Only process 0 saves; `host` may be None in the others. A state with values that are not
+        finite is never saved, and its run is marked as failed.
         """
         if host is not None and not self.accepts(values_of(host), self.step):
             return
@@ -305,19 +305,19 @@ class Record:
             self._checkpoints.save(host, about, self.step, kept=kept)
 
     def wait(self) -> None:
-        """Wait until what was begun is on the disk."""
+        """Wait until the checkpoint in progress is on disk."""
         if self._checkpoints is not None:
             self._checkpoints.wait()
 
     def write(self) -> Row:
-        """Add the row of the last evaluation to the log."""
+        """Append the row of the last evaluation to the log."""
         row = self.ledger.row or {}
         if self._journal is not None:
             self._journal.write(row, self.ledger.tables)
         return row
 
     def accepts(self, values: PyTree, step: int) -> bool:
-        """Check that the values of the state after a step are finite; else the run has failed."""
+        """Check that the state's values after a step are finite; else mark the run as failed."""
         where = not_finite(values)
         if where:
             self.fail(
@@ -327,18 +327,18 @@ class Record:
         return not where
 
     def fail(self, why: str) -> None:
-        """End the run where it is, for a reason that is logged."""
+        """Mark the run as failed, and log the reason."""
         self.failed = why
         self.note(why)
 
     def last_good(self) -> str:
-        """Say where the newest checkpoint is, of those that are on the disk."""
+        """Describe the location of the newest checkpoint on disk."""
         newest = self.saved if self._checkpoints is None else self._checkpoints.newest_on_disk()
         if newest is None:
             return "there is no checkpoint yet"
         return f"the last good checkpoint is {self.folder / CHECKPOINTS / str(newest)}"
 
     def outcome(self, state: TrainState, stopped_by: int | None) -> Outcome:
-        """Say how it ended."""
+        """Build the outcome of the run."""
         done, best = self.ledger.done, self.ledger.best
         return Outcome(state, self.step, done, stopped_by, self.already, best, self.failed)

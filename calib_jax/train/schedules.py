@@ -1,11 +1,11 @@
-r"""Learning rates: functions of how many epochs training has come, $t \in [0, E]$.
+r"""Learning-rate schedules: functions of the number of epochs done, $t \in [0, E]$.
 
     rate = schedules.multi_step(0.1, milestones=(150, 250))
     rate(149.9), rate(150.0)                              # 0.1, 0.01
     tx = optax.sgd(schedules.of_steps(rate, steps_per_epoch=352))
 
-The papers change the rate between epochs alone; `of_steps(..., per_epoch=True)` does so for any
-schedule. Compositions of these functions are schedules again.
+The papers change the rate only between epochs; `of_steps(..., per_epoch=True)` does so for any
+schedule. Compositions of these functions are schedules too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Schedule = Callable[[Any], Any]
 
 
 def constant(rate: float) -> Schedule:
-    """Keep one rate."""
+    """Make a constant schedule."""
     checks.at_least("rate", rate, 0)
     return lambda t: jnp.full(jnp.shape(t), rate, float)
 
@@ -29,9 +29,9 @@ def constant(rate: float) -> Schedule:
 def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1) -> Schedule:
     r"""Multiply the rate by a factor at each milestone: $\eta f^{\#\{m : m \le t\}}$.
 
-    The first epoch with the lower rate is the milestone itself, counted from 0. One of the
-    papers' programs steps its schedule before the epoch and so drops one epoch earlier: that is
-    milestones of (149, 249) instead of (150, 250).
+    The first epoch with the lower rate is the milestone itself, counted from 0. One of the papers'
+    programs steps its schedule before the epoch and so drops the rate one epoch earlier: use
+    milestones (149, 249) instead of (150, 250) to reproduce it.
 
     References:
       Mukhoti et al. 2020, section 5: 0.1, dropped at epochs 150 and 250 of 350.
@@ -50,25 +50,25 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
 
 
 def exponential(rate: float, *, factor: float) -> Schedule:
-    r"""Multiply the rate by a factor an epoch: $\eta f^t$."""
+    r"""Multiply the rate by a factor per epoch: $\eta f^t$."""
     checks.at_least("rate", rate, 0)
     checks.at_least("factor", factor, 0)
     return lambda t: rate * jnp.power(factor, jnp.asarray(t, float))
 
 
 def cosine(rate: float, *, num_epochs: float, final: float = 0.0) -> Schedule:
-    r"""Fall along half a cosine: $\eta_E + (\eta - \eta_E) (1 + \cos \pi t / E) / 2$."""
+    r"""Decay the rate along half a cosine: $\eta_E + (\eta - \eta_E) (1 + \cos \pi t / E) / 2$."""
     checks.at_least("rate", rate, 0)
     checks.above("num_epochs", num_epochs, 0)
     return lambda t: final + (rate - final) * (1 + jnp.cos(jnp.pi * _share(t, num_epochs))) / 2
 
 
 def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
-    r"""Fall as a power of what is left: $\eta (1 - t / E)^p$.
+    r"""Decay the rate polynomially: $\eta (1 - t / E)^p$.
 
     References:
-      Chen et al. 2018, DeepLab. (The released recall loss offers it too, but changes the rate
-      only at multiples of the last step.)
+      Chen et al. 2018, DeepLab. (The released recall loss also has it, but changes the rate only
+      at multiples of the last step.)
     """
     checks.at_least("rate", rate, 0)
     checks.above("num_epochs", num_epochs, 0)
@@ -83,12 +83,12 @@ def _share(t: Any, num_epochs: float) -> Any:
 def warmed_up(
     schedule: Schedule, *, epochs: float, factor: float = 0.2, form: str = "linear"
 ) -> Schedule:
-    r"""Begin with a share of the rate: $f + (1 - f) t / W$ of it ("linear"), or f ("constant").
+    r"""Scale the rate of the first W epochs by $f + (1 - f) t / W$ ("linear") or f ("constant").
 
     Args:
-      schedule: what follows; its epochs are counted from the very beginning.
-      epochs: W; 0 is no warm-up.
-      factor: f.
+      schedule: the schedule to scale; its epochs include the warm-up.
+      epochs: the warm-up length W; 0 disables warm-up.
+      factor: the initial factor f.
       form: "linear" or "constant".
     """
     checks.one_of("form", form, ("linear", "constant"))
@@ -108,17 +108,17 @@ def warmed_up(
 def of_steps(
     schedule: Schedule, steps_per_epoch: int, *, per_epoch: bool = False
 ) -> Callable[[Any], Any]:
-    """Make a schedule a function of the step, as optimisers want it.
+    """Convert a schedule to a function of the step, for optimisers.
 
     Args:
-      schedule: of epochs.
-      steps_per_epoch: batches in an epoch.
+      schedule: the schedule, a function of epochs.
+      steps_per_epoch: the number of batches in an epoch.
       per_epoch: change the rate between epochs only.
     """
     checks.at_least("steps_per_epoch", steps_per_epoch, 1)
 
     def rate(step: Any) -> Any:
-        # Whole epochs are divided as integers: step 52,800 of 352 an epoch is exactly epoch 150.
+        # Integer division keeps epochs exact: step 52,800 at 352 steps per epoch is epoch 150.
         step = jnp.asarray(step)
         epoch = (step // steps_per_epoch).astype(float)
         if per_epoch:

@@ -1,4 +1,4 @@
-"""The train state: everything that a step changes, and nothing else."""
+"""The train state: the arrays that a training step updates."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from calib_jax.core.types import Array, PyTree
 
 
 class TrainState(NamedTuple):
-    """Arrays only, so that it is donated, saved and compared whole.
+    """The train state. It holds only arrays, so it can be donated, saved and compared as a whole.
 
     Attributes:
-      step: optimiser steps done.
-      params: what is trained.
-      model_state: what a network keeps beside its parameters: running statistics.
-      opt_state: of the optimiser.
-      loss_state: of the objective: the gammas of AdaFocal, the miss rates of recall loss.
-      rng: raw key data. It never changes: the key of an example is folded from it, the step and
-        the example's number, so that neither resuming nor the number of devices matters.
-      average: moving averages of `params` and `model_state`, if they are wanted.
+      step: the number of optimiser steps done.
+      params: the trained parameters.
+      model_state: the running statistics of the network.
+      opt_state: the state of the optimiser.
+      loss_state: the state of the objective, such as AdaFocal's gammas or recall loss's miss rates.
+      rng: raw key data, which is constant. The key of an example is folded from it, the step and
+        the example's index, so it does not depend on resumption or the number of devices.
+      average: moving averages of `params` and `model_state`; `()` without averaging.
     """
 
     step: Array
@@ -36,20 +36,20 @@ class TrainState(NamedTuple):
 
     @property
     def evaluated(self) -> tuple[PyTree, PyTree]:
-        """The parameters and the model state that are evaluated: the averages, if there are any."""
+        """The parameters and model state used in evaluation: the averages, if there are any."""
         return self.average or (self.params, self.model_state)
 
 
 def values_of(state: TrainState) -> dict[str, PyTree]:
-    """Take what the network computes with: parameters, statistics, and averages of both.
+    """Select the parameters, the model state and the averages of both.
 
-    Neither the optimiser's state nor the objective's, where an infinity may belong.
+    The states of the optimiser and of the objective are excluded, since they may hold infinities.
     """
     return {name: getattr(state, name) for name in ("params", "model_state", "average")}
 
 
 def not_finite(values: PyTree) -> str:
-    """Name the first array, on the host, with a NaN or an infinity; "" if there is none."""
+    """Return the path of the first host array with a NaN or infinity; "" if there is none."""
     for path, leaf in jax.tree.leaves_with_path(values):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(leaf).all():
             return jax.tree_util.keystr(path, simple=True, separator="/")
@@ -65,15 +65,15 @@ def create(
     *,
     averaged: bool = False,
 ) -> TrainState:
-    """Make the state before the first step.
+    """Create the initial train state.
 
     Args:
-      variables: of a linen network: `params`, and whatever other collections it has.
-      objective: its `init` makes the loss state.
+      variables: the variables of a linen network: `params` and any other collections.
+      objective: the loss, whose `init` creates the loss state.
       tx: the optimiser.
-      num_classes: for the objective.
-      seed: of everything random in training.
-      averaged: whether moving averages are kept; they begin as what they are of.
+      num_classes: the number of classes, for the objective.
+      seed: the seed of the random key.
+      averaged: whether to keep moving averages; they start as copies of the variables.
     """
     others = {name: value for name, value in variables.items() if name != "params"}
     return TrainState(
@@ -83,6 +83,6 @@ def create(
         opt_state=tx.init(variables["params"]),
         loss_state=objective.init(num_classes),
         rng=jax.random.key_data(jax.random.key(seed)),
-        # Other buffers than the state's own: all of them are donated.
+        # Copy, because a buffer can be donated only once.
         average=jax.tree.map(jnp.copy, (variables["params"], others)) if averaged else (),
     )

@@ -1,13 +1,13 @@
-r"""One step of training, and one of evaluation, for any objective.
+r"""Training and evaluation steps for any objective.
 
-A training step does, on every device with its part of the batch:
+A training step computes, on every device with its part of the batch:
 
-    logits -> evidence -> all_reduce -> update         clock "step" alone: before the state is used
+    logits -> evidence -> all_reduce -> update         with clock "step" only, before the loss
     loss = sum_n w_n l_n  or  sum_n w_n l_n / sum_n w_n,   over the batches of all devices
     gradient = psum of the devices' gradients -> optimiser
 
-The terms of a batch are summed over devices and never averaged over them: devices whose parts
-hold different numbers of real examples, or labelled pixels, weigh as much as these.
+The terms of a batch are summed over devices, never averaged, so each example or labelled pixel has
+the same weight whichever device holds it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ REDUCTIONS = ("sum", "mean")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Examples of one step.
+    """The examples of one step.
 
     Attributes:
       inputs: a tree of arrays.
       labels: `[rows, ...]`.
-      weights: `[rows]` or of the shape of the labels; 0 for rows that only fill the batch.
-      index: `[rows]`, the number of each example, from which its random key is made.
+      weights: `[rows]` or the shape of the labels; 0 for padding.
+      index: `[rows]`, the index of each example, from which its random key is folded.
     """
 
     inputs: PyTree
@@ -52,13 +52,13 @@ class Batch:
     index: Any
 
 
-# (key of the step, keys of the examples, which are real, inputs, labels, axis_name) -> inputs
-# between two examples each, the labels of the others, the share of the ones.
+# (step key, example keys, mask of real rows, inputs, labels, axis_name) -> mixed inputs, labels of
+# the second examples, share of the first examples.
 Mix = Callable[..., tuple[PyTree, Array, Array]]
 
 
 def identity(inputs: PyTree) -> PyTree:
-    """Leave inputs as they are."""
+    """Return the inputs unchanged."""
     return inputs
 
 
@@ -76,26 +76,26 @@ def make_train_step(
     progress_at: Callable[[Array], Progress] = lambda step: Progress(step, 0, 1),
     average: float = 0.0,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]:
-    """Make the step `(state, batch) -> (state, measured)`.
+    """Build the training step `(state, batch) -> (state, measured)`.
 
     Args:
-      forward: of the network; `linen(module)` makes one.
-      objective: what is minimised.
+      forward: the forward pass of the network, such as `linen(module)`.
+      objective: the loss to minimise.
       tx: the optimiser.
       reduction: "mean" over the weights of the batch, or "sum", as in the papers' recipes.
-      axis_name: of the devices, inside `data_parallel`.
-      accumulate: parts of the batch that are taken one after another, for want of memory. What
-        couples the examples of a batch (MMCE, batch norm, clock "step", mixup) sees one part.
-      augment: `(key, inputs of one example) -> inputs`, before `prepare`.
-      prepare: `(inputs) -> inputs` of a batch: such as bytes to normalised floats.
-      mix: `data.mixup(alpha)`: from two examples one. An objective that takes no soft labels
-        gets `share l(a) + (1 - share) l(b)`.
-      progress_at: from the step to how far training has come, for objectives of clock "step".
-      average: the decay of the state's moving averages, if it has some.
+      axis_name: the device axis inside `data_parallel`.
+      accumulate: the number of sequential microbatches, to save memory. Operations that couple the
+        examples of a batch (MMCE, batch norm, clock "step", mixup) act on one microbatch.
+      augment: `(key, inputs of one example) -> inputs`, applied before `prepare`.
+      prepare: `(inputs) -> inputs` of a batch, such as bytes to normalised floats.
+      mix: mixes pairs of examples, such as `data.mixup(alpha)`. An objective without soft labels
+        computes `share l(a) + (1 - share) l(b)`.
+      progress_at: the training progress at a step, for objectives with clock "step".
+      average: the decay of the state's moving averages, if it has any.
 
     Returns:
-      The step. `measured` are totals over the global batch: weighted `loss` and `hit`,
-      `weight`; and `gradient_norm`, before any clipping.
+      The step. `measured` holds totals over the global batch (weighted `loss`, weighted `hit` and
+      `weight`) and `gradient_norm` before clipping.
     """
     checks.one_of("reduction", reduction, REDUCTIONS)
     checks.at_least("accumulate", accumulate, 1)
@@ -186,10 +186,10 @@ _Labelled = tuple[Array, Array]
 
 
 def moved(averages: PyTree, values: PyTree, step: Array, decay: float) -> PyTree:
-    r"""Move averages towards values: $a \leftarrow d_t a + (1 - d_t) x$.
+    r"""Update moving averages: $a \leftarrow d_t a + (1 - d_t) x$.
 
-    The decay grows as $d_t = \min(d, (1 + t) / (10 + t))$: weights of the beginning, which are
-    random, would else stay in the average for long.
+    The decay grows as $d_t = \min(d, (1 + t) / (10 + t))$, so that the random initial weights
+    leave the average quickly.
     """
     share = jnp.minimum(decay, (1 + step) / (10 + step))
     return jax.tree.map(
@@ -206,19 +206,20 @@ def make_eval_step(
     prepare: Callable[[PyTree], PyTree] = identity,
     last_layer: LastLayer | None = None,
 ) -> Callable[[TrainState, Batch], Joint]:
-    """Make the step `(state, batch) -> statistics`, which merge over batches with `+`.
+    """Build the evaluation step `(state, batch) -> statistics`, which merge over batches with `+`.
 
     Args:
-      forward: of the network.
-      metrics: by name; each has `stat(logits, labels, weights)`.
-      objective: whose evidence is wanted too.
-      axis_name: of the devices: the statistics are then those of all.
+      forward: the forward pass of the network.
+      metrics: the metrics by name; each has `stat(logits, labels, weights)`.
+      objective: the objective whose evidence to compute, if given.
+      axis_name: the device axis over which to reduce the statistics.
       prepare: as in training.
-      last_layer: statistics of it are wanted too; `aux` of the forward pass must be its inputs.
+      last_layer: the last-layer statistics to compute, if given; `aux` of the forward pass must
+        hold the layer's inputs.
 
     Returns:
-      The step; it gives a `Joint` of `"metrics"`, a `Joint` by their names, `"evidence"` and
-      `"last_layer"`.
+      The step. It returns a `Joint` with the keys `"metrics"` (a `Joint` by metric name),
+      `"evidence"` and `"last_layer"`.
     """
 
     def eval_step(state: TrainState, batch: Batch) -> Joint:
@@ -241,7 +242,7 @@ def make_eval_step(
 
 
 def weights_of(batch: Batch) -> Array:
-    """Give every label its weight: that of its example, if there is only one."""
+    """Broadcast the weights of a batch to the shape of its labels."""
     missing = batch.labels.ndim - batch.weights.ndim
     weights = batch.weights.reshape(batch.weights.shape + (1,) * missing)
     return jnp.broadcast_to(weights, batch.labels.shape)
@@ -252,7 +253,7 @@ def _per_row(weights: Array) -> Array:
 
 
 def takes_soft_labels(objective: Any, state: PyTree, logits: Array, labels: Array) -> bool:
-    """Find out whether an objective takes distributions for labels, by asking it."""
+    """Check by tracing whether an objective accepts distributions as labels."""
     soft = jax.ShapeDtypeStruct(logits.shape, logits.dtype)
     weights = jax.ShapeDtypeStruct(labels.shape, jnp.float32)
     try:

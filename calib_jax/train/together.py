@@ -19,17 +19,17 @@ from calib_jax.train.parallel import Devices
 
 
 class Elsewhere(RuntimeError):
-    """An error that process 0 has found, raised in another process."""
+    """An error of process 0, raised in another process."""
 
 
 class Together:
-    """The processes whose devices these are.
+    """Communication between the processes that own the devices.
 
     Args:
-      devices: those of all processes, or of this process alone.
+      devices: the devices of all processes, or of this process alone.
 
     Attributes:
-      number: how many processes.
+      number: the number of processes.
     """
 
     def __init__(self, devices: Devices) -> None:
@@ -56,7 +56,7 @@ class Together:
         return [float(value) for value in gathered.max(axis=0)]
 
     def of_first(self, function: Callable[[], bytes]) -> bytes:
-        """Call a function in process 0 alone, and return or raise in all processes what it did."""
+        """Call a function in process 0, and broadcast its result or error to all processes."""
         if self.number == 1:
             return function()
         result, error = b"", None
@@ -81,7 +81,7 @@ class Together:
         """Broadcast the arrays of process 0, bit for bit; shapes are the same in all processes."""
         if self.number == 1:
             return tree
-        # As bytes: the broadcast is a sum with zeros, and -0.0 + 0.0 is 0.0.
+        # Broadcast bytes, because the broadcast adds zeros and -0.0 + 0.0 is 0.0.
         as_bytes = jax.tree.map(lambda leaf: np.frombuffer(leaf.tobytes(), np.uint8), tree)
         return jax.tree.map(
             lambda leaf, sent: np.frombuffer(sent.tobytes(), leaf.dtype).reshape(leaf.shape),

@@ -1,4 +1,4 @@
-"""One fragment a loss: its name, its options and how a batch is reduced."""
+"""One config fragment per loss: its name, its options and the reduction over the batch."""
 
 import difflib
 import importlib
@@ -12,21 +12,21 @@ def fragment(name: str, reduction: str = "sum", **options: Any) -> ConfigDict:
     """Return the config of one loss.
 
     Args:
-      name: the name by which `calib_jax.losses.objective` knows the loss.
-      reduction: "sum" over the batch in most released recipes (whose gradients are clipped
-        afterwards, so it is not a matter of the learning rate alone), else "mean".
+      name: the name of the loss in `calib_jax.losses.objective`.
+      reduction: "sum" over the batch, as in most released recipes, or "mean". Because of gradient
+        clipping, the difference is not only a factor in the learning rate.
       **options: every option of the loss, so that each can be overridden on the command line.
     """
     return ConfigDict({"name": name, "options": options, "reduction": reduction})
 
 
 def names() -> list[str]:
-    """List the losses that have a fragment: one file each."""
+    """List the losses that have a fragment, one file each."""
     return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def load(name: str) -> ConfigDict:
-    """Return the fragment of a loss by its name."""
+    """Return the fragment of the loss with this name."""
     if name not in names():
         near = difflib.get_close_matches(name, names(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names())}."

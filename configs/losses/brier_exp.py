@@ -1,6 +1,6 @@
-"""Brier score weighted by an exponential of itself, held constant.
+"""Brier score weighted by a detached exponential of itself.
 
-Released with Lin et al. 2025. The temperature, at which the score is clipped, is the default of
+Released with Lin et al. 2025. The temperature, which also clips the score, is the default of
 their command line. `form` names their four variants: "scaled", "unscaled", "no_minus" and "pure".
 """
 

@@ -1,6 +1,6 @@
-"""As `bsce_gra`, with the sample-dependent gamma of FLSD-53: released with Lin et al. 2025.
+"""`bsce_gra` with the sample-dependent gamma of FLSD-53, released with Lin et al. 2025.
 
-The gammas are those of FLSD-53. No source here fixes beta: 2 is that of `bsce_gra`.
+The gammas are those of FLSD-53. Our sources give no beta; 2 is that of `bsce_gra`.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,6 @@
 """Cross-entropy whose gradient is weighted by a generalised Brier score: Lin et al. 2025.
 
-The paper's method. gamma = beta = 2, the Brier score itself, is the best setting published; the
+The paper's method. gamma = beta = 2, the Brier score itself, is the best published setting; the
 defaults of their command line are 1 and 1.
 """
 

@@ -1,8 +1,8 @@
 """Cross-entropy whose gradient has the focal weight of calibrated probabilities.
 
-Released with Lin et al. 2025, whose calibrator is not in their repository: here the probabilities
-are softmax(z / temperature) with one fixed temperature. Both values are ours; at temperature 1 it
-is `fl_gra`.
+Released with Lin et al. 2025. Their calibrator is not in their repository, so here the
+probabilities are softmax(z / temperature) with a fixed temperature. Both values are our choice; at
+temperature 1 this is `fl_gra`.
 """
 
 from ml_collections import ConfigDict

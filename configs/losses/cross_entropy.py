@@ -1,7 +1,7 @@
 """Cross-entropy, the baseline of every paper.
 
-Summed over the batch in the released vision recipes of Mukhoti et al. 2020, Ghosh et al. 2022 and
-Lin et al. 2025, whose gradients are then clipped to norm 2; a mean in the text recipes.
+The released vision recipes of Mukhoti et al. 2020, Ghosh et al. 2022 and Lin et al. 2025 sum it
+over the batch and clip the gradient to norm 2; the text recipes take the mean.
 """
 
 from ml_collections import ConfigDict

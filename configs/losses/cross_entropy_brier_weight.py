@@ -1,6 +1,6 @@
 """Cross-entropy times an exponential of the batch's mean Brier score.
 
-Released with Lin et al. 2025. The temperature, at which the score is clipped, is the default of
+Released with Lin et al. 2025. The temperature, which also clips the score, is the default of
 their command line.
 """
 

@@ -1,6 +1,6 @@
-"""Cross-entropy weighted by an exponential of itself, held constant.
+"""Cross-entropy weighted by a detached exponential of itself.
 
-Released with Lin et al. 2025. The temperature, at which the loss is clipped, is the default of
+Released with Lin et al. 2025. The temperature, which also clips the loss, is the default of
 their command line.
 """
 

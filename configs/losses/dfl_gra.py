@@ -1,7 +1,7 @@
 """Cross-entropy whose gradient has the weight of dual focal loss: Lin et al. 2025.
 
-The released class holds only the runner-up constant, which is `dual_focal` with
-`detach_runner_up=True`. No source here fixes gamma: 5 is ours, as in `dual_focal`.
+The released class detaches only the runner-up, which is `dual_focal` with
+`detach_runner_up=True`. Our sources give no gamma; 5 is our choice, as in `dual_focal`.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
-"""Dual focal loss, which also looks at the largest probability below p_y: Tao et al. 2023.
+"""Dual focal loss, which also uses the largest probability below p_y: Tao et al. 2023.
 
-No source here fixes gamma: 5 is ours. `runner_up="below"` is how the code released with Lin et al.
-2025 reads it; a notebook of theirs takes the second largest probability ("second").
+Our sources give no gamma; 5 is our choice. `runner_up="below"` follows the code released with Lin
+et al. 2025; their notebook uses the second largest probability ("second").
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
-"""Dual focal loss weighted by an exponential of itself, held constant.
+"""Dual focal loss weighted by a detached exponential of itself.
 
-Released with Lin et al. 2025. The temperature, at which the loss is clipped, is the default of
-their command line. No source here fixes gamma: 5 is ours, as in `dual_focal`.
+Released with Lin et al. 2025. The temperature, which also clips the loss, is the default of
+their command line. Our sources give no gamma; 5 is our choice, as in `dual_focal`.
 """
 
 from ml_collections import ConfigDict

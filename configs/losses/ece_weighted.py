@@ -1,7 +1,7 @@
 """Cross-entropy weighted by the calibration errors of the last validation.
 
-Released with Lin et al. 2025. Its classwise error counts twice, and the weight leaves 1 gradually
-as the epochs go by, as in their code.
+Released with Lin et al. 2025. As in their code, the classwise error counts twice, and the weight
+moves away from 1 gradually over the epochs.
 """
 
 from ml_collections import ConfigDict

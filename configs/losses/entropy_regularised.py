@@ -1,7 +1,7 @@
-"""Cross-entropy less the entropy of the prediction: Pereyra et al. 2017.
+"""Cross-entropy minus the entropy of the prediction: Pereyra et al. 2017.
 
-The code for text of Mukhoti et al. 2020 has lambda 1, and gamma 1, which weighs the entropy like
-focal loss; gamma 0 is the paper's regulariser. Both are means over the batch there.
+The text code of Mukhoti et al. 2020 uses lambda 1 and gamma 1, which weights the entropy like focal
+loss; gamma 0 is the paper's regulariser. That code takes the mean over the batch for both.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,6 @@
 """Cross-entropy whose gradient has the weight of focal loss: Lin et al. 2025.
 
-No source here fixes gamma: 3 is that of FL-3.
+Our sources give no gamma; 3 is that of FL-3.
 """
 
 from ml_collections import ConfigDict

@@ -1,6 +1,6 @@
 """Focal loss with one gamma (FL-3): Lin et al. 2017, for calibration Mukhoti et al. 2020.
 
-They try gamma 1, 2 and 3, of which 3 is the best.
+They try gamma 1, 2 and 3; 3 is the best.
 """
 
 from ml_collections import ConfigDict

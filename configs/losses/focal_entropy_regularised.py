@@ -1,6 +1,6 @@
-"""Focal loss less the entropy of the prediction: Pereyra et al. 2017 on Lin et al. 2017.
+"""Focal loss minus the entropy of the prediction: Pereyra et al. 2017 on Lin et al. 2017.
 
-As `entropy_regularised`, with focal loss in the place of cross-entropy; its gamma of 3 is that of
+Like `entropy_regularised`, with focal loss instead of cross-entropy; `focal_gamma` 3 is that of
 FL-3.
 """
 

@@ -1,7 +1,7 @@
-"""Focal loss weighted by an exponential of itself, held constant.
+"""Focal loss weighted by a detached exponential of itself.
 
-Released with Lin et al. 2025. The temperature, at which the loss is clipped, is the default of
-their command line. No source here fixes gamma: 3 is that of FL-3.
+Released with Lin et al. 2025. The temperature, which also clips the loss, is the default of
+their command line. Our sources give no gamma; 3 is that of FL-3.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """Inverse focal loss, (1 + p_y)^gamma times cross-entropy: Wang et al. 2021.
 
-It makes a model surer of itself; AdaFocal switches to it where a model is too timid. No source here
-fixes gamma for its use alone: 1 is ours.
+It increases a model's confidence; AdaFocal switches to it where a model is underconfident. Our
+sources give no gamma for this loss alone; 1 is our choice.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
 """Label smoothing, as in Mukhoti et al. 2020 (LS-0.05): alpha / (K - 1) on every wrong class.
 
-The scripts use alpha 0.05 and 0.1. Szegedy et al. 2016 and optax spread alpha over all classes, the
-true one included: theirs with alpha is ours with alpha (K - 1) / K.
+The scripts use alpha 0.05 and 0.1. Szegedy et al. 2016 and optax spread alpha over all classes,
+including the true one: their alpha corresponds to alpha (K - 1) / K here.
 """
 
 from ml_collections import ConfigDict

@@ -1,8 +1,8 @@
 """Cross-entropy and MMCE, a kernel estimate of the batch's calibration error: Kumar et al. 2018.
 
-The scripts of Mukhoti et al. 2020 have lambda 2 (for vision, and for `mmce_weighted`); elsewhere in
-released code it is 1, 4, 8 and 10. They minimise N (mean CE + lambda MMCE) over a batch of N. Our
-penalties are added to the term of every example, so that is the sum of our terms.
+The scripts of Mukhoti et al. 2020 use lambda 2 (for vision, and for `mmce_weighted`); other
+released code uses 1, 4, 8 and 10. They minimise N (mean CE + lambda MMCE) over a batch of N, which
+equals the sum of our terms, because we add the penalty to the term of every example.
 """
 
 from ml_collections import ConfigDict

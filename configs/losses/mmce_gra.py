@@ -1,6 +1,6 @@
 """Cross-entropy whose gradient is weighted by the MMCE of the batch.
 
-Released with Lin et al. 2025, whose code multiplies the mean over a batch of N by N: a sum.
+Released with Lin et al. 2025. Their code multiplies the mean over a batch of N by N, so it sums.
 """
 
 from ml_collections import ConfigDict

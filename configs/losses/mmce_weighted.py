@@ -1,8 +1,8 @@
-"""Cross-entropy and the MMCE that weighs right and wrong answers apart: Kumar et al. 2018.
+"""Cross-entropy and the MMCE with separate weights for right and wrong answers: Kumar et al. 2018.
 
-The MMCE baseline of Mukhoti et al. 2020, whose vision scripts have lambda 2. They minimise N (mean
-CE + lambda MMCE_w) over a batch of N, which is the sum of our terms, as in `mmce`. Their code
-divides by the numbers of examples twice: that is `double_normalisation=True`.
+The MMCE baseline of Mukhoti et al. 2020, whose vision scripts use lambda 2. They minimise N (mean
+CE + lambda MMCE_w) over a batch of N, which equals the sum of our terms, as in `mmce`. Their code
+divides by the numbers of examples twice; `double_normalisation=True` reproduces this.
 """
 
 from ml_collections import ConfigDict

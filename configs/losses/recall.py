@@ -1,8 +1,8 @@
 """Cross-entropy weighted by 1 - recall of the true class: Tian et al. 2021.
 
-alpha 1 takes the recall of the batch alone; the paper's moving average (for iNaturalist) has a
-smaller one, whose value is not in our sources; an older released function has 0.5. A plain mean
-over all pixels in the released code, whose counters are `counters="released"`.
+alpha 1 uses only the recall of the batch. The paper's moving average (for iNaturalist) has a
+smaller alpha, which our sources do not give; an older released function uses 0.5. The released code
+takes the plain mean over all pixels; `counters="released"` selects its counters.
 """
 
 from ml_collections import ConfigDict

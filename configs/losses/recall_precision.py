@@ -1,7 +1,7 @@
-"""Recall loss and a term for precision, on the predictions that are wrong.
+"""Recall loss plus a precision term on the wrong predictions.
 
-Released with Tian et al. 2021, with a floor of 1e-9 under the probability in that term; the values
-are those of `recall`.
+Released with Tian et al. 2021, with a floor of 1e-9 on the probability in that term; the values are
+those of `recall`.
 """
 
 from ml_collections import ConfigDict

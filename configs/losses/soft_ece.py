@@ -1,8 +1,8 @@
 """Cross-entropy and a differentiable ECE, with soft ranks and soft bins: Bohdal et al. 2023.
 
-Bins and sharpness are those of the code released with Lin et al. 2025, where it stands without
-cross-entropy (`cross_entropy_scale=0`). lambda 1 and the sum over the batch, as in `mmce`, are
-ours.
+Bins and sharpness are those of the code released with Lin et al. 2025, which uses it without
+cross-entropy (`cross_entropy_scale=0`). lambda 1 and the sum over the batch, as in `mmce`, are our
+choice.
 """
 
 from ml_collections import ConfigDict

@@ -1,7 +1,7 @@
-"""BSCE whose weight is taken at a fitted temperature.
+"""BSCE whose weight is computed at a fitted temperature.
 
-Released with Lin et al. 2025. The weight sees softmax(z / T). T starts at 1 and is fitted again
-after each validation, to the smallest ECE on a grid (`criterion="nll"`: the smallest NLL).
+Released with Lin et al. 2025. The weight is computed from softmax(z / T). T starts at 1 and is
+refitted after each validation to minimise the ECE on a grid (or the NLL, `criterion="nll"`).
 `weighting="gradient"` is their Gra variant. gamma and beta are those of `bsce`.
 """
 

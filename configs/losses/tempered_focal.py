@@ -1,8 +1,8 @@
-"""Focal loss whose weight is taken at a fitted temperature.
+"""Focal loss whose weight is computed at a fitted temperature.
 
-Released with Lin et al. 2025. The weight sees softmax(z / T). T starts at 1 and is fitted again
-after each validation, to the smallest ECE on a grid (`criterion="nll"`: the smallest NLL).
-`weighting="gradient"` is their Gra variant. No source here fixes gamma: 3 is that of FL-3.
+Released with Lin et al. 2025. The weight is computed from softmax(z / T). T starts at 1 and is
+refitted after each validation to minimise the ECE on a grid (or the NLL, `criterion="nll"`).
+`weighting="gradient"` is their Gra variant. Our sources give no gamma; 3 is that of FL-3.
 """
 
 from ml_collections import ConfigDict

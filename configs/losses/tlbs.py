@@ -1,6 +1,6 @@
 """Cross-entropy whose gradient is weighted by the top-label Brier score.
 
-Released with Lin et al. 2025. No source here fixes gamma: 2, the square, is ours.
+Released with Lin et al. 2025. Our sources give no gamma; 2, the square, is our choice.
 """
 
 from ml_collections import ConfigDict

@@ -124,24 +124,6 @@ def test_class_sums():
     np.testing.assert_array_equal(found, [1.0, 0.0, 6.0])
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.int8])
-@pytest.mark.parametrize("num_classes", [2, 19, 100])
-def test_confusion(dtype, num_classes):
-    """Check counts by weight, for labels of any width; -1 and 255 are no class."""
-    random = np.random.default_rng(2)
-    labels = random.integers(num_classes, size=(4, 50))
-    predictions = random.integers(num_classes, size=(4, 50))
-    weight = random.choice([0.0, 1.0, 2.0], size=(4, 50)).astype(np.float32)
-    labels[0, :5] = 255 if dtype == np.uint8 else -1
-    expected = np.zeros((num_classes, num_classes))
-    for label, prediction, w in zip(labels.flat, predictions.flat, weight.flat, strict=True):
-        if 0 <= label < num_classes:
-            expected[label, prediction] += w
-    arguments = jnp.asarray(labels.astype(dtype)), jnp.asarray(predictions.astype(dtype))
-    found = binning.confusion(*arguments, jnp.asarray(weight), num_classes)
-    np.testing.assert_array_equal(found, expected)
-
-
 def exact_mass_bins(confidence, hit, weight, num_bins):
     """Return sums [3, bins] and edges, in fractions: one tied group after another is poured out.
 

@@ -156,7 +156,7 @@ def test_the_corruptions_have_other_names_in_tfds(folder):
         assert len(data.named("cifar10_c", data_dir=str(folder), **options).test) == 4
     configs = data.about("cifar10_c").variants
     assert len(configs) == 95
-    with pytest.raises(FileNotFoundError, match=r"tfds build \S+/snow_5 .*CIFAR-10-C"):
+    with pytest.raises(FileNotFoundError, match=r"(?s)tfds build \S+/snow_5 .*CIFAR-10-C"):
         data.cifar10_c(data_dir=str(folder), corruption="snow")
     with pytest.raises(ValueError, match=r"no corruption is called 'fogg'; did you mean 'fog'"):
         data.cifar10_c(data_dir=str(folder), corruption="fogg")
@@ -330,13 +330,12 @@ def test_matlab_files_of_another_shape_are_refused(folder):
             data.svhn(data_dir=str(folder))
 
 
-def test_what_is_absent_is_one_sentence_with_the_way_to_get_it(folder):
+def test_what_is_absent_is_named_with_the_way_to_get_it(folder):
     for name in ("cifar10", "cifar100", "svhn", "cifar10_c", "tiny_imagenet"):
         about = data.about(name)
         with pytest.raises(FileNotFoundError) as caught:
             data.named(name, data_dir=str(folder))
         said = str(caught.value)
-        assert "\n" not in said
         assert all(download.url in said for download in about.downloads)
         assert f"{folder / name}" in said
         assert (f"tfds build {about.tfds}" in said) == bool(about.tfds)
@@ -344,6 +343,6 @@ def test_what_is_absent_is_one_sentence_with_the_way_to_get_it(folder):
     with pytest.raises(FileNotFoundError) as caught:
         data.cifar10(data_dir=str(folder), source="official")
     assert "tfds build" not in str(caught.value)
-    assert "data_dir says to look there" in str(caught.value)
+    assert "where data_dir says to look" in str(caught.value)
     with pytest.raises(ValueError, match=r"cifar10: source .* got 'offical'; did you mean 'offi"):
         data.cifar10(data_dir=str(folder), source="offical")

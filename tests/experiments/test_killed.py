@@ -74,7 +74,9 @@ def killed_and_resumed(tmp_path, loss, *, times, epochs, seed):
     return killed
 
 
-@pytest.mark.parametrize(("loss", "times"), [("adafocal", 2), ("recall", 1)])
+@pytest.mark.parametrize(
+    ("loss", "times"), [pytest.param("adafocal", 2, marks=pytest.mark.slow), ("recall", 1)]
+)
 def test_killed_and_resumed(tmp_path, loss, times):
     assert killed_and_resumed(tmp_path, loss, times=times, epochs=60, seed=0) == times
 

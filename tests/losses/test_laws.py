@@ -50,10 +50,10 @@ def scale_of(gradient):
 
 
 def assert_close(actual, expected, tolerance=1e-5):
-    """Compare trees leaf by leaf, to a tolerance relative to the leaf's largest entry."""
+    """Compare trees leaf by leaf, to a tolerance relative to the leaf's largest finite entry."""
     chex.assert_trees_all_equal_shapes_and_dtypes(actual, expected)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        size = max(1.0, float(jnp.max(jnp.abs(b)))) if b.size else 1.0
+        size = float(jnp.max(jnp.abs(b), initial=1.0, where=jnp.isfinite(b)))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * size)
 
 
