@@ -1,4 +1,4 @@
-"""The house keeps its plan: who may import whom, what stands at the top level, what is shipped."""
+"""The structure: which subpackage may import which, the top level, and the content of the wheel."""
 
 import ast
 import fnmatch
@@ -16,11 +16,11 @@ import calib_jax
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"calib_jax", "configs", "experiments", "tests"}
-ROOMS = {
+SUBPACKAGES = {
     *("core", "losses", "metrics", "calibrators", "models", "data", "train", "plots", "report"),
 }
-DOORS = {room: {"core", room} for room in ROOMS}
-DOORS["report"] |= {"metrics", "calibrators", "plots"}
+ALLOWED = {subpackage: {"core", subpackage} for subpackage in SUBPACKAGES}
+ALLOWED["report"] |= {"metrics", "calibrators", "plots"}
 
 # A library takes its options as arguments; flags, configs and TensorFlow belong to the binaries.
 FORBIDDEN = {"absl", "ml_collections", "tensorflow"}
@@ -78,7 +78,7 @@ def said(node: ast.AST) -> str | None:
 def complaints(source: str, path: Path) -> Iterator[str]:
     """Yield every forbidden arrow in one file of ours, `path` being relative to the checkout."""
     top = path.parts[0]
-    room = path.parts[1] if top == "calib_jax" and len(path.parts) > 2 else None
+    subpackage = path.parts[1] if top == "calib_jax" and len(path.parts) > 2 else None
     for name, line, at_once in imports(source, path):
         where = f"{path}:{line}"
         first, _, rest = name.partition(".")
@@ -90,8 +90,12 @@ def complaints(source: str, path: Path) -> Iterator[str]:
                 yield f"{where} imports {name}: only inside a function."
             if first in OURS - {"calib_jax"}:
                 yield f"{where} imports {name}: calib_jax knows nothing of {first}."
-            if room and first == "calib_jax" and target not in DOORS.get(room, {room}):
-                yield f"{where} imports {name}: {room} may not."
+            if (
+                subpackage
+                and first == "calib_jax"
+                and target not in ALLOWED.get(subpackage, {subpackage})
+            ):
+                yield f"{where} imports {name}: {subpackage} may not."
         if top == "configs" and first in OURS - {"configs"}:
             yield f"{where} imports {name}: configs may not."
     if path != THE_PARALLEL_FILE and top in OURS - {"tests"}:
@@ -180,7 +184,7 @@ def test_an_open_door_is_open(path, source):
 
 def test_calib_jax_has_rooms_only():
     folders = {path.parent for path in (ROOT / "calib_jax").rglob("*.py")} - {ROOT / "calib_jax"}
-    assert {path.relative_to(ROOT / "calib_jax").parts[0] for path in folders} <= ROOMS
+    assert {path.relative_to(ROOT / "calib_jax").parts[0] for path in folders} <= SUBPACKAGES
     assert [path.name for path in (ROOT / "calib_jax").glob("*.py")] == ["__init__.py"]
 
 
@@ -217,10 +221,10 @@ def test_the_version_has_one_source(said_to_setup):
     assert said_to_setup["version"] == calib_jax.__version__
 
 
-@pytest.mark.parametrize("room", sorted(ROOMS))
-def test_dir_lists_the_public_names(room):
+@pytest.mark.parametrize("subpackage", sorted(SUBPACKAGES))
+def test_dir_lists_the_public_names(subpackage):
     """Tab completion and help() show what is public: all of it, and no file beside it."""
-    package = getattr(calib_jax, room)
+    package = getattr(calib_jax, subpackage)
     assert dir(package) == sorted(package.__all__)
     assert all(hasattr(package, name) for name in package.__all__)
     assert not {name for name in package.__all__ if name.startswith("_")}
@@ -240,7 +244,7 @@ import calib_jax.losses.focal
 assert callable(calib_jax.binary) and callable(calib_jax.losses.focal)
 from calib_jax import *
 assert calib_jax.models is models and binary is calib_jax.binary
-assert not hasattr(calib_jax, "room")
+assert not hasattr(calib_jax, "unknown")
 
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

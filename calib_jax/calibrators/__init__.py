@@ -75,7 +75,7 @@ __all__ = sorted(["Code", "State", "catalogue", "load", "named", "save", *_CALIB
 
 
 def __dir__() -> list[str]:
-    """List the public names; files of this folder are not among them."""
+    """Return the public names, without the modules of this subpackage."""
     return __all__
 
 

@@ -1,7 +1,7 @@
 """Catalogues: members are registered by name, so that adding one edits no list.
 
 A subpackage creates a catalogue, its files register their members with a decorator, and its
-`__init__` imports every file with `load_room`, which also collects the public names.
+`__init__` imports every file with `load_subpackage`, which also collects the public names.
 """
 
 import importlib
@@ -59,17 +59,17 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         return len(self._members)
 
 
-def load_room(room: ModuleType) -> dict[str, Any]:
+def load_subpackage(package: ModuleType) -> dict[str, Any]:
     """Import every file of a subpackage and collect the names in their `__all__`.
 
     The import is eager: a file often shares the name of its function, and importing the file
     later would replace the function by the module.
     """
     names: dict[str, Any] = {}
-    for found in pkgutil.iter_modules(room.__path__):
-        module = importlib.import_module(f"{room.__name__}.{found.name}")
+    for found in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{found.name}")
         for name in getattr(module, "__all__", ()):
             if name in names:
-                raise ImportError(f"{room.__name__} has two members named {name!r}.")
+                raise ImportError(f"{package.__name__} has two members named {name!r}.")
             names[name] = getattr(module, name)
     return names

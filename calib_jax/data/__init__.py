@@ -13,7 +13,7 @@ and the catalogue lists its registered factory.
 import sys
 from typing import Any
 
-from calib_jax.core.catalogue import load_room
+from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.checks import nearest
 from calib_jax.data.dataset import Dataset as Dataset
 from calib_jax.data.dataset import about as about
@@ -22,13 +22,13 @@ from calib_jax.data.dataset import named as named
 from calib_jax.data.facts import About as About
 from calib_jax.data.facts import Download as Download
 
-_names = load_room(sys.modules[__name__])
+_names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted({*_names, "About", "Dataset", "Download", "about", "catalogue", "named"})
 
 
 def __dir__() -> list[str]:
-    """List the public names; files of this folder are not among them."""
+    """Return the public names, without the modules of this subpackage."""
     return __all__
 
 

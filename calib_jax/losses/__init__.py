@@ -11,23 +11,23 @@ names (`__all__`) appear here, and its objectives in the catalogue.
 import sys
 from typing import Any
 
-from calib_jax.core.catalogue import load_room
+from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.checks import nearest
 from calib_jax.losses.objectives import Objective as Objective
 from calib_jax.losses.objectives import Progress as Progress
 from calib_jax.losses.objectives import catalogue as catalogue
 from calib_jax.losses.objectives import objective as objective
 
-_names = load_room(sys.modules[__name__])
+_names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)
 
 
 def __dir__() -> list[str]:
-    """List the public names; files of this folder are not among them."""
+    """Return the public names, without the modules of this subpackage."""
     return __all__
 
 
 def __getattr__(name: str) -> Any:
-    # With this function, type checkers also accept the names that `load_room` adds.
+    # With this function, type checkers also accept the names that `load_subpackage` adds.
     raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}")

@@ -14,7 +14,7 @@ terms (see `contract.py`); it is then exported here and listed in the catalogue.
 import sys
 from typing import Any
 
-from calib_jax.core.catalogue import load_room
+from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.checks import nearest
 from calib_jax.metrics.contract import RENAMED, renamed
 from calib_jax.metrics.contract import Metric as Metric
@@ -25,7 +25,7 @@ from calib_jax.metrics.whole import stats_of as stats_of
 from calib_jax.metrics.whole import values_of as values_of
 from calib_jax.metrics.whole import values_of_stats as values_of_stats
 
-_names = load_room(sys.modules[__name__])
+_names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(
     {*_names, "Metric", "catalogue", "metric", "named", "stats_of", "values_of", "values_of_stats"}

@@ -11,16 +11,16 @@ it, exports its public names (`__all__`) and lists its registered networks in th
 import sys
 from typing import Any
 
-from calib_jax.core.catalogue import load_room
+from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.checks import nearest
 
-_names = load_room(sys.modules[__name__])
+_names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)
 
 
 def __dir__() -> list[str]:
-    """List the public names; files of this folder are not among them."""
+    """Return the public names, without the modules of this subpackage."""
     return __all__
 
 

@@ -11,10 +11,10 @@ drawn. pyplot is never imported, so no window opens and no figure stays register
 import sys
 from typing import Any
 
-from calib_jax.core.catalogue import load_room
+from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.checks import nearest
 
-_names = load_room(sys.modules[__name__])
+_names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)
 

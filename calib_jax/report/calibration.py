@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-import calib_jax.metrics as metric_room
+import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
 from calib_jax.core import rows
 from calib_jax.core.types import Labels, Logits, Weights
@@ -96,7 +96,7 @@ def _fit(name: str, objective: str) -> Any:
         raise ValueError(
             f"objective={objective!r} chooses a temperature; {name!r} is fitted by its NLL."
         )
-    metric = metric_room.named(objective)
+    metric = metrics_package.named(objective)
 
     def criterion(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
         return metric.value(metric.stat(logits, labels, weights))

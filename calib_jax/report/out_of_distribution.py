@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-import calib_jax.metrics as metric_room
+import calib_jax.metrics as metrics_package
 from calib_jax import plots
 from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
@@ -213,11 +213,12 @@ def out_of_distribution(
     for name in outside:
         for score in scores:
             several = {
-                metric: metric_room.named(metric).with_options(score=score) for metric in METRICS
+                metric: metrics_package.named(metric).with_options(score=score)
+                for metric in METRICS
             }
             for predictions, (own, others) in sets.items():
-                both = metric_room.in_and_out(own, others[name])
-                found = metric_room.estimates(
+                both = metrics_package.in_and_out(own, others[name])
+                found = metrics_package.estimates(
                     several,
                     *both,
                     key=jax.random.key(seed),
@@ -230,7 +231,7 @@ def out_of_distribution(
                     Detection(name, predictions, score, metric, *map(float, estimate))
                     for metric, estimate in found.items()
                 ]
-                curve = metric_room.ood_roc_curve(*both, score=score)
+                curve = metrics_package.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
     return OutOfDistribution(
         settings={

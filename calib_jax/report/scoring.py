@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-import calib_jax.metrics as metric_room
+import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
@@ -232,21 +232,23 @@ def score(
             for note in notes_on(compare, other, labels, weights, **understood)
         ]
 
-    values = {k: metric_room.values_of(several, z, labels, weights) for k, z in models.items()}
+    values = {k: metrics_package.values_of(several, z, labels, weights) for k, z in models.items()}
     samples = {
-        k: metric_room.bootstrap(several, z, labels, weights, **bootstrap)
+        k: metrics_package.bootstrap(several, z, labels, weights, **bootstrap)
         for k, z in models.items()
     }
     rows, changes = [], []
     for label, metric in several.items():
         for model in models:
             value = values[model][label]
-            ends = metric_room.interval(samples[model][label], level, method=method, estimate=value)
+            ends = metrics_package.interval(
+                samples[model][label], level, method=method, estimate=value
+            )
             numbers = (float(value), float(ends.low), float(ends.high))
             rows.append(Row(label, model, *numbers, convention_of(metric)))
         for model in list(models)[1:]:
             one, two = ((values[m][label], samples[m][label]) for m in (name, model))
-            change = metric_room.difference(one, two, level=level, method=method)
+            change = metrics_package.difference(one, two, level=level, method=method)
             p_value = None if metric.biased else float(change.p_value)
             effect, low, high = map(float, change[:3])
             changes.append(Change(label, name, model, effect, low, high, p_value))
@@ -269,7 +271,7 @@ def score(
         classes=_per_class(models, labels, weights, num_bins, interval) if per_class else [],
         groups=_per_group(several, models, labels, weights, groups, interval),
         reliability={
-            model: metric_room.reliability(z, labels, weights, num_bins=num_bins, level=level)
+            model: metrics_package.reliability(z, labels, weights, num_bins=num_bins, level=level)
             for model, z in models.items()
         },
         calibrator=fitted,
@@ -304,7 +306,7 @@ def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric
         return dict(metrics)
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
-    found = {name: metric_room.named(name) for name in metrics}
+    found = {name: metrics_package.named(name) for name in metrics}
     return {
         name: one.with_options(num_bins=num_bins) if "num_bins" in one.defaults() else one
         for name, one in found.items()
@@ -323,7 +325,7 @@ def _per_class(
     support = np.bincount(present.reshape(-1), minlength=1)
     parts = []
     for model, logits in models.items():
-        found = metric_room.estimates(several, logits, labels, weights, **interval)
+        found = metrics_package.estimates(several, logits, labels, weights, **interval)
         for k in range(logits.shape[-1]):
             count = int(support[k]) if k < len(support) else 0
             for name, estimate in found.items():
@@ -351,7 +353,7 @@ def _per_group(
         if own is not None and not np.any(own > 0):
             continue
         for model, logits in models.items():
-            found = metric_room.estimates(several, logits[rows], labels[rows], own, **interval)
+            found = metrics_package.estimates(several, logits[rows], labels[rows], own, **interval)
             for name, estimate in found.items():
                 parts.append(Part(str(group), len(rows), name, model, *map(float, estimate)))
     return parts

@@ -83,5 +83,5 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """List the public names; files of this folder are not among them."""
+    """Return the public names, without the modules of this subpackage."""
     return __all__

@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from calib_jax.core.catalogue import Catalogue, load_room
+from calib_jax.core.catalogue import Catalogue, load_subpackage
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_room_is_what_its_files_say_is_public(a_room):
         fish='__all__ = ["fish"]\ndef fish(): return 1\ndef _scales(): return 2',
         water="depth = 3",
     )
-    names = load_room(room)
+    names = load_subpackage(room)
     assert list(names) == ["fish"]
     assert names["fish"]() == 1  # the function, not the file of its name
 
@@ -97,4 +97,4 @@ def test_a_room_is_what_its_files_say_is_public(a_room):
 def test_two_files_may_not_offer_one_name(a_room):
     room = a_room(a='__all__ = ["x"]\nx = 1', b='__all__ = ["x"]\nx = 2')
     with pytest.raises(ImportError, match="two members named 'x'"):
-        load_room(room)
+        load_subpackage(room)
