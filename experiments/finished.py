@@ -216,7 +216,9 @@ def _config(path: pathlib.Path) -> dict[str, Any] | None:
     """Read the config of a run without keys that change no result; None if it is unknown."""
     for name, inside in (("config.json", None), ("result.json", "config")):
         if (path / name).is_file():
-            found = reading.json_mapping(path / name, "a config")
+            found = reading.json_mapping(
+                path / name, "a config", "the same command writes it again"
+            )
             config = found[inside] if inside else found
             return {key: value for key, value in config.items() if key != "run"}
     return None  # predictions of given weights have no config

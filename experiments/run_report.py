@@ -157,7 +157,7 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
     """Write the page as Markdown."""
-    config = reading.json_mapping(folder / "config.json", "a config")
+    config = reading.json_mapping(folder / "config.json", "a config", "training writes it again")
     loss, optimiser = config["loss"], config["optimiser"]
     options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
     last = rows[-1]

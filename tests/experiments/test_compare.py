@@ -339,7 +339,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     refused(trained, r"has no predictions_test.npz; python -m experiments.evaluate --workdir=\S*ed")
     damaged = leave(tmp_path / "damaged", 1)
     (damaged / "config.json").write_text("{")
-    refused(damaged, "damaged/config.json is damaged")
+    refused(damaged, "damaged/config.json cannot be read as a config")
 
     sweep = leave_sweep(tmp_path / "sweep", 1, {"focal": [1]})
     refused(sweep, "sweep is a sweep and .*first a run: .*sweep/runs/LOSS/SEED")
