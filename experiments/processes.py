@@ -76,7 +76,10 @@ def begin(facts: Mapping[str, str]) -> Iterator[None]:
 
 
 def _options(facts: Mapping[str, str]) -> dict[str, Any] | None:
-    """Let the processes meet, and return JAX's options; None for a single process."""
+    """Check that all processes can start, and return the options of `jax.distributed`.
+
+    Return None for a single process.
+    """
     values = {flag.name: flag.value for flag in (_COORDINATOR, _COUNT, _PROCESS)}
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
     coordinator, count, process = _COORDINATOR.value, _COUNT.value, _PROCESS.value

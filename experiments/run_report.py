@@ -140,7 +140,7 @@ def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
 
 
 def _alike(curves: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Give every panel the same curves in the same order, so that they share one legend."""
+    """Add missing curves to each panel, so that all panels share one legend."""
     names = list(dict.fromkeys(name for found in curves.values() for name in found))
     missing = np.full_like(next(iter(next(iter(curves.values())).values())), math.nan)
     return {

@@ -178,7 +178,7 @@ def image(width: int, height: int) -> bytes:
 
 
 class Trap:
-    """What cannot be unpickled unnoticed."""
+    """An object whose unpickling is detected."""
 
     def __reduce__(self):
         return (os._exit, (77,))
@@ -189,7 +189,7 @@ def _sparse(path, whole: bytes) -> None:
     os.truncate(path, 1 << 40)
 
 
-# What is inside of a format that checks itself: broken, and packed as if it were whole.
+# Contents that are damaged before they are packed, so that the checksum of the archive is right.
 
 
 def in_npz(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:

@@ -211,6 +211,6 @@ def lbfgs(
     value, gradient = value_and_gradient(start, state=memory)
     nothing = jnp.zeros((), jnp.int32)
     end = lax.while_loop(going, iterate, _Descent(start, value, gradient, memory, nothing, nothing))
-    # Where rounding stops the line search (five steps without a gain), accept a larger gradient.
+    # If the line search gains nothing for five steps because of rounding, accept a larger gradient.
     tolerance = jnp.where(end.idle < 5, coarse, 100 * coarse)
     return end.point, slope(end) <= tolerance

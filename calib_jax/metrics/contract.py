@@ -185,7 +185,7 @@ def catalogue() -> Mapping[str, Metric]:
 
 
 def named(name: str, **options: Any) -> Metric:
-    """Look up a metric by its name and set its options.
+    """Return the metric of this name with these options.
 
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)

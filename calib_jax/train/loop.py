@@ -540,7 +540,7 @@ class _Loop:
 
 
 class _Clocks:
-    """When an objective's update runs, and the progress it receives."""
+    """The steps at which the state of an objective is updated, and the progress passed to it."""
 
     def __init__(self, objective: Any, plan: Plan, epoch_steps: int) -> None:
         self._plan = plan

@@ -377,7 +377,7 @@ def shift_law(name, dtype, shift):
     near = (far - dtype(shift)).astype(dtype)
     rounding = np.finfo(dtype).eps * abs(shift)
     of_far, of_near = (calibrated(name, z, labels) for z in (far, near))
-    # What acts on the logits themselves, instead of their differences, rounds each of them.
+    # These calibrators act on the logits, not on their differences, so each logit is rounded.
     loose = {"temperature": 4, "vector": 40, "matrix": 40}.get(name, 0) * rounding
     if name in {"vector", "matrix"}:
         loose += 1e-3  # L-BFGS goes another way

@@ -112,7 +112,7 @@ def test_what_is_no_calibrator_is_refused(make, message, tmp_path):
     assert str(path) in str(caught.value)
 
 
-# What files of this format hold, by calibrator: files that were written once can always be read.
+# The arrays in a file of each calibrator. Files written by earlier versions must stay readable.
 HELD = {
     "beta": {"a": 3, "b": 3, "c": 3},
     "dirichlet": {"matrix": (3, 3), "intercept": 3},

@@ -1,4 +1,4 @@
-"""What a file announces is compared with what it has, and what cannot be read is one sentence."""
+"""Headers are compared with the file, and an unreadable file raises an error that names it."""
 
 import json
 import os

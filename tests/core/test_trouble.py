@@ -1,4 +1,4 @@
-"""What cannot be measured: counted, and refused in a sentence."""
+"""Invalid logits, labels and weights are counted, and an error names the counts."""
 
 import re
 

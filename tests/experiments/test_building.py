@@ -126,7 +126,7 @@ def test_workdirs_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
 
 
 class About:
-    """What a run says of itself at its last checkpoint."""
+    """The `about` record of the last checkpoint of a run."""
 
     def __init__(self, **changes):
         ledger = {"done": True, "waited": 3, "row": {"epoch": 5.0, "num_epochs": 9}}
