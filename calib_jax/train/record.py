@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from calib_jax.core.types import PyTree
-from calib_jax.train.checkpoint import Checkpoints, differences
+from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.files import Row, writing
-from calib_jax.train.journal import ROWS, Console, Journal
+from calib_jax.train.journal import ROWS, Console, Journal, differences
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
@@ -175,7 +175,7 @@ class Record:
         logged = ledger.get("logged", {})
         remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
         remarks += self._journal.redescribe(config, lambda there: not self._changed(config, there))
-        self._mend(self._checkpoints.mend(step) + remarks)
+        self._mend(remarks)
         if not ledger["done"]:
             self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
