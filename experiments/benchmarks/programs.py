@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from jax.extend.core import jaxprs_in_params
 
+from calib_jax import train
 from calib_jax.train.memory import plan_of
 
 COLLECTIVES = {
