@@ -268,6 +268,12 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
+def last_table(folder: Path | str) -> str:
+    """Format the newest table of the objective's state in a folder; "" if there is none."""
+    rows = read_rows(Path(folder) / LOSS_STATE)
+    return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
+
+
 def _remark(name: str, said: Sequence[str]) -> str:
     """Join the non-empty remarks about a file; return "" if there are none."""
     parts = [part for part in said if part]

@@ -108,7 +108,7 @@ class Record:
         return not (self.ledger.done or self.failed)
 
     @property
-    def called(self) -> str:
+    def prefix(self) -> str:
         """The prefix of printed lines about this run."""
         return f"{self.run.name}: " if self.run.name else ""
 
@@ -120,7 +120,7 @@ class Record:
     def say(self, text: str) -> None:
         """Print a line about this run, and append it to log.txt."""
         self.note(text)
-        self.console.say(self.called + text)
+        self.console.say(self.prefix + text)
 
     def close(self) -> None:
         """Close the journal and the checkpoints."""
@@ -141,8 +141,8 @@ class Record:
             ledger, state = self._found(state, total_steps)
             return json.dumps(ledger).encode()
 
-        ledger = json.loads(self.together.of_first(find))
-        state = self.together.tree_of_first(state)
+        ledger = json.loads(self.together.broadcast(find))
+        state = self.together.broadcast_tree(state)
         self.step = int(state.step)
         if ledger is not None:
             self.ledger, self.saved = Ledger(**ledger), self.step
@@ -293,7 +293,6 @@ class Record:
         """
         if host is not None and not self.accepts(values_of(host), self.step):
             return
-        self.last_save = time.monotonic()
         self.saved = self.step
         if self._checkpoints is None:
             return
@@ -323,16 +322,14 @@ class Record:
         """Check that the state's values after a step are finite; else mark the run as failed."""
         where = not_finite(values)
         if where:
-            self.fail(
-                f"the state is not finite after {step} steps (first {where});"
-                f" {self.last_good()}: lower the learning rate."
-            )
+            problem = f"the state is not finite after {step} steps (first {where})"
+            self.fail(problem, "lower the learning rate")
         return not where
 
-    def fail(self, why: str) -> None:
-        """Mark the run as failed, and log the reason."""
-        self.failed = why
-        self.note(why)
+    def fail(self, problem: str, remedy: str) -> None:
+        """Mark the run as failed, and log the problem and what the user can do about it."""
+        self.failed = f"{problem}; {self.last_good()}: {remedy}."
+        self.note(self.failed)
 
     def last_good(self) -> str:
         """Describe the location of the newest checkpoint on disk."""
