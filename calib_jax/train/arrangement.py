@@ -41,15 +41,18 @@ class Arrangement:
       devices: the devices of all processes.
       num_runs: the number of runs.
       over: one of `WAYS`.
+      engine: "pmap" or "shard_map", as in `data_parallel`.
     """
 
     devices: Devices
     num_runs: int = 1
     over: str = "map"
+    engine: str = "pmap"
 
     def __post_init__(self) -> None:
         checks.at_least("num_runs", self.num_runs, 1)
         checks.one_of("over", self.over, WAYS)
+        checks.one_of("engine", self.engine, parallel.ENGINES)
         if self.apart and len(self.local) < len(self.devices):
             raise ValueError(
                 'over="devices" is for the devices of one process: give every process runs of its'
@@ -145,8 +148,8 @@ class Arrangement:
         # With over="devices" a collective over `parallel.AXIS` raises an unknown-axis error.
         axis_name = "apart" if self.apart else parallel.AXIS
         donated = (1,) if donate else ()
-        run = parallel.data_parallel(of_device, self.devices, axis_name=axis_name, donate=donated)
-        return run.given(parallel.replicate(np.int32(self.slots), self.local))
+        run = self.on_devices(of_device, axis_name=axis_name, donate=donated)
+        return run.bind(parallel.replicate(np.int32(self.slots), self.local))
 
     def program_of_one(
         self, function: Callable[..., tuple[PyTree, PyTree]], *, donate: bool = False
@@ -165,7 +168,11 @@ class Arrangement:
             carry, found = function(_taken(carries, run), *arguments)
             return _put(carries, run, carry), found
 
-        return parallel.data_parallel(of_device, self.devices, donate=(0,) if donate else ())
+        return self.on_devices(of_device, donate=(0,) if donate else ())
+
+    def on_devices(self, function: Callable[..., PyTree], **options: Any) -> Program:
+        """Build a program from a function of one device, with options of `data_parallel`."""
+        return parallel.data_parallel(function, self.devices, engine=self.engine, **options)
 
     @functools.cached_property
     def numbers(self) -> list[PyTree]:

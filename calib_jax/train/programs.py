@@ -68,7 +68,7 @@ class Programs:
         }
         size = plan.eval_batch_size or plan.batch_size
         self.evaluate = Measuring(task, feeds, size, arrangement, axis_name)
-        self._all_finite = parallel.data_parallel(all_finite, arrangement.devices)
+        self._all_finite = arrangement.on_devices(all_finite)
 
     def runner_of(self, number: int, seed: int, step: int) -> Runner:
         """Return the runner of the next steps of a run; start the epoch if it has not started."""

@@ -63,6 +63,7 @@ def fit_all(
     environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     over: str = "map",
+    engine: str = "pmap",
     quiet: bool = False,
     progress: bool = True,
     tensorboard: bool = False,
@@ -84,13 +85,14 @@ def fit_all(
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
         in every operation; "devices" trains separate runs on each device.
+      engine: "pmap", or "shard_map" for `jit(shard_map)`; the results are bitwise equal.
       quiet: print nothing; log.txt is still written.
       progress: whether to show a progress bar on a terminal.
       tensorboard: also write TensorBoard events.
     """
     check_runs(runs, task, plan)
     devices = parallel.all_devices() if devices is None else devices
-    arrangement = Arrangement(devices, len(runs), over)
+    arrangement = Arrangement(devices, len(runs), over, engine)
     together = Together(devices)
     if together.number > len(task.train):
         raise ValueError(

@@ -67,6 +67,12 @@ def communicated():
     index = jax.process_index()
     assert together.broadcast(lambda: bytes([index, 7])) == b"\x00\x07"
     assert together.largest([index, -index]) == [PROCESSES - 1, 0]
+    devices = train.all_devices()
+    for engine in train.parallel.ENGINES:
+        step = lambda total, part: total + jax.lax.psum(part, train.AXIS)  # noqa: E731
+        run = train.data_parallel(step, devices, donate=(0,), engine=engine)
+        part = train.replicate(np.float64(index + 1), local := train.local_devices())
+        assert train.first(run(run(train.replicate(np.zeros(()), local), part), part)) == 6.0
     with pytest.raises(ProcessZeroFailed if index else ZeroDivisionError, match="integer division"):
         together.broadcast(lambda: 1 // 0)
     return broadcast
