@@ -8,7 +8,7 @@
     metrics.catalogue()                              every metric by name
 
 Each file of this subpackage defines one family. To add a metric, decorate one function with its
-terms (see `contract.py`); it is then exported here and listed in the catalogue.
+terms (see `metric`); the catalogue then lists it by name.
 """
 
 import sys
@@ -21,15 +21,15 @@ from calib_jax.metrics.contract import Metric as Metric
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
 from calib_jax.metrics.contract import named as named
-from calib_jax.metrics.whole import stats_of as stats_of
-from calib_jax.metrics.whole import values_of as values_of
-from calib_jax.metrics.whole import values_of_stats as values_of_stats
+from calib_jax.metrics.contract import ratio as ratio
+from calib_jax.metrics.contract import register as register
+from calib_jax.metrics.contract import stats_of as stats_of
+from calib_jax.metrics.contract import values_of as values_of
+from calib_jax.metrics.contract import values_of_stats as values_of_stats
 
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted(
-    {*_names, "Metric", "catalogue", "metric", "named", "stats_of", "values_of", "values_of_stats"}
-)
+__all__ = sorted(_names)
 
 
 def __dir__() -> list[str]:
