@@ -1,4 +1,4 @@
-"""Build the data set, network, objective, optimiser and plan that a config names."""
+"""Build the data set, network, objective, optimizer and plan that a config names."""
 
 import pathlib
 from collections.abc import Callable, Mapping
@@ -127,7 +127,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     task = train.Task(
         forward=train.linen(module, features=config.diagnose),
         objective=objective,
-        tx=optimiser(config, rate),
+        tx=optimizer(config, rate),
         metrics=chosen_metrics(config),
         train=dataset.train if config.augment else as_stored(dataset.train),
         evaluated=evaluated,
@@ -217,7 +217,7 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     """Build the learning rate schedule as a function of the step."""
-    name, peak = config.schedule.name, config.optimiser.learning_rate
+    name, peak = config.schedule.name, config.optimizer.learning_rate
     options: dict[str, dict[str, Any]] = {
         "constant": {},
         "multi_step": {
@@ -237,13 +237,13 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     return train.schedules.of_steps(schedule, steps_per_epoch)
 
 
-def optimiser(config: ConfigDict, rate: Any) -> Any:
-    """Build the optimiser with the options that the config has for it."""
-    own = config.optimiser
-    checks.one_of("optimiser", own.name, train.optimisers.OPTIMISERS)
-    known = checks.options_of(train.optimisers.OPTIMISERS[own.name])
-    options = {key: value for key, value in own.items() if key in known}
-    return train.optimisers.named(own.name, rate, **options)
+def optimizer(config: ConfigDict, rate: Any) -> Any:
+    """Build the optimizer with the options that the config has for it."""
+    settings = config.optimizer
+    checks.one_of("optimizer", settings.name, train.optimisers.OPTIMISERS)
+    known = checks.options_of(train.optimisers.OPTIMISERS[settings.name])
+    options = {key: value for key, value in settings.items() if key in known}
+    return train.optimisers.named(settings.name, rate, **options)
 
 
 def devices(config: ConfigDict) -> train.parallel.Devices:

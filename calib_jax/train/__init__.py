@@ -10,10 +10,11 @@ The network, the objective, the metrics and the optimiser are passed as values.
 
 from calib_jax.train import memory, optimisers, schedules
 from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.checkpoint import Checkpoints, differences
+from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.feeding import Resident, Streamed, feed
 from calib_jax.train.files import CannotWrite
 from calib_jax.train.forward import Forward, linen
+from calib_jax.train.journal import differences
 from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.lock import InUse
 from calib_jax.train.loop import NonFinite, fit, fit_all, last_table

@@ -16,7 +16,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,7 @@ def fit_all(
     plan: Plan,
     *,
     free: Collection[str] = (),
+    current: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     over: str = "map",
@@ -110,6 +111,7 @@ def fit_all(
       plan: the length of training, and the intervals of evaluations and checkpoints; its seed is
         not used.
       free: config keys that may change when a run resumes, since results do not depend on them.
+      current: converts the config of a folder to the names that its keys have today.
       environment: JSON about the machine and the versions; logged at each start of the runs.
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
@@ -153,7 +155,9 @@ def fit_all(
             for run in runs:
                 if together.leads:
                     stack.enter_context(_claimed(Path(run.folder)))
-                kept = Record(run, plan, free, together, loop.console, tensorboard=tensorboard)
+                kept = Record(
+                    run, plan, free, current, together, loop.console, tensorboard=tensorboard
+                )
                 stack.callback(kept.close)
                 loop.records.append(kept)
             return loop.facts()
