@@ -15,8 +15,8 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.checks import nearest
-from calib_jax.metrics.contract import RENAMED, renamed
+from calib_jax.core.former import no_attribute
+from calib_jax.metrics.contract import RENAMED
 from calib_jax.metrics.contract import Metric as Metric
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
@@ -38,7 +38,5 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    # Also lets type checkers accept the names that are added at import time.
-    if name in RENAMED:
-        raise AttributeError(renamed(name))
-    raise AttributeError(f"calib_jax.metrics has no {name!r}{nearest(name, __all__)}")
+    # With this function, type checkers also accept the names that `load_subpackage` adds.
+    raise no_attribute(__name__, name, __all__, RENAMED)

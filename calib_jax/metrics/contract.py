@@ -259,7 +259,8 @@ def _names(metrics: Metrics) -> str:
 # --------------------------------------------------------------------------------------------
 # The catalogue.
 
-_CATALOGUE: Catalogue[Metric] = Catalogue("metric")
+RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
+_CATALOGUE: Catalogue[Metric] = Catalogue("metric", RENAMED)
 
 
 def register(metric: Metric) -> Metric:
@@ -295,21 +296,8 @@ def named(name: str, **options: Any) -> Metric:
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
     """
-    if name in RENAMED:
-        raise ValueError(renamed(name))
-    checks.one_of("metric", name, _CATALOGUE)
+    _CATALOGUE.check_name(name)
     return _CATALOGUE[name].with_options(**options)
-
-
-# Former names of metrics, which were mistaken for those of classifier metrics.
-RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
-
-
-def renamed(name: str) -> str:
-    """Return the error message for a renamed metric."""
-    return (
-        f"the metric {name!r} is now called {RENAMED[name]!r}: it detects out-of-distribution data."
-    )
 
 
 def ratio(total: Any, weight: Any) -> Any:
