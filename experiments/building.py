@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored
+from calib_jax.train import memory
 from experiments import cli, imports, initial
 
 INIT_FROM = flags.DEFINE_string(
@@ -57,7 +58,7 @@ class Experiment(NamedTuple):
     def check_memory(self, num_seeds: int) -> None:
         """Raise an error if the states of all seeds do not fit into memory."""
         over, used = self.config.run.over, devices(self.config)
-        train.memory.check_states(self.template(), num_seeds, used, over=over)
+        memory.check_states(self.template(), num_seeds, used, over=over)
 
     def template(self) -> train.TrainState:
         """Return the shapes and dtypes of the state without computing it."""
@@ -233,24 +234,24 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
         "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
     }
     checks.one_of("schedule", name, options)
-    schedule = train.schedules.warmed_up(
-        getattr(train.schedules, name)(peak, **options[name]),
+    schedule = train.warmed_up(
+        train.schedule(name, peak, **options[name]),
         epochs=config.schedule.warm_up_epochs,
         factor=config.schedule.warm_up_factor,
     )
-    return train.schedules.of_steps(schedule, steps_per_epoch)
+    return train.of_steps(schedule, steps_per_epoch)
 
 
 def optimizer(config: ConfigDict, rate: Any) -> Any:
     """Build the optimizer with the options that the config has for it."""
     settings = config.optimizer
-    checks.one_of("optimizer", settings.name, train.optimisers.OPTIMISERS)
-    known = checks.options_of(train.optimisers.OPTIMISERS[settings.name])
+    checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
+    known = checks.options_of(train.OPTIMIZERS[settings.name])
     options = {key: value for key, value in settings.items() if key in known}
-    return train.optimisers.named(settings.name, rate, **options)
+    return train.optimizer(settings.name, rate, **options)
 
 
-def devices(config: ConfigDict) -> train.parallel.Devices:
+def devices(config: ConfigDict) -> train.Devices:
     """List the devices of a run: all devices of all processes, or the number in the config."""
     if jax.process_count() == 1:
         return train.local_devices(config.run.num_devices or None)

@@ -47,7 +47,7 @@ from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
-from calib_jax.train.state import TrainState, values_of
+from calib_jax.train.state import TrainState, all_finite, values_of
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
@@ -204,6 +204,7 @@ class _Loop:
         self.total_steps = plan.num_epochs * self.epoch_steps
         self.clocks = _Clocks(task.objective, plan, self.epoch_steps)
         self.pieces = _Pieces()
+        self.all_finite = parallel.data_parallel(all_finite, arrangement.devices)
         self.begun: dict[int, int] = {}
         self.sized = False
         self.trouble: Exception | None = None
@@ -389,11 +390,14 @@ class _Loop:
         seconds = time.monotonic() - began
         self.pieces.took(max(stops[n] - starts[n] for n in members), seconds)
         at_stop = []
-        hosts = self.arrangement.fetch(values_of(states))
+        finite = self.arrangement.fetch(self.all_finite(states))
         for number in members:
             record, new = self.records[number], found[number]
             stop = record.step + stops[number] - starts[number]
-            if self._is_finite(record, new, starts[number]) and record.accepts(hosts[number], stop):
+            accepted = self._is_finite(record, new, starts[number])
+            if accepted and not finite[number]:  # fetch the values to name the first wrong one
+                accepted = record.accepts(self.arrangement.fetch(values_of(states))[number], stop)
+            if accepted:
                 record.add(new, seconds / len(members))
                 if stop == self._next_stop(record.step):
                     at_stop.append(number)
