@@ -1,4 +1,4 @@
-"""Build the data set, network, objective, optimiser and plan that a config names."""
+"""Build the data set, network, objective, optimizer and plan that a config names."""
 
 import pathlib
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored
+from calib_jax.train import memory
 from experiments import cli, initial
 
 INIT_FROM = flags.DEFINE_string(
@@ -56,7 +57,7 @@ class Experiment(NamedTuple):
     def check_memory(self, num_seeds: int) -> None:
         """Raise an error if the states of all seeds do not fit into memory."""
         over, used = self.config.run.over, devices(self.config)
-        train.memory.check_states(self.template(), num_seeds, used, over=over)
+        memory.check_states(self.template(), num_seeds, used, over=over)
 
     def template(self) -> train.TrainState:
         """Return the shapes and dtypes of the state without computing it."""
@@ -127,7 +128,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     task = train.Task(
         forward=train.linen(module, features=config.diagnose),
         objective=objective,
-        tx=optimiser(config, rate),
+        tx=optimizer(config, rate),
         metrics=chosen_metrics(config),
         train=dataset.train if config.augment else as_stored(dataset.train),
         evaluated=evaluated,
@@ -217,7 +218,7 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     """Build the learning rate schedule as a function of the step."""
-    name, peak = config.schedule.name, config.optimiser.learning_rate
+    name, peak = config.schedule.name, config.optimizer.learning_rate
     options: dict[str, dict[str, Any]] = {
         "constant": {},
         "multi_step": {
@@ -229,24 +230,24 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
         "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
     }
     checks.one_of("schedule", name, options)
-    schedule = train.schedules.warmed_up(
-        getattr(train.schedules, name)(peak, **options[name]),
+    schedule = train.warmed_up(
+        train.schedule(name, peak, **options[name]),
         epochs=config.schedule.warm_up_epochs,
         factor=config.schedule.warm_up_factor,
     )
-    return train.schedules.of_steps(schedule, steps_per_epoch)
+    return train.of_steps(schedule, steps_per_epoch)
 
 
-def optimiser(config: ConfigDict, rate: Any) -> Any:
-    """Build the optimiser with the options that the config has for it."""
-    own = config.optimiser
-    checks.one_of("optimiser", own.name, train.optimisers.OPTIMISERS)
-    known = checks.options_of(train.optimisers.OPTIMISERS[own.name])
-    options = {key: value for key, value in own.items() if key in known}
-    return train.optimisers.named(own.name, rate, **options)
+def optimizer(config: ConfigDict, rate: Any) -> Any:
+    """Build the optimizer with the options that the config has for it."""
+    settings = config.optimizer
+    checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
+    known = checks.options_of(train.OPTIMIZERS[settings.name])
+    options = {key: value for key, value in settings.items() if key in known}
+    return train.optimizer(settings.name, rate, **options)
 
 
-def devices(config: ConfigDict) -> train.parallel.Devices:
+def devices(config: ConfigDict) -> train.Devices:
     """List the devices of a run: all devices of all processes, or the number in the config."""
     if jax.process_count() == 1:
         return train.local_devices(config.run.num_devices or None)

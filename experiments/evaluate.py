@@ -96,7 +96,7 @@ def restored(
             name = checkpoint or initial.chosen(checkpoints)
             step = initial.step_of(checkpoints, name)
             if experiment is None:
-                config = ConfigDict(checkpoints.about()["config"])
+                config = initial.config_of(checkpoints)
                 experiment = building.build(config, data_dir=data_dir)
             template = experiment.template()
             if step is None:

@@ -38,7 +38,16 @@ from calib_jax.core import reading
 from calib_jax.train import files, journal
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
-from experiments import building, cli, initial, predictions, provenance, seed_folders, summary
+from experiments import (
+    building,
+    cli,
+    initial,
+    predictions,
+    provenance,
+    renamed,
+    seed_folders,
+    summary,
+)
 
 _CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
@@ -121,7 +130,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     for member in found:
         if result := member.result():
             now = cli.plain(member.config)
-            changed = train.differences(_fixed(result["config"]), _fixed(now))
+            changed = train.differences(_fixed(renamed.current(result["config"])), _fixed(now))
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
@@ -211,6 +220,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         experiment.task,
         experiment.plan,
         free=["run"],
+        current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
         over=config.run.over,

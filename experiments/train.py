@@ -40,7 +40,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
-from experiments import building, cli, processes, provenance, run_report, seed_folders
+from experiments import building, cli, processes, provenance, renamed, run_report, seed_folders
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
@@ -67,6 +67,7 @@ def start(
         experiment.task,
         experiment.plan,
         free=["run"],
+        current=renamed.current,
         environment=provenance.describe(),
         devices=devices,
         over=config.run.over,
