@@ -21,7 +21,6 @@ names one.
 """
 
 import collections
-import importlib.util
 import json
 import pathlib
 import time
@@ -41,6 +40,7 @@ from calib_jax.train.lock import only_one
 from experiments import (
     building,
     cli,
+    imports,
     initial,
     predictions,
     provenance,
@@ -49,7 +49,7 @@ from experiments import (
     summary,
 )
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
+_CONFIG = imports.define_config("File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
 flags.adopt_module_key_flags(building)  # --data_dir
 _LOSSES = flags.DEFINE_list("losses", [], "Names in configs/losses, with commas between them.")
@@ -149,13 +149,8 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
 def _config_of(loss: str) -> ConfigDict:
     """Load the config file for one loss, and apply the overrides of the command line."""
     flag = flags.FLAGS["config"]
-    name = str(config_flags.get_config_filename(flag))
-    spec = importlib.util.spec_from_file_location("sweep_config", name.partition(":")[0])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config: ConfigDict = module.get_config(loss)
+    file = str(config_flags.get_config_filename(flag)).partition(":")[0]
+    config = imports.config_of(file, loss)
     try:
         config.update_from_flattened_dict(config_flags.get_override_values(flag))
     except (KeyError, AttributeError) as error:

@@ -26,7 +26,6 @@ from calib_jax.core.types import PyTree
 from calib_jax.train import diagnosis, memory
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.due import Pieces, Standing, Timetable
-from calib_jax.train.feeding import Runner
 from calib_jax.train.files import Row
 from calib_jax.train.interruption import Interruption
 from calib_jax.train.journal import GRADIENT_NORMS, LOSS_STATE, Console, mean_line
@@ -34,6 +33,7 @@ from calib_jax.train.last_layer import EDGES
 from calib_jax.train.plan import Outcome, Task
 from calib_jax.train.programs import Programs
 from calib_jax.train.record import Record
+from calib_jax.train.runner import Runner
 from calib_jax.train.state import values_of
 from calib_jax.train.together import Together
 

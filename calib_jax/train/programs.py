@@ -9,10 +9,11 @@ from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.due import Timetable
-from calib_jax.train.feeding import Feed, Runner, feed
+from calib_jax.train.feeding import feed
 from calib_jax.train.measuring import Measuring
 from calib_jax.train.ordering import in_batches, shuffled
 from calib_jax.train.plan import Task
+from calib_jax.train.runner import Feed, Runner
 from calib_jax.train.state import all_finite
 from calib_jax.train.step import make_train_step
 
