@@ -88,8 +88,7 @@ class Pieces:
     """The number of steps in a piece, adapted to the duration of the last piece."""
 
     def __init__(self) -> None:
-        self.size = 1
-        self.begin()
+        self.size, self.steps, self.seconds = 1, 0, 0.0
 
     def begin(self) -> None:
         """Start a piece."""
