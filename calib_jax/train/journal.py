@@ -1,6 +1,7 @@
 """The log files of a run: lines to read, and rows for programs.
 
     config.json                  the config that identifies the run
+    format.json                  the number of this format of folders
     metrics.jsonl, metrics.csv   one row per evaluation
     loss_state.jsonl             the table of the objective's state, if it has one
     gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
@@ -41,6 +42,11 @@ GRADIENT_NORMS = "gradient_norms.jsonl"
 ENVIRONMENT = "environment.jsonl"
 SPOKEN = "log.txt"
 CONFIG = "config.json"
+FORMAT_FILE = "format.json"
+
+# The format of a run folder. It grows by one when older versions could no longer resume such a
+# folder. Folders without a number are older, and still resume.
+FORMAT = 1
 
 SAID = 3  # metrics per data set in a printed line; the files hold all of them
 
@@ -158,6 +164,15 @@ class Journal:
             remarks.append(_remark(name, said))
         return [remark for remark in remarks if remark]
 
+    def write_format(self) -> list[str]:
+        """Write format.json unless it is there; return remarks for the log."""
+        path = self._folder / FORMAT_FILE
+        number, damage = format_of(self._folder)
+        remark = self._set_aside(FORMAT_FILE, damage)
+        if number != FORMAT:
+            files.replace(path, json.dumps({"format": FORMAT}, indent=1) + "\n")
+        return [remark] if remark else []
+
     def describe(self, config: Mapping[str, Any]) -> None:
         """Write config.json; the checkpoints hold the config too."""
         path = self._folder / CONFIG
@@ -206,6 +221,17 @@ class Journal:
         """Close the event writer."""
         if self._events is not None:
             self._events.close()
+
+
+def format_of(folder: Path) -> tuple[int, str]:
+    """Return the format number of a folder, 0 if it has none, and the damage of its file."""
+    try:
+        number = reading.json_mapping(folder / FORMAT_FILE, "a format").get("format")
+    except FileNotFoundError:
+        return 0, ""
+    except reading.Unreadable as error:
+        return 0, reading.reason(error.__cause__ or error)
+    return (number, "") if type(number) is int else (0, "it has no format number")
 
 
 def line_of(row: Row) -> str:

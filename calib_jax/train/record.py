@@ -19,7 +19,7 @@ import numpy as np
 from calib_jax.core.types import PyTree
 from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.files import Row, writing
-from calib_jax.train.journal import ROWS, Console, Journal, differences
+from calib_jax.train.journal import FORMAT, ROWS, Console, Journal, differences, format_of
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
@@ -28,7 +28,7 @@ CHECKPOINTS = "checkpoints"
 
 
 class AnotherConfig(ValueError):
-    """Raised when the folder holds a run of another config."""
+    """Raised when the folder holds a run of another config or of a newer version."""
 
 
 @dataclasses.dataclass
@@ -98,6 +98,7 @@ class Record:
         self._checkpoints: Checkpoints | None = None
         self.saved: int | None = None  # the newest checkpoint
         if together.leads:
+            self._check_format()
             with writing(self.folder):
                 self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
                 self._journal = Journal(self.folder, tensorboard=tensorboard)
@@ -159,7 +160,7 @@ class Record:
         assert self._journal is not None
         if not self._checkpoints.steps:
             self._checkpoints.check_room(template)
-            self._mend(self._journal.rewind(0))
+            self._mend(self._journal.write_format() + self._journal.rewind(0))
             self._journal.describe(self.run.config)
             return None, template
         config = self._checkpoints.about()["config"]
@@ -174,12 +175,22 @@ class Record:
         step = int(saved.state.step)
         logged = ledger.get("logged", {})
         remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
+        remarks += self._journal.write_format()
         remarks += self._journal.redescribe(config, lambda there: not self._changed(config, there))
         self._mend(remarks)
         if not ledger["done"]:
             self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
         return ledger, saved.state
+
+    def _check_format(self) -> None:
+        """Raise `AnotherConfig` if a newer version of calib_jax wrote the folder."""
+        number, _ = format_of(self.folder)
+        if number > FORMAT:
+            raise AnotherConfig(
+                f"{self.folder} has the format {number}, and this version of calib_jax reads"
+                f" formats up to {FORMAT}: update calib_jax, or choose another folder."
+            )
 
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
