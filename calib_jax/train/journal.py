@@ -48,7 +48,7 @@ FORMAT_FILE = "format.json"
 # folder. Folders without a number are older, and still resume.
 FORMAT = 1
 
-SAID = 3  # metrics per data set in a printed line; the files hold all of them
+SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
 
 
 class Console:
@@ -143,25 +143,25 @@ class Journal:
         logged, last = logged or {}, {ROWS: row, **(tables or {})}
         for name in (ROWS, LOSS_STATE, GRADIENT_NORMS):
             path = self._folder / name
-            found, damage = files.json_rows(path)
-            rows = {one["step"]: one for one in found if one["step"] <= step}
+            valid, damage = files.json_rows(path)
+            rows = {row["step"]: row for row in valid if row["step"] <= step}
             recovered = False
             if newest := last.get(name):
                 rows.setdefault(newest["step"], newest)
             if name == ROWS:
-                more = {one["step"]: one for one in spare if one["step"] <= step}
+                more = {row["step"]: row for row in spare if row["step"] <= step}
                 recovered = not more.keys() <= rows.keys()
                 rows = {**more, **rows}
             lost = sorted(set(logged.get(name, ())) - set(rows))
-            kept = [rows[one] for one in sorted(rows)]
+            kept = [rows[number] for number in sorted(rows)]
             aside = f"kept as {files.set_aside(path)}" if damage else ""
             if kept or damage or path.exists():
                 files.replace(path, _json_lines(kept))
             if name == ROWS:
                 files.replace(self._folder / TABLE, _csv_lines(kept))
-            said = [damage, aside, f"rows were restored from {TABLE}" if recovered else ""]
-            said.append(f"the rows of the steps {files.listed(lost)} are lost" if lost else "")
-            remarks.append(_remark(name, said))
+            restored = f"rows were restored from {TABLE}" if recovered else ""
+            gone = f"the rows of the steps {files.listed(lost)} are lost" if lost else ""
+            remarks.append(_remark(name, [damage, aside, restored, gone]))
         return [remark for remark in remarks if remark]
 
     def write_format(self) -> list[str]:
@@ -238,9 +238,9 @@ def line_of(row: Row) -> str:
     """Format a row as one line, with the first few metrics of each data set."""
 
     def part(prefix: str) -> str:
-        found = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
-        said = [f"{name} {_short(value)}" for name, value in found.items()][:SAID]
-        return f" | {prefix.strip('_')} {'  '.join(said)}" if said else ""
+        metrics = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+        shown = [f"{name} {_short(value)}" for name, value in metrics.items()][:SHOWN]
+        return f" | {prefix.strip('_')} {'  '.join(shown)}" if shown else ""
 
     start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
     rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
@@ -300,9 +300,9 @@ def last_table(folder: Path | str) -> str:
     return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
 
 
-def _remark(name: str, said: Sequence[str]) -> str:
+def _remark(name: str, phrases: Sequence[str]) -> str:
     """Join the non-empty remarks about a file; return "" if there are none."""
-    parts = [part for part in said if part]
+    parts = [phrase for phrase in phrases if phrase]
     return f"{name}: {', '.join(parts)}" if parts else ""
 
 

@@ -137,12 +137,12 @@ class Record:
         """Restore the newest checkpoint in process 0, and broadcast its state."""
         state = jax.tree.map(np.asarray, self.run.state)
 
-        def find() -> bytes:
+        def restore() -> bytes:
             nonlocal state
-            ledger, state = self._found(state, total_steps)
+            ledger, state = self._restored(state, total_steps)
             return json.dumps(ledger).encode()
 
-        ledger = json.loads(self.together.broadcast(find))
+        ledger = json.loads(self.together.broadcast(restore))
         state = self.together.broadcast_tree(state)
         self.step = int(state.step)
         if ledger is not None:
@@ -155,7 +155,7 @@ class Record:
         if self._journal is not None:
             self._journal.begin(self.step, environment)
 
-    def _found(self, template: PyTree, total_steps: int) -> tuple[dict[str, Any] | None, PyTree]:
+    def _restored(self, template: PyTree, total_steps: int) -> tuple[dict[str, Any] | None, PyTree]:
         assert self._checkpoints is not None
         assert self._journal is not None
         if not self._checkpoints.steps:
@@ -209,26 +209,26 @@ class Record:
         """Raise `AnotherConfig` if the saved config differs in a key that is not free."""
         changed = self._changed(before, self.run.config)
         if changed:
-            said = "; ".join(changed[:5])
-            said += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
+            listed = "; ".join(changed[:5])
+            listed += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
             raise AnotherConfig(
-                f"{self.folder} holds a run of another config ({said}): choose another folder, or"
+                f"{self.folder} holds a run of another config ({listed}): choose another folder, or"
                 " the old values."
             )
 
     # ------------------------------------------------------------------------------------------
     # Training.
 
-    def add(self, found: Mapping[str, np.ndarray], seconds: float) -> None:
+    def add(self, measured: Mapping[str, np.ndarray], seconds: float) -> None:
         """Add the measurements of steps to the totals."""
         totals = self.ledger.totals
-        for name, values in found.items():
+        for name, values in measured.items():
             # Add value by value: sums of blocks would depend on the division into pieces.
             added = totals.get(name, 0.0)
             for value in values.tolist():
                 added += value
             totals[name] = added
-        self.ledger.steps += len(found["loss"])
+        self.ledger.steps += len(measured["loss"])
         self.ledger.seconds += seconds
 
     def row(
@@ -312,7 +312,7 @@ class Record:
         every = self.plan.keep_every_epochs * epoch_steps
         known = self._checkpoints.steps
         if every:
-            kept |= {one for one in {*known, self.step} if one % every == 0}
+            kept |= {step for step in {*known, self.step} if step % every == 0}
         if self.step not in known:
             about = {"config": self.run.config, "ledger": ledger}
             self._checkpoints.save(host, about, self.step, kept=kept)
