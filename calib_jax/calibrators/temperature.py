@@ -11,13 +11,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool
 
 from calib_jax.calibrators import contract
 from calib_jax.calibrators.contract import Code, Examples, Rows, State
 from calib_jax.core import checks, temperature
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
+from calib_jax.core.types import Labels, Logits, Number, Scalar, Vector, Weights
 
 # The objective of a grid search: a function of (logits / T, labels, weights) to a scalar.
 Objective: TypeAlias = Callable[[Logits, Labels, Weights | None], Any]
@@ -71,14 +70,14 @@ def _fit(examples: Examples, max_iterations: Number) -> Params:
 
 def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
     """Fit the temperature to prepared rows, inside a compiled function."""
-    found = temperature.fit_nll(
+    fitted = temperature.fit_nll(
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
     )
-    params = Params(found.temperature, contract.unknown_state(rows))
-    limited = jnp.where(found.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
-    unsettled = jnp.where(_indistinct(rows), Code.INDISTINCT, limited)
-    code = jnp.where(found.converged, Code.CONVERGED, unsettled)
-    return contract.finished(params, code, rows, rows.logits / params.temperature)
+    params = Params(fitted.temperature, contract.unknown_state(rows))
+    limited = jnp.where(fitted.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
+    unsettled = jnp.where(fitted.indistinct, Code.INDISTINCT, limited)
+    code = jnp.where(fitted.converged, Code.CONVERGED, unsettled)
+    return contract.ended(params, code, rows, fitted.nll_before, fitted.nll_after)
 
 
 def fit_grid(
@@ -137,20 +136,19 @@ def _fit_grid(examples: Examples, grid: Vector, objective: Objective | None) -> 
     at_an_end = (found <= grid[0]) | (found >= grid[-1])
     code = jnp.where(at_an_end, Code.STOPPED, Code.CONVERGED)
     code = jnp.where(jnp.isfinite(value), code, Code.NO_OPTIMUM)
-    return contract.finished(params, code, rows, rows.logits / params.temperature)
+    scaled = temperature.scaled(rows.logits, params.temperature)
+    return contract.finished(params, code, rows, scaled)
 
 
 def apply(params: Any, logits: Any) -> Logits:
-    r"""Divide logits by the temperature."""
+    """Divide logits by the temperature.
+
+    The NLL of the result on the examples of the fit is at most that of the logits, although the
+    quotients are rounded: the fit keeps T = 1 where rounding costs more than it gains.
+    """
     contract.check_params("temperature", Params, params)
-    return contract.logits_for("temperature", logits) / params.temperature
-
-
-def _indistinct(rows: Rows) -> Bool[Array, ""]:
-    """Check whether all possible classes have the same logit in every row."""
-    top = jnp.max(rows.logits, axis=-1, keepdims=True)
-    unlike = jnp.any((rows.logits != top) & (rows.logits != -jnp.inf), axis=-1)
-    return ~jnp.any(unlike & (rows.weight > 0))
+    logits = contract.logits_for("temperature", logits)
+    return temperature.scaled(logits, params.temperature)
 
 
 __all__ = ["Params", "apply", "fit", "fit_grid"]
