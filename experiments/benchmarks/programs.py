@@ -8,6 +8,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 
 from calib_jax import train
+from calib_jax.train.memory import plan_of
 
 COLLECTIVES = {
     *("psum", "psum2", "psum_invariant", "pmax", "pmin", "ppermute", "reduce_scatter"),
@@ -17,7 +18,7 @@ COLLECTIVES = {
 
 def memory(compiled: Any) -> int | None:
     """Return the bytes of temporaries and of new results, or None where XLA has no plan."""
-    plan = train.memory.plan_of(compiled)
+    plan = plan_of(compiled)
     if plan is None:
         return None
     return int(plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes)

@@ -33,6 +33,7 @@ import numpy as np
 from absl import logging
 
 from calib_jax import losses, metrics, train
+from calib_jax.train import memory
 from experiments.benchmarks import programs, tables, timing
 from experiments.benchmarks.training_work import Epochs, Peer, Work
 
@@ -195,7 +196,7 @@ class Parts(NamedTuple):
             parts = programs.exchanged(step, state, batch, devices=self.num_devices)
             row: tables.Row = {"task": "devices", "name": f"{self.work.model}, {name}"}
             row |= {"devices": self.num_devices, "bytes": parts.total(), "by_purpose": parts}
-            rows.append(row | {"gradient_bytes": train.memory.size(state.params)})
+            rows.append(row | {"gradient_bytes": memory.size(state.params)})
         return rows
 
     def gpu(self) -> Rows:

@@ -41,7 +41,7 @@ class Work:
     @functools.cached_property
     def tx(self) -> Any:
         """The optimizer of the papers' recipe."""
-        return train.optimisers.sgd(0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
+        return train.optimizer("sgd", 0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
 
     def source(self, count: int | None = None) -> InMemory:
         """Draw random images and labels, by default as many as an epoch has."""

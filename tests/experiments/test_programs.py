@@ -6,6 +6,7 @@ import pytest
 from jax import lax
 
 from calib_jax import losses, models, train
+from calib_jax.train import memory
 from experiments.benchmarks import programs
 
 
@@ -49,8 +50,8 @@ def test_a_training_step_exchanges_its_gradients_once_and_the_sums_of_batch_norm
     variables = jax.eval_shape(lambda: network.init(jax.random.key(0), images, train=False))
     variables = jax.tree.map(lambda leaf: jnp.ones(leaf.shape), variables)
     batch = train.Batch(images, jnp.zeros(2, jnp.int32), jnp.ones(2), jnp.arange(2))
-    tx = train.optimisers.sgd(0.1, clip_norm=2.0)
-    sizes = {name: train.memory.size(tree) for name, tree in variables.items()}
+    tx = train.optimizer("sgd", 0.1, clip_norm=2.0)
+    sizes = {name: memory.size(tree) for name, tree in variables.items()}
     for name, of_loss in {"cross_entropy": {}, "mmce": {"loss": 4 * 2 * 8}}.items():
         objective = losses.objective(name)
         step = train.make_train_step(train.linen(network), objective, tx, axis_name=train.AXIS)
