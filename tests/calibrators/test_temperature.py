@@ -172,14 +172,14 @@ def first_logit(optimum):
 
 def test_the_grid_minimises_what_it_is_given():
     logits, labels = np.full((4, 2), 6, np.float32), np.zeros(4, int)
-    fit = functools.partial(temperature.fit_grid, logits, labels, objective=first_logit(4.0))
+    fit = functools.partial(temperature.fit_grid, logits, labels, criterion=first_logit(4.0))
     assert fit(start=0.5, stop=3.0, step=0.5).temperature == 1.5
     assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
     assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
     weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
-    found = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, objective=weighted)
+    found = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, criterion=weighted)
     np.testing.assert_allclose(found.temperature, 3.0, rtol=1e-6)
-    never = temperature.fit_grid(logits, labels, objective=lambda z, y, w: jnp.full((), jnp.nan))
+    never = temperature.fit_grid(logits, labels, criterion=lambda z, y, w: jnp.full((), jnp.nan))
     assert (float(never.temperature), never.state.name) == (1.0, "no_optimum")
 
 
