@@ -94,7 +94,7 @@ def _fit(name: str, criterion: str) -> Any:
         return module.fit
     if name != "temperature":
         raise ValueError(
-            f"criterion={criterion!r} is for calibrate='temperature', and {name!r} minimises the NLL.\n"
+            f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL.\n"
             "Leave criterion out, or calibrate by temperature."
         )
     metric = metrics_package.named(criterion)

@@ -12,7 +12,7 @@ from tests.calibrators.members import problem
 
 K = 3
 KINDS = ["vector", "matrix", "dirichlet"]
-FIRST = {kind: "off_diagonal_penalty" for kind in KINDS} | {"vector": "slope_penalty"}
+FIRST = dict.fromkeys(KINDS, "off_diagonal_penalty") | {"vector": "slope_penalty"}
 
 
 def features(kind, logits):
