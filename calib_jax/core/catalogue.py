@@ -16,7 +16,7 @@ _Member = TypeVar("_Member")
 
 
 class Catalogue(Mapping[str, _Member], Generic[_Member]):
-    """A mapping from names to members, often factories; an unknown name raises an error with the nearest one.
+    """A mapping from names to members; an unknown name raises an error with the nearest one.
 
     >>> pets = Catalogue("pet")
     >>> @pets.register("cat")
