@@ -53,8 +53,8 @@ class LeNet5(Network):
             x = pool(x, (2, 2), strides=(2, 2))
         x = x.reshape(x.shape[0], -1)
         for number, features in enumerate((120, 84), start=1):
-            x = layers.dense(x, features * self.width, name=f"dense{number}", **common)
-            x = activation(norm(x, name=f"dense_norm{number}"))
+            features *= self.width
+            x = activation(layers.dense(x, features, name=f"dense{number}", **common))
         return layers.head(x, self.num_classes, **common)
 
 
@@ -82,7 +82,7 @@ def lenet5(
       activation: "tanh" as in the paper, or "relu". Most of today's implementations use
         `pool="max", activation="relu"`.
       width: a factor on the channels and features of all layers but the last.
-      norm: "none" as in the paper, or "batch" for batch norm before every activation.
+      norm: "none" as in the paper, or "batch" for batch norm after the convolutions.
       axis_name: the device axis over which batch norm sums its statistics.
       dtype: the compute dtype of all layers but the last (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".

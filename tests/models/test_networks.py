@@ -66,7 +66,7 @@ def test_parameters_of_a_wider_lenet(width):
     count += 84 * width * 10 + 10
     plain, normed = (models.lenet5(width=width, norm=norm) for norm in ("none", "batch"))
     assert size(abstract(plain)["params"]) == count
-    assert size(abstract(normed)["params"]) == count + 2 * (6 + 16 + 120 + 84) * width
+    assert size(abstract(normed)["params"]) == count + 2 * (6 + 16) * width
 
 
 def test_blocks_without_norm_start_as_their_shortcuts():
