@@ -96,13 +96,17 @@ def _ours(error: BaseException) -> bool:
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
 
 
+# ml_collections reads a tuple of strings with colons, the import paths of metrics, only in quotes.
+_METRICS = re.compile(r"^(--?config\.metrics=)([\w.,]*:[\w.,:]*)$")
+
+
 def _parsed(arguments: Sequence[str]) -> Sequence[str]:
     """Parse flags, and report a config that cannot be built as a user's mistake."""
     try:
         for argument in arguments:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
                 _config_file(match[1])
-        return flags.FLAGS(list(arguments))
+        return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in arguments])
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
         inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")

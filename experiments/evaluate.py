@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from calib_jax import report, train
 from calib_jax.core.examples import Source
@@ -40,6 +40,7 @@ from calib_jax.train.journal import read_rows
 from experiments import (
     building,
     cli,
+    imports,
     initial,
     outside,
     provenance,
@@ -49,8 +50,9 @@ from experiments import (
 )
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "With --init_from: what its weights are of."
+_CONFIG = imports.define_config("Config of the network of --init_from.")
+_ALLOW_IMPORTS = flags.DEFINE_bool(
+    "allow_imports", False, "Import the code that the config of the run names by import path."
 )
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _CHECKPOINT = flags.DEFINE_string(
@@ -96,7 +98,8 @@ def restored(
             name = checkpoint or initial.chosen(checkpoints)
             step = initial.step_of(checkpoints, name)
             if experiment is None:
-                config = ConfigDict(checkpoints.about()["config"])
+                config = initial.config_of(checkpoints)
+                imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
                 experiment = building.build(config, data_dir=data_dir)
             template = experiment.template()
             if step is None:

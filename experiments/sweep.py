@@ -21,7 +21,6 @@ names one.
 """
 
 import collections
-import importlib.util
 import json
 import pathlib
 import time
@@ -38,9 +37,19 @@ from calib_jax.core import reading
 from calib_jax.train import files, journal
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
-from experiments import building, cli, initial, predictions, provenance, seed_folders, summary
+from experiments import (
+    building,
+    cli,
+    imports,
+    initial,
+    predictions,
+    provenance,
+    renamed,
+    seed_folders,
+    summary,
+)
 
-_CONFIG = config_flags.DEFINE_config_file("config", None, "File of the config, without a loss.")
+_CONFIG = imports.define_config("File of the config, without a loss.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
 flags.adopt_module_key_flags(building)  # --data_dir
 _LOSSES = flags.DEFINE_list("losses", [], "Names in configs/losses, with commas between them.")
@@ -121,7 +130,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     for member in found:
         if result := member.result():
             now = cli.plain(member.config)
-            changed = train.differences(_fixed(result["config"]), _fixed(now))
+            changed = train.differences(_fixed(renamed.current(result["config"])), _fixed(now))
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
@@ -140,13 +149,8 @@ def _fixed(config: dict[str, Any]) -> dict[str, Any]:
 def _config_of(loss: str) -> ConfigDict:
     """Load the config file for one loss, and apply the overrides of the command line."""
     flag = flags.FLAGS["config"]
-    name = str(config_flags.get_config_filename(flag))
-    spec = importlib.util.spec_from_file_location("sweep_config", name.partition(":")[0])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config: ConfigDict = module.get_config(loss)
+    file = str(config_flags.get_config_filename(flag)).partition(":")[0]
+    config = imports.config_of(file, loss)
     try:
         config.update_from_flattened_dict(config_flags.get_override_values(flag))
     except (KeyError, AttributeError) as error:
@@ -211,6 +215,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         experiment.task,
         experiment.plan,
         free=["run"],
+        current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
         over=config.run.over,

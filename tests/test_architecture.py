@@ -114,9 +114,72 @@ FILES = [
 ]
 
 
+def circles(sources: dict[Path, str]) -> list[list[str]]:
+    """List the groups of files that import each other, directly or through others.
+
+    Imports inside functions and for type checkers count, because a circle is a matter of design.
+    """
+    modules = {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in sources
+    }
+    needs: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        needs[module] = set()
+        for name, _, _ in imports(sources[path], path):
+            while name and name not in modules:  # from the imported name to its file
+                name = name.rpartition(".")[0]
+            needs[module] |= {name} - {"", module}
+
+    def reached(start: str) -> set[str]:
+        """List the files that a file imports, directly or through others."""
+        files: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = needs[waiting.pop()] - files
+            waiting += new
+            files |= new
+        return files
+
+    all_reached = {module: reached(module) for module in modules}
+    groups = {
+        frozenset(other for other in all_reached[module] if module in all_reached[other])
+        for module in modules
+        if module in all_reached[module]
+    }
+    return sorted(sorted(group) for group in groups)
+
+
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_no_forbidden_arrow(path):
     assert not list(complaints((ROOT / path).read_text(encoding="utf-8"), path))
+
+
+def test_no_files_import_each_other():
+    assert circles({path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from calib_jax.losses.focal import weight",
+        "from calib_jax.losses import focal",
+        "from .focal import weight",
+        "def f():\n  import calib_jax.losses.focal",
+        "if TYPE_CHECKING:\n  from calib_jax.losses.focal import weight",
+    ],
+)
+def test_a_circle_is_seen(back):
+    losses = Path("calib_jax/losses")
+    sources = {
+        losses / "__init__.py": "from calib_jax.losses.focal import focal",
+        losses / "focal.py": "from calib_jax.losses.weighting import weigh",
+        losses / "weighting.py": "from calib_jax.losses import exponent",
+        losses / "exponent.py": "import jax",
+    }
+    assert circles(sources) == []
+    sources[losses / "exponent.py"] = back
+    names = ("exponent", "focal", "weighting")
+    assert circles(sources) == [[f"calib_jax.losses.{name}" for name in names]]
 
 
 @pytest.mark.parametrize(

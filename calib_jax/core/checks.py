@@ -18,6 +18,8 @@ import numpy as np
 from jax.experimental import checkify
 
 from calib_jax.core import rows
+from calib_jax.core.former import check_former_options
+from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
 from calib_jax.core.trouble import known, refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
@@ -259,24 +261,21 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """List the keyword options of a function with their defaults."""
+    """List the options of a function with their defaults: all that is keyword-only or optional."""
+    parameters = inspect.signature(function).parameters.values()
     return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        one.name: one.default
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY
+        or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
     }
 
 
 def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Validate that `function` has every option; the error suggests the nearest name."""
     known = options_of(function)
+    check_former_options(name, function, options)
     for option in options:
         if option not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "it has none"
             raise TypeError(f"{name!r} has no option {option!r} ({has}){nearest(option, known)}")
-
-
-def nearest(name: str, choices: Collection[str]) -> str:
-    """Return the end of an error message: the choice nearest to `name`, if one is similar."""
-    found = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else "."

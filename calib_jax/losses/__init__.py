@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.checks import nearest
+from calib_jax.core.former import no_attribute
 from calib_jax.losses.objectives import Objective as Objective
 from calib_jax.losses.objectives import Progress as Progress
 from calib_jax.losses.objectives import catalogue as catalogue
@@ -21,6 +21,13 @@ from calib_jax.losses.objectives import objective as objective
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)
+_RENAMED = {
+    "mmce": "mmce_penalty",
+    "mmce_weighted": "mmce_weighted_penalty",
+    "negative_entropy": "entropy_penalty",
+    "regularised": "regularized",
+    "soft_ece": "soft_ece_penalty",
+}
 
 
 def __dir__() -> list[str]:
@@ -30,4 +37,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # With this function, type checkers also accept the names that `load_subpackage` adds.
-    raise AttributeError(f"calib_jax.losses has no {name!r}{nearest(name, __all__)}")
+    raise no_attribute(__name__, name, __all__, _RENAMED)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +29,8 @@ from jaxtyping import Integer
 
 from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, PyTree
-from calib_jax.metrics import ready, resampling, whole
-from calib_jax.metrics.contract import Metric
+from calib_jax.metrics import blocks, ready, resampling
+from calib_jax.metrics.contract import Members, Metric, owners, terms_of, values_of
 from calib_jax.metrics.terms import Terms
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 INTERVALS = ("percentile", "basic")
-_Members: TypeAlias = tuple[tuple[str, Metric], ...]
 
 
 class Interval(NamedTuple):
@@ -127,14 +126,14 @@ def bootstrap(
     checks.at_least("num_resamples", num_resamples, 1)
     checks.one_of("scheme", scheme, resampling.SCHEMES)
     if by_class and scheme == "poisson":
-        raise ValueError('by_class keeps the classes\' sizes and needs scheme="multinomial".')
+        raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
     logits, labels, weights = _measurable(members, logits, labels, weights)
 
     num_rows = labels.shape[0]
     terms = _terms(members, logits, labels)
-    entries = {name: ready.large_entries(one) for name, one in terms.items()}
+    entries = {name: ready.large_entries(part) for name, part in terms.items()}
     prepared = _prepare(terms, weights, entries)
-    in_progress = 6 * num_rows + 3 * sum(len(found.row) for found in entries.values())
+    in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
     chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
     samples = _samples(
         members,
@@ -214,11 +213,11 @@ def estimates(
     """
     _check_interval(level, method)
     members = dict(_members(metrics))
-    values = whole.values_of(members, logits, labels, weights)
+    values = values_of(members, logits, labels, weights)
     samples = bootstrap(members, logits, labels, weights, key=key, **options)
     ends = interval(samples, level, method=method, estimate=values)
-    found = {name: Estimate(values[name], ends[name].low, ends[name].high) for name in members}
-    return found[metrics.name] if isinstance(metrics, Metric) else found
+    by_name = {name: Estimate(values[name], ends[name].low, ends[name].high) for name in members}
+    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
 
 
 def paired_bootstrap(
@@ -254,11 +253,11 @@ def paired_bootstrap(
     values, samples = (
         [of(logits) for logits in (logits_a, logits_b)]
         for of in (
-            lambda logits: whole.values_of(members, logits, labels, weights),
+            lambda logits: values_of(members, logits, labels, weights),
             lambda logits: bootstrap(members, logits, labels, weights, key=key, **options),
         )
     )
-    found = {
+    by_name = {
         name: difference(
             *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
             level=level,
@@ -266,7 +265,7 @@ def paired_bootstrap(
         )
         for name in members
     }
-    return found[metrics.name] if isinstance(metrics, Metric) else found
+    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
 
 
 def difference(
@@ -319,22 +318,24 @@ def _p_value(samples: Any, value: Any, method: str) -> Array:
     return jnp.where(count > 0, p_value, jnp.nan)
 
 
-def _members(metrics: Metric | Mapping[str, Metric]) -> _Members:
+def _members(metrics: Metric | Mapping[str, Metric]) -> Members:
     if isinstance(metrics, Metric):
         return ((metrics.name, metrics),)
     if not isinstance(metrics, Mapping) or not metrics:
-        raise TypeError(f"metrics must be a metric or a mapping of names to some, got {metrics!r}.")
+        raise TypeError(
+            f"metrics must be a metric or a mapping from names to metrics, got {metrics!r}."
+        )
     return tuple(metrics.items())
 
 
 def _measurable(
-    members: _Members, logits: Any, labels: Any, weights: Any
+    members: Members, logits: Any, labels: Any, weights: Any
 ) -> tuple[Array, Array, Array]:
     """Validate the values and drop the examples of weight 0."""
     name = "bootstrap"
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
-        raise TypeError("bootstrap compiles for the data it is given: call it outside jit.")
+        raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
     trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
         return logits, labels, jnp.ones(labels.shape, jnp.float32)
@@ -349,22 +350,22 @@ def _measurable(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _terms(members: _Members, logits: Array, labels: Array) -> dict[str, Terms]:
-    return whole.terms_in_blocks(members, logits, labels)
+def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
+    return blocks.terms_in_blocks(functools.partial(terms_of, members), logits, labels)
 
 
 @jax.jit
 def _prepare(
     terms: dict[str, Terms], weights: Array, entries: dict[str, ready.Entries]
 ) -> dict[str, ready.Ready]:
-    return {name: ready.of(one, weights, entries[name]) for name, one in terms.items()}
+    return {name: ready.of(part, weights, entries[name]) for name, part in terms.items()}
 
 
 @functools.partial(
     jax.jit, static_argnames=("members", "num_rows", "num_resamples", "chunk_pairs", "scheme")
 )
 def _samples(
-    members: _Members,
+    members: Members,
     prepared: dict[str, ready.Ready],
     key: Array,
     classes: Labels | None,
@@ -374,7 +375,7 @@ def _samples(
     chunk_pairs: int,
     scheme: str,
 ) -> dict[str, PyTree]:
-    owner = whole.owners(members)
+    owner = owners(members)
     # Concatenate the matrices of all metrics, so that each chunk needs one product.
     designs = {name: part.design for name, part in prepared.items()}
     widths = [design.shape[1] for design in designs.values()]
@@ -389,8 +390,8 @@ def _samples(
         sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))
         stats = {name: part.stats(counts, sums[name]) for name, part in prepared.items()}
         return None, {
-            name: prepared[owner[name]].values(one.finished, stats[owner[name]])
-            for name, one in members
+            name: prepared[owner[name]].values(metric.finished, stats[owner[name]])
+            for name, metric in members
         }
 
     def in_order(values: Array) -> Array:  # [chunks, (first, second) x pairs, ...]

@@ -10,7 +10,8 @@ This is the only subpackage that imports others: metrics, calibrators and plots.
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
 from calib_jax.report.pictures import pictures
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
-from calib_jax.report.scoring import DEFAULT_METRICS, Change, Part, Report, Row, score
+from calib_jax.report.records import Change, Part, Row
+from calib_jax.report.scoring import DEFAULT_METRICS, Report, score
 
 __all__ = [
     "DEFAULT_METRICS",

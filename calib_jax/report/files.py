@@ -8,10 +8,10 @@ from typing import Any
 from calib_jax import plots
 from calib_jax.report import tables
 from calib_jax.report.pictures import pictures
-from calib_jax.report.scoring import Report
+from calib_jax.report.records import Results
 
 
-def save(report: Report, folder: Any) -> list[str]:
+def save(report: Results, folder: Any) -> list[str]:
     """Save report.json, report.csv, report.md and the figures; return the file names."""
     folder = pathlib.Path(folder)
     try:

@@ -19,7 +19,7 @@ from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
 from calib_jax.report import calibration, tables
 from calib_jax.report.predictions import as_logits
-from calib_jax.report.scoring import GIVEN
+from calib_jax.report.records import GIVEN
 
 if TYPE_CHECKING:
     import matplotlib.figure

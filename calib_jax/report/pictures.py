@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from calib_jax import plots
-from calib_jax.report.scoring import Report
+from calib_jax.report.records import Results
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 
-def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
+def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     """Draw reliability diagrams, before and after calibration, and the intervals of all metrics.
 
     A metric without a finite value is omitted and named below the figure.

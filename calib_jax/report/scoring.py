@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -14,130 +13,31 @@ import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
-from calib_jax.report import calibration
+from calib_jax.report import calibration, files, tables
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
+from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row
 
 DEFAULT_METRICS = (
     *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "mce"),
     *("signed_gap", "aurc"),
 )
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
-GIVEN, OTHER = "as given", "other"
 
 Metrics: TypeAlias = Mapping[str, Metric]
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A metric of one set of predictions, and its interval.
-
-    Attributes:
-      metric: its name.
-      predictions: name of the predictions: their own ("as given" by default), the calibrator's
-        after calibration, or that of the other predictions in a comparison.
-      value: point estimate.
-      low: lower end of the interval.
-      high: upper end of the interval.
-      convention: number and kind of bins, as text; empty for a metric without bins.
-    """
-
-    metric: str
-    predictions: str
-    value: float
-    low: float
-    high: float
-    convention: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Change:
-    """The difference of a metric between two sets of predictions of the same examples.
-
-    Attributes:
-      metric: its name.
-      before: name of the predictions whose value is subtracted.
-      after: name of the predictions from whose value it is subtracted.
-      value: point estimate.
-      low: lower end of the interval.
-      high: upper end of the interval.
-      p_value: two-sided p-value of the paired bootstrap; None for a `biased` metric, for which it
-        would not test calibration.
-    """
-
-    metric: str
-    before: str
-    after: str
-    value: float
-    low: float
-    high: float
-    p_value: float | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A metric on a subset of the examples: one class or one group."""
-
-    part: str
-    examples: int
-    metric: str
-    predictions: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """The results of `score`, rendered by `calib_jax.report.tables` and `pictures`.
-
-    Attributes:
-      settings: numbers of examples and classes, level, resamples, seed, versions.
-      rows: the metrics.
-      changes: paired differences, to calibrated or to other predictions.
-      classes: metrics per class, if requested.
-      groups: metrics per group, if there are groups.
-      reliability: the reliability table of each set of predictions.
-      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
-      notes: changes made to the predictions before scoring, as sentences.
-    """
-
-    settings: dict[str, Any]
-    rows: list[Row]
-    changes: list[Change]
-    classes: list[Part]
-    groups: list[Part]
-    reliability: dict[str, Any]
-    calibrator: dict[str, Any]
-    notes: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The name of the predictions that were scored."""
-        return next(iter(self.reliability))
-
-    def value(self, metric: str, predictions: str | None = None) -> float:
-        """Return the value of a metric; by default for the predictions that were scored."""
-        predictions = self.name if predictions is None else predictions
-        for row in self.rows:
-            if row.metric == metric and row.predictions == predictions:
-                return row.value
-        raise KeyError(f"the report has no {metric!r} of predictions {predictions!r}")
+class Report(Results):
+    """The results of `score`; prints as tables, and a notebook cell renders them."""
 
     def __str__(self) -> str:
-        from calib_jax.report.tables import as_text
-
-        return as_text(self)
+        return tables.as_text(self)
 
     def _repr_markdown_(self) -> str:
-        from calib_jax.report.tables import as_markdown
-
-        return as_markdown(self)
+        return tables.as_markdown(self)
 
     def save(self, folder: Any) -> list[str]:
         """Save report.json, .csv, .md and the figures; return the file names."""
-        from calib_jax.report.files import save
-
-        return save(self, folder)
+        return files.save(self, folder)
 
 
 def score(

@@ -12,7 +12,7 @@ import numpy as np
 
 from calib_jax.core import outside
 from calib_jax.report import calibration, caveats
-from calib_jax.report.scoring import Change, Part, Report, Row
+from calib_jax.report.records import Change, Part, Results, Row
 
 Table = list[list[str]]  # the first row is the header
 
@@ -29,17 +29,17 @@ class Estimated(Protocol):
     def high(self) -> float: ...  # noqa: D102
 
 
-def as_text(report: Report) -> str:
+def as_text(report: Results) -> str:
     """Format all tables as plain text."""
     return "\n\n".join([_headline(report), *map(aligned, _tables(report)), *notes(report)])
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: Results) -> str:
     """Format all tables as Markdown."""
     return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *notes(report)])
 
 
-def as_csv(report: Report) -> str:
+def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "value", "low", "high"]
@@ -65,7 +65,7 @@ def as_csv(report: Report) -> str:
     return out.getvalue()
 
 
-def as_json(report: Report) -> str:
+def as_json(report: Results) -> str:
     """Write the whole report, including reliability tables and the calibrator's parameters."""
     everything = {
         "settings": report.settings,
@@ -83,7 +83,7 @@ def as_json(report: Report) -> str:
     return json.dumps(_without_nan(everything), indent=1, allow_nan=False)
 
 
-def _headline(report: Report) -> str:
+def _headline(report: Results) -> str:
     said = report.settings
     weighted = " (weighted)" if said["weighted"] else ""
     line = (
@@ -95,7 +95,7 @@ def _headline(report: Report) -> str:
     return line
 
 
-def notes(report: Report) -> list[str]:
+def notes(report: Results) -> list[str]:
     """List the notes needed to interpret the numbers, one line each."""
     shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
     undefined = any(math.isnan(one.value) for one in shown)
@@ -111,7 +111,7 @@ def _triple(estimate: Estimated) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
-def _tables(report: Report) -> list[Table]:
+def _tables(report: Results) -> list[Table]:
     tables = [_metrics(report)]
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
@@ -119,7 +119,7 @@ def _tables(report: Report) -> list[Table]:
     return tables
 
 
-def _metrics(report: Report) -> Table:
+def _metrics(report: Results) -> Table:
     models = list(dict.fromkeys(row.predictions for row in report.rows))
     rows: dict[str, dict[str, Row]] = {}
     for row in report.rows:

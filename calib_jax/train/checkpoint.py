@@ -1,9 +1,9 @@
 """Checkpoints: save and restore the train state and the loop's ledger, asynchronously.
 
-A checkpoint holds arrays by path (`params/Dense_0/kernel`) and one JSON object, `about`, with a
-checksum of every array and of itself. It is written atomically, so the process may be killed at any
-time. Later damage is detected by the checksums of its files (`checkpoints.json`, beside the folder)
-or by the checksums inside it; the previous checkpoint is then restored.
+A checkpoint holds arrays by path (`params/Dense_0/kernel`) and one JSON object, `about`. Orbax
+writes it atomically, so the process may be killed at any time, but it does not detect every later
+damage. So `about` holds a checksum of every array and of itself: a checkpoint is restored exactly,
+or it is refused and the previous one is restored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import shutil
 import warnings
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +24,9 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from calib_jax.core import reading
 from calib_jax.core.types import PyTree
-from calib_jax.train import files, quiet
-
-Leaves = dict[tuple[str, ...], np.ndarray]
+from calib_jax.train import leaves_by_path, quiet
+from calib_jax.train.leaves_by_path import Leaves
 
 CHECKSUM = "checksum"  # the key of the checksum of its own JSON object
 
@@ -44,16 +42,12 @@ class NoCheckpoint(LookupError):
     """Raised when there is no checkpoint to read."""
 
 
-class AnotherRun(ValueError):
-    """Raised when a checkpoint does not match the train state."""
-
-
 class CannotSave(OSError):
     """Raised when a checkpoint cannot be written; earlier ones are unchanged."""
 
 
 class Checkpoints:
-    """The checkpoints of one folder, by optimiser step.
+    """The checkpoints of one folder, by optimizer step.
 
     Args:
       folder: the folder; created if it does not exist.
@@ -67,12 +61,16 @@ class Checkpoints:
         quiet.silence()
         self._folder = folder
         self._args = ocp.args
-        self._policy = _Keep(keep)
+        self._policy = _Policy(keep)
         self._damaged: set[int] = set()
         self._saving: int | None = None
         self._failed = False
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
+        processes = ocp.options.MultiprocessingOptions()
+        if jax.process_count() > 1:  # one process saves, and orbax must not wait for the others
+            this = jax.process_index()
+            processes = ocp.options.MultiprocessingOptions(this, {this})
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
@@ -80,7 +78,7 @@ class Checkpoints:
                 create=False,
                 cleanup_tmp_directories=not read_only,
                 read_only=read_only,
-                multiprocessing_options=_alone(),
+                multiprocessing_options=processes,
             ),
         )
 
@@ -91,8 +89,8 @@ class Checkpoints:
 
     def newest_on_disk(self) -> int | None:
         """Return the newest step whose folder exists and is not known to be damaged."""
-        there = [step for step in self.steps if (self._folder / str(step)).is_dir()]
-        return max(there, default=None)
+        existing = [step for step in self.steps if (self._folder / str(step)).is_dir()]
+        return max(existing, default=None)
 
     def save(
         self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
@@ -105,57 +103,37 @@ class Checkpoints:
           step: the step, which names the checkpoint.
           kept: steps to keep besides the newest ones.
         """
-        leaves = _by_path(state)
-        checksums = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
-        whole = {**about, "checksums": checksums}
-        self._policy.also = set(kept)
-        try:
-            self._saving = step
+        leaves = leaves_by_path.of_tree(state)
+        about = {**about, "checksums": leaves_by_path.checksums(leaves)}
+        items = self._args.Composite(
+            state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
+            about=self._args.JsonSave({**about, CHECKSUM: _checksum_of_json(about)}),
+        )
+        self._policy.kept = kept
+        self._saving = step
+        with self._saving_errors():
             self._check_room(leaves)
             # orbax saves only steps newer than all existing ones, even if those are damaged.
-            for later in [one for one in self._damaged if one >= step]:
+            for later in [other for other in self._damaged if other >= step]:
                 self._manager.delete(later)
                 self._damaged.discard(later)
-            self._manager.save(
-                step,
-                args=self._args.Composite(
-                    state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
-                    about=self._args.JsonSave({**whole, CHECKSUM: _checksum_of_json(whole)}),
-                ),
-            )
-        except Exception as error:
-            raise self._cannot_save(error) from error
+            self._manager.save(step, args=items)
 
     def wait(self) -> None:
         """Wait until the checkpoint in progress is on disk."""
-        try:
+        with self._saving_errors():
             self._manager.wait_until_finished()
-            if self._saving is not None:
-                self._note_files(self._saving)
-        except files.CannotWrite:  # only the checksum file failed
-            self._failed = True
-            raise
-        except Exception as error:
-            raise self._cannot_save(error) from error
         self._saving = None
 
     def check_room(self, state: PyTree) -> None:
         """Raise `CannotSave` before training if the disk has no room for a checkpoint."""
         try:
-            self._check_room(_by_path(state))
+            self._check_room(leaves_by_path.of_tree(state))
         except OSError as error:
             raise CannotSave(
-                f"a checkpoint could not be written to {self._folder} ({_why(error)}): make room"
-                " there, or choose another folder."
+                f"a checkpoint could not be written to {self._folder} ({_reason(error)}): make"
+                " room there, or choose another folder."
             ) from error
-
-    def _check_room(self, leaves: Leaves) -> None:
-        need = sum(leaf.nbytes for leaf in leaves.values())
-        free = shutil.disk_usage(self._folder).free
-        if need > free:
-            raise OSError(
-                errno.ENOSPC, f"it needs {need / 1e6:.3g} MB, and {free / 1e6:.3g} MB are free"
-            )
 
     def latest(self, template: PyTree, *, say: Callable[[str], None] = warnings.warn) -> Saved:
         """Restore the newest undamaged checkpoint.
@@ -165,29 +143,12 @@ class Checkpoints:
           say: called with a message for each damaged checkpoint.
         """
         step, leaves, about = self._newest(say)
-        return Saved(_as_template(template, leaves, self._folder / str(step)), about)
-
-    def mend(self, step: int) -> list[str]:
-        """Rewrite a damaged checksum file for one checkpoint, and return remarks for the log.
-
-        Args:
-          step: the step of a checkpoint whose internal checksums have been verified.
-        """
-        try:
-            self._read_sums()
-        except FileNotFoundError:
-            return []
-        except reading.Unreadable as error:
-            aside = files.set_aside(self._sums)
-            self._note_files(step)
-            why = reading.reason(error.__cause__ or error)
-            return [f"{self._sums.name}: {why}, kept as {aside}, restored from the checkpoint"]
-        return []
+        return Saved(leaves_by_path.as_template(template, leaves, self._folder / str(step)), about)
 
     def read(self, template: PyTree, step: int) -> Saved:
         """Restore the checkpoint of one step."""
-        leaves, about = self._one(step)
-        return Saved(_as_template(template, leaves, self._folder / str(step)), about)
+        leaves, about = self._of_step(step)
+        return Saved(leaves_by_path.as_template(template, leaves, self._folder / str(step)), about)
 
     def variables(
         self, step: int | None = None, *, say: Callable[[str], None] = warnings.warn
@@ -201,27 +162,24 @@ class Checkpoints:
         Returns:
           `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
         """
-        leaves = self._newest(say)[1] if step is None else self._one(step)[0]
+        leaves = self._newest(say)[1] if step is None else self._of_step(step)[0]
         averaged = any(path[0] == "average" for path in leaves)
         params = ("average", "0") if averaged else ("params",)
         others = ("average", "1") if averaged else ("model_state",)
-        found = {}
+        variables = {}
         for path, leaf in leaves.items():
             if path[: len(params)] == params:
-                found["params", *path[len(params) :]] = leaf
+                variables["params", *path[len(params) :]] = leaf
             elif path[: len(others)] == others:
-                found[path[len(others) :]] = leaf
-        return traverse_util.unflatten_dict(found)
+                variables[path[len(others) :]] = leaf
+        return traverse_util.unflatten_dict(variables)
 
     def about(self) -> dict[str, Any]:
         """Read `about` from the newest checkpoint in which it is readable."""
         for step in reversed(self.steps):
             with contextlib.suppress(Exception):
-                self._verify(step)
-                items = self._args.Composite(about=self._args.JsonRestore())
-                about = _verified(self._manager.restore(step, args=items)["about"])
-                return {key: value for key, value in about.items() if key != "checksums"}
-        raise self._nothing(len(self.steps))
+                return self._about(step)[0]
+        raise self._none_readable(len(self.steps))
 
     def close(self) -> None:
         """Stop the writer threads."""
@@ -231,63 +189,23 @@ class Checkpoints:
             if not self._failed:
                 raise self._cannot_save(error) from error
 
-    @property
-    def _sums(self) -> Path:
-        return self._folder.with_suffix(".json")
-
-    def _known(self) -> dict[str, dict[str, int]]:
-        """Read the file checksums of every checkpoint; return none if the file is damaged."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
-            return self._read_sums()
-        return {}
-
-    def _read_sums(self) -> dict[str, dict[str, int]]:
-        with reading.guard(self._sums, "a file of checksums"):
-            found = _verified(reading.json_mapping(self._sums, "a file of checksums"))
-        return {step: sums for step, sums in found.items() if isinstance(sums, dict)}
-
-    def _files(self, step: int) -> dict[str, int]:
-        root = self._folder / str(step)
-        files = sorted(path for path in root.rglob("*") if path.is_file())
-        return {str(path.relative_to(root)): zlib.crc32(path.read_bytes()) for path in files}
-
-    def _note_files(self, step: int) -> None:
-        """Save the file checksums of a checkpoint; drop those of deleted checkpoints."""
-        known = self._known()
-        kept = {str(one): known[str(one)] for one in self.steps if str(one) in known}
-        sums: dict[str, Any] = {**kept, str(step): self._files(step)}
-        files.replace(self._sums, json.dumps({**sums, CHECKSUM: _checksum_of_json(sums)}) + "\n")
-
-    def _verify(self, step: int) -> None:
-        """Verify the file checksums first, because orbax's own errors are long."""
-        noted = self._known().get(str(step))
-        if noted is None:  # killed before the sums were saved: `_read` checks the arrays
-            return
-        found = self._files(step)
-        for name in {**noted, **found}:
-            if name not in found:
-                raise ValueError(f"its file {name} is missing.")
-            if name in noted and noted[name] != found[name]:
-                raise ValueError(f"its file {name} is not what was saved.")
+    def _about(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the JSON object of a checkpoint, and the checksums of its arrays."""
+        items = self._args.Composite(about=self._args.JsonRestore())
+        about = self._manager.restore(step, args=items)["about"]
+        if about.pop(CHECKSUM, None) != _checksum_of_json(about):
+            raise ValueError("its JSON object is not what was saved.")
+        return about, about.pop("checksums")
 
     def _read(self, step: int) -> tuple[Leaves, dict[str, Any]]:
-        self._verify(step)
-        found = self._manager.restore(
-            step,
-            args=self._args.Composite(
-                state=self._args.StandardRestore(), about=self._args.JsonRestore()
-            ),
-        )
-        about = _verified(found["about"])
+        about, checksums = self._about(step)
+        items = self._args.Composite(state=self._args.StandardRestore())
+        state = self._manager.restore(step, args=items)["state"]
         leaves = {
-            path: np.asarray(leaf)
-            for path, leaf in traverse_util.flatten_dict(found["state"]).items()
+            path: np.asarray(leaf) for path, leaf in traverse_util.flatten_dict(state).items()
         }
-        checksums = about.pop("checksums")
-        actual = {"/".join(path): _checksum(leaf) for path, leaf in leaves.items()}
-        if actual != checksums:
-            wrong = sorted(set(actual.items()) ^ set(checksums.items()))
-            raise ValueError(f"{wrong[0][0]} is not what was saved.")
+        if changed := leaves_by_path.changed(leaves, checksums):
+            raise ValueError(f"{changed} is not what was saved.")
         return leaves, about
 
     def _newest(self, say: Callable[[str], None]) -> tuple[int, Leaves, dict[str, Any]]:
@@ -298,17 +216,19 @@ class Checkpoints:
                 return step, *self._read(step)
             except Exception as error:
                 say(
-                    f"checkpoint {step} in {self._folder} is damaged and left aside:"
+                    f"checkpoint {step} in {self._folder} is damaged and skipped:"
                     f" {_first_line(error)}"
                 )
                 self._damaged.add(step)
-        raise self._nothing(len(steps))
+        raise self._none_readable(len(steps))
 
-    def _one(self, step: int) -> tuple[Leaves, dict[str, Any]]:
+    def _of_step(self, step: int) -> tuple[Leaves, dict[str, Any]]:
         """Read the checkpoint of one step, or raise `NoCheckpoint` with the reason."""
         if step not in self.steps:
-            known = ", ".join(map(str, self.steps)) or "none"
-            raise NoCheckpoint(f"there is no checkpoint {step} in {self._folder}; it has {known}.")
+            existing = ", ".join(map(str, self.steps)) or "none"
+            raise NoCheckpoint(
+                f"there is no checkpoint {step} in {self._folder}; it has {existing}."
+            )
         try:
             return self._read(step)
         except Exception as error:
@@ -316,7 +236,7 @@ class Checkpoints:
                 f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
             ) from error
 
-    def _nothing(self, count: int) -> NoCheckpoint:
+    def _none_readable(self, count: int) -> NoCheckpoint:
         if count == 0:
             return NoCheckpoint(f"there is no checkpoint in {self._folder}.")
         return NoCheckpoint(
@@ -324,108 +244,56 @@ class Checkpoints:
             " to begin anew."
         )
 
+    def _check_room(self, leaves: Leaves) -> None:
+        needed = sum(leaf.nbytes for leaf in leaves.values())
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC, f"it needs {needed / 1e6:.3g} MB, and {free / 1e6:.3g} MB are free"
+            )
+
+    @contextlib.contextmanager
+    def _saving_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self._cannot_save(error) from error
+
     def _cannot_save(self, error: Exception) -> CannotSave:
         self._failed = True
         good = [step for step in self.steps if step != self._saving]
         rest = f"checkpoint {good[-1]} there is good" if good else "there is none yet"
         return CannotSave(
-            f"checkpoint {self._saving} could not be written to {self._folder} ({_why(error)});"
-            f" {rest}: make room there, and the same command goes on."
+            f"checkpoint {self._saving} could not be written to {self._folder} ({_reason(error)});"
+            f" {rest}: make room there, and the same command resumes the run."
         )
 
 
-def _alone() -> Any:
-    """Configure orbax not to synchronise with other processes, since only one process saves."""
-    import orbax.checkpoint as ocp
-
-    if jax.process_count() == 1:
-        return ocp.options.MultiprocessingOptions()
-    this = jax.process_index()
-    return ocp.options.MultiprocessingOptions(primary_host=this, active_processes={this})
-
-
-class _Keep:
-    """An orbax preservation policy: keep the newest checkpoints and those in `also`."""
+class _Policy:
+    """An orbax preservation policy: keep the newest checkpoints and those in `kept`."""
 
     def __init__(self, newest: int) -> None:
         self._newest = newest
-        self.also: set[int] = set()
+        self.kept: Collection[int] = ()
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        steps = [one.step for one in checkpoints]
-        newest = set(sorted(steps)[-self._newest :])
-        return [step in newest or step in self.also for step in steps]
-
-
-def _by_path(tree: PyTree) -> dict[tuple[str, ...], np.ndarray]:
-    return {tuple(_words(path)): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(tree)}
-
-
-def _words(path: Any) -> list[str]:
-    return [jax.tree_util.keystr((key,), simple=True) for key in path]
-
-
-def _as_template(
-    template: PyTree, leaves: Mapping[tuple[str, ...], np.ndarray], where: Path
-) -> PyTree:
-    wanted, structure = jax.tree.flatten_with_path(template)
-    names = [tuple(_words(path)) for path, _ in wanted]
-    if set(names) != set(leaves):
-        odd = "/".join(sorted(set(names) ^ set(leaves))[0])
-        raise AnotherRun(f"{where} holds another network, optimiser or loss: {odd} differs.")
-    for name, (_, leaf) in zip(names, wanted, strict=True):
-        found = leaves[name]
-        if found.shape != leaf.shape or found.dtype != leaf.dtype:
-            raise AnotherRun(
-                f"{where} holds another network, optimiser or loss: {'/'.join(name)} is"
-                f" {found.dtype}{list(found.shape)} there and {leaf.dtype}{list(leaf.shape)} here."
-            )
-    return jax.tree.unflatten(structure, [leaves[name] for name in names])
-
-
-def _checksum(leaf: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(leaf).tobytes())
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        newest = sorted(steps)[-self._newest :]
+        return [step in newest or step in self.kept for step in steps]
 
 
 def _checksum_of_json(value: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
-def _verified(found: Any) -> dict[str, Any]:
-    """Verify and remove the checksum of a JSON object; earlier versions wrote none."""
-    if not isinstance(found, dict):
-        raise ValueError("it holds no mapping.")
-    rest = {key: value for key, value in found.items() if key != CHECKSUM}
-    if CHECKSUM in found and found[CHECKSUM] != _checksum_of_json(rest):
-        raise ValueError("what it says is not what was saved.")
-    return rest
-
-
-_SYSTEM_ERROR = r"os_error_code='(\d+)'"
-
-
-def _why(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """Return a short reason why a write failed, also from orbax's long errors."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if code := re.search(_SYSTEM_ERROR, str(error)):
+    if code := re.search(r"os_error_code='(\d+)'", str(error)):
         return os.strerror(int(code[1]))
     return _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List the keys in which two nested configs differ, with both values.
-
-    >>> differences({"lr": 0.1, "loss": {"gamma": 3}}, {"lr": 0.1, "loss": {"gamma": 5}})
-    ['loss.gamma: 3 before, 5 now']
-    """
-    one, other = (traverse_util.flatten_dict(dict(part), sep=".") for part in (before, now))
-    return [
-        f"{key}: {one.get(key, 'nothing')} before, {other.get(key, 'nothing')} now"
-        for key in sorted(set(one) | set(other))
-        if one.get(key, ...) != other.get(key, ...)
-    ]

@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from calib_jax.core.types import PyTree
-from calib_jax.train.checkpoint import Checkpoints, differences
+from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.files import Row, writing
-from calib_jax.train.journal import ROWS, Console, Journal
+from calib_jax.train.journal import ROWS, Console, Journal, differences
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
@@ -65,6 +65,7 @@ class Record:
       run: the run.
       plan: the plan of all runs.
       free: config keys that may change when the run resumes.
+      current: converts a saved config to the names that its keys have today.
       together: the communication between processes.
       console: the console to print to.
       tensorboard: also write TensorBoard events.
@@ -75,6 +76,7 @@ class Record:
         run: Run,
         plan: Plan,
         free: Collection[str],
+        current: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         together: Together,
         console: Console,
         *,
@@ -84,6 +86,7 @@ class Record:
         self.folder = Path(run.folder)
         self.plan = plan
         self.free = free
+        self.current = current
         self.together = together
         self.console = console
         self.ledger = Ledger()
@@ -172,7 +175,7 @@ class Record:
         logged = ledger.get("logged", {})
         remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
         remarks += self._journal.redescribe(config, lambda there: not self._changed(config, there))
-        self._mend(self._checkpoints.mend(step) + remarks)
+        self._mend(remarks)
         if not ledger["done"]:
             self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
@@ -186,7 +189,7 @@ class Record:
     def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         """List the keys in which two configs differ, without the free keys."""
         fixed = (
-            {key: value for key, value in config.items() if key not in self.free}
+            {key: value for key, value in self.current(config).items() if key not in self.free}
             for config in (before, now)
         )
         return differences(*fixed)

@@ -26,11 +26,12 @@ TARGETS: dict[str, dict[str, dict[str, float]]] = {
     "grid": {"loop in NumPy": {"at_least": 20.0}},
     "all": {},
 }
-Calls = dict[str, Callable[[], Any]]  # Each returns the fitted temperature or calibrator.
 
 
-def _temperature(logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: bool) -> Calls:
-    calls: Calls = {
+def _temperature(
+    logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: bool
+) -> timing.Calls:
+    calls: dict[str, Callable[[], Any]] = {
         "calib_jax": lambda: calibrators.temperature.fit(logits, labels).temperature,
         "bisection in NumPy": lambda: reference.temperature(z, y),
     }
@@ -48,7 +49,7 @@ def _temperature(logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: 
     return calls
 
 
-def _grid(logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: bool) -> Calls:
+def _grid(logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: bool) -> timing.Calls:
     fit = functools.partial(calibrators.temperature.fit_grid, objective=metrics.ece)
     return {
         "calib_jax": lambda: fit(logits, labels).temperature,
@@ -56,13 +57,13 @@ def _grid(logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: bool) -
     }
 
 
-def _every(logits: Any, labels: Any, *_: Any) -> Calls:
+def _every(logits: Any, labels: Any, *_: Any) -> timing.Calls:
     """Fit every calibrator, the temperature first."""
     names = ["temperature", *(name for name in calibrators.catalogue() if name != "temperature")]
     return {name: functools.partial(calibrators.named(name).fit, logits, labels) for name in names}
 
 
-TASKS: dict[str, Callable[..., Calls]] = {
+TASKS: dict[str, Callable[..., timing.Calls]] = {
     "temperature": _temperature,
     "grid": _grid,
     "all": _every,

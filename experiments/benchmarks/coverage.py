@@ -94,8 +94,6 @@ COLUMNS = {
     "percentile": tables.number("percentile", ".1%"),
     "basic": tables.number("basic", ".1%"),
 }
-
-
 SECTIONS = {"coverage": tables.Section("How often intervals contain the truth", COLUMNS)}
 
 
@@ -107,9 +105,8 @@ def main(
 ) -> tables.Report:
     """Measure at both temperatures, at a nominal coverage of 90 %."""
     options = {"examples": examples, "classes": classes, "draws": draws, "resamples": resamples}
-    rows = []
-    for temperature in (1.0, 1.5):
-        rows += coverage(MEANS | ERRORS, temperature=temperature, level=0.9, **options)
+    statistics = functools.partial(coverage, MEANS | ERRORS, level=0.9, **options)
+    rows = [row for temperature in (1.0, 1.5) for row in statistics(temperature=temperature)]
     setting = {"level": 0.9, "standard_error_over_draws": (0.9 * 0.1 / draws) ** 0.5}
     return tables.Report("Coverage", rows, SECTIONS, setting=setting)
 

@@ -82,9 +82,8 @@ def measure(
 
 
 def _memory(row: tables.Row) -> str:
-    if not (ratio := row["memory_ratio"]):
-        return ""
-    return f"{ratio:.2f} {tables.MISSED}" if ratio > MEMORY else f"{ratio:.2f}"
+    missed = f" {tables.MISSED}" if (row["memory_ratio"] or 0) > MEMORY else ""
+    return tables.number("memory_ratio", ".2f")(row) + missed
 
 
 COLUMNS = tables.SPEED | {f"memory ratio (at most {MEMORY})": _memory}

@@ -8,6 +8,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 
 from calib_jax import train
+from calib_jax.train.memory import plan_of
 
 COLLECTIVES = {
     *("psum", "psum2", "psum_invariant", "pmax", "pmin", "ppermute", "reduce_scatter"),
@@ -22,7 +23,7 @@ def analysis(compiled: Any) -> dict[str, float | None]:
       "memory", the bytes of temporaries and of new results, and "flops", which counts the body of a
       loop once: a loop over training steps has the count of one step.
     """
-    plan = train.memory.plan_of(compiled)
+    plan = plan_of(compiled)
     if plan is None:
         return {"memory": None, "flops": None}
     size = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes

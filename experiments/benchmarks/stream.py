@@ -25,7 +25,7 @@ from PIL import Image
 
 from calib_jax import data, train
 from calib_jax.core.examples import Draw
-from calib_jax.train import feeding
+from calib_jax.train import prefetching
 from experiments.benchmarks import tables, timing
 
 CLASSES, WIDTH, HEIGHT, BATCH_SIZE = 4, 500, 375, 64
@@ -71,7 +71,9 @@ class Reader:
     def streamed(self, threads: int, epoch: int = 0) -> list[int]:
         """Stream training batches to the device; return the resident bytes after each batch."""
         held, devices, draw = [], train.local_devices(1), Draw(0, epoch)
-        for batch in feeding.batches(self.source, self.order, devices, draw=draw, threads=threads):
+        for batch in prefetching.batches(
+            self.source, self.order, devices, draw=draw, threads=threads
+        ):
             jax.block_until_ready(batch)
             with open("/proc/self/statm") as file:
                 held.append(int(file.read().split()[1]) * resource.getpagesize())

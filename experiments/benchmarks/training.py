@@ -15,8 +15,7 @@ The images are random. The parts:
   gpu        ResNet-50 against PyTorch's plain loop and the released one; by default on a GPU only
 
 PyTorch runs in a separate process, in turns with JAX, with this Python or with --torch_python. If
-PyTorch is not installed, its rows are missing. On two idle CPU cores all parts take about ten
-minutes.
+PyTorch is not installed, its rows are missing.
 """
 
 import contextlib
@@ -32,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import train
+from calib_jax.train import memory
 from experiments.benchmarks import libraries, programs, tables, timing
 from experiments.benchmarks.training_work import Epochs, Peer, Work, train_step
 
@@ -178,7 +178,7 @@ class Parts(NamedTuple):
             parts = programs.exchanged(step, state, batch, devices=self.num_devices)
             row: tables.Row = {"task": "devices", "name": f"{self.work.model}, {loss}"}
             row |= {"devices": self.num_devices, "bytes": parts.total(), "by_purpose": parts}
-            rows.append(row | {"gradient_bytes": train.memory.size(state.params)})
+            rows.append(row | {"gradient_bytes": memory.size(state.params)})
         return rows
 
     def gpu(self) -> Rows:
@@ -190,10 +190,6 @@ class Parts(NamedTuple):
             crops: Epochs(self._with(stored=True, augmented=True)),
         }
         return self._beside_torch("gpu", calls, {crops: {"at_least": 3.0}}, TORCH, RELEASED)
-
-
-def _bytes(part: str) -> tables.Cell:
-    return lambda row: f"{row['by_purpose'].get(part, 0):,}"
 
 
 _COLUMNS: dict[str, tables.Cell] = {
@@ -214,7 +210,7 @@ _EXCHANGED = {
     "of a step": tables.number("bytes", ","),
     "of the gradients": tables.number("gradient_bytes", ","),
     "ratio": lambda row: f"{row['bytes'] / row['gradient_bytes']:.3f}",
-    **{part: _bytes(part) for part in ("gradient", "batch norm", "loss")},
+    "by part": lambda row: ", ".join(f"{key} {size:,}" for key, size in row["by_purpose"].items()),
 }
 _SPEED = "The ratio is of images per second."
 SECTIONS = {

@@ -39,14 +39,13 @@ class Work:
         """Build the network, the loss, the optimizer and the data."""
         config = base(self.loss)
         config.model.name, config.model.options = self.model, ConfigDict(self.options)
-        config.batch_size, config.augment = self.batch_size, self.augmented
-        config.run.over = self.over
-        size = self.batch_size * self.steps
-        training, validation = map(self._images, (size, max(size // 10, self.batch_size, 100)))
+        config.batch_size, config.run.over = self.batch_size, self.over
+        config.augment, size = self.augmented, self.batch_size * self.steps
+        validation = self._images(max(size // 10, self.batch_size, 100))
         dataset = data.Dataset(
             name="random",
             class_names=tuple(map(str, range(10))),
-            train=training,
+            train=self._images(size),
             validation=validation,
             test=validation,
             description="Random images.",

@@ -85,7 +85,7 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
 
 def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     """Cross-entropy diverges, brier saturates; what is logged is what was asked for."""
-    rate = "--config.optimiser.learning_rate=1e12"
+    rate = "--config.optimizer.learning_rate=1e12"
     more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
     code, said = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,brier"))
     assert code == 1, said
@@ -104,7 +104,7 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
 
 def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
     patient = ("--config.num_epochs=40", "--config.patience=3", "--config.metrics=nll")
-    more = (*patient, "--config.optimiser.learning_rate=3.0")
+    more = (*patient, "--config.optimizer.learning_rate=3.0")
     folder = tmp_path / "runs" / "cross_entropy" / "1"
 
     def measured(*options):

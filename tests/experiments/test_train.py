@@ -202,7 +202,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
     assert found.returncode == 1
     assert re.fullmatch(
         r"error: checkpoint 10 could not be written to .*checkpoints \(File too large\); there is"
-        r" none yet: make room there, and the same command goes on.\n",
+        r" none yet: make room there, and the same command resumes the run.\n",
         found.stderr,
     ), found.stderr[-2000:]
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
@@ -220,6 +220,10 @@ def test_a_full_disk_is_one_sentence(tmp_path):
         (
             ["--config=configs/digits.py", "--config.num_epoch=3"],
             "the config has no key 'num_epoch'; did you mean 'num_epochs'?",
+        ),
+        (
+            ["--config=configs/digits.py", "--config.optimiser.learning_rate=3"],
+            "the config has no key 'optimiser'; did you mean 'optimizer'?",
         ),
         (
             ["--config=configs/digits.py", "--config.model.name=resnet"],

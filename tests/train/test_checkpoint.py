@@ -2,9 +2,11 @@
 
 import contextlib
 import resource
+import shutil
 import signal
 import types
 import warnings
+import zlib
 
 import jax
 import numpy as np
@@ -12,6 +14,7 @@ import optax
 import pytest
 
 from calib_jax import losses, train
+from calib_jax.train import leaves_by_path
 from calib_jax.train.checkpoint import CannotSave, Checkpoints, NoCheckpoint
 from tests.train import tasks
 
@@ -82,7 +85,7 @@ ignore_the_rest = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExc
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(checkpoints, tmp_path):
     save(checkpoints, 1, 2)
     damage(tmp_path, 2)
-    with pytest.warns(UserWarning, match="checkpoint 2 in .* is damaged and left aside"):
+    with pytest.warns(UserWarning, match="checkpoint 2 in .* is damaged and skipped"):
         saved = checkpoints.latest(host_state())
     assert saved.about == {"s": 1}
     save(checkpoints, 2)  # the run comes to this step again
@@ -114,6 +117,95 @@ def test_no_checkpoint_that_can_be_read_is_an_error_and_not_a_fresh_start(checkp
             checkpoints.latest(host_state())
 
 
+def flip(rng, content):
+    content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+
+
+def overwrite(rng, content):
+    start = rng.integers(len(content))
+    content[start : start + 512] = rng.bytes(len(content[start : start + 512]))
+
+
+def zero(rng, content):
+    start = rng.integers(len(content))
+    content[start : start + 512] = bytes(len(content[start : start + 512]))
+
+
+def truncate(rng, content):
+    del content[rng.integers(len(content)) :]
+
+
+def extend(rng, content):
+    content += rng.bytes(1 + rng.integers(64))
+
+
+def damage_at_random(rng, folder):
+    """Damage one file, or remove files as if a copy had stopped in the middle; say how."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    if rng.random() < 0.2:
+        removed = rng.choice(paths, size=rng.integers(1, len(paths)), replace=False)
+        for path in removed:
+            path.unlink()
+        return "removed", removed
+    change, path = rng.choice([flip, overwrite, zero, truncate, extend]), rng.choice(paths)
+    content = bytearray(path.read_bytes())
+    change(rng, content)
+    path.write_bytes(content)
+    return change, path
+
+
+def equal(a, b):
+    same = lambda x, y: (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())  # noqa: E731
+    return jax.tree.structure(a) == jax.tree.structure(b) and jax.tree.all(jax.tree.map(same, a, b))
+
+
+@ignore_the_rest
+@pytest.mark.parametrize(("count", "seed"), [(20, 0), pytest.param(600, 1, marks=pytest.mark.slow)])
+def test_any_damage_is_harmless_or_noticed(tmp_path, capfd, count, seed):
+    """Every checkpoint is restored exactly, or refused and the one before is restored."""
+    states = {step: host_state(seed=step) for step in (1, 2)}
+    # An array of its own file, whose bytes orbax does not check.
+    large = np.random.default_rng(0).random((60, 70))
+    states[2] = states[2]._replace(params={**states[2].params, "large": large})
+    whole = tmp_path / "whole"
+    with contextlib.closing(Checkpoints(whole)) as checkpoints:
+        for step, state in states.items():
+            checkpoints.save(state, {"s": step, "nested": [1, 2.5, {"x": "y"}]}, step)
+            checkpoints.wait()
+    rng, refused = np.random.default_rng(seed), 0
+    for number in range(count):
+        folder = tmp_path / str(number)
+        shutil.copytree(whole, folder)
+        done = damage_at_random(rng, folder / "2")
+        with contextlib.closing(Checkpoints(folder, read_only=True)) as checkpoints:
+            try:
+                saved = checkpoints.read(states[2], 2)
+            except NoCheckpoint:
+                refused += 1
+                warned = []
+                saved = checkpoints.latest(states[1], say=warned.append)
+                assert len(warned) == 1, done
+                assert warned[0].startswith(f"checkpoint 2 in {folder} is damaged and skipped: ")
+        step = saved.about["s"]
+        assert saved.about == {"s": step, "nested": [1, 2.5, {"x": "y"}]}, done
+        assert equal(saved.state, states[step]), done
+        shutil.rmtree(folder)
+    assert 0 < refused < count
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_another_dtype_of_the_same_bytes_is_noticed():
+    arrays = {("a",): np.arange(4, dtype=np.int32)}
+    saved = leaves_by_path.checksums(arrays)
+    assert leaves_by_path.changed(arrays, saved) == ""
+    assert leaves_by_path.changed({("a",): arrays["a",].view(np.float32)}, saved) == "a"
+    assert leaves_by_path.changed({("a",): arrays["a",].reshape(2, 2)}, saved) == "a"
+    assert leaves_by_path.changed({}, saved) == "a"
+    # Version 0.1 saved only the checksum of the bytes.
+    assert leaves_by_path.changed(arrays, {"a": zlib.crc32(arrays["a",].tobytes())}) == ""
+    assert leaves_by_path.changed(arrays, {"a": 5}) == "a"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -132,7 +224,7 @@ def test_another_network_is_named(checkpoints, change, message):
 
 def test_another_optimiser_is_named(checkpoints):
     save(checkpoints, 1)
-    with pytest.raises(ValueError, match="another network, optimiser or loss: opt_state"):
+    with pytest.raises(ValueError, match="another network, optimizer or loss: opt_state"):
         checkpoints.latest(host_state(tx=optax.adam(0.1)))
 
 

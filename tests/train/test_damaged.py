@@ -16,7 +16,7 @@ from tests.train.test_loop import rows_in, run, same, stopping_after_pieces
 CONFIG = {"rate": 0.1, "loss": {"name": "adafocal", "options": {}}}
 SIDES = (
     *(journal.ROWS, journal.TABLE, journal.LOSS_STATE, journal.ENVIRONMENT, journal.CONFIG),
-    *("checkpoints.json", journal.SPOKEN),
+    journal.SPOKEN,
 )
 
 
@@ -94,8 +94,7 @@ def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, c
         # A log or a list of starts may be gone or short: nobody can tell, and nothing needs them.
         quiet = name == journal.SPOKEN and damage not in (folder_in_its_place, loop_of_links)
         quiet |= name == journal.ENVIRONMENT and damage in (gone, cut)
-        quiet |= name in (journal.TABLE, "checkpoints.json") and damage is gone
-        quiet |= name in (journal.TABLE, "checkpoints.json") and damage is cut
+        quiet |= name == journal.TABLE and damage in (gone, cut)
         assert len(warned) == (0 if quiet else 1), (damage, warned)
         if warned:
             assert f"{name}: " in warned[0]
@@ -155,11 +154,9 @@ def test_a_reader_of_rows_warns_of_lines_that_it_leaves_out(tmp_path):
 
 
 def test_what_a_checkpoint_says_of_itself_has_a_checksum(finished, tmp_path):
-    """Killed before the checksums of its files were noted: those inside it are all there is."""
     whole, _ = finished
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    (folder / "checkpoints.json").unlink()
     (about,) = (folder / CHECKPOINTS / "12" / "about").glob("metadata")
     text = about.read_text()
     changed = text.replace('"rate": 0.1', '"rate": 0.2')
@@ -167,7 +164,9 @@ def test_what_a_checkpoint_says_of_itself_has_a_checksum(finished, tmp_path):
     about.write_text(changed)
     checkpoints = train.Checkpoints(folder / CHECKPOINTS, read_only=True)
     try:
-        with pytest.raises(LookupError, match=r"checkpoint 12 in .* is damaged: what it says"):
+        with pytest.raises(
+            LookupError, match=r"checkpoint 12 in .* is damaged: its JSON object is not what"
+        ):
             checkpoints.variables(12)
         assert checkpoints.about()["ledger"]["row"]["step"] == 8
     finally:

@@ -1,0 +1,105 @@
+"""The records of a report: one per number, and all of them together."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+GIVEN, OTHER = "as given", "other"  # the default names of the predictions
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A metric of one set of predictions, and its interval.
+
+    Attributes:
+      metric: its name.
+      predictions: name of the predictions: their own ("as given" by default), the calibrator's
+        after calibration, or that of the other predictions in a comparison.
+      value: point estimate.
+      low: lower end of the interval.
+      high: upper end of the interval.
+      convention: number and kind of bins, as text; empty for a metric without bins.
+    """
+
+    metric: str
+    predictions: str
+    value: float
+    low: float
+    high: float
+    convention: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """The difference of a metric between two sets of predictions of the same examples.
+
+    Attributes:
+      metric: its name.
+      before: name of the predictions whose value is subtracted.
+      after: name of the predictions from whose value it is subtracted.
+      value: point estimate.
+      low: lower end of the interval.
+      high: upper end of the interval.
+      p_value: two-sided p-value of the paired bootstrap; None for a `biased` metric, for which it
+        would not test calibration.
+    """
+
+    metric: str
+    before: str
+    after: str
+    value: float
+    low: float
+    high: float
+    p_value: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A metric on a subset of the examples: one class or one group."""
+
+    part: str
+    examples: int
+    metric: str
+    predictions: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The results of `score`, which `tables`, `pictures` and `files` render.
+
+    Attributes:
+      settings: numbers of examples and classes, level, resamples, seed, versions.
+      rows: the metrics.
+      changes: paired differences, to calibrated or to other predictions.
+      classes: metrics per class, if requested.
+      groups: metrics per group, if there are groups.
+      reliability: the reliability table of each set of predictions.
+      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
+      notes: changes made to the predictions before scoring, as sentences.
+    """
+
+    settings: dict[str, Any]
+    rows: list[Row]
+    changes: list[Change]
+    classes: list[Part]
+    groups: list[Part]
+    reliability: dict[str, Any]
+    calibrator: dict[str, Any]
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The name of the predictions that were scored."""
+        return next(iter(self.reliability))
+
+    def value(self, metric: str, predictions: str | None = None) -> float:
+        """Return the value of a metric; by default for the predictions that were scored."""
+        predictions = self.name if predictions is None else predictions
+        for row in self.rows:
+            if row.metric == metric and row.predictions == predictions:
+                return row.value
+        raise KeyError(f"the report has no {metric!r} of predictions {predictions!r}")
