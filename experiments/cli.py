@@ -20,7 +20,7 @@ from absl import app, flags, logging
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
-MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ModuleNotFoundError)
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
 
 
 _RENAMED = {"objective": "criterion"}  # flags
@@ -143,6 +143,10 @@ def _message(error: BaseException) -> str:
     """Keep the line breaks of our own messages, and join those of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
+    if isinstance(error, ImportError):
+        from calib_jax.core import packages  # imports jax, and --help shall start fast
+
+        return packages.sentence(error) or sentence(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
