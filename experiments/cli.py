@@ -20,7 +20,7 @@ from absl import app, flags, logging
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
-MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ModuleNotFoundError)
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
 
 
 class Failed(Exception):
@@ -138,6 +138,10 @@ def _message(error: BaseException) -> str:
     """Keep the line breaks of our own messages, and join those of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
+    if isinstance(error, ImportError):
+        from calib_jax.core import packages  # imports jax, and --help shall start fast
+
+        return packages.sentence(error) or sentence(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
@@ -154,6 +158,14 @@ def sentence(error: BaseException) -> str:
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"
     return " ".join(text.split()) or type(error).__name__
+
+
+def reason(error: Exception) -> str:
+    """Return why a part of the work failed, as one line; print the traceback of a bug."""
+    if isinstance(error, Failed | Refused):
+        return sentence(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {sentence(error)}"
 
 
 def say_step(line: str) -> None:
