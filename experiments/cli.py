@@ -165,6 +165,14 @@ def sentence(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def reason(error: Exception) -> str:
+    """Return why a part of the work failed, as one line; print the traceback of a bug."""
+    if isinstance(error, Failed | Refused):
+        return sentence(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {sentence(error)}"
+
+
 def say_step(line: str) -> None:
     """Print the next step to standard error, apart from the results."""
     print(line, file=sys.stderr, flush=True)

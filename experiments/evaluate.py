@@ -158,6 +158,7 @@ def main() -> int:
             raise cli.Refused(
                 f"{folder} holds a run, and these are other weights: choose a new --workdir."
             )
+        cli.refusing(seed_folders.named, _WORKDIR.value)
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(seed_folders.prepare, folder)
         trained = [Trained(folder, state)]
