@@ -11,6 +11,10 @@ The network, the objective, the metrics and the optimizer are passed as values.
 
 from typing import Any
 
+from calib_jax.core.packages import require
+
+require("flax", "optax")
+
 from calib_jax.core.former import no_attribute
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.checkpoint import Checkpoints
