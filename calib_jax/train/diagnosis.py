@@ -8,34 +8,43 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calib_jax.core.examples import Draw, read
+from calib_jax.train.due import Timetable
 from calib_jax.train.ordering import shuffled
 from calib_jax.train.plan import Task
 
-SHOWN = 20  # the examples of a batch that a message lists
 
+def of_steps(
+    task: Task, timetable: Timetable, seed: int, step: int, measured: Mapping[str, np.ndarray]
+) -> tuple[str, str] | None:
+    """Describe the first step whose loss or gradient is not finite, and what the user can do.
 
-def first_failure(measured: Mapping[str, np.ndarray]) -> int | None:
-    """Return the first step whose loss or gradient is not finite; None if all are finite."""
+    Args:
+      task: the task, which has the training examples.
+      timetable: the plan, and the steps of an epoch.
+      seed: the seed of the order of examples.
+      step: the number of steps before those that were measured.
+      measured: the measurements of each step.
+
+    Returns:
+      The problem and the remedy; None if all losses and gradients are finite.
+    """
     wrong = ~(np.isfinite(measured["loss"]) & np.isfinite(measured["gradient_norm"]))
-    return int(np.argmax(wrong)) if wrong.any() else None
-
-
-def cause_and_remedy(
-    task: Task, batch_size: int, seed: int, step: int, epoch_steps: int, loss: float
-) -> tuple[str, str]:
-    """Describe a step whose loss or gradient is not finite, and what the user can do about it."""
-    epoch, batch_number = divmod(step, epoch_steps)
+    if not wrong.any():
+        return None
+    first, size = int(np.argmax(wrong)), timetable.plan.batch_size
+    epoch, offset = divmod(step + first, timetable.epoch_steps)
     order = shuffled(len(task.train), seed, epoch)
-    batch = order[batch_number * batch_size : (batch_number + 1) * batch_size].tolist()
+    batch = order[offset * size : (offset + 1) * size].tolist()
     if label := _label_out_of_range(task, batch, Draw(seed, epoch)):
         return label, (
             "mend its label, or leave the example out, with data.subset, or with weight 0 in a"
             " loop of your own"
         )
-    what = "gradient of the loss" if math.isfinite(loss) else "loss"
-    shown = ", ".join(map(str, batch[:SHOWN])) + (", ..." if len(batch) > SHOWN else "")
+    name = "gradient of the loss" if math.isfinite(measured["loss"][first]) else "loss"
+    shown = ", ".join(map(str, batch[:20])) + (", ..." if len(batch) > 20 else "")
     return (
-        f"the {what} is not finite at step {step} (epoch {epoch}), on the training examples {shown}"
+        f"the {name} is not finite at step {step + first} (epoch {epoch}), on the training examples"
+        f" {shown}"
     ), "lower the learning rate, or look at these examples"
 
 

@@ -15,11 +15,10 @@ run, and `together.py` communicates between processes.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-import jax
 
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
@@ -38,10 +37,11 @@ from calib_jax.train.state import values_of
 from calib_jax.train.together import Together
 
 
+@dataclasses.dataclass
 class Loop:
     """The loop over all runs of one experiment.
 
-    Args:
+    Attributes:
       task: the network, loss, optimizer, metrics and data.
       timetable: the plan, and the steps of an epoch.
       arrangement: the placement of the runs on the devices.
@@ -51,27 +51,18 @@ class Loop:
       records: the record of each run.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        timetable: Timetable,
-        arrangement: Arrangement,
-        together: Together,
-        interruption: Interruption,
-        console: Console,
-        records: Sequence[Record],
-    ) -> None:
-        self.task = task
-        self.timetable = timetable
-        self.arrangement = arrangement
-        self.together = together
-        self.interruption = interruption
-        self.console = console
-        self.records = records
+    task: Task
+    timetable: Timetable
+    arrangement: Arrangement
+    together: Together
+    interruption: Interruption
+    console: Console
+    records: Sequence[Record]
+
+    def __post_init__(self) -> None:
         self.pieces = Pieces()
-        self.update = jax.jit(task.objective.update)
         self.memory_checked = False
-        # The last evaluated runs, and the states to save, on the host: written during a piece.
+        # The states to save, on the host, and the evaluated runs: written during the next piece.
         self.unwritten: tuple[Mapping[int, PyTree], Sequence[int]] = {}, ()
         self.write_error: Exception | None = None
 
@@ -165,17 +156,21 @@ class Loop:
         self.pieces.add(max(stops[n] - starts[n] for n in members), seconds)
         finite = self.programs.all_finite(states)
         for number, record in self._of(members):
-            stop = record.step + stops[number] - starts[number]
-            accepted = self._accepts(record, measured[number])
-            if accepted and not finite[number]:  # fetch the values to name the first wrong one
-                accepted = record.accepts(self.arrangement.fetch(values_of(states))[number], stop)
-            if accepted:
-                record.add(measured[number], seconds / len(members))
-                record.step = stop
+            seed, step, steps = record.run.seed, record.step, measured[number]
+            failure = diagnosis.of_steps(self.task, self.timetable, seed, step, steps)
+            step += stops[number] - starts[number]
+            if failure is not None:
+                record.fail(*failure)
+            elif finite[number] or record.accepts(self._values(states, number), step):
+                record.add(steps, seconds / len(members))
+                record.step = step
         last = [steps for steps in measured if len(steps.get("loss", ()))]
         loss, weight = (sum(float(steps[k][-1]) for steps in last) for k in ("loss", "weight"))
         self.console.advance(sum(record.step for record in self.records), loss / max(weight, 1))
         return states
+
+    def _values(self, states: PyTree, number: int) -> PyTree:
+        return self.arrangement.fetch(values_of(states))[number]
 
     def _check_memory(self, runner: Runner, states: PyTree) -> None:
         self.memory_checked = True
@@ -187,18 +182,6 @@ class Loop:
         self.console.say(text)
         for _, record in self._of(self._active()):
             record.note(text)
-
-    def _accepts(self, record: Record, measured: Mapping[str, Any]) -> bool:
-        """Check the losses of the last steps; freeze a run whose loss is not finite."""
-        failure = diagnosis.first_failure(measured)
-        if failure is None:
-            return True
-        loss, step = float(measured["loss"][failure]), record.step + failure
-        size, epoch_steps = self.timetable.plan.batch_size, self.timetable.epoch_steps
-        record.fail(
-            *diagnosis.cause_and_remedy(self.task, size, record.run.seed, step, epoch_steps, loss)
-        )
-        return False
 
     def _evaluate(self, states: PyTree, due: Sequence[int]) -> tuple[PyTree, set[int]]:
         """Evaluate runs; return the states, and the runs that are the best by some metric."""
@@ -233,7 +216,7 @@ class Loop:
         loss_states = self.arrangement.fetch(states.loss_state)
         for n in due:
             now = self.timetable.progress_at(steps[n])
-            loss_states[n] = self.update(loss_states[n], evidence[n], now)
+            loss_states[n] = self.programs.update(loss_states[n], evidence[n], now)
         return states._replace(loss_state=self.arrangement.place(loss_states))
 
     # ------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from calib_jax.core.examples import Draw, Source
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
@@ -28,6 +30,7 @@ class Programs:
 
     Attributes:
       evaluate: the evaluation of all data sets.
+      update: the update of the objective's state.
     """
 
     def __init__(self, task: Task, timetable: Timetable, arrangement: Arrangement) -> None:
@@ -69,6 +72,7 @@ class Programs:
         }
         size = plan.eval_batch_size or plan.batch_size
         self.evaluate = Measuring(task, feeds, size, arrangement, axis_name)
+        self.update = jax.jit(task.objective.update)
         self._all_finite = arrangement.on_devices(all_finite)
 
     def runner_of(self, number: int, seed: int, step: int) -> Runner:
