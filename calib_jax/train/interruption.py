@@ -22,9 +22,6 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: int | None = None
 
-    def __bool__(self) -> bool:
-        return self.signal is not None
-
     @property
     def name(self) -> str:
         """The name of the received signal, such as SIGTERM."""

@@ -89,7 +89,7 @@ class Need:
           sharing: the number of devices that share a batch.
         """
         if not self.known:
-            return "this device does not say how much memory a step needs."
+            return "this device does not report the memory that a step needs."
         largest = int(min(self.rows * left / self.temporaries, 1e12)) * sharing
         if self.temporaries > left:
             fits = f" (about {largest:,} would fit)" if largest else ""

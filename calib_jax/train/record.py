@@ -195,7 +195,7 @@ class Record:
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
         if remarks:
-            self.say(f"warning: {self.folder} was damaged, and goes on: {'; '.join(remarks)}.")
+            self.say(f"warning: files in {self.folder} were damaged: {'; '.join(remarks)}.")
 
     def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         """List the keys in which two configs differ, without the free keys."""
@@ -276,8 +276,8 @@ class Record:
             name = self.plan.patience_for
             best = self.ledger.best.get(name, {"epoch": math.nan})
             self.say(
-                f"ends after epoch {row['epoch']:g}: {self.plan.patience} evaluations brought no"
-                f" better {name} than that of epoch {best['epoch']:g}."
+                f"ended after epoch {row['epoch']:g}: {name} has not improved in"
+                f" {self.plan.patience} evaluations, since epoch {best['epoch']:g}."
             )
         return better
 
