@@ -271,7 +271,8 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
         )
     if not groups:
         return train.optimizer(settings.name, rate, **options)
-    return train.grouped(settings.name, rate, groups=dict(groups), **options)
+    by_pattern = {pattern: dict(own) for pattern, own in dict(groups).items()}
+    return train.grouped(settings.name, rate, groups=by_pattern, **options)
 
 
 def devices(config: ConfigDict) -> train.Devices:

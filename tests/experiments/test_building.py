@@ -60,6 +60,7 @@ def test_groups_of_the_optimizer():
         assert float(updates["head"]["bias"][0]) == pytest.approx(-1.0)
         kernel = -0.1 if isinstance(groups, ConfigDict) else -0.2
         assert float(updates["head"]["kernel"][0]) == pytest.approx(kernel)
+        del config.optimizer.groups
     config.optimizer.groups = ConfigDict({"*/bias": fast, "*": decayed})
     with pytest.raises(ValueError, match="give a tuple of pairs instead"):
         building.optimizer(config, 0.1)
