@@ -86,7 +86,7 @@ def test_cifar100_takes_the_fine_label_in_every_form(folder):
 
 def test_the_slip_of_cifar100_is_what_the_released_code_computes(folder):
     tiny.cifar100(folder)
-    dataset = data.cifar100(data_dir=str(folder), test_normalisation="imagenet")
+    dataset = data.cifar100(data_dir=str(folder), test_normalization="imagenet")
     assert "Test images alone are normalised with" in dataset.description
     images = tiny.examples("test", classes=100)[0]
     mean, deviation = IMAGENET
@@ -96,7 +96,7 @@ def test_the_slip_of_cifar100_is_what_the_released_code_computes(folder):
     expected = (dataset.validation.inputs.astype(np.float64) / 255 - mean) / deviation
     np.testing.assert_allclose(dataset.prepare(dataset.validation.inputs), expected, atol=1e-5)
     with pytest.raises(ValueError, match=r"got 'imagenets'; did you mean 'imagenet'\?"):
-        data.cifar100(data_dir=str(folder), test_normalisation="imagenets")
+        data.cifar100(data_dir=str(folder), test_normalization="imagenets")
 
 
 def test_the_digit_is_the_class_of_svhn_in_every_form(folder):
