@@ -242,7 +242,7 @@ def test_an_augmented_image_of_tiny_imagenet_has_its_size(folder):
         ("cifar10", "cifar-10-batches-bin/test_batch.bin", b"", "has 0 bytes"),
         ("cifar10", "cifar-10-batches-bin/data_batch_5.bin", None, r"has no data_batch_5\.bin"),
         ("cifar10", "cifar-10-batches-bin/test_batch.bin", b"\x0a" * 3073, "has the label 10"),
-        ("cifar100", "cifar-100-binary/train.bin", b"\x64" * 3074, "label 100, and not 100 cl"),
+        ("cifar100", "cifar-100-binary/train.bin", b"\x64" * 3074, "label 100; labels must lie in"),
         ("svhn", "svhn/test_32x32.mat", None, r"has no test_32x32\.mat: download http"),
         (
             "svhn",
