@@ -61,8 +61,8 @@ _CHECKPOINT = flags.DEFINE_string(
     "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
 )
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
-_OBJECTIVE = flags.DEFINE_string(
-    "objective", "nll", "What a temperature is chosen by: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_string(
+    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
@@ -158,6 +158,7 @@ def main() -> int:
             raise cli.Refused(
                 f"{folder} holds a run, and these are other weights: choose a new --workdir."
             )
+        cli.refusing(seed_folders.named, _WORKDIR.value)
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(seed_folders.prepare, folder)
         trained = [Trained(folder, state)]
@@ -203,7 +204,7 @@ def _score(
     if _CALIBRATE.value:
         calibrated["calibrate"] = _CALIBRATE.value
         calibrated["fit_on"] = found["validation"]
-        calibrated["objective"] = _OBJECTIVE.value
+        calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in found:

@@ -8,8 +8,8 @@ r"""Train several losses with several seeds, and summarise them in one table.
 Each loss uses its fragment of configs/losses; --config.KEY=VALUE applies to all. The seeds of a
 loss train in one program; --config.run.over=vmap or devices selects how, as in experiments.train.
 Finished runs are not repeated: after Ctrl-C or a power cut the same command resumes, and with more
-losses or seeds it adds these. A run whose loss is not finite is left out of the table and named
-below it, and the exit code is 1.
+losses or seeds it adds these. A run that fails, for example because its loss is not finite, is left
+out of the table and named below it with the reason, and the exit code is 1.
 
 Predictions use the last weights, or the best ones by patience_for if patience ended a run early.
 --checkpoint=latest, or best_NAME for a metric of the config's best, applies to all runs.
@@ -319,20 +319,24 @@ def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
         for loss in dict.fromkeys(member.loss for member in missing):
             seeds = [member for member in missing if member.loss == loss]
             began = time.monotonic()
-            outcomes = run(seeds)
-            seconds = (time.monotonic() - began) / len(seeds)
-            for member, outcome in zip(seeds, outcomes, strict=True):
+            try:
+                outcomes = run(seeds)
+                reasons = [outcome.failed for outcome in outcomes]
+            except Exception as error:  # the other losses and the table do not depend on it
+                outcomes = []
+                reasons = [cli.reason(error)] * len(seeds)
+            for outcome in outcomes:
                 if outcome.stopped_by is not None and not outcome.finished:
                     print("stopped; nothing is lost: the same command goes on from here.")
                     return 128 + outcome.stopped_by, failed
+            seconds = (time.monotonic() - began) / len(seeds)
+            for member, reason in zip(seeds, reasons, strict=True):
                 number += 1
                 bar.update()
-                done = f"{number}/{len(missing)}  {member.name}: "
-                if outcome.failed:
-                    failed[member.name] = outcome.failed
-                    tqdm.write(f"{done}failed: {outcome.failed}")
-                    continue
-                tqdm.write(f"{done}{_measured(member)} | {seconds:.1f} s")
+                if reason:
+                    failed[member.name] = reason
+                result = f"failed: {reason}" if reason else f"{_measured(member)} | {seconds:.1f} s"
+                tqdm.write(f"{number}/{len(missing)}  {member.name}: {result}")
     return 0, failed
 
 

@@ -11,9 +11,11 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, files, tables
+from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row
 
@@ -40,6 +42,7 @@ class Report(Results):
         return files.save(self, folder)
 
 
+@former_options(renamed={"objective": "criterion"})
 def score(
     logits: Any,
     labels: Any,
@@ -49,7 +52,7 @@ def score(
     calibrate: str | None = None,
     fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
-    objective: str = "nll",
+    criterion: str = "nll",
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
@@ -74,8 +77,7 @@ def score(
       fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
         fitted on the examples that are scored.
       cross_fit: without `fit_on`, the number of folds for cross-fitting.
-      objective: criterion for choosing a temperature: "nll", or a metric's name to search the
-        papers' grid.
+      criterion: what a temperature minimises: "nll", or a metric's name to search the papers' grid.
       compare: other predictions of the same examples, for a paired comparison.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions.
@@ -92,8 +94,8 @@ def score(
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
     >>> labels = jax.random.categorical(jax.random.key(1), logits / 3)
-    >>> found = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=200)
-    >>> found.value("ece") > 0.1
+    >>> scored = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=200)
+    >>> scored.value("ece") > 0.1
     True
     """
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
@@ -112,7 +114,7 @@ def score(
     ]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"every column needs a name of its own, got {', '.join(map(repr, names))}."
+            f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
         )
     models = {name: logits}
     fitted: dict[str, Any] = {}
@@ -120,8 +122,16 @@ def score(
         held_out = None
         if fit_on is not None:
             held_out = _held_out(*fit_on, **understood)
+            _, held_out_labels, held_out_weights = held_out
+            if same_examples(
+                (given, labels, weights), (fit_on[0], held_out_labels, held_out_weights)
+            ):
+                raise ValueError(
+                    "score: fit_on holds the examples that are scored, and a calibrator is never"
+                    " fitted on these.\nGive other examples, or cross_fit=5."
+                )
         models[calibrate], fitted = calibration.calibrated(
-            calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
+            calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed
         )
     if compare is not None:
         other = as_logits(compare, weights=weights, **understood)
@@ -147,8 +157,8 @@ def score(
             numbers = (float(value), float(ends.low), float(ends.high))
             rows.append(Row(label, model, *numbers, convention_of(metric)))
         for model in list(models)[1:]:
-            one, two = ((values[m][label], samples[m][label]) for m in (name, model))
-            change = metrics_package.difference(one, two, level=level, method=method)
+            before, after = ((values[m][label], samples[m][label]) for m in (name, model))
+            change = metrics_package.difference(before, after, level=level, method=method)
             p_value = None if metric.biased else float(change.p_value)
             effect, low, high = map(float, change[:3])
             changes.append(Change(label, name, model, effect, low, high, p_value))
@@ -194,11 +204,11 @@ def convention_of(metric: Metric) -> str:
         return ""
     # Only equal-mass metrics take `num_bins` in `finish`, because they bin after sorting all rows.
     of_mass = "num_bins" in checks.options_of(metric.finish)
-    said = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
+    text = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:
         edges = options.get("edges", "right")
-        said += ", (lo, hi]" if edges == "right" else f", edges {edges}"
-    return said
+        text += ", (lo, hi]" if edges == "right" else f", edges {edges}"
+    return text
 
 
 def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
@@ -206,10 +216,10 @@ def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric
         return dict(metrics)
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
-    found = {name: metrics_package.named(name) for name in metrics}
+    by_name = {name: metrics_package.named(name) for name in metrics}
     return {
-        name: one.with_options(num_bins=num_bins) if "num_bins" in one.defaults() else one
-        for name, one in found.items()
+        name: metric.with_options(num_bins=num_bins) if "num_bins" in metric.defaults() else metric
+        for name, metric in by_name.items()
     }
 
 
@@ -225,10 +235,10 @@ def _per_class(
     support = np.bincount(present.reshape(-1), minlength=1)
     parts = []
     for model, logits in models.items():
-        found = metrics_package.estimates(several, logits, labels, weights, **interval)
+        estimates = metrics_package.estimates(several, logits, labels, weights, **interval)
         for k in range(logits.shape[-1]):
             count = int(support[k]) if k < len(support) else 0
-            for name, estimate in found.items():
+            for name, estimate in estimates.items():
                 numbers = (float(each[k]) for each in estimate)
                 parts.append(Part(str(k), count, name, model, *numbers))
     return parts
@@ -249,21 +259,23 @@ def _per_group(
     parts = []
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        own = None if weights is None else np.asarray(weights)[rows]
-        if own is not None and not np.any(own > 0):
+        group_weights = None if weights is None else np.asarray(weights)[rows]
+        if group_weights is not None and not np.any(group_weights > 0):
             continue
         for model, logits in models.items():
-            found = metrics_package.estimates(several, logits[rows], labels[rows], own, **interval)
-            for name, estimate in found.items():
+            estimates = metrics_package.estimates(
+                several, logits[rows], labels[rows], group_weights, **interval
+            )
+            for name, estimate in estimates.items():
                 parts.append(Part(str(group), len(rows), name, model, *map(float, estimate)))
     return parts
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in ("calib_jax", "jax", "jaxlib", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # a checkout on the path
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
