@@ -28,7 +28,7 @@ def base(loss: str) -> ConfigDict:
             "drop_last": False,
             "accumulate": 1,  # microbatches per step, to save memory
             "remat": False,  # recompute activations to save memory; large networks only
-            "optimiser": {
+            "optimizer": {
                 "name": "sgd",
                 "learning_rate": 0.1,
                 "momentum": 0.9,

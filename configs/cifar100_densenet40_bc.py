@@ -8,7 +8,7 @@ DIR is the folder of the data sets; calib_jax/data/README.md describes its layou
 The recipe of the code released with Guo et al. 2017: DenseNet-40-BC with growth 12, 300 epochs in
 batches of 64, learning rate 0.1 with Nesterov momentum, dropped at half and three quarters of the
 epochs, and the mean over the batch. The code defines a weight decay of 1e-4 but never passes it to
-its optimiser, so there is none here. Its 5,000 validation images are chosen by a different rule.
+its optimizer, so there is none here. Its 5,000 validation images are chosen by a different rule.
 
 Not run here yet, and our sources contain no error or ECE for it.
 """
@@ -25,8 +25,8 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.batch_size = 64
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"
-    config.optimiser.nesterov = True
-    config.optimiser.weight_decay = 0.0
-    config.optimiser.clip_norm = 0.0
+    config.optimizer.nesterov = True
+    config.optimizer.weight_decay = 0.0
+    config.optimizer.clip_norm = 0.0
     config.schedule.milestones = (150, 225)
     return config

@@ -23,7 +23,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.num_epochs = 20
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"
-    config.optimiser.learning_rate = 0.02
-    config.optimiser.clip_norm = 0.0
+    config.optimizer.learning_rate = 0.02
+    config.optimizer.clip_norm = 0.0
     config.schedule.name = "cosine"
     return config

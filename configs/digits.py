@@ -23,7 +23,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.batch_size = 50
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"
-    config.optimiser.weight_decay = 0.0
-    config.optimiser.clip_norm = 0.0
+    config.optimizer.weight_decay = 0.0
+    config.optimizer.clip_norm = 0.0
     config.schedule.name = "constant"
     return config

@@ -24,9 +24,9 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.batch_size = 1000
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"
-    config.optimiser.learning_rate = 0.3
-    config.optimiser.momentum = 0.0
-    config.optimiser.weight_decay = 0.0
-    config.optimiser.clip_norm = 0.0
+    config.optimizer.learning_rate = 0.3
+    config.optimizer.momentum = 0.0
+    config.optimizer.weight_decay = 0.0
+    config.optimizer.clip_norm = 0.0
     config.schedule.name = "constant"
     return config

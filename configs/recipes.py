@@ -46,7 +46,7 @@ def tiny_imagenet(network: str, loss: str) -> ConfigDict:
     config.batch_size = 64
     config.schedule.milestones = (40, 60)
     if loss == "brier":
-        config.optimiser.learning_rate = 0.035
+        config.optimizer.learning_rate = 0.035
     return config
 
 
@@ -74,9 +74,9 @@ def imagenet(network: str, loss: str) -> ConfigDict:
     config.batch_size = 256
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"
-    config.optimiser.nesterov = True
-    config.optimiser.weight_decay = 1e-4
-    config.optimiser.clip_norm = 0.0
+    config.optimizer.nesterov = True
+    config.optimizer.weight_decay = 1e-4
+    config.optimizer.clip_norm = 0.0
     config.schedule.milestones = (30, 60, 80)
     config.schedule.warm_up_epochs = 5
     return config

@@ -1,9 +1,10 @@
-"""Build the data set, network, objective, optimiser and plan that a config names."""
+"""Build the data set, network, objective, optimizer and plan that a config names."""
 
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,8 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored
-from experiments import cli, initial
+from calib_jax.train import memory
+from experiments import cli, imports, initial
 
 INIT_FROM = flags.DEFINE_string(
     "init_from", None, "Weights to begin with: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
@@ -56,7 +58,7 @@ class Experiment(NamedTuple):
     def check_memory(self, num_seeds: int) -> None:
         """Raise an error if the states of all seeds do not fit into memory."""
         over, used = self.config.run.over, devices(self.config)
-        train.memory.check_states(self.template(), num_seeds, used, over=over)
+        memory.check_states(self.template(), num_seeds, used, over=over)
 
     def template(self) -> train.TrainState:
         """Return the shapes and dtypes of the state without computing it."""
@@ -109,8 +111,8 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     """Build an experiment from a config and a data set that is already loaded."""
     module = network(config, dataset.num_classes)
-    objective = losses.objective(config.loss.name, **config.loss.options)
-    warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
+    objective = imports.loss(config.loss.name, config.loss.options)
+    warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
     if warm_up.clock != "never":
         raise ValueError(
             f"warm_up_loss must be without state, and {config.warm_up_loss.name!r} has one."
@@ -127,7 +129,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     task = train.Task(
         forward=train.linen(module, features=config.diagnose),
         objective=objective,
-        tx=optimiser(config, rate),
+        tx=optimizer(config, rate),
         metrics=chosen_metrics(config),
         train=dataset.train if config.augment else as_stored(dataset.train),
         evaluated=evaluated,
@@ -182,42 +184,45 @@ def _try(objective: losses.Objective, num_classes: int) -> None:
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
     """Build a data set, and pass `data_dir` to those that are read from files."""
-    checks.one_of("data set", name, data.catalogue())
+    factory = imports.factory("data set", name, data.catalogue())
     options = {**options}
-    if data_dir and "data_dir" in checks.options_of(data.catalogue()[name]):
+    if data_dir and "data_dir" in checks.options_of(factory):
         options["data_dir"] = data_dir
-    return data.named(name, **options)
+    dataset: data.Dataset = imports.called("data set", name, factory, options, data.Dataset)
+    return dataset
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:
     """Build the network; batch norm reduces its statistics over all devices."""
-    checks.one_of("network", config.model.name, models.catalogue())
-    options = {**config.model.options}
-    known = checks.options_of(models.catalogue()[config.model.name])
+    name = config.model.name
+    factory = imports.factory("network", name, models.catalogue())
+    options = {**config.model.options, "num_classes": num_classes}
+    known = checks.options_of(factory)
     # With over="devices" each device trains its own run, so no collective is needed.
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
     if config.remat:
         options["remat"] = True  # a network without this option raises an error that names it
-    return models.named(config.model.name, num_classes=num_classes, **options)
+    return imports.called("network", name, factory, options, nn.Module)
 
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.at_least("num_bins", config.num_bins, 1)
-    found = {}
-    given = [name for names in config.metrics for name in names.split(",")]
-    given += ["by_correctness"] if config.diagnose else []
-    for name in dict.fromkeys([*given, *config.best]):
-        metric = metrics.named(name)
-        binned = "num_bins" in metric.defaults()
-        found[name] = metric.with_options(num_bins=config.num_bins) if binned else metric
-    return found
+    names = [name for entry in config.metrics for name in entry.split(",")]
+    names += ["by_correctness"] if config.diagnose else []
+    by_name: dict[str, metrics.Metric] = {}
+    for name in [*names, *config.best]:
+        metric = imports.metric(name)
+        if "num_bins" in metric.defaults():
+            metric = metric.with_options(num_bins=config.num_bins)
+        by_name[metric.name] = metric
+    return by_name
 
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     """Build the learning rate schedule as a function of the step."""
-    name, peak = config.schedule.name, config.optimiser.learning_rate
+    name, peak = config.schedule.name, config.optimizer.learning_rate
     options: dict[str, dict[str, Any]] = {
         "constant": {},
         "multi_step": {
@@ -229,24 +234,24 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
         "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
     }
     checks.one_of("schedule", name, options)
-    schedule = train.schedules.warmed_up(
-        getattr(train.schedules, name)(peak, **options[name]),
+    schedule = train.warmed_up(
+        train.schedule(name, peak, **options[name]),
         epochs=config.schedule.warm_up_epochs,
         factor=config.schedule.warm_up_factor,
     )
-    return train.schedules.of_steps(schedule, steps_per_epoch)
+    return train.of_steps(schedule, steps_per_epoch)
 
 
-def optimiser(config: ConfigDict, rate: Any) -> Any:
-    """Build the optimiser with the options that the config has for it."""
-    own = config.optimiser
-    checks.one_of("optimiser", own.name, train.optimisers.OPTIMISERS)
-    known = checks.options_of(train.optimisers.OPTIMISERS[own.name])
-    options = {key: value for key, value in own.items() if key in known}
-    return train.optimisers.named(own.name, rate, **options)
+def optimizer(config: ConfigDict, rate: Any) -> Any:
+    """Build the optimizer with the options that the config has for it."""
+    settings = config.optimizer
+    checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
+    known = checks.options_of(train.OPTIMIZERS[settings.name])
+    options = {key: value for key, value in settings.items() if key in known}
+    return train.optimizer(settings.name, rate, **options)
 
 
-def devices(config: ConfigDict) -> train.parallel.Devices:
+def devices(config: ConfigDict) -> train.Devices:
     """List the devices of a run: all devices of all processes, or the number in the config."""
     if jax.process_count() == 1:
         return train.local_devices(config.run.num_devices or None)

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the requ
 """
 
 import difflib
+import errno
 import json
 import os
 import pathlib
@@ -20,7 +21,10 @@ from absl import app, flags, logging
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
-MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ModuleNotFoundError)
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
+
+
+_RENAMED = {"objective": "criterion"}  # flags
 
 
 class Failed(Exception):
@@ -73,11 +77,23 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function that validates the user's request, and turn its errors into `Refused`."""
+    """Call a function that validates the user's request, and turn its errors into `Refused`.
+
+    A full disk is no mistake of the request, so it becomes `Failed`.
+    """
     try:
         return function(*args, **options)
     except MISTAKES as error:
-        raise Refused(_message(error)) from error
+        raise (Failed if _disk_is_full(error) else Refused)(_message(error)) from error
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Check whether an error, or one that it was raised for, is a disk without room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -96,15 +112,21 @@ def _ours(error: BaseException) -> bool:
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
 
 
+# ml_collections reads a tuple of strings with colons, the import paths of metrics, only in quotes.
+_METRICS = re.compile(r"^(--?config\.metrics=)([\w.,]*:[\w.,:]*)$")
+
+
 def _parsed(arguments: Sequence[str]) -> Sequence[str]:
     """Parse flags, and report a config that cannot be built as a user's mistake."""
     try:
         for argument in arguments:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
                 _config_file(match[1])
-        return flags.FLAGS(list(arguments))
+        return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in arguments])
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
+        if name in _RENAMED:
+            sys.exit(_say(f"the flag --{name} is called --{_RENAMED[name]} now.", REFUSED))
         inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
         hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
         sys.exit(_say(sentence(error) + hint, REFUSED))
@@ -134,6 +156,10 @@ def _message(error: BaseException) -> str:
     """Keep the line breaks of our own messages, and join those of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
+    if isinstance(error, ImportError):
+        from calib_jax.core import packages  # imports jax, and --help shall start fast
+
+        return packages.sentence(error) or sentence(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
@@ -150,6 +176,14 @@ def sentence(error: BaseException) -> str:
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"
     return " ".join(text.split()) or type(error).__name__
+
+
+def reason(error: Exception) -> str:
+    """Return why a part of the work failed, as one line; print the traceback of a bug."""
+    if isinstance(error, Failed | Refused):
+        return sentence(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {sentence(error)}"
 
 
 def say_step(line: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.train import journal
-from experiments import predictions, seed_folders, summary
+from experiments import predictions, renamed, seed_folders, summary
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
@@ -219,6 +219,6 @@ def _config(path: pathlib.Path) -> dict[str, Any] | None:
             found = reading.json_mapping(
                 path / name, "a config", "the same command writes it again"
             )
-            config = found[inside] if inside else found
+            config = renamed.current(found[inside] if inside else found)
             return {key: value for key, value in config.items() if key != "run"}
     return None  # predictions of given weights have no config

@@ -15,9 +15,11 @@ from typing import Any
 import jax
 import numpy as np
 from flax import traverse_util
+from ml_collections import ConfigDict
 
 from calib_jax import models, train
 from calib_jax.core.types import PyTree
+from experiments import renamed
 
 HEAD = "head"
 
@@ -65,6 +67,11 @@ def opened(workdir: str) -> train.Checkpoints:
     if not folder.is_dir():
         raise ValueError(f"there is no run in {workdir}: it has no folder checkpoints.")
     return train.Checkpoints(folder, read_only=True)
+
+
+def config_of(checkpoints: train.Checkpoints) -> ConfigDict:
+    """Return the config of a run, under today's keys."""
+    return ConfigDict(renamed.current(checkpoints.about()["config"]))
 
 
 def chosen(checkpoints: train.Checkpoints) -> str:

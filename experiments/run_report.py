@@ -13,6 +13,7 @@ import numpy as np
 from calib_jax import plots, train
 from calib_jax.core import reading
 from calib_jax.train import journal
+from experiments import renamed
 
 PAGE, PICTURES = "report.md", "pictures"
 
@@ -157,15 +158,16 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
     """Write the page as Markdown."""
-    config = reading.json_mapping(folder / "config.json", "a config", "training writes it again")
-    loss, optimiser = config["loss"], config["optimiser"]
+    saved = reading.json_mapping(folder / "config.json", "a config", "training writes it again")
+    config = renamed.current(saved)
+    loss, optimizer = config["loss"], config["optimizer"]
     options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
     last = rows[-1]
     parts = [
         f"# {config['data']['name']}, {config['model']['name']}, {loss['name']}",
         described,
         f"{loss['name']}{f' ({options})' if options else ''}, reduced by {loss['reduction']};"
-        f" {optimiser['name']} with learning rate {optimiser['learning_rate']:g}, batches of"
+        f" {optimizer['name']} with learning rate {optimizer['learning_rate']:g}, batches of"
         f" {config['batch_size']}, seed {config['seed']}; {last['epoch']:g} of"
         f" {config['num_epochs']} epochs. All of it is in config.json.",
         "## How it went",

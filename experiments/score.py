@@ -38,8 +38,8 @@ _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of sev
 _CALIBRATE = flags.DEFINE_string("calibrate", None, "Calibrator to apply, such as temperature.")
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
 _CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Folds, where there are no others.")
-_OBJECTIVE = flags.DEFINE_string(
-    "objective", "nll", "What a temperature is chosen by: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_string(
+    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
 _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of the same examples.")
 _METRICS = flags.DEFINE_list(
@@ -116,7 +116,6 @@ def named() -> dict[str, str]:
 def scored() -> report.Report:
     """Read the files that the flags name, and score them."""
     from calib_jax import report
-    from experiments import predictions
 
     names = _PREDICTIONS.value
     if not names:
@@ -136,13 +135,14 @@ def scored() -> report.Report:
     fit_on = None
     if _FIT_ON.value:
         others = read(_FIT_ON.value)
+        held_out = (others.logits, others.labels, others.weights)
         for name, one in zip(names, own, strict=True):
-            if predictions.same_examples(one, others):
+            if report.same_examples(held_out, (one.logits, one.labels, one.weights)):
                 raise ValueError(
                     f"--fit_on={_FIT_ON.value} holds the same examples as {name}, and a calibrator"
                     " is never fitted on what is scored.\nGive other examples, or --cross_fit=5."
                 )
-        fit_on = (others.logits, others.labels, others.weights)
+        fit_on = held_out
         used.append(others)
 
     compare = None
@@ -165,7 +165,7 @@ def scored() -> report.Report:
         calibrate=_CALIBRATE.value,
         fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,
-        objective=_OBJECTIVE.value,
+        criterion=_CRITERION.value,
         compare=compare,
         **named(),
         metrics=_METRICS.value or report.DEFAULT_METRICS,

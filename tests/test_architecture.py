@@ -13,6 +13,7 @@ import pytest
 import setuptools
 
 import calib_jax
+from calib_jax.core import packages
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"calib_jax", "configs", "experiments", "tests"}
@@ -114,9 +115,72 @@ FILES = [
 ]
 
 
+def circles(sources: dict[Path, str]) -> list[list[str]]:
+    """List the groups of files that import each other, directly or through others.
+
+    Imports inside functions and for type checkers count, because a circle is a matter of design.
+    """
+    modules = {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in sources
+    }
+    needs: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        needs[module] = set()
+        for name, _, _ in imports(sources[path], path):
+            while name and name not in modules:  # from the imported name to its file
+                name = name.rpartition(".")[0]
+            needs[module] |= {name} - {"", module}
+
+    def reached(start: str) -> set[str]:
+        """List the files that a file imports, directly or through others."""
+        files: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = needs[waiting.pop()] - files
+            waiting += new
+            files |= new
+        return files
+
+    all_reached = {module: reached(module) for module in modules}
+    groups = {
+        frozenset(other for other in all_reached[module] if module in all_reached[other])
+        for module in modules
+        if module in all_reached[module]
+    }
+    return sorted(sorted(group) for group in groups)
+
+
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_no_forbidden_arrow(path):
     assert not list(complaints((ROOT / path).read_text(encoding="utf-8"), path))
+
+
+def test_no_files_import_each_other():
+    assert circles({path: (ROOT / path).read_text(encoding="utf-8") for path in FILES}) == []
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from calib_jax.losses.focal import weight",
+        "from calib_jax.losses import focal",
+        "from .focal import weight",
+        "def f():\n  import calib_jax.losses.focal",
+        "if TYPE_CHECKING:\n  from calib_jax.losses.focal import weight",
+    ],
+)
+def test_a_circle_is_seen(back):
+    losses = Path("calib_jax/losses")
+    sources = {
+        losses / "__init__.py": "from calib_jax.losses.focal import focal",
+        losses / "focal.py": "from calib_jax.losses.weighting import weigh",
+        losses / "weighting.py": "from calib_jax.losses import exponent",
+        losses / "exponent.py": "import jax",
+    }
+    assert circles(sources) == []
+    sources[losses / "exponent.py"] = back
+    names = ("exponent", "focal", "weighting")
+    assert circles(sources) == [[f"calib_jax.losses.{name}" for name in names]]
 
 
 @pytest.mark.parametrize(
@@ -248,3 +312,108 @@ assert not hasattr(calib_jax, "unknown")
 
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+BASE = {"jaxtyping"}
+# What a subpackage imports as soon as it is imported, of the packages that are slow to import.
+AT_ONCE = {
+    **dict.fromkeys(("losses", "metrics", "plots", "data", "calibrators", "report"), BASE),
+    "models": {*BASE, "flax"},
+    "train": {*BASE, "flax", "optax"},
+}
+
+
+def test_a_subpackage_imports_few_packages():
+    """What is slow to import, as flax and optax are, is imported where it is used."""
+    program = """
+import sys
+import jax, jax.numpy, jax.experimental.checkify
+known = set(sys.modules)
+for name in sys.argv[1:]:  # an earlier subpackage never imports more than a later one
+    __import__(f"calib_jax.{name}")
+    print(name, *{module.partition(".")[0] for module in set(sys.modules) - known})
+"""
+    lines = subprocess.check_output(
+        [sys.executable, "-c", program, *AT_ONCE], cwd=ROOT, text=True
+    ).splitlines()
+    for line, expected in zip(lines, AT_ONCE.values(), strict=True):
+        name, *modules = line.split()
+        required = set(modules) & set(packages.PACKAGES) - {"numpy", "jax"}
+        if expected == BASE:
+            assert required == expected, name
+        else:
+            assert required >= expected, name  # flax and optax import others in turn
+        assert not required & LAZY, name
+
+
+def without(hidden, program, *arguments):
+    """Run a program in a process in which some packages cannot be imported."""
+    lines = [
+        "import runpy, sys",
+        f"for name in {hidden!r}.split(): sys.modules[name] = None",
+        f"sys.argv = ['-m', *{arguments!r}]",
+        program,
+    ]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "binary", "name"),
+    [
+        ("absl", "score", "absl-py"),
+        ("jaxtyping", "train", "jaxtyping"),
+        ("flax", "train", "flax"),
+        ("ml_collections", "sweep", "ml_collections"),
+    ],
+)
+def test_a_binary_names_a_missing_package_in_one_sentence(hidden, binary, name):
+    ended = without(hidden, f"runpy.run_module('experiments.{binary}', run_name='__main__')")
+    assert ended.returncode == 1
+    oldest = packages.PACKAGES[hidden][1]
+    assert ended.stderr == (
+        f"error: {name} is not installed: python -m pip install '{name}>={oldest}'\n"
+    )
+
+
+def test_losses_and_metrics_need_no_other_package():
+    program = """
+import jax.numpy as jnp
+import calib_jax
+from calib_jax import calibrators, core, losses, metrics, plots
+logits, labels = jnp.zeros((2, 3)), jnp.zeros(2, int)
+losses.focal(logits, labels)
+for use in (
+    lambda: calib_jax.models,
+    lambda: calibrators.vector.fit(logits, labels),
+    lambda: plots.reliability_diagram(metrics.reliability(logits, labels)),
+):
+    try:
+        use()
+    except core.packages.PackageNeeded as error:
+        print(str(error).partition(" is not installed: python -m pip install ")[0])
+"""
+    others = sorted(set(packages.PACKAGES) - {"jax", "jaxtyping", "numpy"})
+    ended = without(" ".join(others), program)
+    assert ended.stdout.split() == ["flax", "optax", "matplotlib"], ended.stderr
+
+
+def test_a_package_that_is_too_old_is_named(monkeypatch):
+    monkeypatch.setattr(packages, "_usable", set())
+    monkeypatch.setitem(packages.PACKAGES, "numpy", ("numpy", "99.1"))
+    message = r"^numpy \S+ is too old: python -m pip install 'numpy>=99.1'$"
+    with pytest.raises(packages.PackageNeeded, match=message):
+        packages.require("jax", "numpy")
+    monkeypatch.setitem(packages.PACKAGES, "numpy", ("numpy", "2.0"))
+    packages.require("jax", "numpy")
+
+
+def test_the_wheel_requires_what_is_checked(said_to_setup):
+    wanted = {f"{name}>={oldest}" for name, oldest in packages.PACKAGES.values()}
+    assert set(said_to_setup["install_requires"]) == wanted
+    assert len(wanted) == 16

@@ -140,7 +140,7 @@ def class_bin_totals(
         cell = num_bins * column + bin_index(value, edges)
         return totals.at[cell].add(weigh(value, weight))
 
-    empty = jnp.zeros((cells,), p.dtype)
+    empty = jnp.zeros_like(p, shape=(cells,))
     large = fold_entries_above(float(edges[1]), p, add_large, empty).reshape(num_classes, num_bins)
     total = jnp.sum(_weigh_rows(p, weight), axis=0)
     return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))

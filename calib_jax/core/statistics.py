@@ -45,8 +45,8 @@ class Sums:
     float32 counts exactly up to 16.8 million, which the number of pixels may exceed: sum in
     float32 inside a step, and add `sums.host()`, which is float64, between steps.
 
-    >>> one = Sums({"hits": np.array([3.0]), "count": np.array([4.0])})
-    >>> (one + one)["hits"]
+    >>> part = Sums({"hits": np.array([3.0]), "count": np.array([4.0])})
+    >>> (part + part)["hits"]
     array([6.])
     """
 
@@ -131,25 +131,27 @@ def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
       stat_of: a function that computes the statistic of a part.
       parts: arrays whose leading axis counts the parts.
     """
-    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
-    shapes, structure = jax.tree.flatten(jax.eval_shape(stat_of, one), is_leaf=_is_part)
-    summed = [isinstance(shape, Sums) for shape in shapes]
 
     def add(sums: list[Sums], part: Any) -> tuple[list[Sums], list[Rows]]:
-        stats = jax.tree.leaves(stat_of(part), is_leaf=_is_part)
-        own = [stat for stat, adds in zip(stats, summed, strict=True) if adds]
-        rows = [stat for stat, adds in zip(stats, summed, strict=True) if not adds]
-        return jax.tree.map(jnp.add, sums, own), rows
+        part_sums, part_rows = _sums_and_rows(stat_of(part))
+        return jax.tree.map(jnp.add, sums, part_sums), part_rows
 
-    zeros = [
-        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
-        for shape, adds in zip(shapes, summed, strict=True)
-        if adds
-    ]
-    sums, stacked = lax.scan(add, zeros, parts)
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
+    shapes = jax.eval_shape(stat_of, first)
+    # Zeros like the sums vary over the same devices, as a checked `shard_map` requires.
+    sums, stacked = lax.scan(add, jax.tree.map(jnp.zeros_like, _sums_and_rows(shapes)[0]), parts)
     rows = jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), stacked)
     left, right = iter(sums), iter(rows)
-    return jax.tree.unflatten(structure, [next(left if adds else right) for adds in summed])
+    return jax.tree.map(
+        lambda shape: next(left if isinstance(shape, Sums) else right), shapes, is_leaf=_is_part
+    )
+
+
+def _sums_and_rows(stats: Any) -> tuple[list[Sums], list[Rows]]:
+    parts = jax.tree.leaves(stats, is_leaf=_is_part)
+    return [part for part in parts if isinstance(part, Sums)], [
+        part for part in parts if isinstance(part, Rows)
+    ]
 
 
 def merged(parts: Sequence[Any]) -> Any:
@@ -160,20 +162,28 @@ def merged(parts: Sequence[Any]) -> Any:
     array(3.)
     """
 
-    def one(*stats: Any) -> Any:
+    def merge(*stats: Any) -> Any:
         if isinstance(stats[0], Sums):
             return functools.reduce(operator.add, (stat.host() for stat in stats))
         return jax.tree.map(lambda *columns: np.concatenate(columns), *stats)
 
-    return jax.tree.map(one, *parts, is_leaf=_is_part)
+    return jax.tree.map(merge, *parts, is_leaf=_is_part)
 
 
 NOTHING = Sums({})  # the evidence of a stateless objective
 
 
 def gather(rows: Any, axis_name: AxisName) -> Any:
-    """Concatenate the rows of all devices; gradients flow back to the device of each row."""
-    return rows if axis_name is None else lax.all_gather(rows, axis_name, axis=0, tiled=True)
+    """Concatenate the rows of all devices; gradients flow back to the device of each row.
+
+    Under `shard_map` with its default check the result is replicated, like that of `psum`.
+    """
+    if axis_name is None:
+        return rows
+    leaves = jax.tree.leaves(rows)
+    checked = any(axis_name in jax.typeof(leaf).manual_axis_type.varying for leaf in leaves)
+    to = "invarying" if checked else "varying"
+    return lax.all_gather(rows, axis_name, axis=0, tiled=True, to=to)
 
 
 def total(values: Any, axis_name: AxisName) -> Any:

@@ -21,7 +21,13 @@ from calib_jax.losses.objectives import objective as objective
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)
-_RENAMED: dict[str, str] = {}
+_RENAMED = {
+    "mmce": "mmce_penalty",
+    "mmce_weighted": "mmce_weighted_penalty",
+    "negative_entropy": "entropy_penalty",
+    "regularised": "regularized",
+    "soft_ece": "soft_ece_penalty",
+}
 
 
 def __dir__() -> list[str]:

@@ -29,13 +29,13 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, as_objective, register, regularised
+from calib_jax.losses.objectives import Objective, as_objective, register, regularized
 
-__all__ = ["mmce", "mmce_weighted"]
+__all__ = ["mmce_penalty", "mmce_weighted_penalty"]
 
 
 @checks.takes_logits()
-def mmce(
+def mmce_penalty(
     logits: Logits,
     labels: Labels,
     weights: Weights | None = None,
@@ -49,7 +49,7 @@ def mmce(
       e_i = 1[\hat y_i = y_i] - c_i, \quad k(a, b) = e^{-|a - b| / 0.4}$$
 
     with $c$ the top-label confidence. It is one value for the whole batch: add it to a loss with
-    `regularised`. Gradients flow through c, not through correctness.
+    `regularized`. Gradients flow through c, not through correctness.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -67,7 +67,7 @@ def mmce(
       Embeddings. The papers implemented here train it without the square root.
 
     >>> import jax.numpy as jnp
-    >>> mmce(jnp.zeros((2, 2)), jnp.array([0, 1]))     # e = (1/2, -1/2), k = 1
+    >>> mmce_penalty(jnp.zeros((2, 2)), jnp.array([0, 1]))     # e = (1/2, -1/2), k = 1
     Array(0., dtype=float32)
     """
     confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
@@ -77,7 +77,7 @@ def mmce(
 
 
 @checks.takes_logits()
-def mmce_weighted(
+def mmce_weighted_penalty(
     logits: Logits,
     labels: Labels,
     weights: Weights | None = None,
@@ -96,7 +96,7 @@ def mmce_weighted(
     It is 0, with zero gradient, when all predictions are right or all are wrong.
 
     Args:
-      logits, labels, weights, bandwidth, axis_name: as in `mmce`.
+      logits, labels, weights, bandwidth, axis_name: as in `mmce_penalty`.
       double_normalisation: divide by $m^2 (m^2 + 10^{-5})$ and so on, as the released code does
         by taking means and dividing again; the value then shrinks with the batch like 1/m.
 
@@ -108,7 +108,7 @@ def mmce_weighted(
 
     >>> import jax.numpy as jnp
     >>> logits = jnp.log(jnp.array([[0.8, 0.2], [0.8, 0.2]]))
-    >>> mmce_weighted(logits, jnp.array([0, 1])).round(4)    # |0.2 - 0.8|
+    >>> mmce_weighted_penalty(logits, jnp.array([0, 1])).round(4)    # |0.2 - 0.8|
     Array(0.6, dtype=float32)
     """
     confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
@@ -190,9 +190,9 @@ def _faded_sums(
 @register("mmce")
 def _mmce(*, scale: Number = 2.0, bandwidth: Number = 0.4) -> Objective:
     """Cross-entropy plus `scale` times MMCE (MMCE_m)."""
-    return regularised(
+    return regularized(
         cross_entropy,
-        lambda logits, labels, weights, axis_name: mmce(
+        lambda logits, labels, weights, axis_name: mmce_penalty(
             logits, labels, weights, bandwidth=bandwidth, axis_name=axis_name
         ),
         scale,
@@ -204,9 +204,9 @@ def _mmce_weighted(
     *, scale: Number = 2.0, bandwidth: Number = 0.4, double_normalisation: bool = False
 ) -> Objective:
     """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
-    return regularised(
+    return regularized(
         cross_entropy,
-        lambda logits, labels, weights, axis_name: mmce_weighted(
+        lambda logits, labels, weights, axis_name: mmce_weighted_penalty(
             logits,
             labels,
             weights,
@@ -225,7 +225,7 @@ def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
     def value(
         logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
     ) -> PerExample:
-        weight = mmce(
+        weight = mmce_penalty(
             lax.stop_gradient(logits), labels, weights, bandwidth=bandwidth, axis_name=axis_name
         )
         losses = cross_entropy(logits, labels)

@@ -35,7 +35,7 @@ __all__ = [
     "as_objective",
     "catalogue",
     "objective",
-    "regularised",
+    "regularized",
 ]
 
 State: TypeAlias = PyTree
@@ -135,7 +135,7 @@ def catalogue() -> Catalogue[Callable[..., Objective]]:
     return _CATALOGUE
 
 
-def regularised(
+def regularized(
     loss: Objective | Callable[..., Array], penalty: Callable[..., Array], scale: Number
 ) -> Objective:
     r"""Add a penalty to a loss: $\ell_n + \lambda P$.
@@ -147,7 +147,7 @@ def regularised(
       scale: $\lambda$.
 
     >>> from calib_jax import losses
-    >>> mine = losses.regularised(losses.focal, losses.mmce, 2.0)
+    >>> mine = losses.regularized(losses.focal, losses.mmce_penalty, 2.0)
     >>> mine.clock
     'never'
     """

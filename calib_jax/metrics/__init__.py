@@ -8,28 +8,28 @@
     metrics.catalogue()                              every metric by name
 
 Each file of this subpackage defines one family. To add a metric, decorate one function with its
-terms (see `contract.py`); it is then exported here and listed in the catalogue.
+terms (see `metric`); the catalogue then lists it by name.
 """
 
 import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.checks import nearest
-from calib_jax.metrics.contract import RENAMED, renamed
+from calib_jax.core.former import no_attribute
+from calib_jax.metrics.contract import RENAMED
 from calib_jax.metrics.contract import Metric as Metric
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
 from calib_jax.metrics.contract import named as named
-from calib_jax.metrics.whole import stats_of as stats_of
-from calib_jax.metrics.whole import values_of as values_of
-from calib_jax.metrics.whole import values_of_stats as values_of_stats
+from calib_jax.metrics.contract import ratio as ratio
+from calib_jax.metrics.contract import register as register
+from calib_jax.metrics.contract import stats_of as stats_of
+from calib_jax.metrics.contract import values_of as values_of
+from calib_jax.metrics.contract import values_of_stats as values_of_stats
 
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted(
-    {*_names, "Metric", "catalogue", "metric", "named", "stats_of", "values_of", "values_of_stats"}
-)
+__all__ = sorted(_names)
 
 
 def __dir__() -> list[str]:
@@ -38,7 +38,5 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    # Also lets type checkers accept the names that are added at import time.
-    if name in RENAMED:
-        raise AttributeError(renamed(name))
-    raise AttributeError(f"calib_jax.metrics has no {name!r}{nearest(name, __all__)}")
+    # With this function, type checkers also accept the names that `load_subpackage` adds.
+    raise no_attribute(__name__, name, __all__, RENAMED)

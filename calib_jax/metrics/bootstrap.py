@@ -4,6 +4,7 @@ r"""Bootstrap: how much a metric would vary between test sets of the same size.
     interval(samples, level=0.9)                                                  low, high
     estimates({"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=key)  value, low, high
     paired_bootstrap(metrics.ece, logits_a, logits_b, labels, key=key)            difference, p
+    bootstrap(metrics.ece, logits, labels, key=key, clusters=image_of_pixel)      whole images drawn
 
 Resampling only changes the weights of the examples. Softmax, binning and sorting are therefore
 computed once (`terms`), each resample is a row of multiplicities, and one matrix product computes
@@ -20,17 +21,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int, Integer, Shaped
 
 from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, PyTree
-from calib_jax.metrics import ready, resampling, whole
-from calib_jax.metrics.contract import Metric
+from calib_jax.metrics import blocks, ready, resampling
+from calib_jax.metrics.contract import Members, Metric, owners, terms_of, values_of
 from calib_jax.metrics.terms import Terms
 
 __all__ = [
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 INTERVALS = ("percentile", "basic")
-_Members: TypeAlias = tuple[tuple[str, Metric], ...]
 
 
 class Interval(NamedTuple):
@@ -94,6 +94,7 @@ def bootstrap(
     num_resamples: int = 1000,
     scheme: str = "multinomial",
     by_class: bool = False,
+    clusters: Any = None,
     max_bytes: int = 2**28,
 ) -> Any:
     """Compute metrics on resampled data, with the same resamples for all of them.
@@ -108,6 +109,10 @@ def bootstrap(
       scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example
         Poisson(1) times.
       by_class: whether to keep the number of examples of every class ("multinomial" only).
+      clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
+        document of a sentence, as integers or strings. Whole clusters are drawn instead of
+        examples, so their examples may depend on each other; `by_class` then keeps the number
+        of clusters of every class. Intervals need some 30 clusters or more.
       max_bytes: approximate memory of the resamples in progress; it does not change the values.
 
     Returns:
@@ -127,21 +132,28 @@ def bootstrap(
     checks.at_least("num_resamples", num_resamples, 1)
     checks.one_of("scheme", scheme, resampling.SCHEMES)
     if by_class and scheme == "poisson":
-        raise ValueError('by_class keeps the classes\' sizes and needs scheme="multinomial".')
-    logits, labels, weights = _measurable(members, logits, labels, weights)
+        raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
+    ids = None if clusters is None else _cluster_ids(clusters, np.shape(labels))
+    logits, labels, weights, kept = _measurable(logits, labels, weights)
 
     num_rows = labels.shape[0]
+    cluster, num_drawn, classes = None, num_rows, labels if by_class else None
+    if ids is not None:
+        _, first, cluster = np.unique(ids[kept], return_index=True, return_inverse=True)
+        num_drawn = len(first)
+        classes = _classes_of_clusters(labels, first, cluster) if by_class else None
     terms = _terms(members, logits, labels)
-    entries = {name: ready.large_entries(one) for name, one in terms.items()}
+    entries = {name: ready.large_entries(part) for name, part in terms.items()}
     prepared = _prepare(terms, weights, entries)
-    in_progress = 6 * num_rows + 3 * sum(len(found.row) for found in entries.values())
+    in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
     chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
     samples = _samples(
         members,
         prepared,
         key,
-        labels if by_class else None,
-        num_rows=num_rows,
+        classes,
+        cluster,
+        num_drawn=num_drawn,
         num_resamples=num_resamples,
         chunk_pairs=chunk_pairs,
         scheme=scheme,
@@ -214,11 +226,11 @@ def estimates(
     """
     _check_interval(level, method)
     members = dict(_members(metrics))
-    values = whole.values_of(members, logits, labels, weights)
+    values = values_of(members, logits, labels, weights)
     samples = bootstrap(members, logits, labels, weights, key=key, **options)
     ends = interval(samples, level, method=method, estimate=values)
-    found = {name: Estimate(values[name], ends[name].low, ends[name].high) for name in members}
-    return found[metrics.name] if isinstance(metrics, Metric) else found
+    by_name = {name: Estimate(values[name], ends[name].low, ends[name].high) for name in members}
+    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
 
 
 def paired_bootstrap(
@@ -254,11 +266,11 @@ def paired_bootstrap(
     values, samples = (
         [of(logits) for logits in (logits_a, logits_b)]
         for of in (
-            lambda logits: whole.values_of(members, logits, labels, weights),
+            lambda logits: values_of(members, logits, labels, weights),
             lambda logits: bootstrap(members, logits, labels, weights, key=key, **options),
         )
     )
-    found = {
+    by_name = {
         name: difference(
             *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
             level=level,
@@ -266,7 +278,7 @@ def paired_bootstrap(
         )
         for name in members
     }
-    return found[metrics.name] if isinstance(metrics, Metric) else found
+    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
 
 
 def difference(
@@ -319,29 +331,56 @@ def _p_value(samples: Any, value: Any, method: str) -> Array:
     return jnp.where(count > 0, p_value, jnp.nan)
 
 
-def _members(metrics: Metric | Mapping[str, Metric]) -> _Members:
+def _members(metrics: Metric | Mapping[str, Metric]) -> Members:
     if isinstance(metrics, Metric):
         return ((metrics.name, metrics),)
     if not isinstance(metrics, Mapping) or not metrics:
-        raise TypeError(f"metrics must be a metric or a mapping of names to some, got {metrics!r}.")
+        raise TypeError(
+            f"metrics must be a metric or a mapping from names to metrics, got {metrics!r}."
+        )
     return tuple(metrics.items())
 
 
-def _measurable(
-    members: _Members, logits: Any, labels: Any, weights: Any
-) -> tuple[Array, Array, Array]:
-    """Validate the values and drop the examples of weight 0."""
+def _measurable(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array, Any]:
+    """Validate the values and drop the examples of weight 0; also return which rows are kept."""
     name = "bootstrap"
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
-        raise TypeError("bootstrap compiles for the data it is given: call it outside jit.")
+        raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
     trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
-        return logits, labels, jnp.ones(labels.shape, jnp.float32)
+        return logits, labels, jnp.ones(labels.shape, jnp.float32), slice(None)
     kept = np.flatnonzero(np.asarray(weights) > 0)
     if len(kept) < len(labels):
         logits, labels, weights = logits[kept], labels[kept], weights[kept]
-    return logits, labels, weights
+    return logits, labels, weights, kept
+
+
+def _cluster_ids(clusters: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, " rows"]:
+    ids = np.asarray(clusters)
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
+        ids = ids.astype(str)  # a column of a table
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)
+
+
+def _classes_of_clusters(
+    labels: Labels, first: Int[np.ndarray, " clusters"], cluster: Int[np.ndarray, " rows"]
+) -> Integer[Array, " clusters"]:
+    """Return the class of each cluster, whose examples must all have the same."""
+    class_of_cluster = np.asarray(labels)[first]
+    num_mixed = len(np.unique(cluster[np.asarray(labels) != class_of_cluster[cluster]]))
+    if num_mixed:
+        raise ValueError(
+            f"by_class needs clusters of one class each, but {num_mixed} of {len(first)} contain"
+            " several. Leave out by_class."
+        )
+    return jnp.asarray(class_of_cluster)
 
 
 # --------------------------------------------------------------------------------------------
@@ -349,32 +388,33 @@ def _measurable(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _terms(members: _Members, logits: Array, labels: Array) -> dict[str, Terms]:
-    return whole.terms_in_blocks(members, logits, labels)
+def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
+    return blocks.terms_in_blocks(functools.partial(terms_of, members), logits, labels)
 
 
 @jax.jit
 def _prepare(
     terms: dict[str, Terms], weights: Array, entries: dict[str, ready.Entries]
 ) -> dict[str, ready.Ready]:
-    return {name: ready.of(one, weights, entries[name]) for name, one in terms.items()}
+    return {name: ready.of(part, weights, entries[name]) for name, part in terms.items()}
 
 
 @functools.partial(
-    jax.jit, static_argnames=("members", "num_rows", "num_resamples", "chunk_pairs", "scheme")
+    jax.jit, static_argnames=("members", "num_drawn", "num_resamples", "chunk_pairs", "scheme")
 )
 def _samples(
-    members: _Members,
+    members: Members,
     prepared: dict[str, ready.Ready],
     key: Array,
     classes: Labels | None,
+    cluster: Integer[Array, " rows"] | Int[np.ndarray, " rows"] | None,
     *,
-    num_rows: int,
+    num_drawn: int,
     num_resamples: int,
     chunk_pairs: int,
     scheme: str,
 ) -> dict[str, PyTree]:
-    owner = whole.owners(members)
+    owner = owners(members)
     # Concatenate the matrices of all metrics, so that each chunk needs one product.
     designs = {name: part.design for name, part in prepared.items()}
     widths = [design.shape[1] for design in designs.values()]
@@ -384,13 +424,14 @@ def _samples(
     def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
         # Use one key per pair of resamples, so that the draws do not depend on the chunks.
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
-        counts = resampling.multiplicities(keys, num_rows, scheme, classes)
+        counts = resampling.multiplicities(keys, num_drawn, scheme, classes)
+        counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))
         stats = {name: part.stats(counts, sums[name]) for name, part in prepared.items()}
         return None, {
-            name: prepared[owner[name]].values(one.finished, stats[owner[name]])
-            for name, one in members
+            name: prepared[owner[name]].values(metric.finished, stats[owner[name]])
+            for name, metric in members
         }
 
     def in_order(values: Array) -> Array:  # [chunks, (first, second) x pairs, ...]

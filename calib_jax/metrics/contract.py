@@ -6,41 +6,59 @@ r"""The metric contract: terms, their weighted statistic, and the value of the s
     metrics.ece.value(stat)                                 the final value, divided once
     metrics.ece.with_options(num_bins=20)                   the metric with other defaults
 
-Calling a metric computes `value(stat(...))` over blocks of rows that fit the processor's cache.
-To add a metric, decorate a function from a statistic to its value with its terms:
+Several metrics are computed in one compiled pass (`values_of`), in which metrics with the same
+terms (ECE and MCE) share one statistic. Calling a metric is that pass with one metric.
+To add a metric, decorate a function from a statistic to its value with its terms. The catalogue
+then lists it by the name of the function:
 
-    @metric(hits)
-    def accuracy(sums: Sums) -> Scalar:
-        return sums["hit"] / sums["weight"]
+    @metrics.metric(lambda predictions: metrics.Columns({"hit": predictions.hit}))
+    def my_accuracy(sums):
+        return metrics.ratio(sums["hit"], sums["weight"])
+
+    metrics.named("my_accuracy")
 """
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.rows import present
-from calib_jax.core.statistics import Stat
-from calib_jax.core.types import PyTree
-from calib_jax.metrics import whole
+from calib_jax.core.statistics import Joint, Stat
+from calib_jax.core.trouble import Trouble, known, refuse, trouble_in
+from calib_jax.core.types import Labels, Logits, PyTree, Weights
+from calib_jax.metrics import blocks
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.ranked import ranked_if_scored
 from calib_jax.metrics.terms import Terms
 
-_CATALOGUE: Catalogue[Metric]
+__all__ = [
+    "Metric",
+    "catalogue",
+    "metric",
+    "named",
+    "ratio",
+    "register",
+    "stats_of",
+    "values_of",
+    "values_of_stats",
+]
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
 class Metric:
     """A metric with a mergeable statistic; created by `metric`, called like a function.
 
-    Attributes:
+    Metrics are equal if their name, functions and options are: programs are compiled once for
+    equal metrics.
+
+    Args:
       name: name in error messages and in the catalogue.
       prepare: `(Predictions, **options) -> Terms`.
       finish: `(statistic, **options) -> value`; scored rows arrive as `Ranked`.
@@ -51,28 +69,39 @@ class Metric:
         is better calibrated, and no report prints it.
     """
 
-    name: str
-    prepare: Callable[..., Terms]
-    finish: Callable[..., PyTree]
-    options: tuple[tuple[str, Any], ...] = ()
-    biased: bool = False
+    def __init__(
+        self,
+        name: str,
+        prepare: Callable[..., Terms],
+        finish: Callable[..., PyTree],
+        options: tuple[tuple[str, Any], ...] = (),
+        biased: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, finish)  # the docstring that help() shows
+        self.__name__ = self.name = name
+        self.prepare, self.finish = prepare, finish
+        self.options, self.biased = options, biased
+        self.__signature__ = _signature(self.defaults() | dict(options), finish)
 
-    def __post_init__(self) -> None:
-        # help() and notebooks read these attributes from the instance.
-        for attribute, value in {
-            "__doc__": self.finish.__doc__,
-            "__name__": self.name,
-            "__module__": self.finish.__module__,
-            "__signature__": self._signature(),
-            "__wrapped__": self.finish,
-        }.items():
-            object.__setattr__(self, attribute, value)
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return self.name, self.prepare, self.finish, self.options, self.biased
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metric) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __repr__(self) -> str:
+        values = self.defaults() | dict(self.options)
+        options = "".join(f", {name}={value!r}" for name, value in values.items())
+        return f"{self.name}(logits, labels, weights=None{', *' if options else ''}{options})"
 
     def __call__(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
         """Compute the metric; outside `jit`, raise on inputs that would make it NaN."""
-        return whole.values_of({self.name: self.with_options(**options)}, logits, labels, weights)[
-            self.name
-        ]
+        chosen = self.with_options(**options)
+        return values_of({self.name: chosen}, logits, labels, weights)[self.name]
 
     def terms(self, logits: Any, labels: Any, **options: Any) -> Terms:
         """Compute the unweighted contribution of each example."""
@@ -103,12 +132,12 @@ class Metric:
         for name in options:
             if name not in known:
                 has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-                others = [
-                    other
-                    for other, member in _CATALOGUE.items()
-                    if other.endswith(f"_{self.name}") and name in member.defaults()
+                variants = [
+                    variant
+                    for variant, member in _CATALOGUE.items()
+                    if variant.endswith(f"_{self.name}") and name in member.defaults()
                 ]
-                hint = f"; {others[0]!r} has it." if others else checks.nearest(name, known)
+                hint = f"; {variants[0]!r} has it." if variants else checks.nearest(name, known)
                 raise TypeError(f"{self.name!r} has no option {name!r} ({has}){hint}")
         changed = {**dict(self.options), **options}
         for name, value in changed.items():
@@ -120,7 +149,8 @@ class Metric:
                     f" {value!r}."
                 ) from None
         pairs = {name: value for name, value in changed.items() if value != known[name]}
-        return dataclasses.replace(self, options=tuple(sorted(pairs.items())))
+        chosen = tuple(sorted(pairs.items()))
+        return Metric(self.name, self.prepare, self.finish, chosen, self.biased)
 
     def defaults(self) -> dict[str, Any]:
         """Return the default value of every option."""
@@ -139,31 +169,109 @@ class Metric:
         """The key of the terms; metrics with equal keys share one statistic."""
         return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
 
-    def __repr__(self) -> str:
-        values = self.defaults() | dict(self.options)
-        options = "".join(f", {name}={value!r}" for name, value in values.items())
-        return f"{self.name}(logits, labels, weights=None{', *' if options else ''}{options})"
 
-    def _signature(self) -> inspect.Signature:
-        kind = inspect.Parameter
-        arguments = [
-            kind("logits", kind.POSITIONAL_OR_KEYWORD, annotation="Logits"),
-            kind("labels", kind.POSITIONAL_OR_KEYWORD, annotation="Labels"),
-            kind("weights", kind.POSITIONAL_OR_KEYWORD, default=None, annotation="Weights | None"),
-        ]
-        values = self.defaults() | dict(self.options)
-        arguments += [kind(k, kind.KEYWORD_ONLY, default=v) for k, v in values.items()]
-        returns = self.finish.__annotations__.get("return", inspect.Signature.empty)
-        return inspect.Signature(arguments, return_annotation=returns)
+def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspect.Signature:
+    kind = inspect.Parameter
+    arguments = [
+        kind("logits", kind.POSITIONAL_OR_KEYWORD, annotation="Logits"),
+        kind("labels", kind.POSITIONAL_OR_KEYWORD, annotation="Labels"),
+        kind("weights", kind.POSITIONAL_OR_KEYWORD, default=None, annotation="Weights | None"),
+    ]
+    arguments += [kind(name, kind.KEYWORD_ONLY, default=value) for name, value in options.items()]
+    return inspect.Signature(
+        arguments, return_annotation=finish.__annotations__.get("return", inspect.Signature.empty)
+    )
 
 
-_CATALOGUE = Catalogue("metric")
+# --------------------------------------------------------------------------------------------
+# Several metrics in one pass.
+
+Metrics: TypeAlias = Mapping[str, Metric]
+Members: TypeAlias = tuple[tuple[str, Metric], ...]  # the same, hashable
+
+
+def values_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> dict[str, Any]:
+    """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> values = metrics.values_of(
+    ...     {"accuracy": metrics.accuracy, "ece": metrics.ece}, logits, jnp.array([0, 1, 1])
+    ... )
+    >>> {name: round(float(value), 3) for name, value in values.items()}
+    {'accuracy': 0.667, 'ece': 0.433}
+    """
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
+    members = tuple(metrics.items())
+    if not known(logits, labels, weights):
+        return values_of_stats(metrics, stats_of(metrics, logits, labels, weights))
+    values, trouble = _checked_values(members, logits, labels, weights)
+    refuse(_names(metrics), trouble, logits.shape)
+    return values
+
+
+def stats_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> Joint:
+    """Compute the statistics of all metrics, each once, for `values_of_stats`."""
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
+    terms = functools.partial(terms_of, tuple(metrics.items()))
+    return blocks.stats_in_blocks(terms, logits, labels, weights)[0]
+
+
+def values_of_stats(metrics: Metrics, stats: Joint) -> dict[str, Any]:
+    """Compute every metric from the merged statistics of `stats_of`."""
+    owner = owners(tuple(metrics.items()))
+    return {name: metric.value(stats[owner[name]]) for name, metric in metrics.items()}
+
+
+def owners(members: Members) -> dict[str, str]:
+    """Map each metric to the first metric with the same terms, which computes them."""
+    first: dict[Any, str] = {}
+    return {name: first.setdefault(metric.terms_key, name) for name, metric in members}
+
+
+def terms_of(members: Members, predictions: Predictions) -> dict[str, Terms]:
+    """Compute the terms of every metric, each once, from one view of the predictions."""
+    owner = owners(members)
+    return {name: metric.terms_of(predictions) for name, metric in members if owner[name] == name}
+
+
+def checked_stats(
+    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+) -> tuple[Joint, Trouble]:
+    """Compute the statistics and count the invalid inputs of the rows in one pass."""
+    terms = functools.partial(terms_of, members)
+    stats, not_finite = blocks.stats_in_blocks(terms, logits, labels, weights)
+    return stats, trouble_in(logits, labels, weights)._replace(not_finite=not_finite["rows"])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _checked_values(
+    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+) -> tuple[dict[str, Any], Trouble]:
+    stats, trouble = checked_stats(members, logits, labels, weights)
+    return values_of_stats(dict(members), stats), trouble
+
+
+def _names(metrics: Metrics) -> str:
+    return ", ".join(metrics)
+
+
+# --------------------------------------------------------------------------------------------
+# The catalogue.
+
+RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
+_CATALOGUE: Catalogue[Metric] = Catalogue("metric", RENAMED)
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric of your own to the catalogue under its name, and return it."""
+    return _CATALOGUE.register(metric.name)(metric)
 
 
 def metric(
     prepare: Callable[..., Terms], *, biased: bool = False
 ) -> Callable[[Callable[..., Any]], Metric]:
-    """Decorate a function from a statistic to its value as a metric with the given terms.
+    """Decorate a function from a statistic to its value as a metric, and register it.
 
     Args:
       prepare: `(Predictions, **options) -> Terms`. The metric's options are the keyword options
@@ -172,9 +280,7 @@ def metric(
     """
 
     def decorate(finish: Callable[..., Any]) -> Metric:
-        made = Metric(finish.__name__, prepare, finish, biased=biased)
-        _CATALOGUE.register(made.name)(made)
-        return made
+        return register(Metric(finish.__name__, prepare, finish, biased=biased))
 
     return decorate
 
@@ -190,21 +296,8 @@ def named(name: str, **options: Any) -> Metric:
     >>> named("ece", num_bins=20)
     ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
     """
-    if name in RENAMED:
-        raise ValueError(renamed(name))
-    checks.one_of("metric", name, _CATALOGUE)
+    _CATALOGUE.check_name(name)
     return _CATALOGUE[name].with_options(**options)
-
-
-# Former names of metrics, which were mistaken for those of classifier metrics.
-RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
-
-
-def renamed(name: str) -> str:
-    """Return the error message for a renamed metric."""
-    return (
-        f"the metric {name!r} is now called {RENAMED[name]!r}: it detects out-of-distribution data."
-    )
 
 
 def ratio(total: Any, weight: Any) -> Any:

@@ -21,6 +21,8 @@ from calib_jax.core.numerics import (
 from calib_jax.core.rows import valid, widened
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
+__all__ = ["Predictions"]
+
 
 class Predictions:
     r"""A lazy view of logits and labels.
@@ -135,9 +137,9 @@ class Predictions:
         """
         rows = self.logits if self.excluded_class is None else self.p
         labels = self.labels[..., None]
-        own = true_class(rows, self.labels)[..., None]
+        true = true_class(rows, self.labels)[..., None]
         index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
-        before = jnp.where(index < labels, rows >= own, rows > own)
+        before = jnp.where(index < labels, rows >= true, rows > true)
         before &= index != labels
         return jnp.sum(jnp.where(before, 1.0, 0.0), axis=-1).astype(jnp.int32)
 

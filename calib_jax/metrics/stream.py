@@ -30,8 +30,7 @@ from calib_jax.core import checks
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.metrics import whole
-from calib_jax.metrics.contract import Metric
+from calib_jax.metrics.contract import Members, Metric, checked_stats, owners, values_of_stats
 
 __all__ = ["Stream"]
 
@@ -87,9 +86,9 @@ class Stream:
     def values(self) -> dict[str, Any]:
         """Compute every metric over all batches; NaN where the total weight is 0."""
         if not self._parts:
-            raise ValueError("the stream is empty: add a batch before asking for values.")
+            raise ValueError("the stream is empty: add a batch before computing values.")
         stats = Joint({name: part.stat() for name, part in self._parts.items()})
-        return whole.values_of_stats(self.metrics, stats)
+        return values_of_stats(self.metrics, stats)
 
     def across_processes(self) -> Stream:
         """Return the merged stream of all processes; every process must call it."""
@@ -111,16 +110,16 @@ class Stream:
         kept = self._parts[name]
         if not isinstance(kept, _Kept) or kept.histogram or kept.num_rows <= self.row_limit:
             return
-        owner = whole.owners(self._members)
-        concerned = ", ".join(one for one, _ in self._members if owner[one] == name)
+        owner = owners(self._members)
+        metrics = ", ".join(member for member, _ in self._members if owner[member] == name)
         if not kept.ranks:
             raise ValueError(
-                f"{concerned}: {kept.num_rows} examples are more than row_limit={self.row_limit},"
-                " and the value needs every one of them; use fewer examples or raise row_limit."
+                f"{metrics}: {kept.num_rows} examples exceed row_limit={self.row_limit}, and every"
+                " example is needed. Use fewer examples or raise row_limit."
             )
         kept.condense()
         note = (
-            f"{concerned}: more than {self.row_limit} rows, computed from a fine histogram, where"
+            f"{metrics}: more than {self.row_limit} rows, computed from a fine histogram, where"
             " scores that differ by less than a thousandth count as equal."
         )
         self.notes.append(note)
@@ -129,12 +128,9 @@ class Stream:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _checked_stats(
-    members: tuple[tuple[str, Metric], ...],
-    logits: Logits,
-    labels: Labels,
-    weights: Weights | None,
+    members: Members, logits: Logits, labels: Labels, weights: Weights | None
 ) -> tuple[Joint, Trouble]:
-    return whole.checked_stats(members, logits, labels, weights)
+    return checked_stats(members, logits, labels, weights)
 
 
 class _Total:
@@ -151,9 +147,9 @@ class _Total:
         return self.sums
 
     def gathered(self) -> _Total:
-        whole_sums = _Total()
-        whole_sums.sums = jax.tree.map(lambda value: _gathered(value).sum(axis=0), self.stat())
-        return whole_sums
+        gathered = _Total()
+        gathered.sums = jax.tree.map(lambda value: _gathered(value).sum(axis=0), self.stat())
+        return gathered
 
 
 class _Kept:
@@ -199,25 +195,25 @@ class _Kept:
         return Rows({name: column.astype(np.float32) for name, column in rows.items()})
 
     def gathered(self) -> _Kept:
-        everything = _Kept()
+        gathered = _Kept()
         if _gathered(np.array([float(bool(self.histogram))])).any():
             self.condense()
-            everything.histogram = {
+            gathered.histogram = {
                 name: _gathered(total).sum(axis=0) for name, total in self.histogram.items()
             }
-            return everything
+            return gathered
         columns = self.stat().columns
         sizes = _gathered(np.array([float(self.num_rows)]))[:, 0].astype(int)
-        room = int(sizes.max())
+        most_rows = int(sizes.max())
         for name in sorted(columns):  # in the same order in every process
             column = columns[name]
-            padded = np.zeros((room, *column.shape[1:]), column.dtype)
+            padded = np.zeros((most_rows, *column.shape[1:]), column.dtype)
             padded[: len(column)] = column
             parts = _gathered(padded)
             whole_column = np.concatenate([p[:n] for p, n in zip(parts, sizes, strict=True)])
             columns = {**columns, name: whole_column}
-        everything.batches = [columns]
-        return everything
+        gathered.batches = [columns]
+        return gathered
 
 
 def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:

@@ -4,14 +4,21 @@
     fit_all(runs, task, plan)          several runs in one program
     make_train_step, make_eval_step    the steps, for a custom loop
     data_parallel, replicate, ...      run a step on several devices
+    optimizer, schedule                by name; also `OPTIMIZERS` and `SCHEDULES`
 
-The network, the objective, the metrics and the optimiser are passed as values.
+The network, the objective, the metrics and the optimizer are passed as values.
 """
 
-from calib_jax.train import memory, optimisers, schedules
+from typing import Any
+
+from calib_jax.core.packages import require
+
+require("flax", "optax")
+
+from calib_jax.core.former import no_attribute
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.checkpoint import Checkpoints
-from calib_jax.train.feeding import Resident, Streamed, feed
+from calib_jax.train.feeding import feed
 from calib_jax.train.files import CannotWrite
 from calib_jax.train.forward import Forward, linen
 from calib_jax.train.journal import differences
@@ -19,9 +26,11 @@ from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.lock import InUse
 from calib_jax.train.loop import NonFinite, fit, fit_all, last_table
 from calib_jax.train.memory import DoesNotFit
+from calib_jax.train.optimizers import OPTIMIZERS, optimizer
 from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import (
     AXIS,
+    Devices,
     all_devices,
     data_parallel,
     differing,
@@ -33,16 +42,22 @@ from calib_jax.train.parallel import (
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.prediction import predict, predict_all
 from calib_jax.train.record import AnotherConfig
+from calib_jax.train.resident import Resident
+from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
+from calib_jax.train.streamed import Streamed
 
 __all__ = [
     "AXIS",
+    "OPTIMIZERS",
+    "SCHEDULES",
     "AnotherConfig",
     "Arrangement",
     "Batch",
     "CannotWrite",
     "Checkpoints",
+    "Devices",
     "DoesNotFit",
     "Forward",
     "InUse",
@@ -71,18 +86,23 @@ __all__ = [
     "local_devices",
     "make_eval_step",
     "make_train_step",
-    "memory",
-    "optimisers",
+    "of_steps",
+    "optimizer",
     "predict",
     "predict_all",
     "replicate",
-    "schedules",
+    "schedule",
     "shuffled",
     "split",
     "steps_per_epoch",
+    "warmed_up",
 ]
 
 
 def __dir__() -> list[str]:
     """Return the public names, without the modules of this subpackage."""
     return __all__
+
+
+def __getattr__(name: str) -> Any:
+    raise no_attribute(__name__, name, __all__, {"optimisers": "train.optimizer"})

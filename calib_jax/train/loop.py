@@ -16,7 +16,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train import due, memory, parallel
 from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.feeding import Feed, Runner, feed
+from calib_jax.train.feeding import feed
 from calib_jax.train.files import Row, writing
 from calib_jax.train.interruption import Interruption, noted
 from calib_jax.train.journal import (
@@ -47,7 +47,8 @@ from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
-from calib_jax.train.state import TrainState, values_of
+from calib_jax.train.runner import Feed, Runner
+from calib_jax.train.state import TrainState, all_finite, values_of
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together
 
@@ -91,6 +92,7 @@ def fit_all(
     plan: Plan,
     *,
     free: Collection[str] = (),
+    current: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
     environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     over: str = "map",
@@ -110,6 +112,7 @@ def fit_all(
       plan: the length of training, and the intervals of evaluations and checkpoints; its seed is
         not used.
       free: config keys that may change when a run resumes, since results do not depend on them.
+      current: converts the config of a folder to the names that its keys have today.
       environment: JSON about the machine and the versions; logged at each start of the runs.
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
@@ -153,7 +156,9 @@ def fit_all(
             for run in runs:
                 if together.leads:
                     stack.enter_context(_claimed(Path(run.folder)))
-                kept = Record(run, plan, free, together, loop.console, tensorboard=tensorboard)
+                kept = Record(
+                    run, plan, free, current, together, loop.console, tensorboard=tensorboard
+                )
                 stack.callback(kept.close)
                 loop.records.append(kept)
             return loop.facts()
@@ -200,6 +205,7 @@ class _Loop:
         self.total_steps = plan.num_epochs * self.epoch_steps
         self.clocks = _Clocks(task.objective, plan, self.epoch_steps)
         self.pieces = _Pieces()
+        self.all_finite = parallel.data_parallel(all_finite, arrangement.devices)
         self.begun: dict[int, int] = {}
         self.sized = False
         self.trouble: Exception | None = None
@@ -385,11 +391,14 @@ class _Loop:
         seconds = time.monotonic() - began
         self.pieces.took(max(stops[n] - starts[n] for n in members), seconds)
         at_stop = []
-        hosts = self.arrangement.fetch(values_of(states))
+        finite = self.arrangement.fetch(self.all_finite(states))
         for number in members:
             record, new = self.records[number], found[number]
             stop = record.step + stops[number] - starts[number]
-            if self._is_finite(record, new, starts[number]) and record.accepts(hosts[number], stop):
+            accepted = self._is_finite(record, new, starts[number])
+            if accepted and not finite[number]:  # fetch the values to name the first wrong one
+                accepted = record.accepts(self.arrangement.fetch(values_of(states))[number], stop)
+            if accepted:
                 record.add(new, seconds / len(members))
                 if stop == self._next_stop(record.step):
                     at_stop.append(number)

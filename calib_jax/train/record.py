@@ -65,6 +65,7 @@ class Record:
       run: the run.
       plan: the plan of all runs.
       free: config keys that may change when the run resumes.
+      current: converts a saved config to the names that its keys have today.
       together: the communication between processes.
       console: the console to print to.
       tensorboard: also write TensorBoard events.
@@ -75,6 +76,7 @@ class Record:
         run: Run,
         plan: Plan,
         free: Collection[str],
+        current: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         together: Together,
         console: Console,
         *,
@@ -84,6 +86,7 @@ class Record:
         self.folder = Path(run.folder)
         self.plan = plan
         self.free = free
+        self.current = current
         self.together = together
         self.console = console
         self.ledger = Ledger()
@@ -186,7 +189,7 @@ class Record:
     def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         """List the keys in which two configs differ, without the free keys."""
         fixed = (
-            {key: value for key, value in config.items() if key not in self.free}
+            {key: value for key, value in self.current(config).items() if key not in self.free}
             for config in (before, now)
         )
         return differences(*fixed)

@@ -1,8 +1,8 @@
 r"""Learning-rate schedules: functions of the number of epochs done, $t \in [0, E]$.
 
-    rate = schedules.multi_step(0.1, milestones=(150, 250))
+    rate = train.schedule("multi_step", 0.1, milestones=(150, 250))
     rate(149.9), rate(150.0)                              # 0.1, 0.01
-    tx = optax.sgd(schedules.of_steps(rate, steps_per_epoch=352))
+    tx = optax.sgd(train.of_steps(rate, steps_per_epoch=352))
 
 The papers change the rate only between epochs; `of_steps(..., per_epoch=True)` does so for any
 schedule. Compositions of these functions are schedules too.
@@ -41,12 +41,12 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
     if len(milestones):
         checks.ascending("milestones", milestones)
 
-    def schedule(t: Any) -> Any:
+    def stepped(t: Any) -> Any:
         t = jnp.asarray(t)
-        passed = sum((t >= place).astype(float) for place in milestones)
+        passed = sum((t >= milestone).astype(float) for milestone in milestones)
         return rate * jnp.power(factor, passed + jnp.zeros(t.shape))
 
-    return schedule
+    return stepped
 
 
 def exponential(rate: float, *, factor: float) -> Schedule:
@@ -74,6 +74,22 @@ def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
     checks.above("num_epochs", num_epochs, 0)
     checks.at_least("power", power, 0)
     return lambda t: rate * jnp.power(1 - _share(t, num_epochs), power)
+
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "constant": constant,
+    "multi_step": multi_step,
+    "exponential": exponential,
+    "cosine": cosine,
+    "poly": poly,
+}
+
+
+def schedule(name: str, rate: float, **options: Any) -> Schedule:
+    """Make a schedule by name; `SCHEDULES` lists the names and their functions."""
+    checks.one_of("schedule", name, SCHEDULES)
+    checks.check_options(name, SCHEDULES[name], options)
+    return SCHEDULES[name](rate, **options)
 
 
 def _share(t: Any, num_epochs: float) -> Any:

@@ -56,6 +56,15 @@ def not_finite(values: PyTree) -> str:
     return ""
 
 
+def all_finite(states: TrainState) -> Array:
+    """Check on one device which of its runs, `[slots, ...]`, have finite values: `[slots]`."""
+    flags = jnp.ones(states.step.shape, bool)
+    for leaf in jax.tree.leaves(values_of(states)):
+        if jnp.issubdtype(leaf.dtype, jnp.inexact):
+            flags &= jnp.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
+    return flags
+
+
 def create(
     variables: PyTree,
     objective: Any,

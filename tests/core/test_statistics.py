@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from calib_jax.core.statistics import NOTHING, Joint, Rows, Stat, Sums, gather, total
 
@@ -109,16 +110,38 @@ def test_without_an_axis_there_is_one_device(kind):
     chex.assert_trees_all_equal(stat.all_reduce(None), stat)
 
 
+def sharded(function, out_specs):
+    """Run a function on the parts of eight devices, with the default check of `shard_map`."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("d",))
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("d"), out_specs=out_specs))
+
+
 @every_kind
 def test_devices_merge_as_parts_do(kind):
+    """Under pmap, and under `shard_map`, which checks that the result is replicated."""
     parts = [stats(3, seed)[kind] for seed in range(8)]
     whole = functools.reduce(lambda a, b: a + b, parts)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    reduce = jax.pmap(lambda stat: stat.all_reduce("devices"), axis_name="devices")
-    merged = jax.block_until_ready(reduce(stacked))
+
+    def reduce(stat):
+        return stat.all_reduce("d")
+
+    merged = jax.block_until_ready(jax.pmap(reduce, axis_name="d")(stacked))
     for device in range(8):
         # rows come in the order of the devices
         chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[device], merged), whole)  # noqa: B023
+
+    def reduce_part(stacked):
+        return reduce(jax.tree.map(lambda leaf: leaf[0], stacked))
+
+    chex.assert_trees_all_equal(jax.block_until_ready(sharded(reduce_part, P())(stacked)), whole)
+
+
+def test_a_column_that_is_the_same_on_every_device_is_gathered_too():
+    """Weights of ones do not depend on the device; beside rows that do, they are rows as well."""
+    reduce = sharded(lambda x: Rows({"x": x, "weight": jnp.ones(2)}).all_reduce("d"), P())
+    rows = jax.block_until_ready(reduce(jnp.arange(16.0)))
+    chex.assert_trees_all_equal(rows, Rows({"x": jnp.arange(16.0), "weight": jnp.ones(16)}))
 
 
 def test_statistics_of_different_names_do_not_merge():
@@ -145,3 +168,16 @@ def test_gather_and_total_send_gradients_home():
     np.testing.assert_allclose(of_sums, np.full((8, 2), 2 * 120.0))
     assert gather(x, None) is x
     assert total(x, None) is x
+
+
+def test_gather_and_total_send_gradients_home_under_shard_map():
+    """The check knows the global value to be one, so that no device takes a share of it."""
+    x = jnp.arange(16.0)
+
+    def gradients(x):
+        of_rows = jax.grad(lambda x: jnp.sum(gather(x, "d") ** 2))(x)
+        return of_rows, jax.grad(lambda x: total(jnp.sum(x), "d") ** 2)(x)
+
+    of_rows, of_sums = jax.block_until_ready(sharded(gradients, P("d"))(x))
+    np.testing.assert_allclose(of_rows, 2 * x)
+    np.testing.assert_allclose(of_sums, np.full(16, 2 * 120.0))

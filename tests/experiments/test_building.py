@@ -16,12 +16,12 @@ def test_the_papers_recipe():
     """Rate 0.1 until epoch 150, a tenth until 250, a hundredth after; summed, clipped to 2."""
     config = config_of("digits", "focal")
     base = importlib.import_module("configs.base").base("focal")
-    config.schedule, config.optimiser = base.schedule, base.optimiser
+    config.schedule, config.optimizer = base.schedule, base.optimizer
     rate = building.learning_rate(config, 352)
     steps = [0, 352 * 150 - 1, 352 * 150, 352 * 250]
     assert [float(rate(step)) for step in steps] == pytest.approx([0.1, 0.1, 0.01, 0.001])
     assert base.loss.reduction == "sum"
-    assert (base.optimiser.clip_norm, base.optimiser.weight_decay) == (2.0, 5e-4)
+    assert (base.optimizer.clip_norm, base.optimizer.weight_decay) == (2.0, 5e-4)
     assert (base.num_epochs, base.batch_size) == (350, 128)
 
 
@@ -37,12 +37,12 @@ def test_options_reach_the_loss_and_the_metrics():
     assert dict(chosen["ece"].options) == {"num_bins": 20}
 
 
-def test_an_optimiser_gets_the_options_that_it_has():
+def test_an_optimizer_gets_the_options_that_it_has():
     config = config_of("digits")
-    config.optimiser.name = "adam"  # which has no momentum
+    config.optimizer.name = "adam"  # which has no momentum
     assert building.build(config).task.tx
-    config.optimiser.name = "adm"
-    with pytest.raises(ValueError, match=r"optimiser must be one of .*did you mean 'adam'"):
+    config.optimizer.name = "adm"
+    with pytest.raises(ValueError, match=r"optimizer must be one of .*did you mean 'adam'"):
         building.build(config)
 
 
@@ -109,6 +109,14 @@ def test_workdirs_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
     }.items():
         with pytest.raises((ValueError, NotADirectoryError), match=message):
             seed_folders.named(name)
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "main.c").write_text("")
+    (tmp_path / "sources" / ".git").mkdir()
+    with pytest.raises(ValueError, match=r"files that belong to no run, such as main"):
+        seed_folders.named(str(tmp_path / "sources"))
+    (tmp_path / "sources" / "main.c").unlink()
+    for empty in ("sources", "run", "sweep"):
+        assert seed_folders.named(str(tmp_path / empty)).is_dir()
     config = config_of("digits")
     with pytest.raises(ValueError, match=r"sweep holds a sweep: choose another folder"):
         seed_folders.of_config(seed_folders.named(str(tmp_path / "sweep")), config)

@@ -23,7 +23,7 @@ def run(request, tmp_path_factory):
     """A run with one checkpoint, and what it is evaluated with."""
     folder = tmp_path_factory.mktemp("run")
     _, variables = variables_of(3)
-    tx = train.optimisers.named("sgd", 0.1)
+    tx = train.optimizer("sgd", 0.1)
     state = train.create(variables, losses.objective("adafocal"), tx, 3, 0, averaged=request.param)
     if request.param:
         state = state._replace(average=jax.tree.map(lambda leaf: leaf + 1, state.average))

@@ -68,7 +68,7 @@ def test_two_steps_are_ours(name, size, dtype, x64):
     found = loop.epoch()
 
     objective = losses.objective("cross_entropy")
-    tx = train.optimisers.sgd(0.05, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
+    tx = train.optimizer("sgd", 0.05, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
     step = jax.jit(train.make_train_step(train.linen(ours), objective, tx, reduction="sum"))
     state, total = train.create(variables, objective, tx, 10, 0), 0.0
     for numbers in batches:

@@ -222,6 +222,10 @@ def test_a_full_disk_is_one_sentence(tmp_path):
             "the config has no key 'num_epoch'; did you mean 'num_epochs'?",
         ),
         (
+            ["--config=configs/digits.py", "--config.optimiser.learning_rate=3"],
+            "the config has no key 'optimiser'; did you mean 'optimizer'?",
+        ),
+        (
             ["--config=configs/digits.py", "--config.model.name=resnet"],
             "no network is called 'resnet'; did you mean 'resnet",
         ),

@@ -56,7 +56,7 @@ BAD = {
         r"weights must have shape \(4,\), one for each example, got \(3,\)",
     ),
     "weights of a penalty": (
-        lambda: losses.mmce(LOGITS, LABELS, np.ones(5)),
+        lambda: losses.mmce_penalty(LOGITS, LABELS, np.ones(5)),
         ValueError,
         r"weights must have shape \(4,\)",
     ),
@@ -182,7 +182,7 @@ BAD = {
     "alpha of recall": (objective("recall", alpha=-0.1), ValueError, "alpha must lie in"),
     "counters": (objective("recall", counters="paper"), ValueError, "counters must be one of"),
     "bandwidth": (
-        lambda: losses.mmce(LOGITS, LABELS, bandwidth=0.0),
+        lambda: losses.mmce_penalty(LOGITS, LABELS, bandwidth=0.0),
         ValueError,
         "bandwidth must be greater than 0, got 0.0",
     ),
@@ -230,6 +230,20 @@ BAD = {
         r"'cross_entropy' has no option 'gamma' \(it has none\)",
     ),
     "unknown function": (lambda: losses.focl, AttributeError, "'focl'; did you mean 'focal'"),
+    **{
+        f"former name {former}": (
+            lambda former=former: getattr(losses, former),
+            AttributeError,
+            rf"^calib_jax.losses.{former} is called {present} now\.$",
+        )
+        for former, present in {
+            "mmce": "mmce_penalty",
+            "mmce_weighted": "mmce_weighted_penalty",
+            "negative_entropy": "entropy_penalty",
+            "regularised": "regularized",
+            "soft_ece": "soft_ece_penalty",
+        }.items()
+    },
     "p0 of gamma_for": (lambda: losses.gamma_for(0.0), ValueError, r"p0 must lie in \(0, 1\]"),
     "traced gamma_for": (
         lambda: jax.jit(losses.gamma_for)(0.3),

@@ -257,9 +257,9 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "brier_exp_noclip": train("brier_exp", {"temperature": "temperature"}, form="unscaled"),
     "brier_exp_nominus": train("brier_exp", {"temperature": "temperature"}, form="no_minus"),
     "brier_exp_pure": train("brier_exp", form="pure"),
-    "mmce_raw": penalty(losses.mmce, {"bandwidth": "kernel_denominator"}),
+    "mmce_raw": penalty(losses.mmce_penalty, {"bandwidth": "kernel_denominator"}),
     "mmcew_raw": penalty(
-        losses.mmce_weighted, {"bandwidth": "kernel_denominator"}, double_normalisation=True
+        losses.mmce_weighted_penalty, {"bandwidth": "kernel_denominator"}, double_normalisation=True
     ),
     "ce_mmce": train("mmce", {"scale": "lamda"}),
     "ce_mmcew": train("mmce_weighted", {"scale": "lamda"}, double_normalisation=True),
@@ -267,7 +267,7 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "mmce_gra": train("mmce_gra"),
     "ls_sum": call(losses.label_smoothing, {"alpha": "smoothing"}),
     "ls_mean": call(losses.label_smoothing, {"alpha": "smoothing"}),
-    "entropy_reg": call(losses.negative_entropy, GAMMA),
+    "entropy_reg": call(losses.entropy_penalty, GAMMA),
     "ce_entropy_reg": train("entropy_regularised", {**GAMMA, "scale": "lamda"}),
     "focal_entropy_reg": train(
         "focal_entropy_regularised", {**GAMMA, "focal_gamma": "gamma", "scale": "lamda"}
@@ -283,7 +283,7 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "bsce_adaptive_gra": flsd(losses.adaptive_generalized_brier),
     "tlbs": call(losses.top_label_brier, GAMMA),
     "dece": penalty(
-        losses.soft_ece,
+        losses.soft_ece_penalty,
         {"num_bins": "num_bins", "rank_sharpness": "t_a", "bin_temperature": "t_b"},
     ),
     "consistency": consistency,

@@ -101,7 +101,8 @@ def test_mmce_gra_value_and_gradient():
 
 @pytest.mark.parametrize("bandwidth", [0.1, 0.4, 2.0])
 @pytest.mark.parametrize(
-    ("penalty", "reference"), [(losses.mmce, mmce), (losses.mmce_weighted, mmce_weighted)]
+    ("penalty", "reference"),
+    [(losses.mmce_penalty, mmce), (losses.mmce_weighted_penalty, mmce_weighted)],
 )
 def test_bandwidth(penalty, reference, bandwidth):
     logits, labels = checks.batch(12)
@@ -114,14 +115,14 @@ def test_bandwidth(penalty, reference, bandwidth):
 
 def test_weighted_is_zero_when_every_answer_is_right():
     logits, _ = checks.batch()
-    assert losses.mmce_weighted(logits, logits.argmax(-1)) == 0.0
+    assert losses.mmce_weighted_penalty(logits, logits.argmax(-1)) == 0.0
 
 
 def test_absent_examples_change_nothing():
     logits, labels = checks.batch(12)
     weights = np.repeat(np.array([1.0, 0.0], np.float32), [9, 3])
     labels[-1] = 255
-    for penalty in (losses.mmce, losses.mmce_weighted):
+    for penalty in (losses.mmce_penalty, losses.mmce_weighted_penalty):
         np.testing.assert_allclose(
             penalty(logits, labels, weights), penalty(logits[:9], labels[:9]), rtol=1e-5
         )
@@ -133,7 +134,7 @@ def test_a_narrow_kernel_in_float32(bandwidth):
     logits, labels = checks.batch(num_examples=12)
     logits, labels = np.repeat(logits, 2, axis=0), np.repeat(labels, 2)  # with ties
     found, gradient = jax.value_and_grad(
-        lambda z: losses.mmce(z, jnp.asarray(labels), bandwidth=bandwidth)
+        lambda z: losses.mmce_penalty(z, jnp.asarray(labels), bandwidth=bandwidth)
     )(jnp.asarray(logits, jnp.float32))
     np.testing.assert_allclose(found, mmce(logits, labels, bandwidth=bandwidth), rtol=1e-4)
     assert np.all(np.isfinite(gradient))
@@ -142,7 +143,7 @@ def test_a_narrow_kernel_in_float32(bandwidth):
 
 def test_an_empty_batch_is_zero():
     logits, labels = jnp.zeros((0, 3)), jnp.zeros(0, int)
-    for penalty in (losses.mmce, losses.mmce_weighted, losses.soft_ece):
+    for penalty in (losses.mmce_penalty, losses.mmce_weighted_penalty, losses.soft_ece_penalty):
         assert penalty(logits, labels) == 0
     for name in ("mmce", "mmce_weighted", "mmce_gra", "soft_ece"):
         assert losses.objective(name).value((), logits, labels).shape == (0,)

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from calib_jax import metrics
-from calib_jax.metrics import ready, whole
+from calib_jax.metrics import contract, ready
 from calib_jax.metrics.predictions import Predictions
 
 from . import reference
@@ -254,7 +255,7 @@ def test_options_are_given_once_or_with_each_call():
 
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
-    monkeypatch.setattr("calib_jax.metrics.whole._block_rows", lambda rows, classes: 16)
+    monkeypatch.setattr("calib_jax.metrics.blocks._block_rows", lambda rows, classes: 16)
     logits, labels = sample()
     weights = np.tile([0.5, 1.0, 0.0], 20).astype(np.float32)
     found = metrics.values_of(CATALOGUE, logits, labels, weights)
@@ -276,7 +277,7 @@ def test_labels_of_any_width_give_the_same_statistics(dtype, num_classes):
     weights, counts = jnp.ones(8), jnp.asarray([[1.0, 0, 2, 1, 1, 0, 3, 0]])
 
     def statistics_of(labels):
-        terms = whole.terms_of(tuple(CATALOGUE.items()), Predictions(logits, labels))
+        terms = contract.terms_of(tuple(CATALOGUE.items()), Predictions(logits, labels))
         for name, one in terms.items():
             yield name, one.weigh(None)
             if "labels" in vars(one):  # the other kinds keep no label
@@ -345,7 +346,7 @@ def test_a_shift_of_logits_in_double_precision_changes_nothing():
             shifted, rounded = (
                 {
                     name: terms.weigh(None)
-                    for name, terms in whole.terms_of(
+                    for name, terms in contract.terms_of(
                         tuple(CATALOGUE.items()), Predictions(jnp.asarray(z), jnp.asarray(labels))
                     ).items()
                 }
@@ -418,19 +419,41 @@ def test_jit_of_vmap_is_one_after_the_other():
         assert_same_value(name, jax.tree.map(lambda leaf: leaf[2], value), alone)
 
 
+def sharded(function):
+    """Compile a function of rows over eight devices, with the default check of `shard_map`."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:8]), ("batch",))
+    shards, replicated = P("batch"), P()
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=shards, out_specs=replicated))
+
+
 def test_devices_agree_with_one():
     """Weights fall unevenly on the devices, one of which has nothing."""
     logits, labels = sample(64)
     weights = np.tile([0.5, 1.0, 0.0, 2.0], 16).astype(np.float32)
     weights[:8] = 0
-    shards = [part.reshape(8, 8, *part.shape[1:]) for part in (logits, labels, weights)]
 
     def reduced(*shard):
         return metrics.stats_of(CATALOGUE, *shard).all_reduce("batch")
 
-    stats = jax.block_until_ready(jax.pmap(reduced, axis_name="batch")(*shards))
-    stats = jax.device_get(stats)  # values are the same of statistics on the host
+    data = (logits, labels, weights)
+    shards = [part.reshape(8, 8, *part.shape[1:]) for part in data]
+    # Values are the same of statistics on the host.
+    mapped = jax.device_get(jax.block_until_ready(jax.pmap(reduced, axis_name="batch")(*shards)))
+    stats = jax.device_get(sharded(reduced)(*data))
     for device in (0, 7):
-        own = jax.tree.map(lambda leaf: leaf[device], stats)  # noqa: B023
-        for name, value in metrics.values_of_stats(CATALOGUE, own).items():
-            assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
+        assert_same(jax.tree.map(lambda leaf: leaf[device], mapped), stats)  # noqa: B023
+    for name, value in metrics.values_of_stats(CATALOGUE, stats).items():
+        assert_same_value(name, value, value_of(CATALOGUE[name], *data))
+
+
+@pytest.mark.parametrize(("num_classes", "weighted"), [(NUM_CLASSES, False), (100, True)])
+def test_values_are_replicated_by_the_check_of_shard_map(num_classes, weighted, monkeypatch):
+    """Tracing is enough: it fails where a value differs between devices, or a loop's carry does."""
+    monkeypatch.setattr("calib_jax.metrics.blocks._block_rows", lambda rows, classes: 3)
+    data = (np.zeros((64, num_classes), np.float32), np.zeros(64, np.int32), np.ones(64))
+
+    def values(*shard):
+        stats = metrics.stats_of(CATALOGUE, *shard).all_reduce("batch")
+        return metrics.values_of_stats(CATALOGUE, stats)
+
+    sharded(values).trace(*data[: 2 + weighted])

@@ -130,10 +130,9 @@ def test_bootstrap_is_the_metric_of_the_resampled_data(name):
 
 @pytest.mark.parametrize("name", ["aupr", "fpr95", "roc_curve"])
 def test_former_names_are_answered_with_the_new_ones(name):
-    sentence = f"the metric '{name}' is now called 'ood_{name}'"
-    with pytest.raises(AttributeError, match=sentence):
+    with pytest.raises(AttributeError, match=f"metrics.{name} is called ood_{name} now"):
         getattr(metrics, name)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=f"the metric '{name}' is called 'ood_{name}' now"):
         metrics.named(name)
 
 

@@ -21,6 +21,7 @@ from calib_jax.train import journal, record
 from calib_jax.train.lock import InUse, only_one
 from calib_jax.train.loop import NonFinite
 from calib_jax.train.record import CHECKPOINTS, AnotherConfig, Record
+from calib_jax.train.state import all_finite
 from tests.train import tasks
 
 METRICS = {name: metrics.named(name) for name in ("error", "nll")}
@@ -485,6 +486,43 @@ def test_parameters_that_are_not_finite_are_neither_measured_nor_saved(tmp_path,
     assert [row["step"] for row in rows_in(tmp_path)] == list(range(4, step, 4))
     with contextlib.closing(train.Checkpoints(tmp_path / CHECKPOINTS)) as kept:
         assert kept.steps[-1] == step - 3
+
+
+@pytest.mark.parametrize("over", ["map", "devices"])
+def test_only_flags_are_fetched_while_all_values_are_finite(tmp_path, monkeypatch, over):
+    """Values are fetched to be saved, and otherwise only from a run that is not finite."""
+    fetch, sizes = train.Arrangement.fetch, []
+
+    def counted(self, placed):
+        sizes.append(max((leaf.size for leaf in jax.tree.leaves(placed)), default=0))
+        return fetch(self, placed)
+
+    minute_by_minute(monkeypatch)
+    monkeypatch.setattr(train.Arrangement, "fetch", counted)
+    objective = losses.objective("focal")
+    plan = dataclasses.replace(PLAN, num_epochs=2, best={}, checkpoint_every_minutes=99)
+    run(tmp_path / "a", objective, plan, over=over, task=task_of(objective, evaluated={}))
+    kernel = tasks.NUM_FEATURES * 16
+    assert len(sizes) > 8
+    assert sum(size >= kernel for size in sizes) == 3  # two checkpoints, and the outcome
+    rate = lambda now: jnp.where(now == 5, jnp.inf, 0.01)  # noqa: E731
+    task = task_of(objective, evaluated={}, tx=optax.sgd(rate))
+    with pytest.raises(NonFinite, match=r"not finite after 6 steps \(first params/"):
+        run(tmp_path / "b", objective, plan, over=over, task=task)
+
+
+def test_the_runs_with_finite_values_are_flagged():
+    def state(value, dtype=jnp.float32):
+        params = {"a": jnp.ones((3, 2), int), "b": jnp.zeros((3, 4), dtype).at[1, 2].set(value)}
+        step = jnp.zeros(3, jnp.int32)
+        return train.TrainState(step, params, {"mean": jnp.zeros(3)}, jnp.nan, jnp.inf, step)
+
+    assert [*all_finite(state(1.0))] == [True, True, True]
+    for value in (jnp.nan, jnp.inf, -jnp.inf):
+        assert [*all_finite(state(value))] == [True, False, True]
+        assert [*all_finite(state(value, jnp.bfloat16))] == [True, False, True]
+    statistics = state(1.0)._replace(average=(jnp.array([[1.0], [2.0], [jnp.nan]]), {}))
+    assert [*all_finite(statistics)] == [True, True, False]
 
 
 def test_a_state_that_begins_with_nan_is_not_saved_when_it_is_stopped(tmp_path, monkeypatch):

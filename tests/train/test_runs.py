@@ -155,7 +155,7 @@ def test_seeds_of_convolutional_networks(tmp_path, name, over):
     module = models.named(name)
     if shared and hasattr(module, "axis_name"):
         module = module.clone(axis_name=train.AXIS)
-    tx = train.optimisers.sgd(0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
+    tx = train.optimizer("sgd", 0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
     task = train.Task(
         forward=train.linen(module),
         objective=OBJECTIVE,

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax import train
 from calib_jax.train import schedules
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "recipes.json"
@@ -87,3 +88,13 @@ def test_bad_values():
     ):
         with pytest.raises(ValueError, match=r"(factor|power) must be at least 0"):
             make()
+
+
+def test_schedules_by_name():
+    assert set(train.SCHEDULES) == {"constant", "multi_step", "exponential", "cosine", "poly"}
+    by_name = train.schedule("multi_step", 0.1, milestones=(1,), factor=0.5)
+    assert float(by_name(1.0)) == float(schedules.multi_step(0.1, milestones=(1,), factor=0.5)(1.0))
+    with pytest.raises(ValueError, match=r"schedule must be one of .*'; did you mean 'cosine'"):
+        train.schedule("cosin", 0.1)
+    with pytest.raises(TypeError, match="'poly' has no option 'milestones'"):
+        train.schedule("poly", 0.1, milestones=(1,))

@@ -49,5 +49,5 @@ def test_focal_gamma():
 
 
 def test_uniform_probabilities_have_the_largest_entropy():
-    values = losses.negative_entropy(np.zeros((1, 8), np.float32), np.array([0]))
+    values = losses.entropy_penalty(np.zeros((1, 8), np.float32), np.array([0]))
     np.testing.assert_allclose(values, -np.log(8), rtol=1e-6)

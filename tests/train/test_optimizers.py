@@ -5,7 +5,8 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax.train import optimisers
+from calib_jax import train
+from calib_jax.train import optimizer
 
 RANDOM = np.random.default_rng(0)
 START = {"a": RANDOM.normal(size=(3, 2)), "b": RANDOM.normal(size=4)}
@@ -52,7 +53,7 @@ def adagrad(w, g, memory, step, *, rate):
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 @pytest.mark.parametrize("limit", [0.0, 2.0])
 def test_the_rule_of_torch(name, rule, options, decay, limit, x64):
-    tx = optimisers.named(name, 0.1, weight_decay=decay, clip_norm=limit, **options)
+    tx = optimizer(name, 0.1, weight_decay=decay, clip_norm=limit, **options)
     params, state = START, tx.init(START)
     wanted, memory = dict(START), {k: {} for k in START}
     for step, gradient in enumerate(GRADIENTS, start=1):
@@ -67,7 +68,7 @@ def test_the_rule_of_torch(name, rule, options, decay, limit, x64):
 
 
 def test_adamw_keeps_the_decay_out_of_the_moments(x64):
-    tx = optimisers.named("adamw", 0.1, weight_decay=0.01)
+    tx = optimizer("adamw", 0.1, weight_decay=0.01)
     updates, _ = tx.update(GRADIENTS[0], tx.init(START), START)
     for key, w in START.items():
         moved = adam(w, GRADIENTS[0][key], {}, 1, rate=0.1) - 0.1 * 0.01 * w
@@ -75,7 +76,7 @@ def test_adamw_keeps_the_decay_out_of_the_moments(x64):
 
 
 def test_the_rate_may_follow_the_step(x64):
-    tx = optimisers.named("sgd", lambda step: 0.1 / (1 + step), momentum=0.0)
+    tx = optimizer("sgd", lambda step: 0.1 / (1 + step), momentum=0.0)
     state, moved = tx.init(START), []
     for _ in range(3):
         updates, state = tx.update(GRADIENTS[0], state, START)
@@ -85,16 +86,21 @@ def test_the_rate_may_follow_the_step(x64):
 
 
 def test_a_gradient_of_zero_is_not_clipped_to_nan():
-    tx = optimisers.named("sgd", 0.1, clip_norm=2.0)
+    tx = optimizer("sgd", 0.1, clip_norm=2.0)
     zeros = jax.tree.map(np.zeros_like, START)
     updates, _ = tx.update(zeros, tx.init(START), START)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(updates))
 
 
+def test_the_former_name_raises_with_the_present_one():
+    with pytest.raises(AttributeError, match=r"train.optimisers is called train.optimizer now"):
+        train.optimisers.sgd(0.1)
+
+
 def test_unknown_names_and_options():
-    with pytest.raises(ValueError, match=r"optimiser must be one of .* got 'sdg'; did you mean"):
-        optimisers.named("sdg", 0.1)
+    with pytest.raises(ValueError, match=r"optimizer must be one of .* got 'sdg'; did you mean"):
+        optimizer("sdg", 0.1)
     with pytest.raises(TypeError, match="'adam' has no option 'momentum'"):
-        optimisers.named("adam", 0.1, momentum=0.9)
+        optimizer("adam", 0.1, momentum=0.9)
     with pytest.raises(ValueError, match="clip_norm must be at least 0, got -1"):
-        optimisers.named("sgd", 0.1, clip_norm=-1)
+        optimizer("sgd", 0.1, clip_norm=-1)

@@ -1,6 +1,6 @@
-r"""Optimisers in the order of torch: clip, add weight decay, update moments, scale by the rate.
+r"""Optimizers in the order of torch: clip, add weight decay, update moments, scale by the rate.
 
-    tx = optimisers.sgd(0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
+    tx = train.optimizer("sgd", 0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
 
 As in the papers, weight decay applies to every parameter, including batch norm's and biases, and
 goes through the momentum. Clipping applies to the gradient without weight decay.
@@ -114,7 +114,7 @@ def _chain(
     )
 
 
-OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "sgd": sgd,
     "adam": adam,
     "adamw": adamw,
@@ -122,8 +122,8 @@ OPTIMISERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 }
 
 
-def named(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
-    """Make an optimiser by name."""
-    checks.one_of("optimiser", name, OPTIMISERS)
-    checks.check_options(name, OPTIMISERS[name], options)
-    return OPTIMISERS[name](learning_rate, **options)
+def optimizer(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
+    """Make an optimizer by name; `OPTIMIZERS` lists the names and their functions."""
+    checks.one_of("optimizer", name, OPTIMIZERS)
+    checks.check_options(name, OPTIMIZERS[name], options)
+    return OPTIMIZERS[name](learning_rate, **options)

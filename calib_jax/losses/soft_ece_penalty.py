@@ -22,13 +22,13 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, as_objective, register, regularised
+from calib_jax.losses.objectives import Objective, as_objective, register, regularized
 
-__all__ = ["soft_ece"]
+__all__ = ["soft_ece_penalty"]
 
 
 @checks.takes_logits()
-def soft_ece(
+def soft_ece_penalty(
     logits: Logits,
     labels: Labels,
     weights: Weights | None = None,
@@ -48,7 +48,7 @@ def soft_ece(
     example is $\mathrm{relu}(2 - \mathrm{rank})$ with the soft rank
     $\tfrac12 + \sum_k \sigma(t_a (p_k - p_y))$, which is 1 for a right prediction.
 
-    It is one value for the whole batch: add it to a loss with `regularised`.
+    It is one value for the whole batch: add it to a loss with `regularized`.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -68,8 +68,10 @@ def soft_ece(
 
     >>> import jax.numpy as jnp
     >>> sure = jnp.array([[9.0, 0.0]])
-    >>> soft_ece(sure, jnp.array([0])).round(3), soft_ece(sure, jnp.array([1])).round(3)
-    (Array(0., dtype=float32), Array(1., dtype=float32))
+    >>> soft_ece_penalty(sure, jnp.array([0])).round(3)
+    Array(0., dtype=float32)
+    >>> soft_ece_penalty(sure, jnp.array([1])).round(3)
+    Array(1., dtype=float32)
     """
     checks.at_least("num_bins", num_bins, 1)
     checks.above("bin_temperature", bin_temperature, 0)
@@ -106,9 +108,9 @@ def _soft_ece(
     bin_temperature: Number = 0.01,
 ) -> Objective:
     """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
-    return regularised(
+    return regularized(
         as_objective(lambda logits, labels: cross_entropy_scale * cross_entropy(logits, labels)),
-        lambda logits, labels, weights, axis_name: soft_ece(
+        lambda logits, labels, weights, axis_name: soft_ece_penalty(
             logits,
             labels,
             weights,

@@ -10,18 +10,18 @@ from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Number, PerExample
 from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.focal import focal
-from calib_jax.losses.objectives import Objective, register, regularised
+from calib_jax.losses.objectives import Objective, register, regularized
 
-__all__ = ["negative_entropy"]
+__all__ = ["entropy_penalty"]
 
 
 @checks.takes_logits()
-def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> PerExample:
+def entropy_penalty(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> PerExample:
     r"""Compute the negative entropy of the prediction, optionally with a focal weight.
 
     $$-(1 - p_y)^\gamma \, H(p), \qquad H(p) = -\sum_k p_k \log p_k$$
 
-    Add it to a loss with `regularised`. It penalises confident predictions whatever the label;
+    Add it to a loss with `regularized`. It penalises confident predictions whatever the label;
     with $\gamma > 0$ (gamma = 1 in the released code) mostly wrong ones.
 
     Args:
@@ -37,7 +37,7 @@ def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> 
       Distributions; the focal weight is in the released code of Mukhoti et al. 2020.
 
     >>> import jax.numpy as jnp
-    >>> negative_entropy(jnp.zeros((1, 2)), jnp.array([0])).round(4)
+    >>> entropy_penalty(jnp.zeros((1, 2)), jnp.array([0])).round(4)
     Array([-0.6931], dtype=float32)
     """
     checks.at_least("gamma", gamma, 0)
@@ -55,8 +55,8 @@ def negative_entropy(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> 
 @register("entropy_regularised")
 def _entropy_regularised(*, scale: Number = 1.0, gamma: Number = 0.0) -> Objective:
     """Cross-entropy minus `scale` times the entropy (with gamma = 1, as released)."""
-    penalty = lambda logits, labels: negative_entropy(logits, labels, gamma=gamma)  # noqa: E731
-    return regularised(cross_entropy, penalty, scale)
+    penalty = lambda logits, labels: entropy_penalty(logits, labels, gamma=gamma)  # noqa: E731
+    return regularized(cross_entropy, penalty, scale)
 
 
 @register("focal_entropy_regularised")
@@ -64,8 +64,8 @@ def _focal_entropy_regularised(
     *, focal_gamma: Number = 3.0, scale: Number = 1.0, gamma: Number = 0.0
 ) -> Objective:
     """Focal loss minus `scale` times the entropy."""
-    return regularised(
+    return regularized(
         lambda logits, labels: focal(logits, labels, gamma=focal_gamma),
-        lambda logits, labels: negative_entropy(logits, labels, gamma=gamma),
+        lambda logits, labels: entropy_penalty(logits, labels, gamma=gamma),
         scale,
     )

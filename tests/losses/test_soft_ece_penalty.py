@@ -84,7 +84,7 @@ def test_absent_examples_change_nothing():
     logits, labels = logits.astype(np.float32), np.append(labels[:9], [255, -1, 7])
     weights = np.repeat(np.array([1.0, 0.0], np.float32), [9, 3])
     np.testing.assert_allclose(
-        losses.soft_ece(logits, labels, weights),
-        losses.soft_ece(logits[:9], labels[:9]),
+        losses.soft_ece_penalty(logits, labels, weights),
+        losses.soft_ece_penalty(logits[:9], labels[:9]),
         rtol=1e-5,
     )
