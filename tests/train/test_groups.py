@@ -239,6 +239,16 @@ TORCH = {
 }
 
 
+@pytest.fixture
+def torch(x64):
+    """Import torch in double precision: ASGD stores its rate in the default dtype."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield torch
+    torch.set_default_dtype(before)
+
+
 def in_torch(torch, optimizer, tensors):
     """Train the tensors of all paths for the same steps with torch."""
     for step in range(STEPS):
@@ -256,8 +266,7 @@ def in_torch(torch, optimizer, tensors):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [*CASES, ("adamw", {"b1": 0.8, "eps": 1e-6})])
-def test_twenty_steps_in_torch(name, options, x64):
-    torch = pytest.importorskip("torch")
+def test_twenty_steps_in_torch(name, options, torch):
     named, spelled = TORCH[name]
     theirs = {spelled.get(key, key): value for key, value in options.items()}
     if name in ("adam", "adamax", "adamw"):
@@ -272,8 +281,7 @@ def test_twenty_steps_in_torch(name, options, x64):
 
 
 @pytest.mark.slow
-def test_groups_in_torch(x64):
-    torch = pytest.importorskip("torch")
+def test_groups_in_torch(torch):
     tensors = {path: torch.tensor(leaf(START, path), requires_grad=True) for path in PATHS}
     tensors["embedding/table"].requires_grad = False
     biases = [tensors[path] for path in PATHS if path.endswith("bias")]
