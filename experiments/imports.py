@@ -100,9 +100,10 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
         return losses.objective(name, **options)
     function, options = imported("loss", name), {**options}
     required = [
-        one.name
-        for one in inspect.signature(function).parameters.values()
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) not in (0, 2):
         raise ValueError(
@@ -202,7 +203,7 @@ class _ConfigParser(flags.ArgumentParser):
         file, _, loss = path.partition(":")
         if is_path(loss):
             paths["loss"], path = loss, file
-        config = self._of_files.parse(path)
+        config: Any = self._of_files.parse(path)
         for section, name in paths.items():
             member = imported(section.replace("_", " "), name)
             values = {"name": name, "options": _default_options(member)}

@@ -49,7 +49,7 @@ def test_an_optimizer_gets_the_options_that_it_has():
 def test_a_warm_up_loss_must_have_no_state():
     config = config_of("digits", "adafocal")
     config.warm_up_loss = config.loss
-    with pytest.raises(ValueError, match="warm_up_loss must be without state"):
+    with pytest.raises(ValueError, match="warm_up_loss must have no state"):
         building.build(config)
 
 
