@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the requ
 """
 
 import difflib
+import errno
 import json
 import os
 import pathlib
@@ -21,6 +22,9 @@ FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
+
+
+_RENAMED = {"objective": "criterion"}  # flags
 
 
 class Failed(Exception):
@@ -73,11 +77,23 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function that validates the user's request, and turn its errors into `Refused`."""
+    """Call a function that validates the user's request, and turn its errors into `Refused`.
+
+    A full disk is no mistake of the request, so it becomes `Failed`.
+    """
     try:
         return function(*args, **options)
     except MISTAKES as error:
-        raise Refused(_message(error)) from error
+        raise (Failed if _disk_is_full(error) else Refused)(_message(error)) from error
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Check whether an error, or one that it was raised for, is a disk without room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -109,6 +125,8 @@ def _parsed(arguments: Sequence[str]) -> Sequence[str]:
         return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in arguments])
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
+        if name in _RENAMED:
+            sys.exit(_say(f"the flag --{name} is called --{_RENAMED[name]} now.", REFUSED))
         inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
         hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
         sys.exit(_say(sentence(error) + hint, REFUSED))

@@ -61,8 +61,8 @@ _CHECKPOINT = flags.DEFINE_string(
     "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
 )
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
-_OBJECTIVE = flags.DEFINE_string(
-    "objective", "nll", "What a temperature minimises: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_string(
+    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
@@ -151,6 +151,7 @@ def main() -> int:
             "--init_from=FILE and --config=FILE go together: give the config of the network."
         )
     several = seed_folders.there(folder)
+    cli.refusing(imports.calibrator, _CALIBRATE.value)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
@@ -205,9 +206,9 @@ def _score(
     """Write the score report of one network."""
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
-        calibrated["calibrate"] = _CALIBRATE.value
+        calibrated["calibrate"] = imports.calibrator(_CALIBRATE.value)
         calibrated["fit_on"] = answers["validation"]
-        calibrated["objective"] = _OBJECTIVE.value
+        calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:

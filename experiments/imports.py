@@ -1,13 +1,15 @@
-"""Losses, networks, data sets and metrics of the user's own, named by import path.
+"""Losses, networks, data sets, metrics and calibrators of the user's own, named by import path.
 
     --config.loss.name=my_package.losses:mine        or --config=FILE:my_package.losses:mine
     --config.model.name=my_package.networks:mine     and data.name
     --config.metrics=ece,my_package.metrics:mine
+    --calibrate=my_package.calibrators:Mine          of experiments.score and experiments.evaluate
 
 The module is found in the current folder or among the installed packages. The named object is a
-factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, or a loss
-function `(logits, labels, *, options) -> [*batch]`. The options in the config are the defaults of
-its signature, and the command line may change them.
+factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, a calibrator as
+described by `calib_jax.calibrators.register`, or a loss function `(logits, labels, *, options) ->
+[*batch]`. The options in the config are the defaults of its signature, and the command line may
+change them.
 
 The config.json of a run may come from somebody else, so the code that it names is imported only
 with --allow_imports.
@@ -20,12 +22,12 @@ import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from calib_jax import losses, metrics
+from calib_jax import calibrators, losses, metrics
 from calib_jax.core import checks
 
 # The parts of a config that name a member and hold its options.
@@ -39,8 +41,15 @@ def is_path(name: str) -> bool:
     return ":" in name
 
 
-def imported(kind: str, path: str) -> Any:
-    """Import the object of a path; `kind` is the word for it in error messages."""
+def imported(kind: str, path: str) -> Callable[..., Any]:
+    """Import the function or class of a path; `kind` is the word for it in error messages."""
+    member = _object(kind, path)
+    if not callable(member):
+        raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
+    return cast(Callable[..., Any], member)
+
+
+def _object(kind: str, path: str) -> Any:
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), name]):
         raise ValueError(f"the {kind} {path!r} must look like my_package.module:name.")
@@ -50,10 +59,7 @@ def imported(kind: str, path: str) -> Any:
             f"the module {module_name} ({getattr(module, '__file__', None)}) has no"
             f" {name!r}{checks.nearest(name, dir(module))}"
         )
-    member = getattr(module, name)
-    if not callable(member):
-        raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
-    return member
+    return getattr(module, name)
 
 
 def _module(kind: str, name: str) -> Any:
@@ -138,6 +144,16 @@ def metric(name: str) -> metrics.Metric:
             f" {_kind_of(member)}."
         )
     return member
+
+
+def calibrator(name: str | None) -> str | None:
+    """Register the calibrator of an import path, and return its name in the catalogue."""
+    if not name or not is_path(name):
+        return name
+    value, short = _object("calibrator", name), name.partition(":")[2]
+    if calibrators.catalogue().get(short) is not value:
+        calibrators.register(short)(value)
+    return short
 
 
 def factory(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:

@@ -35,11 +35,13 @@ if TYPE_CHECKING:  # at run time functions import them, so that --help starts fa
 
 _PREDICTIONS = flags.DEFINE_multi_string("predictions", [], "File of predictions to score.")
 _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of several files.")
-_CALIBRATE = flags.DEFINE_string("calibrate", None, "Calibrator to apply, such as temperature.")
+_CALIBRATE = flags.DEFINE_string(
+    "calibrate", None, "Calibrator: its name, such as temperature, or an import path MODULE:NAME."
+)
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
 _CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Number of folds, instead of --fit_on.")
-_OBJECTIVE = flags.DEFINE_string(
-    "objective", "nll", "What a temperature minimises: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_string(
+    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
 _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of the same examples.")
 _METRICS = flags.DEFINE_list(
@@ -116,7 +118,7 @@ def named() -> dict[str, str]:
 def scored() -> report.Report:
     """Read the files that the flags name, and score them."""
     from calib_jax import report
-    from experiments import predictions
+    from experiments import imports
 
     names = _PREDICTIONS.value
     if not names:
@@ -136,13 +138,14 @@ def scored() -> report.Report:
     fit_on = None
     if _FIT_ON.value:
         others = read(_FIT_ON.value)
+        held_out = (others.logits, others.labels, others.weights)
         for name, file in zip(names, models, strict=True):
-            if predictions.same_examples(file, others):
+            if report.same_examples(held_out, (file.logits, file.labels, file.weights)):
                 raise ValueError(
                     f"--fit_on={_FIT_ON.value} holds the same examples as {name}, and a calibrator"
                     " is never fitted on what is scored.\nGive other examples, or --cross_fit=5."
                 )
-        fit_on = (others.logits, others.labels, others.weights)
+        fit_on = held_out
         used.append(others)
 
     compare = None
@@ -162,10 +165,10 @@ def scored() -> report.Report:
         models[0].labels,
         weights=models[0].weights,
         groups=None if groups is None else groups.reshape(-1),
-        calibrate=_CALIBRATE.value,
+        calibrate=imports.calibrator(_CALIBRATE.value),
         fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,
-        objective=_OBJECTIVE.value,
+        criterion=_CRITERION.value,
         compare=compare,
         **named(),
         metrics=_METRICS.value or report.DEFAULT_METRICS,

@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ import calib_jax.metrics as metrics_package
 from calib_jax import plots
 from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
-from calib_jax.report import calibration, tables
+from calib_jax.core.former import former_options
+from calib_jax.report import calibration, files, tables
 from calib_jax.report.predictions import as_logits
 from calib_jax.report.records import GIVEN
 
@@ -83,7 +83,6 @@ class OutOfDistribution:
 
     def save(self, folder: Any) -> list[str]:
         """Save ood.json, .csv, .md and a ROC figure for each set; return the file names."""
-        folder = pathlib.Path(folder)
         figures = self.pictures()
         page = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
         record = {
@@ -92,20 +91,12 @@ class OutOfDistribution:
             "metrics": [vars(row) for row in self.rows],
             "notes": self._notes(),
         }
-        written = {
+        texts = {
             "ood.json": json.dumps(record, indent=1) + "\n",
             "ood.csv": self._csv(),
             "ood.md": "\n\n".join(page) + "\n",
         }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in written.items():
-                (folder / name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"nothing can be written to {folder}: {error.strerror}.") from error
-        for name, figure in figures.items():
-            plots.save(figure, folder / f"{name}.png")
-        return [*written, *(f"{name}.png" for name in figures)]
+        return files.write(folder, texts, figures)
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
@@ -162,13 +153,14 @@ class OutOfDistribution:
         return out.getvalue()
 
 
+@former_options(renamed={"objective": "criterion"})
 def out_of_distribution(
     inside: Any,
     outside: Mapping[str, Any],
     *,
     calibrate: str | None = None,
     fit_on: tuple[Any, Any] | None = None,
-    objective: str = "nll",
+    criterion: str = "nll",
     scores: Sequence[str] = SCORES,
     level: float = 0.9,
     method: str = "percentile",
@@ -182,7 +174,7 @@ def out_of_distribution(
       outside: logits of the out-of-distribution sets, by name.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
       fit_on: logits and labels to fit the calibrator on.
-      objective: criterion for choosing a temperature; see `score`.
+      criterion: what a temperature minimises; see `score`.
       scores: any of "entropy", "max_confidence" and "energy".
       level: nominal coverage of the intervals, a fraction.
       method: "percentile" or "basic" intervals.
@@ -205,7 +197,7 @@ def out_of_distribution(
         if fit_on is None:
             raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
         held_out = (as_logits(fit_on[0]), fit_on[1], None)
-        apply, described = calibration.fitted(calibrate, held_out, objective)
+        apply, described = calibration.fitted(calibrate, held_out, criterion)
         own, others = sets[GIVEN]
         sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})
 

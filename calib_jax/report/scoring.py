@@ -11,9 +11,11 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, files, tables
+from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row
 
@@ -40,6 +42,7 @@ class Report(Results):
         return files.save(self, folder)
 
 
+@former_options(renamed={"objective": "criterion"})
 def score(
     logits: Any,
     labels: Any,
@@ -49,7 +52,7 @@ def score(
     calibrate: str | None = None,
     fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
-    objective: str = "nll",
+    criterion: str = "nll",
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
@@ -74,8 +77,7 @@ def score(
       fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
         fitted on the examples that are scored.
       cross_fit: without `fit_on`, the number of folds for cross-fitting.
-      objective: criterion for choosing a temperature: "nll", or a metric's name to search the
-        papers' grid.
+      criterion: what a temperature minimises: "nll", or a metric's name to search the papers' grid.
       compare: other predictions of the same examples, for a paired comparison.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions.
@@ -120,8 +122,16 @@ def score(
         held_out = None
         if fit_on is not None:
             held_out = _held_out(*fit_on, **understood)
+            _, held_out_labels, held_out_weights = held_out
+            if same_examples(
+                (given, labels, weights), (fit_on[0], held_out_labels, held_out_weights)
+            ):
+                raise ValueError(
+                    "score: fit_on holds the examples that are scored, and a calibrator is never"
+                    " fitted on these.\nGive other examples, or cross_fit=5."
+                )
         models[calibrate], fitted = calibration.calibrated(
-            calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
+            calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed
         )
     if compare is not None:
         other = as_logits(compare, weights=weights, **understood)

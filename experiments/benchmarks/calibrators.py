@@ -50,7 +50,7 @@ def _temperature(
 
 
 def _grid(logits: Any, labels: Any, z: np.ndarray, y: np.ndarray, peers: bool) -> timing.Calls:
-    fit = functools.partial(calibrators.temperature.fit_grid, objective=metrics.ece)
+    fit = functools.partial(calibrators.temperature.fit_grid, criterion=metrics.ece)
     return {
         "calib_jax": lambda: fit(logits, labels).temperature,
         "loop in NumPy": lambda: reference.grid(z, y),

@@ -63,7 +63,10 @@ def test_other_classes_get_another_head(run, capsys):
     np.testing.assert_array_equal(params["hidden1"]["kernel"], before["hidden1"]["kernel"])
     np.testing.assert_array_equal(params["head"]["kernel"], fresh["head"]["kernel"])
     np.testing.assert_array_equal(params["head"]["bias"], fresh["head"]["bias"])
-    assert "has another number of classes: the last layer is initialised at random" in capsys.readouterr().err
+    assert (
+        "has another number of classes: the last layer is initialised at random"
+        in capsys.readouterr().err
+    )
     with pytest.raises(ValueError, match="and the data set have different numbers of classes"):
         initial.variables(str(folder), network, random, anew=False)
 
