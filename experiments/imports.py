@@ -30,6 +30,8 @@ from ml_collections import ConfigDict, config_flags
 from calib_jax import calibrators, losses, metrics
 from calib_jax.core import checks
 
+flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
+
 # The parts of a config that name a member and hold its options.
 SECTIONS = ("loss", "warm_up_loss", "model", "data")
 # Arguments that are not options: they are passed to every network or data set, or belong to Flax.
