@@ -1,6 +1,7 @@
 """Packaging of calib_jax. Tool settings stand in pyproject.toml, everything else here."""
 
 import re
+import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -17,6 +18,8 @@ def version() -> str:
     return found.group(1)
 
 
+# The file imports the standard library alone.
+PACKAGES = runpy.run_path(str(ROOT / "calib_jax" / "core" / "packages.py"))["PACKAGES"]
 TEST = [
     "beartype>=0.20",
     "hypothesis>=6.130",
@@ -40,25 +43,7 @@ setup(
     packages=find_packages(str(ROOT), include=["calib_jax", "calib_jax.*"]),
     package_data={"calib_jax": ["py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt"]},
     zip_safe=False,
-    install_requires=[
-        "absl-py>=2.3.1",
-        "chex>=0.1.91",
-        "flax>=0.12",
-        "jax>=0.10",
-        "jaxtyping>=0.3.2",
-        "matplotlib>=3.9",
-        "ml_collections>=1.1",
-        "numpy>=2.0",
-        "optax>=0.2.6",
-        "orbax-checkpoint>=0.11.25",
-        "scipy>=1.14",
-        "tqdm>=4.66",
-        # What tfds.data_source reads with; TensorFlow itself is not needed for that.
-        "array_record>=0.8",
-        "importlib_resources>=6.0",
-        "Pillow>=10.3",
-        "tensorflow-datasets>=4.9.9",
-    ],
+    install_requires=[f"{name}>={oldest}" for name, oldest in PACKAGES.values()],
     extras_require={
         "test": TEST,
         "dev": DEV,

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +15,7 @@ from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored
 from calib_jax.train import memory
-from experiments import cli, initial
+from experiments import cli, imports, initial
 
 INIT_FROM = flags.DEFINE_string(
     "init_from", None, "Weights to begin with: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
@@ -110,8 +111,8 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     """Build an experiment from a config and a data set that is already loaded."""
     module = network(config, dataset.num_classes)
-    objective = losses.objective(config.loss.name, **config.loss.options)
-    warm_up = losses.objective(config.warm_up_loss.name, **config.warm_up_loss.options)
+    objective = imports.loss(config.loss.name, config.loss.options)
+    warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
     if warm_up.clock != "never":
         raise ValueError(
             f"warm_up_loss must be without state, and {config.warm_up_loss.name!r} has one."
@@ -183,37 +184,40 @@ def _try(objective: losses.Objective, num_classes: int) -> None:
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
     """Build a data set, and pass `data_dir` to those that are read from files."""
-    checks.one_of("data set", name, data.catalogue())
+    factory = imports.factory("data set", name, data.catalogue())
     options = {**options}
-    if data_dir and "data_dir" in checks.options_of(data.catalogue()[name]):
+    if data_dir and "data_dir" in checks.options_of(factory):
         options["data_dir"] = data_dir
-    return data.named(name, **options)
+    dataset: data.Dataset = imports.called("data set", name, factory, options, data.Dataset)
+    return dataset
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:
     """Build the network; batch norm reduces its statistics over all devices."""
-    checks.one_of("network", config.model.name, models.catalogue())
-    options = {**config.model.options}
-    known = checks.options_of(models.catalogue()[config.model.name])
+    name = config.model.name
+    factory = imports.factory("network", name, models.catalogue())
+    options = {**config.model.options, "num_classes": num_classes}
+    known = checks.options_of(factory)
     # With over="devices" each device trains its own run, so no collective is needed.
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
     if config.remat:
         options["remat"] = True  # a network without this option raises an error that names it
-    return models.named(config.model.name, num_classes=num_classes, **options)
+    return imports.called("network", name, factory, options, nn.Module)
 
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.at_least("num_bins", config.num_bins, 1)
-    found = {}
-    given = [name for names in config.metrics for name in names.split(",")]
-    given += ["by_correctness"] if config.diagnose else []
-    for name in dict.fromkeys([*given, *config.best]):
-        metric = metrics.named(name)
-        binned = "num_bins" in metric.defaults()
-        found[name] = metric.with_options(num_bins=config.num_bins) if binned else metric
-    return found
+    names = [name for entry in config.metrics for name in entry.split(",")]
+    names += ["by_correctness"] if config.diagnose else []
+    by_name: dict[str, metrics.Metric] = {}
+    for name in [*names, *config.best]:
+        metric = imports.metric(name)
+        if "num_bins" in metric.defaults():
+            metric = metric.with_options(num_bins=config.num_bins)
+        by_name[metric.name] = metric
+    return by_name
 
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:

@@ -20,7 +20,10 @@ from absl import app, flags, logging
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
-MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ModuleNotFoundError)
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
+
+
+_RENAMED = {"objective": "criterion"}  # flags
 
 
 class Failed(Exception):
@@ -96,15 +99,21 @@ def _ours(error: BaseException) -> bool:
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
 
 
+# ml_collections reads a tuple of strings with colons, the import paths of metrics, only in quotes.
+_METRICS = re.compile(r"^(--?config\.metrics=)([\w.,]*:[\w.,:]*)$")
+
+
 def _parsed(arguments: Sequence[str]) -> Sequence[str]:
     """Parse flags, and report a config that cannot be built as a user's mistake."""
     try:
         for argument in arguments:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
                 _config_file(match[1])
-        return flags.FLAGS(list(arguments))
+        return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in arguments])
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
+        if name in _RENAMED:
+            sys.exit(_say(f"the flag --{name} is called --{_RENAMED[name]} now.", REFUSED))
         inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
         hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
         sys.exit(_say(sentence(error) + hint, REFUSED))
@@ -134,6 +143,10 @@ def _message(error: BaseException) -> str:
     """Keep the line breaks of our own messages, and join those of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
+    if isinstance(error, ImportError):
+        from calib_jax.core import packages  # imports jax, and --help shall start fast
+
+        return packages.sentence(error) or sentence(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
@@ -150,6 +163,14 @@ def sentence(error: BaseException) -> str:
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"
     return " ".join(text.split()) or type(error).__name__
+
+
+def reason(error: Exception) -> str:
+    """Return why a part of the work failed, as one line; print the traceback of a bug."""
+    if isinstance(error, Failed | Refused):
+        return sentence(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {sentence(error)}"
 
 
 def say_step(line: str) -> None:

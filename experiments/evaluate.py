@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from calib_jax import report, train
 from calib_jax.core.examples import Source
@@ -40,6 +40,7 @@ from calib_jax.train.journal import read_rows
 from experiments import (
     building,
     cli,
+    imports,
     initial,
     outside,
     provenance,
@@ -49,8 +50,9 @@ from experiments import (
 )
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "With --init_from: what its weights are of."
+_CONFIG = imports.define_config("Config of the network of --init_from.")
+_ALLOW_IMPORTS = flags.DEFINE_bool(
+    "allow_imports", False, "Import the code that the config of the run names by import path."
 )
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _CHECKPOINT = flags.DEFINE_string(
@@ -59,8 +61,8 @@ _CHECKPOINT = flags.DEFINE_string(
     "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
 )
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
-_OBJECTIVE = flags.DEFINE_string(
-    "objective", "nll", "What a temperature is chosen by: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_string(
+    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
@@ -97,6 +99,7 @@ def restored(
             step = initial.step_of(checkpoints, name)
             if experiment is None:
                 config = initial.config_of(checkpoints)
+                imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
                 experiment = building.build(config, data_dir=data_dir)
             template = experiment.template()
             if step is None:
@@ -155,6 +158,7 @@ def main() -> int:
             raise cli.Refused(
                 f"{folder} holds a run, and these are other weights: choose a new --workdir."
             )
+        cli.refusing(seed_folders.named, _WORKDIR.value)
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(seed_folders.prepare, folder)
         trained = [Trained(folder, state)]
@@ -200,7 +204,7 @@ def _score(
     if _CALIBRATE.value:
         calibrated["calibrate"] = _CALIBRATE.value
         calibrated["fit_on"] = found["validation"]
-        calibrated["objective"] = _OBJECTIVE.value
+        calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in found:

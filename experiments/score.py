@@ -38,8 +38,8 @@ _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of sev
 _CALIBRATE = flags.DEFINE_string("calibrate", None, "Calibrator to apply, such as temperature.")
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
 _CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Folds, where there are no others.")
-_OBJECTIVE = flags.DEFINE_string(
-    "objective", "nll", "What a temperature is chosen by: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_string(
+    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
 _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of the same examples.")
 _METRICS = flags.DEFINE_list(
@@ -165,7 +165,7 @@ def scored() -> report.Report:
         calibrate=_CALIBRATE.value,
         fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,
-        objective=_OBJECTIVE.value,
+        criterion=_CRITERION.value,
         compare=compare,
         **named(),
         metrics=_METRICS.value or report.DEFAULT_METRICS,

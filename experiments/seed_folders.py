@@ -1,5 +1,6 @@
 """The folders of several seeds: DIR/seed_1, DIR/seed_2, ..., each with its own run."""
 
+import fnmatch
 import pathlib
 import re
 import stat
@@ -9,9 +10,12 @@ from ml_collections import ConfigDict
 
 from calib_jax.core import reading
 
+# One of these is in the folder of every run, of several seeds, of a sweep and of evaluated weights.
+OURS = ("checkpoints", "config.json", "metrics.jsonl", "seed_*", "runs", "predictions_*.npz")
+
 
 def named(workdir: str | None) -> pathlib.Path:
-    """Return the path of --workdir; raise an error if it cannot be a folder."""
+    """Return the path of --workdir; raise an error if it is no folder, or one of other files."""
     if not (workdir or "").strip():
         raise ValueError("--workdir is empty: give --workdir=FOLDER, where the run is kept.")
     folder = pathlib.Path(str(workdir))
@@ -23,6 +27,12 @@ def named(workdir: str | None) -> pathlib.Path:
         raise ValueError(f"--workdir={workdir} cannot be used: {reading.reason(error)}.") from error
     if not is_folder:
         raise NotADirectoryError(f"--workdir={workdir} is a file: choose a folder.")
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if names and not any(fnmatch.filter(names, pattern) for pattern in OURS):
+        raise ValueError(
+            f"--workdir={workdir} holds files that belong to no run, such as {names[0]}: choose a"
+            " new or an empty folder."
+        )
     return folder
 
 

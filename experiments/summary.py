@@ -23,7 +23,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
 
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
@@ -217,6 +216,8 @@ def _cell(
         if not metric.biased:
             p = float(change.p_value)
             if paired and len(own) >= SEEDS_FOR_A_TEST:
+                import scipy.stats  # half a second, for this test alone
+
                 p_seeds = float(scipy.stats.ttest_rel(own, other).pvalue)
     return Cell(
         loss,

@@ -37,14 +37,21 @@ from typing import Any
 
 import jax
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
 from calib_jax import train
-from experiments import building, cli, processes, provenance, renamed, run_report, seed_folders
-
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "File of the config, and a loss: configs/digits.py:adafocal."
+from experiments import (
+    building,
+    cli,
+    imports,
+    processes,
+    provenance,
+    renamed,
+    run_report,
+    seed_folders,
 )
+
+_CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 flags.adopt_module_key_flags(processes)  # --coordinator, --num_processes, --process_id
@@ -136,9 +143,10 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
             _say_more(*folders.values(), *outcomes.values())
         else:
             print(f"\n{run_report.of_seeds(folders)}\n")
-        place = building.DATA_DIR.value
-        there = f" --data_dir={shlex.quote(place)}" if place else ""
-        print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(workdir))}{there}")
+        data_dir = building.DATA_DIR.value
+        more = f" --data_dir={shlex.quote(data_dir)}" if data_dir else ""
+        more += " --allow_imports" * any(imports.paths_in(config))
+        print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(workdir))}{more}")
     return 0, ""
 
 

@@ -13,6 +13,7 @@ import pytest
 import setuptools
 
 import calib_jax
+from calib_jax.core import packages
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"calib_jax", "configs", "experiments", "tests"}
@@ -311,3 +312,108 @@ assert not hasattr(calib_jax, "unknown")
 
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+BASE = {"jaxtyping"}
+# What a subpackage imports as soon as it is imported, of the packages that are slow to import.
+AT_ONCE = {
+    **dict.fromkeys(("losses", "metrics", "plots", "data", "calibrators", "report"), BASE),
+    "models": {*BASE, "flax"},
+    "train": {*BASE, "flax", "optax"},
+}
+
+
+def test_a_subpackage_imports_few_packages():
+    """What is slow to import, as flax and optax are, is imported where it is used."""
+    program = """
+import sys
+import jax, jax.numpy, jax.experimental.checkify
+known = set(sys.modules)
+for name in sys.argv[1:]:  # an earlier subpackage never imports more than a later one
+    __import__(f"calib_jax.{name}")
+    print(name, *{module.partition(".")[0] for module in set(sys.modules) - known})
+"""
+    lines = subprocess.check_output(
+        [sys.executable, "-c", program, *AT_ONCE], cwd=ROOT, text=True
+    ).splitlines()
+    for line, expected in zip(lines, AT_ONCE.values(), strict=True):
+        name, *modules = line.split()
+        required = set(modules) & set(packages.PACKAGES) - {"numpy", "jax"}
+        if expected == BASE:
+            assert required == expected, name
+        else:
+            assert required >= expected, name  # flax and optax import others in turn
+        assert not required & LAZY, name
+
+
+def without(hidden, program, *arguments):
+    """Run a program in a process in which some packages cannot be imported."""
+    lines = [
+        "import runpy, sys",
+        f"for name in {hidden!r}.split(): sys.modules[name] = None",
+        f"sys.argv = ['-m', *{arguments!r}]",
+        program,
+    ]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("hidden", "binary", "name"),
+    [
+        ("absl", "score", "absl-py"),
+        ("jaxtyping", "train", "jaxtyping"),
+        ("flax", "train", "flax"),
+        ("ml_collections", "sweep", "ml_collections"),
+    ],
+)
+def test_a_binary_names_a_missing_package_in_one_sentence(hidden, binary, name):
+    ended = without(hidden, f"runpy.run_module('experiments.{binary}', run_name='__main__')")
+    assert ended.returncode == 1
+    oldest = packages.PACKAGES[hidden][1]
+    assert ended.stderr == (
+        f"error: {name} is not installed: python -m pip install '{name}>={oldest}'\n"
+    )
+
+
+def test_losses_and_metrics_need_no_other_package():
+    program = """
+import jax.numpy as jnp
+import calib_jax
+from calib_jax import calibrators, core, losses, metrics, plots
+logits, labels = jnp.zeros((2, 3)), jnp.zeros(2, int)
+losses.focal(logits, labels)
+for use in (
+    lambda: calib_jax.models,
+    lambda: calibrators.vector.fit(logits, labels),
+    lambda: plots.reliability_diagram(metrics.reliability(logits, labels)),
+):
+    try:
+        use()
+    except core.packages.PackageNeeded as error:
+        print(str(error).partition(" is not installed: python -m pip install ")[0])
+"""
+    others = sorted(set(packages.PACKAGES) - {"jax", "jaxtyping", "numpy"})
+    ended = without(" ".join(others), program)
+    assert ended.stdout.split() == ["flax", "optax", "matplotlib"], ended.stderr
+
+
+def test_a_package_that_is_too_old_is_named(monkeypatch):
+    monkeypatch.setattr(packages, "_usable", set())
+    monkeypatch.setitem(packages.PACKAGES, "numpy", ("numpy", "99.1"))
+    message = r"^numpy \S+ is too old: python -m pip install 'numpy>=99.1'$"
+    with pytest.raises(packages.PackageNeeded, match=message):
+        packages.require("jax", "numpy")
+    monkeypatch.setitem(packages.PACKAGES, "numpy", ("numpy", "2.0"))
+    packages.require("jax", "numpy")
+
+
+def test_the_wheel_requires_what_is_checked(said_to_setup):
+    wanted = {f"{name}>={oldest}" for name, oldest in packages.PACKAGES.values()}
+    assert set(said_to_setup["install_requires"]) == wanted
+    assert len(wanted) == 16

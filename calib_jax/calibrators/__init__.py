@@ -7,36 +7,63 @@
     calibrators.named("isotonic").fit(logits, labels)
     calibrators.save("t.npz", "temperature", params);  name, params = calibrators.load("t.npz")
 
-Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator. To add a
-calibrator, add one file (see `contract.py`).
+Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator (see
+`contract.py`). `register` adds one of your own.
 """
 
 import importlib
 import os
 import pkgutil
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from calib_jax.calibrators import contract, storage
 from calib_jax.calibrators.contract import Code as Code
 from calib_jax.calibrators.contract import State as State
-from calib_jax.core import checks
+from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.former import no_attribute
 
-_FILES = {
-    found.name: importlib.import_module(f"{__name__}.{found.name}")
-    for found in pkgutil.iter_modules(__path__)
-}
-_CALIBRATORS = {
-    name: file
-    for name, file in sorted(_FILES.items())
-    if all(hasattr(file, part) for part in ("Params", "fit", "apply"))
-}
+_Calibrator = TypeVar("_Calibrator")
+
+_CATALOGUE: Catalogue[Any] = Catalogue("calibrator")
+_PARTS = ("Params", "fit", "apply")
 
 
 def catalogue() -> Mapping[str, Any]:
-    """List every calibrator by name: modules with `Params`, `fit` and `apply`."""
-    return MappingProxyType(_CALIBRATORS)
+    """List every calibrator by name: modules or classes with `Params`, `fit` and `apply`."""
+    return _CATALOGUE
+
+
+def register(name: str) -> Callable[[_Calibrator], _Calibrator]:
+    """Add a calibrator of your own to the catalogue: a module or a class, as a decorator.
+
+    It has `Params`, a NamedTuple of arrays, `fit(logits, labels, weights=None) -> Params`, and
+    `apply(params, logits) -> logits`. `save`, `load` and reports then take its name. `load` also
+    needs a field `state: State` in `Params`, and shapes in the annotations of the others.
+
+    >>> import jax.numpy as jnp
+    >>> from typing import NamedTuple
+    >>> @register("halved")
+    ... class Halved:
+    ...     class Params(NamedTuple):
+    ...         factor: float
+    ...     def fit(logits, labels, weights=None): return Halved.Params(0.5)
+    ...     def apply(params, logits): return params.factor * logits
+    >>> calibrator = named("halved")
+    >>> calibrator.apply(calibrator.fit(None, None), jnp.array([2.0, 4.0]))
+    Array([1., 2.], dtype=float32)
+    """
+
+    def enter(calibrator: _Calibrator) -> _Calibrator:
+        missing = [part for part in _PARTS if not hasattr(calibrator, part)]
+        if missing:
+            raise TypeError(
+                f"register: the calibrator {name!r} has no {' and no '.join(missing)}."
+                f" Define {', '.join(_PARTS)}."
+            )
+        return _CATALOGUE.register(name)(calibrator)
+
+    return enter
 
 
 def named(name: str) -> Any:
@@ -46,8 +73,8 @@ def named(name: str) -> Any:
     Traceback (most recent call last):
     ValueError: calibrator must be one of ...; did you mean 'temperature'?
     """
-    checks.one_of("calibrator", name, _CALIBRATORS)
-    return _CALIBRATORS[name]
+    _CATALOGUE.check_name(name)
+    return _CATALOGUE[name]
 
 
 def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
@@ -68,10 +95,15 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
 
 def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     """Load a file written by `save`: return the calibrator's name and its parameters."""
-    return storage.read(path, {name: file.Params for name, file in _CALIBRATORS.items()})
+    return storage.read(path, {name: member.Params for name, member in _CATALOGUE.items()})
 
 
-__all__ = sorted(["Code", "State", "catalogue", "load", "named", "save", *_CALIBRATORS])
+for _file in pkgutil.iter_modules(__path__):
+    _module = importlib.import_module(f"{__name__}.{_file.name}")
+    if all(hasattr(_module, part) for part in _PARTS):
+        register(_file.name)(_module)
+
+__all__ = sorted(["Code", "State", "catalogue", "load", "named", "register", "save", *_CATALOGUE])
 
 
 def __dir__() -> list[str]:
@@ -81,4 +113,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # With this function, type checkers accept names that are added at run time.
-    raise AttributeError(f"calib_jax.calibrators has no {name!r}{checks.nearest(name, __all__)}")
+    raise no_attribute(__name__, name, __all__)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import checks, numerics
@@ -103,14 +104,22 @@ class Examples(NamedTuple):
         logits, labels = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
         weight = weigh(jnp.ones(labels.shape, logits.dtype), self.weights).astype(logits.dtype)
-        wrong = ~valid(labels, logits.shape[1]) | not_finite(logits)
-        finite = jnp.where(logits == -jnp.inf, jnp.max(logits, axis=1, keepdims=True), logits)
-        wrong |= ~jnp.isfinite(jnp.max(logits, axis=1) - jnp.min(finite, axis=1))
+        # Where differences of a row could overflow, z + z does, and 0 times it is NaN.
+        wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
+        wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
+        wrong |= ~valid(labels, logits.shape[1])
         if mixes_classes:
             wrong |= jnp.any(logits == -jnp.inf, axis=1)
         total = jnp.sum(weight)
         usable = ~jnp.any(wrong) & (total > 0) & (total < jnp.inf)
         return Rows(logits, widened(labels), weight, usable)
+
+
+def _overflows(logits: Float[Array, "rows classes"]) -> Bool[Array, " rows"]:
+    """Mark rows with NaN, +inf or no possible class, or whose differences overflow."""
+    top = jnp.max(logits, axis=1, keepdims=True)
+    lowest = jnp.min(jnp.where(logits == -jnp.inf, top, logits), axis=1)
+    return not_finite(logits) | ~jnp.isfinite(top[:, 0] - lowest)
 
 
 def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
@@ -180,14 +189,18 @@ def unknown_state(rows: Rows) -> State:
 
 
 def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
+    """Compute the NLL before and after, and set the state of fitted parameters."""
+    return ended(params, code, rows, mean_nll(rows.logits, rows), mean_nll(calibrated, rows))
+
+
+def ended(params: _Params, code: Any, rows: Rows, nll_before: Scalar, nll_after: Scalar) -> _Params:
     """Set the state of fitted parameters; replace unusable parameters by NaN."""
-    own = jax.tree.leaves(params._replace(state=None))
-    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in own]
+    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params._replace(state=None))]
     usable = rows.usable & jnp.all(jnp.stack(finite))
     state = State(
         code=jnp.where(usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),
-        nll_before=mean_nll(rows.logits, rows),
-        nll_after=mean_nll(calibrated, rows),
+        nll_before=nll_before,
+        nll_after=nll_after,
     )
 
     def judged(leaf: Array) -> Array:

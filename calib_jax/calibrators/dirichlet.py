@@ -14,6 +14,7 @@ from jaxtyping import Float
 from calib_jax.calibrators import contract, linear, matrix
 from calib_jax.calibrators.contract import State
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -28,13 +29,14 @@ class DirichletParams(NamedTuple):
 Params = DirichletParams
 
 
+@former_options(renamed=matrix.FORMER)
 def fit(
     logits: Any,
     labels: Any,
     weights: Any = None,
     *,
-    off_diagonal: Number = 0.0,
-    intercept: Number = 0.0,
+    off_diagonal_penalty: Number = 0.0,
+    intercept_penalty: Number = 0.0,
     max_iterations: Number = 1000,
 ) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(W \log p + b)$, by L-BFGS from W = I, b = 0.
@@ -46,19 +48,19 @@ def fit(
       logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      off_diagonal: $\lambda$ of the off-diagonal and intercept regularisation (ODIR).
-      intercept: $\mu$ of the same regularisation.
+      off_diagonal_penalty: $\lambda$ of the off-diagonal and intercept regularisation (ODIR).
+      intercept_penalty: $\mu$ of the same regularisation.
       max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Kull et al. 2019, Beyond temperature scaling: obtaining well-calibrated multiclass
       probabilities with Dirichlet calibration.
     """
-    checks.at_least("off_diagonal", off_diagonal, 0)
-    checks.at_least("intercept", intercept, 0)
+    checks.at_least("off_diagonal_penalty", off_diagonal_penalty, 0)
+    checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("dirichlet", logits, labels, weights, mixes_classes=True)
-    return _fit(examples, off_diagonal, intercept, max_iterations)
+    return _fit(examples, off_diagonal_penalty, intercept_penalty, max_iterations)
 
 
 _fit = jax.jit(functools.partial(matrix.fit_features, Params, jax.nn.log_softmax))

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import numerics
+from calib_jax.core.packages import require
 from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
 
 EXACT = lax.Precision.HIGHEST  # the default rounds the factors of a product on accelerators
@@ -174,6 +174,9 @@ def lbfgs(
     dtype = jax.tree.leaves(start)[0].dtype
     eps = float(jnp.finfo(dtype).eps)
     fine, coarse = (1e-8, 1e-6) if eps < 1e-10 else (1e-5, 1e-3)
+    require("optax")
+    import optax  # takes as long as all of calib_jax.calibrators
+
     solver = optax.lbfgs(memory_size=20)
     value_and_gradient = optax.value_and_grad_from_state(function)
 

@@ -1,7 +1,7 @@
 r"""The common fit of vector, matrix and Dirichlet scaling: $z' = W x + b$ by L-BFGS on the NLL.
 
 The three differ in the features x (logits or log-probabilities) and in whether W is diagonal. The
-fit starts from the identity, W = I, b = 0, and never increases the objective.
+fit starts from the identity, W = I, b = 0, and never increases the criterion.
 
 An impossible class (a logit of -inf) has the score -inf, which only a diagonal W can preserve.
 """
@@ -94,7 +94,7 @@ def fit(
             unlike /= num_classes * (num_classes - 1)
         return weight_penalty * unlike + intercept_penalty * jnp.mean(jnp.square(b))
 
-    def objective(point: tuple[Array, Array]) -> Scalar:
+    def criterion(point: tuple[Array, Array]) -> Scalar:
         v, c = point
         z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
         return jnp.sum(weigh(losses_of(z, rows), share)) + penalty(point)
@@ -103,8 +103,8 @@ def fit(
     # From a start with far larger logits, L-BFGS would make no progress.
     nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
-    found, settled = fitting.lbfgs(objective, start, max_iterations=max_iterations)
-    better = objective(found) <= objective(nothing)
+    found, settled = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
+    better = criterion(found) <= criterion(nothing)
     v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, nothing)
     weights, intercept = unscaled((v, c))
 

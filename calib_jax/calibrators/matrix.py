@@ -13,6 +13,7 @@ from jaxtyping import Float
 from calib_jax.calibrators import contract, linear
 from calib_jax.calibrators.contract import Examples, State
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
 
 _Kind = TypeVar("_Kind")
@@ -27,15 +28,18 @@ class MatrixParams(NamedTuple):
 
 
 Params = MatrixParams
+# The former names of the options, also of `dirichlet`.
+FORMER = {"off_diagonal": "off_diagonal_penalty", "intercept": "intercept_penalty"}
 
 
+@former_options(renamed=FORMER)
 def fit(
     logits: Any,
     labels: Any,
     weights: Any = None,
     *,
-    off_diagonal: Number = 0.0,
-    intercept: Number = 0.0,
+    off_diagonal_penalty: Number = 0.0,
+    intercept_penalty: Number = 0.0,
     max_iterations: Number = 1000,
 ) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(W z + b)$, by L-BFGS from W = I, b = 0.
@@ -43,7 +47,7 @@ def fit(
     $$\mathrm{NLL} + \lambda \tfrac{1}{K (K-1)} \sum_{i \ne j} W_{ij}^2
       + \mu \tfrac1K \sum_k b_k^2$$
 
-    The objective is convex. Without penalties it has no finite optimum if some W and b classify
+    The criterion is convex. Without penalties it has no finite optimum if some W and b classify
     all examples correctly or if a class never occurs; the state is then `no_optimum`.
 
     Adding one vector to all rows of W changes no probability; the fit returns the W nearest to I
@@ -57,27 +61,27 @@ def fit(
       logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      off_diagonal: $\lambda$, the penalty on entries off the diagonal.
-      intercept: $\mu$, the penalty on intercepts.
+      off_diagonal_penalty: $\lambda$, the strength of the penalty on entries off the diagonal.
+      intercept_penalty: $\mu$, the strength of the penalty on intercepts.
       max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the
       penalties, ODIR).
     """
-    checks.at_least("off_diagonal", off_diagonal, 0)
-    checks.at_least("intercept", intercept, 0)
+    checks.at_least("off_diagonal_penalty", off_diagonal_penalty, 0)
+    checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("matrix", logits, labels, weights, mixes_classes=True)
-    return _fit(examples, off_diagonal, intercept, max_iterations)
+    return _fit(examples, off_diagonal_penalty, intercept_penalty, max_iterations)
 
 
 def fit_features(
     kind: Callable[..., _Kind],
     features: Callable[[Array], Array],
     examples: Examples,
-    off_diagonal: Number,
-    intercept: Number,
+    off_diagonal_penalty: Number,
+    intercept_penalty: Number,
     max_iterations: Number,
 ) -> _Kind:
     """Fit W and b to features of the logits, inside a compiled function.
@@ -85,20 +89,20 @@ def fit_features(
     Args:
       kind: the type of the parameters, with the fields of `MatrixParams`.
       features: a function from logits to the features that W multiplies.
-      examples, off_diagonal, intercept, max_iterations: see `fit`.
+      examples, off_diagonal_penalty, intercept_penalty, max_iterations: see `fit`.
     """
     rows = examples.rows(mixes_classes=True)
-    found = linear.fit(
+    fitted = linear.fit(
         features(rows.logits),
         rows,
         diagonal=False,
-        weight_penalty=off_diagonal,
-        intercept_penalty=intercept,
+        weight_penalty=off_diagonal_penalty,
+        intercept_penalty=intercept_penalty,
         max_iterations=max_iterations,
     )
-    params = kind(found.weights, found.intercept, contract.unknown_state(rows))
-    calibrated = linear.scores(found.weights, found.intercept, features(rows.logits))
-    return contract.finished(params, found.code, rows, calibrated)
+    params = kind(fitted.weights, fitted.intercept, contract.unknown_state(rows))
+    calibrated = linear.scores(fitted.weights, fitted.intercept, features(rows.logits))
+    return contract.finished(params, fitted.code, rows, calibrated)
 
 
 _fit = jax.jit(functools.partial(fit_features, Params, lambda logits: logits))

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool
 
 from calib_jax.calibrators import contract
 from calib_jax.calibrators.contract import Code, Examples, Rows, State
 from calib_jax.core import checks, temperature
+from calib_jax.core.former import former_options
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
+from calib_jax.core.types import Labels, Logits, Number, Scalar, Vector, Weights
 
-# The objective of a grid search: a function of (logits / T, labels, weights) to a scalar.
-Objective: TypeAlias = Callable[[Logits, Labels, Weights | None], Any]
+# The criterion of a grid search: a function of (logits / T, labels, weights) to a scalar.
+Criterion: TypeAlias = Callable[[Logits, Labels, Weights | None], Any]
 
 
 class TemperatureParams(NamedTuple):
@@ -71,16 +71,17 @@ def _fit(examples: Examples, max_iterations: Number) -> Params:
 
 def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
     """Fit the temperature to prepared rows, inside a compiled function."""
-    found = temperature.fit_nll(
+    fitted = temperature.fit_nll(
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
     )
-    params = Params(found.temperature, contract.unknown_state(rows))
-    limited = jnp.where(found.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
-    unsettled = jnp.where(_indistinct(rows), Code.INDISTINCT, limited)
-    code = jnp.where(found.converged, Code.CONVERGED, unsettled)
-    return contract.finished(params, code, rows, rows.logits / params.temperature)
+    params = Params(fitted.temperature, contract.unknown_state(rows))
+    limited = jnp.where(fitted.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
+    unsettled = jnp.where(fitted.indistinct, Code.INDISTINCT, limited)
+    code = jnp.where(fitted.converged, Code.CONVERGED, unsettled)
+    return contract.ended(params, code, rows, fitted.nll_before, fitted.nll_after)
 
 
+@former_options(renamed={"objective": "criterion"})
 def fit_grid(
     logits: Any,
     labels: Any,
@@ -89,13 +90,13 @@ def fit_grid(
     start: float = 0.1,
     stop: float = 10.0,
     step: float = 0.1,
-    objective: Objective | None = None,
+    criterion: Criterion | None = None,
 ) -> Params:
     """Fit the temperature by a grid search in one compiled pass; ties go to the first minimum.
 
     The papers choose T in this way by the ECE on the validation set. Repeated addition builds the
     grid, as in their code, so the temperatures agree to the last bit. The state is `stopped` if
-    the minimum lies at an end of the grid. It is `no_optimum`, with T = 1, if the objective is
+    the minimum lies at an end of the grid. It is `no_optimum`, with T = 1, if the criterion is
     finite nowhere.
 
     Args:
@@ -105,7 +106,7 @@ def fit_grid(
       start: the first temperature.
       stop: the last temperature, to within half a step.
       step: the increment.
-      objective: the function `(logits, labels, weights) -> scalar` to minimise, such as
+      criterion: the function `(logits, labels, weights) -> scalar` to minimise, such as
         `metrics.ece`; the mean NLL by default. Each new function triggers one compilation.
 
     References:
@@ -120,37 +121,36 @@ def fit_grid(
     checks.at_least("stop", stop, start, ", as is start")
     count = round((stop - start) / step) + 1
     grid = jnp.asarray(temperature.accumulated_grid(step, count, start=start))
-    return _fit_grid(contract.examples("temperature", logits, labels, weights), grid, objective)
+    return _fit_grid(contract.examples("temperature", logits, labels, weights), grid, criterion)
 
 
-@functools.partial(jax.jit, static_argnames="objective")
-def _fit_grid(examples: Examples, grid: Vector, objective: Objective | None) -> Params:
+@functools.partial(jax.jit, static_argnames="criterion")
+def _fit_grid(examples: Examples, grid: Vector, criterion: Criterion | None) -> Params:
     rows = examples.rows()
 
-    def criterion(logits: Logits, labels: Labels, weights: Weights | None) -> Scalar:
-        if objective is None:
+    def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Scalar:
+        if criterion is None:
             return jnp.sum(weigh(contract.losses_of(logits, rows), rows.decisive))
-        return jnp.asarray(objective(logits, labels, weights), rows.logits.dtype)
+        return jnp.asarray(criterion(logits, labels, weights), rows.logits.dtype)
 
-    found, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, criterion, grid)
-    params = Params(found, contract.unknown_state(rows))
-    at_an_end = (found <= grid[0]) | (found >= grid[-1])
+    best, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, value_of, grid)
+    params = Params(best, contract.unknown_state(rows))
+    at_an_end = (best <= grid[0]) | (best >= grid[-1])
     code = jnp.where(at_an_end, Code.STOPPED, Code.CONVERGED)
     code = jnp.where(jnp.isfinite(value), code, Code.NO_OPTIMUM)
-    return contract.finished(params, code, rows, rows.logits / params.temperature)
+    scaled = temperature.scaled(rows.logits, params.temperature)
+    return contract.finished(params, code, rows, scaled)
 
 
 def apply(params: Any, logits: Any) -> Logits:
-    r"""Divide logits by the temperature."""
+    """Divide logits by the temperature.
+
+    The NLL of the result on the examples of the fit is at most that of the logits, although the
+    quotients are rounded: the fit keeps T = 1 where rounding costs more than it gains.
+    """
     contract.check_params("temperature", Params, params)
-    return contract.logits_for("temperature", logits) / params.temperature
-
-
-def _indistinct(rows: Rows) -> Bool[Array, ""]:
-    """Check whether all possible classes have the same logit in every row."""
-    top = jnp.max(rows.logits, axis=-1, keepdims=True)
-    unlike = jnp.any((rows.logits != top) & (rows.logits != -jnp.inf), axis=-1)
-    return ~jnp.any(unlike & (rows.weight > 0))
+    logits = contract.logits_for("temperature", logits)
+    return temperature.scaled(logits, params.temperature)
 
 
 __all__ = ["Params", "apply", "fit", "fit_grid"]

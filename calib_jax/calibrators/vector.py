@@ -9,6 +9,7 @@ from jaxtyping import Float
 from calib_jax.calibrators import contract, linear
 from calib_jax.calibrators.contract import Examples, State
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -23,13 +24,14 @@ class VectorParams(NamedTuple):
 Params = VectorParams
 
 
+@former_options(renamed={"slope": "slope_penalty", "intercept": "intercept_penalty"})
 def fit(
     logits: Any,
     labels: Any,
     weights: Any = None,
     *,
-    slope: Number = 0.0,
-    intercept: Number = 0.0,
+    slope_penalty: Number = 0.0,
+    intercept_penalty: Number = 0.0,
     max_iterations: Number = 1000,
 ) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(w \circ z + b)$, by L-BFGS from w = 1, b = 0.
@@ -39,7 +41,7 @@ def fit(
     Adding one number to all logits of all rows only changes the intercepts, but adding a number
     to a single row changes the fit. If the offset of each row is arbitrary, pass log-probabilities.
 
-    The objective is convex. Without penalties it has no finite optimum if some w and b classify
+    The criterion is convex. Without penalties it has no finite optimum if some w and b classify
     all examples correctly or if a class never occurs; the state is then `no_optimum`.
 
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
@@ -48,8 +50,8 @@ def fit(
       logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      slope: $\lambda$, the penalty on slopes that differ from 1.
-      intercept: $\mu$, the penalty on intercepts.
+      slope_penalty: $\lambda$, the strength of the penalty on slopes that differ from 1.
+      intercept_penalty: $\mu$, the strength of the penalty on intercepts.
       max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
@@ -61,26 +63,28 @@ def fit(
     >>> jax.nn.softmax(apply(params, logits[0])).round(3), params.state.name
     (Array([0.25, 0.5 , 0.25], dtype=float32), 'indistinct')
     """
-    checks.at_least("slope", slope, 0)
-    checks.at_least("intercept", intercept, 0)
+    checks.at_least("slope_penalty", slope_penalty, 0)
+    checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("vector", logits, labels, weights)
-    return _fit(examples, slope, intercept, max_iterations)
+    return _fit(examples, slope_penalty, intercept_penalty, max_iterations)
 
 
 @jax.jit
-def _fit(examples: Examples, slope: Number, intercept: Number, max_iterations: Number) -> Params:
+def _fit(
+    examples: Examples, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
+) -> Params:
     rows = examples.rows()
-    found = linear.fit(
+    fitted = linear.fit(
         rows.logits,
         rows,
         diagonal=True,
-        weight_penalty=slope,
-        intercept_penalty=intercept,
+        weight_penalty=slope_penalty,
+        intercept_penalty=intercept_penalty,
         max_iterations=max_iterations,
     )
-    params = Params(found.weights, found.intercept, contract.unknown_state(rows))
-    return contract.finished(params, found.code, rows, _apply(params, rows.logits))
+    params = Params(fitted.weights, fitted.intercept, contract.unknown_state(rows))
+    return contract.finished(params, fitted.code, rows, _apply(params, rows.logits))
 
 
 def apply(params: Any, logits: Any) -> Logits:

@@ -1,5 +1,9 @@
 """Code shared by the subpackages: array types, numerics, weights, statistics, bins, catalogues."""
 
+from calib_jax.core.packages import require
+
+require("jax", "jaxtyping", "numpy")
+
 from calib_jax.core import (
     binning,
     catalogue,

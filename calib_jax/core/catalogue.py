@@ -12,11 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from calib_jax.core import checks
 
-_Member = TypeVar("_Member", bound=Callable[..., Any])
+_Member = TypeVar("_Member")
 
 
 class Catalogue(Mapping[str, _Member], Generic[_Member]):
-    """A mapping from names to factories; an unknown name raises an error with the nearest one.
+    """A mapping from names to members; an unknown name raises an error with the nearest one.
 
     >>> pets = Catalogue("pet")
     >>> @pets.register("cat")
@@ -37,10 +37,10 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         """
         self.kind = kind
         self.renamed = renamed
-        self._members: dict[str, _Member] = {}
+        self._members: dict[str, Any] = {}
 
     def register(self, name: str) -> Callable[[_Member], _Member]:
-        """Register a factory under a name; raise ValueError if the name is taken."""
+        """Register a member under a name; raise ValueError if the name is taken."""
 
         def enter(member: _Member) -> _Member:
             if name in self._members:
@@ -71,7 +71,8 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         checks.one_of(self.kind, name, self)
 
     def __getitem__(self, name: str) -> _Member:
-        return self._members[name]
+        member: _Member = self._members[name]
+        return member
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._members))

@@ -291,11 +291,13 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """List the keyword options of a function with their defaults."""
+    """List the options of a function with their defaults: all that is keyword-only or optional."""
+    parameters = inspect.signature(function).parameters.values()
     return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        one.name: one.default
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY
+        or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
     }
 
 

@@ -149,7 +149,9 @@ def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
 
 def _sums_and_rows(stats: Any) -> tuple[list[Sums], list[Rows]]:
     parts = jax.tree.leaves(stats, is_leaf=_is_part)
-    return tuple([part for part in parts if isinstance(part, kind)] for kind in (Sums, Rows))
+    return [part for part in parts if isinstance(part, Sums)], [
+        part for part in parts if isinstance(part, Rows)
+    ]
 
 
 def merged(parts: Sequence[Any]) -> Any:

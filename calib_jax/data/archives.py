@@ -8,6 +8,7 @@ import contextlib
 import functools
 import gzip
 import hashlib
+import lzma
 import os
 import pathlib
 import shutil
@@ -27,6 +28,7 @@ _DIRECTORY = 1 << 26  # bytes of the table of contents of a zip file
 _DEEPEST, _LONGEST_NAME = 32, 1000
 # zipfile decompresses other methods block by block without a limit on the output.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_XZ_MEMORY = 1 << 27  # bytes
 _ADVICE = "download it again"
 _File = Any  # an object with `read`; zipfile and tarfile have no common type for it
 _Member = tuple[str, int, _File | None]  # name, size, file object (None for a folder)
@@ -39,20 +41,20 @@ def read(
     """Read some files of an archive into memory; raise if any of them is missing.
 
     Args:
-      archive: a .zip, .tar, .tar.gz or .tgz file.
+      archive: a .zip, .tar, .tar.gz, .tgz or .tar.xz file.
       names: the files to read, with their folder in the archive.
       max_bytes: limit on the unpacked size of the whole archive.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     with contextlib.closing(_members(archive, max_bytes, 100_000)) as members:
         for name, read_on in members:
             if name in names and read_on is not None:
-                found[name] = read_on(-1)
-    if missing := [name for name in names if name not in found]:
+                contents[name] = read_on(-1)
+    if missing := [name for name in names if name not in contents]:
         raise reading.Unreadable(
-            f"{archive} has no {missing[0]}: it is another archive than expected."
+            f"{archive} does not contain {missing[0]}: download the archive of this data set."
         )
-    return found
+    return contents
 
 
 def unpack(
@@ -64,13 +66,13 @@ def unpack(
     of the archive are not unpacked.
 
     Args:
-      archive: a .zip, .tar, .tar.gz or .tgz file.
+      archive: a .zip, .tar, .tar.gz, .tgz or .tar.xz file.
       folder: a top-level folder of the archive; must not exist on disk yet.
       max_bytes, max_files: limits on the unpacked size and file count of the whole archive.
     """
     target = archive.parent / folder
     if target.exists():
-        raise FileExistsError(f"{target} is there already: to unpack {archive} anew, remove it.")
+        raise FileExistsError(f"{target} already exists: to unpack {archive} again, remove it.")
     # A random name, because two processes may unpack at the same time.
     partial = archive.parent / f"{folder}.{os.urandom(4).hex()}.partial"
     try:
@@ -80,7 +82,8 @@ def unpack(
                     _put(archive, partial / name, read_on)
         if not (partial / folder).is_dir():
             raise reading.Unreadable(
-                f"{archive} has no folder {folder}: it is another archive than that."
+                f"{archive} does not contain the folder {folder}: download the archive of this data"
+                " set."
             )
         (partial / folder).rename(target)
     finally:
@@ -103,7 +106,7 @@ def _put(archive: pathlib.Path, place: pathlib.Path, read_on: _Reader | None) ->
         copy = open(place, "xb")  # noqa: SIM115
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise reading.Unreadable(
-            f"{archive} holds two members of the name {place.name!r}; {_ADVICE}."
+            f"{archive} contains two members named {place.name!r}: {_ADVICE}."
         ) from error
     with copy:
         while chunk := read_on(_CHUNK):
@@ -118,21 +121,23 @@ def _members(
     The guard covers reading but not the caller's writing: a full disk must not be reported as a
     damaged archive.
     """
-    kinds = {".zip": _of_zip, ".tar": _of_tar, ".tar.gz": _of_tar, ".tgz": _of_tar}
-    kind = next((end for end in kinds if archive.name.endswith(end)), None)
+    kind = next((end for end in _READERS if archive.name.endswith(end)), None)
     if kind is None:
-        raise reading.Unreadable(f"{archive} is no archive of a known kind: {', '.join(kinds)}.")
+        raise reading.Unreadable(
+            f"{archive} has another format than {', '.join(_READERS)}: unpack it by hand."
+        )
     guard = functools.partial(reading.guard, archive, f"a whole {kind} archive", _ADVICE)
     with reading.opened(archive, f"a whole {kind} archive", _ADVICE) as opened:
-        # gzip reads the bytes after the last member one by one.
+        # gzip and lzma read the bytes after the last member, too.
         if os.fstat(opened.fileno()).st_size > max_bytes + _PADDING:
             raise ValueError(f"it is larger than the {max_bytes:,} bytes that it may hold")
-        for count, (name, size, file) in enumerate(kinds[kind](archive, opened), 1):
+        for count, (name, size, file) in enumerate(_READERS[kind](archive, opened), 1):
             # Both libraries stop reading at the announced size.
             max_bytes -= size
             if max_bytes < 0 or count > max_members:
                 raise reading.Unreadable(
-                    f"{archive} is too big to be what it should: {name} exceeds the bound."
+                    f"{archive} is larger than this data set can be, at its member {name}: download"
+                    " it again."
                 )
             yield name, None if file is None else functools.partial(_read_on, guard, file)
 
@@ -141,8 +146,8 @@ def _read_on(
     guard: Callable[[], contextlib.AbstractContextManager], file: _File, size: int
 ) -> bytes:
     with guard():
-        found: bytes = file.read(size)
-    return found
+        content: bytes = file.read(size)
+    return content
 
 
 def _of_zip(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
@@ -160,13 +165,43 @@ def _of_zip(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
                     yield name, member.file_size, content
 
 
+def _of_tar_gz(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
+    with gzip.GzipFile(fileobj=file, mode="rb") as decompressed:
+        yield from _of_tar(archive, decompressed)
+
+
+def _of_tar_xz(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
+    yield from _of_tar(archive, _Xz(file))
+
+
+class _Xz:
+    """A reader of an .xz file with a limit on the memory of the decompressor.
+
+    `lzma.LZMAFile` has no limit: the header of a file of 100 bytes can announce a dictionary of 4
+    GB. The strongest preset of `xz` needs 65 MB.
+    """
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+    def read(self, size: int) -> bytes:
+        """Read at most `size` bytes; none are left at the end."""
+        while not self._decompressor.eof:
+            compressed = self._file.read(_CHUNK) if self._decompressor.needs_input else b""
+            if self._decompressor.needs_input and not compressed:
+                raise EOFError("its end is missing")
+            if content := self._decompressor.decompress(compressed, size):
+                return content
+        if self._decompressor.unused_data or self._file.read(1):
+            raise ValueError("it has bytes after its end")
+        return b""
+
+
 def _of_tar(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
-    with contextlib.ExitStack() as stack:
-        if not archive.name.endswith(".tar"):
-            file = stack.enter_context(gzip.GzipFile(fileobj=file, mode="rb"))
-        stream = _Stream(file)
-        # Stream mode decompresses every byte only once.
-        opened = stack.enter_context(tarfile.open(fileobj=stream, mode="r|"))  # type: ignore[call-overload]
+    stream = _Stream(file)
+    # Stream mode decompresses every byte only once.
+    with tarfile.open(fileobj=stream, mode="r|") as opened:  # type: ignore[call-overload]
         while (member := opened.next()) is not None:
             opened.members.clear()  # tarfile would keep every member in memory
             stream.bound = member.offset_data + member.size + _HEADERS
@@ -211,12 +246,21 @@ def _safe(archive: pathlib.Path, name: str, usual: bool) -> str:
     parts = name.removesuffix("/").split("/")
     if not usual or name.startswith("/") or ".." in parts or "\\" in name or ":" in parts[0]:
         raise reading.Unreadable(
-            f"{archive} holds {name[:_LONGEST_NAME]!r}, which is no plain file or leads out of the"
-            " folder: nothing of it is unpacked."
+            f"{archive} contains {name[:_LONGEST_NAME]!r}, which is not a plain file inside its"
+            " folder: nothing was unpacked."
         )
     if len(name) > _LONGEST_NAME or len(parts) > _DEEPEST or not name.isprintable():
         raise reading.Unreadable(
-            f"{archive} holds {name[:40]!r}..., a name of {len(name)} characters and {len(parts)}"
-            " levels that no folder here should get: nothing of it is unpacked."
+            f"{archive} contains {name[:40]!r}..., an unusual name of {len(name)} characters and"
+            f" {len(parts)} levels: nothing was unpacked."
         )
     return "/".join(part for part in parts if part not in ("", "."))
+
+
+_READERS: dict[str, Callable[[pathlib.Path, _File], Iterator[_Member]]] = {
+    ".zip": _of_zip,
+    ".tar": _of_tar,
+    ".tar.gz": _of_tar_gz,
+    ".tgz": _of_tar_gz,
+    ".tar.xz": _of_tar_xz,
+}

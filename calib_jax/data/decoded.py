@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from calib_jax.core import reading
+from calib_jax.core.packages import require
 
 NAME = "calib_jax_decoded.npz"
 _KEY = "made_from"
@@ -17,6 +18,7 @@ _KEY = "made_from"
 
 def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
     """Decode a PNG or JPEG file; repeat a grey image over the channels."""
+    require("PIL")
     from PIL import Image
 
     with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
@@ -82,6 +84,7 @@ def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
 @contextlib.contextmanager
 def progress(total: int, name: str) -> Iterator[Callable[[int], object]]:
     """Show a progress bar on a terminal; yield the function that advances it."""
+    require("tqdm")
     from tqdm import tqdm
 
     # disable=None disables the bar unless the output is a terminal.

@@ -14,6 +14,7 @@ import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.core.examples import Draw, Examples
+from calib_jax.core.packages import require
 
 # Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)
@@ -154,6 +155,7 @@ def centre(coded: bytes, size: int, resize: int) -> np.ndarray:
 
 
 def _opened(coded: bytes) -> Any:
+    require("PIL")
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -4,6 +4,7 @@ r"""Bootstrap: how much a metric would vary between test sets of the same size.
     interval(samples, level=0.9)                                                  low, high
     estimates({"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=key)  value, low, high
     paired_bootstrap(metrics.ece, logits_a, logits_b, labels, key=key)            difference, p
+    bootstrap(metrics.ece, logits, labels, key=key, clusters=image_of_pixel)      whole images drawn
 
 Resampling only changes the weights of the examples. Softmax, binning and sorting are therefore
 computed once (`terms`), each resample is a row of multiplicities, and one matrix product computes
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Int, Integer, Shaped
 
 from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, PyTree
@@ -93,6 +94,7 @@ def bootstrap(
     num_resamples: int = 1000,
     scheme: str = "multinomial",
     by_class: bool = False,
+    clusters: Any = None,
     max_bytes: int = 2**28,
 ) -> Any:
     """Compute metrics on resampled data, with the same resamples for all of them.
@@ -107,6 +109,10 @@ def bootstrap(
       scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example
         Poisson(1) times.
       by_class: whether to keep the number of examples of every class ("multinomial" only).
+      clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
+        document of a sentence, as integers or strings. Whole clusters are drawn instead of
+        examples, so their examples may depend on each other; `by_class` then keeps the number
+        of clusters of every class. Intervals need some 30 clusters or more.
       max_bytes: approximate memory of the resamples in progress; it does not change the values.
 
     Returns:
@@ -127,9 +133,15 @@ def bootstrap(
     checks.one_of("scheme", scheme, resampling.SCHEMES)
     if by_class and scheme == "poisson":
         raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
-    logits, labels, weights = _measurable(members, logits, labels, weights)
+    ids = None if clusters is None else _cluster_ids(clusters, np.shape(labels))
+    logits, labels, weights, kept = _measurable(logits, labels, weights)
 
     num_rows = labels.shape[0]
+    cluster, num_drawn, classes = None, num_rows, labels if by_class else None
+    if ids is not None:
+        _, first, cluster = np.unique(ids[kept], return_index=True, return_inverse=True)
+        num_drawn = len(first)
+        classes = _classes_of_clusters(labels, first, cluster) if by_class else None
     terms = _terms(members, logits, labels)
     entries = {name: ready.large_entries(part) for name, part in terms.items()}
     prepared = _prepare(terms, weights, entries)
@@ -139,8 +151,9 @@ def bootstrap(
         members,
         prepared,
         key,
-        labels if by_class else None,
-        num_rows=num_rows,
+        classes,
+        cluster,
+        num_drawn=num_drawn,
         num_resamples=num_resamples,
         chunk_pairs=chunk_pairs,
         scheme=scheme,
@@ -328,21 +341,46 @@ def _members(metrics: Metric | Mapping[str, Metric]) -> Members:
     return tuple(metrics.items())
 
 
-def _measurable(
-    members: Members, logits: Any, labels: Any, weights: Any
-) -> tuple[Array, Array, Array]:
-    """Validate the values and drop the examples of weight 0."""
+def _measurable(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array, Any]:
+    """Validate the values and drop the examples of weight 0; also return which rows are kept."""
     name = "bootstrap"
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
         raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
     trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
-        return logits, labels, jnp.ones(labels.shape, jnp.float32)
+        return logits, labels, jnp.ones(labels.shape, jnp.float32), slice(None)
     kept = np.flatnonzero(np.asarray(weights) > 0)
     if len(kept) < len(labels):
         logits, labels, weights = logits[kept], labels[kept], weights[kept]
-    return logits, labels, weights
+    return logits, labels, weights, kept
+
+
+def _cluster_ids(clusters: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, " rows"]:
+    ids = np.asarray(clusters)
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
+        ids = ids.astype(str)  # a column of a table
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)
+
+
+def _classes_of_clusters(
+    labels: Labels, first: Int[np.ndarray, " clusters"], cluster: Int[np.ndarray, " rows"]
+) -> Integer[Array, " clusters"]:
+    """Return the class of each cluster, whose examples must all have the same."""
+    class_of_cluster = np.asarray(labels)[first]
+    num_mixed = len(np.unique(cluster[np.asarray(labels) != class_of_cluster[cluster]]))
+    if num_mixed:
+        raise ValueError(
+            f"by_class needs clusters of one class each, but {num_mixed} of {len(first)} contain"
+            " several. Leave out by_class."
+        )
+    return jnp.asarray(class_of_cluster)
 
 
 # --------------------------------------------------------------------------------------------
@@ -362,15 +400,16 @@ def _prepare(
 
 
 @functools.partial(
-    jax.jit, static_argnames=("members", "num_rows", "num_resamples", "chunk_pairs", "scheme")
+    jax.jit, static_argnames=("members", "num_drawn", "num_resamples", "chunk_pairs", "scheme")
 )
 def _samples(
     members: Members,
     prepared: dict[str, ready.Ready],
     key: Array,
     classes: Labels | None,
+    cluster: Integer[Array, " rows"] | Int[np.ndarray, " rows"] | None,
     *,
-    num_rows: int,
+    num_drawn: int,
     num_resamples: int,
     chunk_pairs: int,
     scheme: str,
@@ -385,7 +424,8 @@ def _samples(
     def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
         # Use one key per pair of resamples, so that the draws do not depend on the chunks.
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
-        counts = resampling.multiplicities(keys, num_rows, scheme, classes)
+        counts = resampling.multiplicities(keys, num_drawn, scheme, classes)
+        counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))
         stats = {name: part.stats(counts, sums[name]) for name, part in prepared.items()}

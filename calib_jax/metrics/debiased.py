@@ -15,7 +15,7 @@ from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.equal_mass import confidences, equal_mass
-from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 from calib_jax.metrics.ranked import Ranked
 
 __all__ = ["adaptive_debiased_rms_calibration_error", "debiased_rms_calibration_error"]
@@ -51,7 +51,7 @@ def debiased_rms_calibration_error(sums: Sums) -> Scalar:
     >>> metrics.debiased_rms_calibration_error(logits, jnp.array([1, 1, 0, 1]))
     Array(0.6, dtype=float32)
     """
-    return _debiased_rms(BinSums(sums["weight"], sums["confidence"], sums["hit"]))
+    return _debiased_rms(bin_sums(sums))
 
 
 @metric(confidences, biased=True)

@@ -6,11 +6,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from calib_jax.core.binning import BinSums
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
 __all__ = ["BrierParts", "brier_decomposition"]
 
@@ -52,11 +51,11 @@ def brier_decomposition(sums: Sums) -> BrierParts:
 
     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.4, 0.6]]))
-    >>> found = metrics.brier_decomposition(logits, jnp.array([0, 0, 0, 1]))
-    >>> {name: round(float(value), 4) for name, value in found._asdict().items()}
+    >>> parts = metrics.brier_decomposition(logits, jnp.array([0, 0, 0, 1]))
+    >>> {name: round(float(value), 4) for name, value in parts._asdict().items()}
     {'reliability': 0.01, 'resolution': 0.0625, 'uncertainty': 0.1875}
     """
-    bins = BinSums(sums["weight"], sums["confidence"], sums["hit"])
+    bins = bin_sums(sums)
     total = jnp.sum(bins.weight)
     accuracy = ratio(jnp.sum(bins.hit), total)
     above = jnp.where(bins.weight > 0, ratio(bins.hit, bins.weight) - accuracy, 0)

@@ -8,12 +8,11 @@ and the accuracy $a_b$, with $\Delta_b = c_b - a_b$.
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.binning import BINNING_RULES, BinSums, calibration_error
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Array, Scalar
+from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import Columns
@@ -46,9 +45,9 @@ def confidence_bins(
     return Columns({"confidence": view.confidence, "hit": view.hit}, cell, num_bins)
 
 
-def _gaps(sums: Sums) -> tuple[BinSums, Float[Array, " bins"]]:
-    bins = BinSums(sums["weight"], sums["confidence"], sums["hit"])
-    return bins, bins.gap
+def bin_sums(sums: Sums) -> BinSums:
+    """View the statistic of `confidence_bins` as sums per bin."""
+    return BinSums(sums["weight"], sums["confidence"], sums["hit"])
 
 
 @metric(confidence_bins, biased=True)
@@ -66,7 +65,7 @@ def ece(sums: Sums) -> Scalar:
     >>> metrics.ece(logits, jnp.array([0, 1, 1]))
     Array(0.4, dtype=float32)
     """
-    return calibration_error(_gaps(sums)[0])
+    return calibration_error(bin_sums(sums))
 
 
 @metric(confidence_bins, biased=True)
@@ -80,8 +79,8 @@ def mce(sums: Sums) -> Scalar:
     References:
       Naeini et al., Obtaining well calibrated probabilities using Bayesian binning, AAAI 2015.
     """
-    bins, gap = _gaps(sums)
-    return _if_any(jnp.max(jnp.abs(gap)), bins)
+    bins = bin_sums(sums)
+    return jnp.where(jnp.sum(bins.weight) > 0, jnp.max(jnp.abs(bins.gap)), jnp.nan)
 
 
 @metric(confidence_bins, biased=True)
@@ -94,8 +93,8 @@ def ace(sums: Sums) -> Scalar:
       Neumann et al., Relaxed softmax: efficient confidence auto-calibration for safe
       pedestrian detection, 2018.
     """
-    bins, gap = _gaps(sums)
-    return ratio(jnp.sum(jnp.abs(gap)), jnp.sum(bins.weight > 0))
+    bins = bin_sums(sums)
+    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0))
 
 
 @metric(confidence_bins, biased=True)
@@ -104,8 +103,8 @@ def rms_calibration_error(sums: Sums) -> Scalar:
 
     $$\sqrt{\sum_b \frac{n_b}{n} (c_b - a_b)^2}$$
     """
-    bins, gap = _gaps(sums)
-    return jnp.sqrt(ratio(jnp.sum(bins.weight * jnp.square(gap)), jnp.sum(bins.weight)))
+    bins = bin_sums(sums)
+    return jnp.sqrt(ratio(jnp.sum(bins.weight * jnp.square(bins.gap)), jnp.sum(bins.weight)))
 
 
 @metric(confidence_bins, biased=True)
@@ -116,7 +115,7 @@ def overconfidence(sums: Sums) -> Scalar:
 
     Its sum with `underconfidence` is the ECE, and their difference is the `signed_gap`.
     """
-    bins, _ = _gaps(sums)
+    bins = bin_sums(sums)
     excess = jnp.maximum(bins.confidence - bins.hit, 0)
     return ratio(jnp.sum(excess), jnp.sum(bins.weight))
 
@@ -127,10 +126,6 @@ def underconfidence(sums: Sums) -> Scalar:
 
     $$\sum_b \frac{n_b}{n} \max(a_b - c_b, 0)$$
     """
-    bins, _ = _gaps(sums)
+    bins = bin_sums(sums)
     lack = jnp.maximum(bins.hit - bins.confidence, 0)
     return ratio(jnp.sum(lack), jnp.sum(bins.weight))
-
-
-def _if_any(value: Scalar, bins: BinSums) -> Scalar:
-    return jnp.where(jnp.sum(bins.weight) > 0, value, jnp.nan)

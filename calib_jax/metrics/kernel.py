@@ -81,21 +81,21 @@ def kde_calibration_error(
     checks.at_least("p", p, 1)
     weight = rows["weight"]
 
-    def shown(name: str) -> Float[Array, "rows columns"]:
+    def present_or_minus_1(name: str) -> Float[Array, "rows columns"]:
         # Rows of weight 0 enter the kernel too, so they must not be NaN.
         return jnp.where(weight[:, None] > 0, rows[name], -1)
 
-    log_p = shown("log_p")
+    log_p = present_or_minus_1("log_p")
     targets = is_true_class(rows["label"], log_p.shape[-1]).astype(log_p.dtype)
     if kind == "canonical":
         estimate = _of_neighbours(log_p, targets, weight, bandwidth)
     else:
 
-        def of_class(one: tuple[Array, Array]) -> Vector:
-            pair, occurs = one
+        def of_class(pair_and_label: tuple[Array, Array]) -> Vector:
+            pair, occurs = pair_and_label
             return _of_neighbours(pair, occurs[:, None], weight, bandwidth)[:, 0]
 
-        pairs = jnp.stack([log_p.T, shown("log_rest").T], axis=-1)
+        pairs = jnp.stack([log_p.T, present_or_minus_1("log_rest").T], axis=-1)
         estimate = lax.map(of_class, (pairs, targets.T)).T
     errors = jnp.sum(jnp.abs(estimate - jnp.exp(log_p)) ** p, axis=-1)
     counted = jnp.where(weight > 0, weight * errors, 0)
@@ -114,12 +114,12 @@ def _of_neighbours(
     num_rows = weight.shape[0]
 
     def at(point: tuple[Float[Array, " classes"], Integer[Array, ""]]) -> Float[Array, " targets"]:
-        log_x, own = point
+        log_x, row = point
         exact = lax.Precision.HIGHEST
         # Clip log 0, so that a probability of 0 to the power 0 is 1 and not NaN from 0 x inf.
         log_x = jnp.maximum(log_x, _LOG_ZERO)
         log_kernel = jnp.matmul(shape, log_x, precision=exact) - log_norm
-        others = weight - (jnp.arange(num_rows) == own)
+        others = weight - (jnp.arange(num_rows) == row)
         present = others > 0
         log_mass = log_kernel + jnp.log(jnp.where(present, others, 1))
         share = jax.nn.softmax(jnp.where(present, log_mass, -jnp.inf))

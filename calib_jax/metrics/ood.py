@@ -84,9 +84,11 @@ class RocCurve(NamedTuple):
     threshold: Vector
 
 
-def _is_out(positive: str) -> bool:
+def _positives(ranked: Ranked, positive: str) -> tuple[Vector, bool]:
+    """Mark the examples to detect; also return whether the highest scores come first."""
     checks.one_of("positive", positive, ("out", "in"))
-    return positive == "out"
+    detects_out = positive == "out"
+    return ranked["positive"] if detects_out else 1 - ranked["positive"], detects_out
 
 
 @metric(_scores)
@@ -114,11 +116,10 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
     >>> curve.threshold
     Array([ inf, -0.6, -0.7, -0.9], dtype=float32)
     """
-    out = _is_out(positive)
-    wanted = ranked["positive"] if out else 1 - ranked["positive"]
-    detected, alarms = points(ranked, wanted, 1 - wanted, from_top=out)
-    strictest = jnp.array([jnp.inf if out else -jnp.inf], ranked.score.dtype)
-    thresholds = ranked.score[::-1] if out else ranked.score
+    is_positive, from_top = _positives(ranked, positive)
+    detected, alarms = points(ranked, is_positive, 1 - is_positive, from_top=from_top)
+    strictest = jnp.array([jnp.inf if from_top else -jnp.inf], ranked.score.dtype)
+    thresholds = ranked.score[::-1] if from_top else ranked.score
     return RocCurve(
         ratio(alarms, alarms[-1]),
         ratio(detected, detected[-1]),
@@ -179,9 +180,8 @@ def ood_aupr(ranked: Ranked, *, positive: str = "out") -> Scalar:
     >>> metrics.ood_aupr(logits, jnp.array([0, 0, 1, 1]))
     Array(0.8333, dtype=float32)
     """
-    out = _is_out(positive)
-    wanted = ranked["positive"] if out else 1 - ranked["positive"]
-    return average_precision_of(ranked, wanted, from_top=out)
+    is_positive, from_top = _positives(ranked, positive)
+    return average_precision_of(ranked, is_positive, from_top=from_top)
 
 
 @metric(_scores)

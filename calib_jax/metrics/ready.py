@@ -50,14 +50,14 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
     if isinstance(terms, ClassGaps):
         return _gaps(terms, weights, entries)
     if isinstance(terms, Ranking):
-        return _ranking(terms, weights)
+        return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
     if isinstance(terms, ClassRanking):
-        return _ClassRanking(RankedClasses.of(terms.weigh(weights)))
+        return _Ranking(RankedClasses.of(terms.weigh(weights)), order=None)
     if isinstance(terms, Kept):
         return _Kept(terms.weigh(weights))
     if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:
         return _narrow(terms, weights)
-    return _Anew(terms, weights)
+    return _Reweighted(terms, weights)
 
 
 def _over_sums(finish: Finish, stats: Any) -> PyTree:
@@ -113,7 +113,7 @@ def _narrow(terms: Columns, weights: Vector) -> _Narrow:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class _Anew:
+class _Reweighted:
     terms: Any
     weights: Vector
 
@@ -179,14 +179,14 @@ def large_entries(terms: Terms) -> Entries:
     num_rows, num_classes = terms.p.shape
     row, column = np.nonzero(np.asarray(terms.p) > uniform_edges(terms.num_bins)[1])
     # A row has at most B probabilities above 1/B.
-    most = num_rows * min(num_classes, terms.num_bins)
-    size = most if most <= _FEW_ENTRIES else 2 * num_rows
+    upper_bound = num_rows * min(num_classes, terms.num_bins)
+    size = upper_bound if upper_bound <= _FEW_ENTRIES else 2 * num_rows
     while size < len(row):
         size *= 2
-    spare = (0, min(size, most) - len(row))
+    padding = (0, min(size, upper_bound) - len(row))
     return Entries(
-        np.pad(row.astype(np.int32), spare),
-        np.pad(column.astype(np.int32), spare, constant_values=num_classes),
+        np.pad(row.astype(np.int32), padding),
+        np.pad(column.astype(np.int32), padding, constant_values=num_classes),
     )
 
 
@@ -210,35 +210,16 @@ def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> _Gaps:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Ranking:
-    ranked: Ranked
-    order: Integer[Array, " rows"]
-
-    @property
-    def design(self) -> Float[Array, "rows columns"]:
-        return _no_design(len(self.order))
-
-    def stats(self, counts: Counts, sums: Products) -> Counts:
-        return counts[:, self.order] * self.ranked.weight[None]
-
-    def values(self, finish: Finish, stats: Counts) -> PyTree:
-        return jax.vmap(lambda weight: finish(self.ranked.reweighed(weight)))(stats)
-
-
-def _ranking(terms: Ranking, weights: Vector) -> _Ranking:
-    return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _ClassRanking:
-    ranked: RankedClasses
+    ranked: Ranked | RankedClasses
+    order: Integer[Array, " rows"] | None  # of the rows; None if their weights are not sorted
 
     @property
     def design(self) -> Float[Array, "rows columns"]:
         return _no_design(len(self.ranked.weight))
 
     def stats(self, counts: Counts, sums: Products) -> Counts:
-        return counts * self.ranked.weight[None]
+        sorted_counts = counts if self.order is None else counts[:, self.order]
+        return sorted_counts * self.ranked.weight[None]
 
     def values(self, finish: Finish, stats: Counts) -> PyTree:
         return jax.vmap(lambda weight: finish(self.ranked.reweighed(weight)))(stats)

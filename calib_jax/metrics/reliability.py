@@ -17,7 +17,7 @@ from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Labels, PerClass, Weights
 from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.equal_mass import confidences, equal_mass
-from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.ranked import Ranked
 from calib_jax.metrics.terms import STATIC
@@ -70,7 +70,7 @@ def reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
       DeGroot and Fienberg, The comparison and evaluation of forecasters, The Statistician 1983.
       Wilson, Probable inference, the law of succession, and statistical inference, JASA 1927.
     """
-    bins = BinSums(sums["weight"], sums["confidence"], sums["hit"])
+    bins = bin_sums(sums)
     return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
 
 
@@ -120,8 +120,8 @@ def classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
       level: nominal coverage of the interval, a fraction.
     """
     # Invalid rows fall into no bin, so their NaN must reach every mean.
-    spoiled = 0 * jnp.sum(sums["confidence"])
-    bins = BinSums(sums["weight"], sums["confidence"] + spoiled, sums["hit"] + spoiled)
+    zero_or_nan = 0 * jnp.sum(sums["confidence"])
+    bins = BinSums(sums["weight"], sums["confidence"] + zero_or_nan, sums["hit"] + zero_or_nan)
     return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
 
 
@@ -135,7 +135,7 @@ def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliabilit
     confidence = ratio(bins.confidence, n)
     z = statistics.NormalDist().inv_cdf((1 + level) / 2)
     half_width = z * jnp.sqrt(n * accuracy * (1 - accuracy) + z**2 / 4) / (n + z**2)
-    centre = (n * accuracy + z**2 / 2) / (n + z**2)
+    center = (n * accuracy + z**2 / 2) / (n + z**2)
     return Reliability(
         lower=edges[:-1],
         upper=edges[1:],
@@ -143,6 +143,6 @@ def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliabilit
         confidence=confidence,
         accuracy=accuracy,
         gap=confidence - accuracy,
-        low=jnp.maximum(centre - half_width, 0),
-        high=jnp.minimum(centre + half_width, 1),
+        low=jnp.maximum(center - half_width, 0),
+        high=jnp.minimum(center + half_width, 1),
     )

@@ -71,8 +71,10 @@ def _multinomial(keys: Array, num_rows: int) -> Int[Array, "resamples rows"]:
         index = _below(num_rows, jax.random.bits(key, (extra,), jnp.uint32))
         return counts.at[index].add((jnp.arange(extra) < missing).astype(jnp.int32))
 
-    most, rest = (jax.vmap(jax.random.fold_in, (0, None))(keys, which) for which in (0, 1))
-    return jax.vmap(fill)(_both(rest), _poisson(most, num_rows, mean))
+    poisson_keys, fill_keys = (
+        jax.vmap(jax.random.fold_in, (0, None))(keys, which) for which in (0, 1)
+    )
+    return jax.vmap(fill)(_both(fill_keys), _poisson(poisson_keys, num_rows, mean))
 
 
 def _below(bound: int, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:

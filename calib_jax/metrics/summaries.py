@@ -73,13 +73,13 @@ def mean_entropy(sums: Sums) -> Scalar:
     return ratio(sums["entropy"], sums["weight"])
 
 
-def _doubts(predictions: Predictions) -> Columns:
+def _uncertainties(predictions: Predictions) -> Columns:
     # Use 1 - c instead of c: most confidences are near 1, where its square keeps more digits.
-    doubt = predictions.if_valid(1 - predictions.confidence)
-    return Columns({"doubt": doubt, "square": jnp.square(doubt)})
+    uncertainty = predictions.if_valid(1 - predictions.confidence)
+    return Columns({"uncertainty": uncertainty, "square": jnp.square(uncertainty)})
 
 
-@metric(_doubts)
+@metric(_uncertainties)
 def sharpness(sums: Sums) -> Scalar:
     r"""Compute the variance of the largest probability over the examples.
 
@@ -96,7 +96,7 @@ def sharpness(sums: Sums) -> Scalar:
     >>> metrics.sharpness(jnp.log(jnp.array([[0.9, 0.1], [0.5, 0.5]])), jnp.array([0, 0]))
     Array(0.04, dtype=float32)
     """
-    mean = ratio(sums["doubt"], sums["weight"])
+    mean = ratio(sums["uncertainty"], sums["weight"])
     return jnp.maximum(ratio(sums["square"], sums["weight"]) - jnp.square(mean), 0)
 
 
@@ -141,8 +141,8 @@ def by_correctness(sums: Sums) -> ByCorrectness:
 
     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.7, 0.3], [0.4, 0.6]]))
-    >>> found = metrics.by_correctness(logits, jnp.array([0, 0, 0]))
-    >>> found.correct.confidence, found.wrong.confidence
+    >>> groups = metrics.by_correctness(logits, jnp.array([0, 0, 0]))
+    >>> groups.correct.confidence, groups.wrong.confidence
     (Array(0.8, dtype=float32), Array(0.6, dtype=float32))
     """
     # Propagate NaN to both groups, because an invalid row may belong to either.

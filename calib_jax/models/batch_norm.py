@@ -9,9 +9,11 @@ from jax import lax
 from jaxtyping import Bool, Float
 
 from calib_jax.core.types import Array, AxisName
-from calib_jax.models.contract import DType, at_least_single
+from calib_jax.models.contract import DType, Mask, at_least_single
 
 __all__ = ["BatchNorm"]
+
+NORMS = ("batch", "none")
 
 
 class BatchNorm(nn.Module):
@@ -115,3 +117,19 @@ class BatchNorm(nn.Module):
                 moved = self.momentum * running.value + (1 - self.momentum) * latest
                 running.value = lax.stop_gradient(jnp.where(usable, moved, running.value))
         return scaled(deviation, var)
+
+
+def normalize(
+    x: Float[Array, "*batch channels"],
+    *,
+    train: bool,
+    mask: Mask | None,
+    dtype: DType,
+    axis_name: AxisName,
+    name: str,
+    norm: str = "batch",
+) -> Float[Array, "*batch channels"]:
+    """Apply batch norm inside a compact method, or nothing if `norm` is "none"."""
+    if norm == "none":
+        return x
+    return BatchNorm(axis_name=axis_name, dtype=dtype, name=name)(x, train=train, mask=mask)

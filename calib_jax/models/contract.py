@@ -17,7 +17,7 @@ key of that example.
 
 from collections.abc import Callable, Mapping
 from re import Match
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
@@ -28,7 +28,7 @@ from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.types import Array
 
-__all__ = ["Network", "catalogue", "named"]
+__all__ = ["Network", "catalogue", "named", "register"]
 
 DType: TypeAlias = Any  # any argument of jnp.dtype
 Mask: TypeAlias = Bool[Array, " batch"]
@@ -36,7 +36,27 @@ Mask: TypeAlias = Bool[Array, " batch"]
 TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
 _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
-register = _CATALOGUE.register
+_Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
+
+
+def register(name: str) -> Callable[[_Factory], _Factory]:
+    """Register a function that builds a network under a name, for example one of your own.
+
+    Args:
+      name: the name, which `named` and configs use; it must not be taken.
+
+    Returns:
+      A decorator that returns the function unchanged. The keyword arguments of the function are
+      the options of the network, with `num_classes` among them.
+
+    >>> from calib_jax import models
+    >>> @models.register("narrow_mlp")
+    ... def narrow_mlp(*, num_classes=10, width=4):
+    ...     return models.mlp(num_classes=num_classes, hidden=(width, width))
+    >>> models.named("narrow_mlp", num_classes=3).hidden
+    (4, 4)
+    """
+    return _CATALOGUE.register(name)
 
 
 def named(name: str, /, **options: Any) -> nn.Module:
@@ -53,8 +73,8 @@ def named(name: str, /, **options: Any) -> nn.Module:
     Traceback (most recent call last):
     ValueError: no network is called 'resnet21'; did you mean 'resnet20'?
     """
-    made: nn.Module = _CATALOGUE.make(name, **options)
-    return made
+    network: nn.Module = _CATALOGUE.make(name, **options)
+    return network
 
 
 def catalogue() -> Catalogue[Callable[..., nn.Module]]:

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
+from calib_jax.models.batch_norm import normalize
 from calib_jax.models.contract import DType, Mask, Network, TorchRules, register
 from calib_jax.models.initializers import recipe
-from calib_jax.models.resnet import STEMS, Features, Images, batch_norm
+from calib_jax.models.resnet import STEMS, Features, Images
 
 __all__ = [
     "densenet",
@@ -51,7 +52,7 @@ class DenseLayer(nn.Module):
         """Compute the layer."""
         conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
         norm = partial(
-            batch_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
+            normalize, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
         )
         y = nn.relu(norm(x, name="norm1"))
         y = nn.relu(norm(conv(y, _BOTTLENECK * self.growth, 1, name="conv1"), name="norm2"))
@@ -70,7 +71,7 @@ class Transition(nn.Module):
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
         """Compute the layer."""
-        x = batch_norm(
+        x = normalize(
             x, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name, name="norm"
         )
         x = layers.conv(
@@ -131,7 +132,7 @@ class DenseNet(Network):
             name="stem_conv",
         )
         if self.stem == "7x7":
-            x = nn.relu(batch_norm(x, train=train, mask=mask, name="stem_norm", **common))
+            x = nn.relu(normalize(x, train=train, mask=mask, name="stem_norm", **common))
             x = layers.max_pool(x)
         common["initializer"] = self.initializer
         layer_class = layers.recomputed(DenseLayer) if self.remat else DenseLayer
@@ -142,7 +143,7 @@ class DenseNet(Network):
             if block < len(self.blocks):
                 name = f"transition{block}"
                 x = Transition(x.shape[-1] // 2, **common, name=name)(x, train, mask)
-        x = batch_norm(
+        x = normalize(
             x,
             train=train,
             mask=mask,
@@ -159,8 +160,8 @@ class DenseNet(Network):
         final = self.torch_final_norm
         if final == "bn":
 
-            def layer(found: Match[str]) -> str:
-                return f"dense{found[1]}.{int(found[2]) - 1}"
+            def layer(match: Match[str]) -> str:
+                return f"dense{match[1]}.{int(match[2]) - 1}"
 
             return {
                 r"stem_conv": "conv1",
@@ -252,9 +253,9 @@ _DEPTHS = {
 }
 
 
-def _named(name: str, made: partial[nn.Module], what: str) -> Callable[..., nn.Module]:
-    made.__doc__ = f"Make {what} parameters; see `densenet`."
-    return register(name)(made)
+def _named(name: str, factory: partial[nn.Module], what: str) -> Callable[..., nn.Module]:
+    factory.__doc__ = f"Build {what} parameters; see `densenet`."
+    return register(name)(factory)
 
 
 def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:

@@ -63,6 +63,7 @@ def conv(
     padding: str | int | Sequence[tuple[int, int]] = 0,
     dilation: int = 1,
     bias: bool = False,
+    zero: bool = False,
 ) -> Float[Array, "batch ..."]:
     """Convolve inputs `[batch, *positions, channels]`, by default without padding and bias.
 
@@ -76,6 +77,7 @@ def conv(
       strides, padding, dilation: as for `nn.Conv`. An integer pads both sides, as in PyTorch;
         "SAME" with a stride of 2 would pad one side only.
       bias: whether to add a bias.
+      zero: whether the kernel and the bias start at zero instead of by the recipe.
     """
     rank = x.ndim - 2
     window = (size,) * rank if isinstance(size, int) else tuple(size)
@@ -92,8 +94,8 @@ def conv(
         use_bias=bias,
         dtype=dtype,
         param_dtype=at_least_single(dtype),
-        kernel_init=start.convolution,
-        bias_init=start.bias(fan_in),
+        kernel_init=nn.initializers.zeros_init() if zero else start.convolution,
+        bias_init=nn.initializers.zeros_init() if zero else start.bias(fan_in),
         conv_general_dilated=convolve,
         name=name,
     )(x)
@@ -130,7 +132,7 @@ def recomputed(block: type[nn.Module]) -> Any:
     """Wrap a block so that it stores only its inputs and recomputes the rest in the backward pass.
 
     The gradients do not change. On a CPU the memory does not change either, since XLA merges the
-    two computations there (JAX 0.10.2, `experiments.benchmarks.networks`).
+    two computations there (JAX 0.10.2, `experiments.benchmarks.training --parts=networks`).
 
     Call blocks as `block(x, train, ...)`: `static_argnums` marks `train` as static by its position.
     """

@@ -1,13 +1,15 @@
 """LeNet-5: two convolutions, three dense layers."""
 
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.types import Logits
+from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
+from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Network, register
 from calib_jax.models.initializers import recipe
 
@@ -24,21 +26,35 @@ class LeNet5(Network):
     pool: str = "average"
     activation: str = "tanh"
     initializer: str = "torch"
+    width: int = 1
+    norm: str = "none"
+    axis_name: AxisName = None
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
         """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
-        x, _ = self.inputs(x, mask, rank=4)
+        x, mask = self.inputs(x, mask, rank=4)
         common = {"dtype": self.dtype, "init": self.initializer}
         pool, activation = _POOLS[self.pool], _ACTIVATIONS[self.activation]
+        norm = partial(
+            normalize,
+            train=train,
+            mask=mask,
+            dtype=self.dtype,
+            axis_name=self.axis_name,
+            norm=self.norm,
+        )
         missing = [max(_SIDE - side, 0) for side in x.shape[1:3]]
         x = jnp.pad(x, [(0, 0), *((short // 2, short - short // 2) for short in missing), (0, 0)])
         for number, features in enumerate((6, 16), start=1):
-            x = activation(layers.conv(x, features, 5, name=f"conv{number}", bias=True, **common))
+            features *= self.width
+            x = layers.conv(x, features, 5, name=f"conv{number}", bias=True, **common)
+            x = activation(norm(x, name=f"norm{number}"))
             x = pool(x, (2, 2), strides=(2, 2))
         x = x.reshape(x.shape[0], -1)
-        for number, width in enumerate((120, 84), start=1):
-            x = activation(layers.dense(x, width, name=f"dense{number}", **common))
+        for number, features in enumerate((120, 84), start=1):
+            features *= self.width
+            x = activation(layers.dense(x, features, name=f"dense{number}", **common))
         return layers.head(x, self.num_classes, **common)
 
 
@@ -48,6 +64,9 @@ def lenet5(
     num_classes: int = 10,
     pool: str = "average",
     activation: str = "tanh",
+    width: int = 1,
+    norm: str = "none",
+    axis_name: AxisName = None,
     dtype: DType = "float32",
     init: str = "torch",
 ) -> nn.Module:
@@ -62,6 +81,9 @@ def lenet5(
         or "max".
       activation: "tanh" as in the paper, or "relu". Most of today's implementations use
         `pool="max", activation="relu"`.
+      width: a factor on the channels and features of all layers but the last.
+      norm: "none" as in the paper, or "batch" for batch norm after the convolutions.
+      axis_name: the device axis over which batch norm sums its statistics.
       dtype: the compute dtype of all layers but the last (see `Network`).
       init: the recipe of the initial weights, "torch" or "he_normal".
 
@@ -78,7 +100,16 @@ def lenet5(
     """
     checks.one_of("pool", pool, _POOLS)
     checks.one_of("activation", activation, _ACTIVATIONS)
+    checks.at_least("width", width, 1)
+    checks.one_of("norm", norm, NORMS)
     recipe(init)
     return LeNet5(
-        num_classes=num_classes, dtype=dtype, pool=pool, activation=activation, initializer=init
+        num_classes=num_classes,
+        dtype=dtype,
+        pool=pool,
+        activation=activation,
+        initializer=init,
+        width=width,
+        norm=norm,
+        axis_name=axis_name,
     )

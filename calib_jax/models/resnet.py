@@ -12,7 +12,7 @@ from jaxtyping import Float
 from calib_jax.core import checks
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
-from calib_jax.models.batch_norm import BatchNorm
+from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Mask, Network, TorchRules, register
 from calib_jax.models.initializers import recipe
 
@@ -41,6 +41,9 @@ Features = Float[Array, "batch rows columns features"]
 class ResidualBlock(nn.Module):
     """Convolutions with batch norm, added to their input, and ReLU after the sum.
 
+    Without batch norm the convolutions have biases, and the last one starts at zero, so that the
+    block starts as its shortcut: otherwise every block would double the variance.
+
     Attributes:
       features: the channels inside the block, and of the result unless `bottleneck`.
       bottleneck: whether the convolutions are 1 x 1, 3 x 3 and 1 x 1 with four times the features
@@ -50,6 +53,10 @@ class ResidualBlock(nn.Module):
       dtype: the compute dtype.
       axis_name: the device axis of batch norm.
       initializer: the recipe of the initial weights.
+      norm: "batch", or "none".
+
+    References:
+      Zhang et al. 2019, Fixup Initialization, section 3 (residual branches that start at zero).
     """
 
     features: int
@@ -59,13 +66,20 @@ class ResidualBlock(nn.Module):
     dtype: DType = "float32"
     axis_name: AxisName = None
     initializer: str = "torch"
+    norm: str = "batch"
 
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
         """Compute the block."""
-        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
+        plain = self.norm == "none"
+        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer, bias=plain)
         norm = partial(
-            batch_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
+            normalize,
+            train=train,
+            mask=mask,
+            dtype=self.dtype,
+            axis_name=self.axis_name,
+            norm=self.norm,
         )
         first = (3, self.features, self.stride)  # window, features, stride
         plan = [first, (3, self.features, 1)]
@@ -75,7 +89,15 @@ class ResidualBlock(nn.Module):
         for number, (size, features, stride) in enumerate(plan, start=1):
             if number > 1:
                 y = nn.relu(y)
-            y = conv(y, features, size, strides=stride, padding=size // 2, name=f"conv{number}")
+            y = conv(
+                y,
+                features,
+                size,
+                strides=stride,
+                padding=size // 2,
+                name=f"conv{number}",
+                zero=plain and number == len(plan),
+            )
             y = norm(y, name=f"norm{number}")
         if x.shape != y.shape:
             more = y.shape[-1] - x.shape[-1]
@@ -105,6 +127,7 @@ class ResNet(Network):
       remat: whether the backward pass recomputes the activations inside each block instead of
         storing them.
       torch_shortcut: the name of a projection in the released code.
+      norm: "batch", or "none".
     """
 
     blocks: tuple[int, ...] = (2, 2, 2, 2)
@@ -118,12 +141,17 @@ class ResNet(Network):
     initializer: str = "torch"
     remat: bool = False
     torch_shortcut: str = "shortcut"
+    norm: str = "batch"
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
         """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
         x, mask = self.inputs(x, mask, rank=4)
-        common: dict[str, Any] = {"dtype": self.dtype, "axis_name": self.axis_name}
+        common: dict[str, Any] = {
+            "dtype": self.dtype,
+            "axis_name": self.axis_name,
+            "norm": self.norm,
+        }
         size, stride = (3, 1) if self.stem == "3x3" else (7, 2)
         x = layers.conv(
             x,
@@ -133,9 +161,10 @@ class ResNet(Network):
             padding=size // 2,
             dtype=self.dtype,
             init=self.initializer,
+            bias=self.norm == "none",
             name="conv",
         )
-        x = nn.relu(batch_norm(x, train=train, mask=mask, name="norm", **common))
+        x = nn.relu(normalize(x, train=train, mask=mask, name="norm", **common))
         if self.stem == "7x7":
             x = layers.max_pool(x)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
@@ -157,8 +186,8 @@ class ResNet(Network):
     def torch_rules(self) -> TorchRules:
         """Return the layer names of the released networks."""
 
-        def block(found: Match[str]) -> str:
-            return f"layer{found[1]}.{int(found[2]) - 1}"
+        def block(match: Match[str]) -> str:
+            return f"layer{match[1]}.{int(match[2]) - 1}"
 
         return {
             r"stage(\d+)_block(\d+)": block,
@@ -171,13 +200,6 @@ class ResNet(Network):
         }
 
 
-def batch_norm(
-    x: Images, *, train: bool, mask: Mask | None, dtype: DType, axis_name: AxisName, name: str
-) -> Images:
-    """Apply batch norm inside a compact method."""
-    return BatchNorm(axis_name=axis_name, dtype=dtype, name=name)(x, train=train, mask=mask)
-
-
 def resnet(
     blocks: Sequence[int],
     bottleneck: bool = False,
@@ -187,6 +209,7 @@ def resnet(
     *,
     num_classes: int = 10,
     width: int = 64,
+    norm: str = "batch",
     axis_name: AxisName = None,
     dtype: DType = "float32",
     init: str = "torch",
@@ -209,6 +232,8 @@ def resnet(
         the linear layer takes the concatenated results.
       num_classes: the number of logits per example.
       width: the features inside the blocks of the first stage.
+      norm: "batch", or "none" for a network without normalization: its convolutions have biases,
+        and the last convolution of every block starts at zero, so that deep networks train, too.
       axis_name: the device axis over which batch norm sums its statistics.
       dtype: the compute dtype of all layers but the last (see `Network`).
       init: "torch", or "he_normal".
@@ -229,6 +254,7 @@ def resnet(
     checks.at_least("width", width, 1)
     checks.at_least("cells", cells, 1)
     checks.one_of("stem", stem, STEMS)
+    checks.one_of("norm", norm, NORMS)
     recipe(init)
     return ResNet(
         num_classes=num_classes,
@@ -243,6 +269,7 @@ def resnet(
         initializer=init,
         remat=remat,
         torch_shortcut="shortcut" if (stem, cells) == ("3x3", 1) else "downsample",
+        norm=norm,
     )
 
 
@@ -257,29 +284,29 @@ _DEPTHS = {
 
 
 def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
-    made = partial(resnet, *_DEPTHS[depth])
-    made.__doc__ = (
-        f"Make the released ResNet-{depth} for CIFAR, {millions} million parameters for 10 classes;"
-        " see `resnet`."
+    factory = partial(resnet, *_DEPTHS[depth])
+    factory.__doc__ = (
+        f"Build the released ResNet-{depth} for CIFAR, {millions} million parameters for 10"
+        " classes; see `resnet`."
     )
-    return register(f"resnet{depth}")(made)
+    return register(f"resnet{depth}")(factory)
 
 
 def _for_tiny_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
-    made = partial(resnet, *_DEPTHS[depth], "3x3", 2, num_classes=200, init="he_normal")
-    made.__doc__ = (
-        f"Make the released ResNet-{depth} for Tiny ImageNet (64 x 64), {millions} million"
+    factory = partial(resnet, *_DEPTHS[depth], "3x3", 2, num_classes=200, init="he_normal")
+    factory.__doc__ = (
+        f"Build the released ResNet-{depth} for Tiny ImageNet (64 x 64), {millions} million"
         " parameters; see `resnet`."
     )
-    return register(f"resnet{depth}_tiny_imagenet")(made)
+    return register(f"resnet{depth}_tiny_imagenet")(factory)
 
 
 def _for_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
-    made = partial(resnet, *_DEPTHS[depth], "7x7", num_classes=1000, init="he_normal")
-    made.__doc__ = (
-        f"Make the ResNet-{depth} for ImageNet, {millions} million parameters; see `resnet`."
+    factory = partial(resnet, *_DEPTHS[depth], "7x7", num_classes=1000, init="he_normal")
+    factory.__doc__ = (
+        f"Build the ResNet-{depth} for ImageNet, {millions} million parameters; see `resnet`."
     )
-    return register(f"resnet{depth}_imagenet")(made)
+    return register(f"resnet{depth}_imagenet")(factory)
 
 
 resnet18 = _for_cifar(18, "11.2")

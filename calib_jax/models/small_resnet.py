@@ -7,20 +7,22 @@ import flax.linen as nn
 
 from calib_jax.core import checks
 from calib_jax.core.types import AxisName
+from calib_jax.models.batch_norm import NORMS
 from calib_jax.models.contract import DType, register
 from calib_jax.models.initializers import recipe
 from calib_jax.models.resnet import SHORTCUTS, ResNet
 
-__all__ = ["resnet20", "resnet56", "resnet110_small", "small_resnet"]
+__all__ = ["resnet8", "resnet20", "resnet56", "resnet110_small", "small_resnet"]
 
 _STAGES = 3
-_WIDTH = 16
 
 
 def small_resnet(
     blocks: int,
     *,
     num_classes: int = 10,
+    width: int = 16,
+    norm: str = "batch",
     shortcut: str = "pad",
     axis_name: AxisName = None,
     dtype: DType = "float32",
@@ -28,13 +30,15 @@ def small_resnet(
 ) -> nn.Module:
     """Build a residual network of 6 n + 2 layers, with n blocks in each of three stages.
 
-    The network has a 3 x 3 convolution to 16 channels, three stages of basic blocks (16, 32 and 64
-    channels, the later two starting with stride 2), the average over all positions and a linear
-    layer. Images may have any size and number of channels.
+    The network has a 3 x 3 convolution to 16 channels (`width`), three stages of basic blocks (16,
+    32 and 64 channels, the later two starting with stride 2), the average over all positions and a
+    linear layer. Images may have any size and number of channels.
 
     Args:
-      blocks: n; 3, 9 and 18 give `resnet20`, `resnet56` and `resnet110_small`.
+      blocks: n; 1, 3, 9 and 18 give `resnet8`, `resnet20`, `resnet56` and `resnet110_small`.
       num_classes: the number of logits per example.
+      width: the channels of the first stage.
+      norm: "batch", or "none" for a network without normalization, as in `resnet`.
       shortcut: how the shortcut changes the shape of its input. "pad" is the paper's option A for
         CIFAR: it takes every second position and pads zero channels, half of them before the old
         ones and half after. "projection" is option B: a 1 x 1 convolution with batch norm.
@@ -54,14 +58,17 @@ def small_resnet(
     269722
     """
     checks.at_least("blocks", blocks, 1)
+    checks.at_least("width", width, 1)
+    checks.one_of("norm", norm, NORMS)
     checks.one_of("shortcut", shortcut, SHORTCUTS)
     recipe(init)
     return ResNet(
         num_classes=num_classes,
         dtype=dtype,
         blocks=(blocks,) * _STAGES,
-        width=_WIDTH,
-        stem_width=_WIDTH,
+        width=width,
+        stem_width=width,
+        norm=norm,
         shortcut=shortcut,
         axis_name=axis_name,
         initializer=init,
@@ -69,14 +76,15 @@ def small_resnet(
 
 
 def _of_depth(name: str, blocks: int, millions: str) -> Callable[..., nn.Module]:
-    made = partial(small_resnet, blocks)
-    made.__doc__ = (
-        f"Make the small ResNet with {blocks} blocks a stage, {millions} million parameters for 10"
-        " classes; see `small_resnet`."
+    factory = partial(small_resnet, blocks)
+    factory.__doc__ = (
+        f"Build the small ResNet with {blocks} blocks in each stage, {millions} million parameters"
+        " for 10 classes; see `small_resnet`."
     )
-    return register(name)(made)
+    return register(name)(factory)
 
 
+resnet8 = _of_depth("resnet8", 1, "0.075")
 resnet20 = _of_depth("resnet20", 3, "0.27")
 resnet56 = _of_depth("resnet56", 9, "0.85")
 resnet110_small = _of_depth("resnet110_small", 18, "1.7")

@@ -128,8 +128,8 @@ class VisionTransformer(Network):
     def torch_rules(self) -> TorchRules:
         """Return the layer names of the released network."""
 
-        def block(found: Match[str]) -> str:
-            return f"transformer.layers.{int(found[1]) - 1}"
+        def block(match: Match[str]) -> str:
+            return f"transformer.layers.{int(match[1]) - 1}"
 
         return {
             "patch_norm": "to_patch_embedding.1",

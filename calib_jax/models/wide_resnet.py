@@ -8,10 +8,11 @@ import flax.linen as nn
 from calib_jax.core import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
+from calib_jax.models.batch_norm import normalize
 from calib_jax.models.contract import DType, Mask, Network, register
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import recipe
-from calib_jax.models.resnet import Features, Images, ResNet, batch_norm
+from calib_jax.models.resnet import Features, Images, ResNet
 
 __all__ = ["wide_resnet", "wide_resnet26_10", "wide_resnet28_10"]
 
@@ -43,7 +44,7 @@ class PreActivationBlock(nn.Module):
         """Compute the block."""
         conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
         norm = partial(
-            batch_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
+            normalize, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
         )
         active = nn.relu(norm(x, name="norm1"))
         y = conv(active, self.features, 3, strides=self.stride, padding=1, name="conv1")
@@ -102,7 +103,7 @@ class WideResNet(Network):
                     **common,
                     name=f"stage{stage}_block{block}",
                 )(x, train, mask, keys)
-        x = nn.relu(batch_norm(x, train=train, mask=mask, name="norm", **common))
+        x = nn.relu(normalize(x, train=train, mask=mask, name="norm", **common))
         x = layers.averages(x, 1, self.dtype)
         return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
 

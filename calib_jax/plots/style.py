@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 
 from calib_jax.core import checks, outside
+from calib_jax.core.packages import require
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -78,6 +79,7 @@ _SETTINGS: dict[str, Any] = {
 
 def settings(**more: Any) -> AbstractContextManager[None]:
     """Apply matplotlib's defaults and this subpackage's settings within a context."""
+    require("matplotlib")
     import matplotlib
 
     chosen: Any = {**dict(matplotlib.rcParamsDefault), **_SETTINGS, **more}
@@ -104,6 +106,7 @@ def drawn(
 
 def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
     """Create a figure, sized in inches, that notebooks can show without pyplot."""
+    require("matplotlib")
     from matplotlib.figure import Figure
 
     checks.above("width", width, 0)

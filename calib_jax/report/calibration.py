@@ -25,7 +25,7 @@ def calibrated(
     weights: Weights | None,
     fit_on: Evidence | None,
     cross_fit: int | None,
-    objective: str,
+    criterion: str,
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit."""
@@ -33,7 +33,7 @@ def calibrated(
         logits, labels, weights
     )  # calibrators cannot be applied to NaN in rows of weight 0
     if fit_on is not None:
-        apply_fitted, described = fitted(name, fit_on, objective)
+        apply_fitted, described = fitted(name, fit_on, criterion)
         return apply_fitted(logits), described
     if cross_fit is None:
         raise ValueError(
@@ -43,7 +43,7 @@ def calibrated(
     num_rows = len(labels)
     if not 2 <= cross_fit <= num_rows:
         raise ValueError(f"cross_fit must lie in [2, {num_rows}], got {cross_fit}.")
-    apply, fit = calibrators.named(name).apply, _fit(name, objective)
+    apply, fit = calibrators.named(name).apply, _fit(name, criterion)
     fold = np.random.default_rng(seed).permutation(num_rows) % cross_fit
     result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
     all_params = []
@@ -54,17 +54,17 @@ def calibrated(
         all_params.append(_plain(params))
         result = jnp.where((own == 0)[:, None], apply(params, logits), result)
     fitted_on = f"the rest of the examples, in {cross_fit} folds"
-    return result, _described(name, objective, fitted_on, all_params)
+    return result, _described(name, criterion, fitted_on, all_params)
 
 
 def fitted(
-    name: str, fit_on: Evidence, objective: str
+    name: str, fit_on: Evidence, criterion: str
 ) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
     """Fit a calibrator; return the function that applies it and a description of the fit."""
-    params = _fit(name, objective)(*fit_on)
+    params = _fit(name, criterion)(*fit_on)
     _, labels, weights = fit_on
     count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
-    described = _described(name, objective, f"{count:,} other examples", _plain(params))
+    described = _described(name, criterion, f"{count:,} other examples", _plain(params))
     return functools.partial(calibrators.named(name).apply, params), described
 
 
@@ -84,24 +84,25 @@ def sentence(calibrator: dict[str, Any]) -> str:
     return f"{said}, T = {' to '.join(ends)}."
 
 
-def _described(name: str, objective: str, fitted_on: str, params: Any) -> dict[str, Any]:
-    return {"name": name, "objective": objective, "fitted_on": fitted_on, "params": params}
+def _described(name: str, criterion: str, fitted_on: str, params: Any) -> dict[str, Any]:
+    return {"name": name, "criterion": criterion, "fitted_on": fitted_on, "params": params}
 
 
-def _fit(name: str, objective: str) -> Any:
+def _fit(name: str, criterion: str) -> Any:
     module = calibrators.named(name)
-    if objective == "nll":
+    if criterion == "nll":
         return module.fit
     if name != "temperature":
         raise ValueError(
-            f"objective={objective!r} chooses a temperature; {name!r} is fitted by its NLL."
+            f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL.\n"
+            "Leave criterion out, or calibrate by temperature."
         )
-    metric = metrics_package.named(objective)
+    metric = metrics_package.named(criterion)
 
-    def criterion(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
+    def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
         return metric.value(metric.stat(logits, labels, weights))
 
-    return functools.partial(module.fit_grid, objective=criterion)
+    return functools.partial(module.fit_grid, criterion=value_of)
 
 
 def _plain(params: Any) -> Any:

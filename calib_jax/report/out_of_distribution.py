@@ -17,6 +17,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax import plots
 from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
+from calib_jax.core.former import former_options
 from calib_jax.report import calibration, tables
 from calib_jax.report.predictions import as_logits
 from calib_jax.report.records import GIVEN
@@ -162,13 +163,14 @@ class OutOfDistribution:
         return out.getvalue()
 
 
+@former_options(renamed={"objective": "criterion"})
 def out_of_distribution(
     inside: Any,
     outside: Mapping[str, Any],
     *,
     calibrate: str | None = None,
     fit_on: tuple[Any, Any] | None = None,
-    objective: str = "nll",
+    criterion: str = "nll",
     scores: Sequence[str] = SCORES,
     level: float = 0.9,
     method: str = "percentile",
@@ -182,7 +184,7 @@ def out_of_distribution(
       outside: logits of the out-of-distribution sets, by name.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
       fit_on: logits and labels to fit the calibrator on.
-      objective: criterion for choosing a temperature; see `score`.
+      criterion: what a temperature minimises; see `score`.
       scores: any of "entropy", "max_confidence" and "energy".
       level: nominal coverage of the intervals, a fraction.
       method: "percentile" or "basic" intervals.
@@ -205,7 +207,7 @@ def out_of_distribution(
         if fit_on is None:
             raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
         held_out = (as_logits(fit_on[0]), fit_on[1], None)
-        apply, described = calibration.fitted(calibrate, held_out, objective)
+        apply, described = calibration.fitted(calibrate, held_out, criterion)
         own, others = sets[GIVEN]
         sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})
 

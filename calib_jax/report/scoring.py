@@ -11,6 +11,7 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, files, tables
@@ -40,6 +41,7 @@ class Report(Results):
         return files.save(self, folder)
 
 
+@former_options(renamed={"objective": "criterion"})
 def score(
     logits: Any,
     labels: Any,
@@ -49,7 +51,7 @@ def score(
     calibrate: str | None = None,
     fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
-    objective: str = "nll",
+    criterion: str = "nll",
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
@@ -74,8 +76,7 @@ def score(
       fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
         fitted on the examples that are scored.
       cross_fit: without `fit_on`, the number of folds for cross-fitting.
-      objective: criterion for choosing a temperature: "nll", or a metric's name to search the
-        papers' grid.
+      criterion: what a temperature minimises: "nll", or a metric's name to search the papers' grid.
       compare: other predictions of the same examples, for a paired comparison.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions.
@@ -121,7 +122,7 @@ def score(
         if fit_on is not None:
             held_out = _held_out(*fit_on, **understood)
         models[calibrate], fitted = calibration.calibrated(
-            calibrate, logits, labels, weights, held_out, cross_fit, objective, seed
+            calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed
         )
     if compare is not None:
         other = as_logits(compare, weights=weights, **understood)

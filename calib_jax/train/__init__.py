@@ -11,10 +11,14 @@ The network, the objective, the metrics and the optimizer are passed as values.
 
 from typing import Any
 
+from calib_jax.core.packages import require
+
+require("flax", "optax")
+
 from calib_jax.core.former import no_attribute
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.checkpoint import Checkpoints
-from calib_jax.train.feeding import Resident, Streamed, feed
+from calib_jax.train.feeding import feed
 from calib_jax.train.files import CannotWrite
 from calib_jax.train.forward import Forward, linen
 from calib_jax.train.journal import differences
@@ -38,9 +42,11 @@ from calib_jax.train.parallel import (
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.prediction import predict, predict_all
 from calib_jax.train.record import AnotherConfig
+from calib_jax.train.resident import Resident
 from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
+from calib_jax.train.streamed import Streamed
 
 __all__ = [
     "AXIS",

@@ -30,6 +30,7 @@ from typing import Any
 from flax import traverse_util
 
 from calib_jax.core import reading
+from calib_jax.core.packages import require
 from calib_jax.core.types import PyTree
 from calib_jax.train import files
 from calib_jax.train.files import Row
@@ -58,6 +59,7 @@ class Console:
         self._quiet = quiet
         self._bar: Any = None
         if progress and not quiet and sys.stderr.isatty():
+            require("tqdm")
             from tqdm import tqdm
 
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)

@@ -29,7 +29,7 @@ from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train import due, memory, parallel
 from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.feeding import Feed, Runner, feed
+from calib_jax.train.feeding import feed
 from calib_jax.train.files import Row, writing
 from calib_jax.train.interruption import Interruption, noted
 from calib_jax.train.journal import (
@@ -47,6 +47,7 @@ from calib_jax.train.ordering import in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.record import Record
+from calib_jax.train.runner import Feed, Runner
 from calib_jax.train.state import TrainState, all_finite, values_of
 from calib_jax.train.step import make_train_step
 from calib_jax.train.together import Elsewhere, Together

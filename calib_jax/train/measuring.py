@@ -12,9 +12,9 @@ from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train import last_layer
 from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.feeding import Evaluate, Feed
 from calib_jax.train.files import Row
 from calib_jax.train.plan import Task
+from calib_jax.train.runner import Evaluate, Feed
 from calib_jax.train.step import make_eval_step
 
 

@@ -12,6 +12,7 @@ which noise raises. The percentile interval adds the noise of resampling once mo
 interval subtracts it. The true ECE of a calibrated model is 0, which neither contains.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -58,40 +59,31 @@ def coverage(
     draws: int,
     resamples: int,
     level: float,
-    seed: int = 0,
 ) -> list[tables.Row]:
     """Draw data sets, and count how often the intervals of each metric contain the truth."""
-    true = truth(classes, temperature)
-    methods = ("percentile", "basic")
-    inside = {name: dict.fromkeys(methods, 0) for name in several}
-    totals = dict.fromkeys(several, 0.0)
+    true, methods = truth(classes, temperature), ("percentile", "basic")
+    observed: dict[str, list[list[float]]] = {name: [] for name in several}
+    interval = functools.partial(metrics.interval, level=level)
     intervals = jax.jit(
-        lambda samples, value: [
-            metrics.interval(samples, level, method=method, estimate=value) for method in methods
-        ]
+        lambda drawn, e: {m: interval(drawn, method=m, estimate=e) for m in methods}
     )
     for i in tqdm.trange(draws, desc=f"T = {temperature}", leave=False, disable=None):
-        key, boot = jax.random.split(jax.random.fold_in(jax.random.key(seed), i))
+        key, boot = jax.random.split(jax.random.fold_in(jax.random.key(0), i))
         data = reference.draw(key, examples, classes, temperature)
         value = metrics.values_of(several, *data)
         samples = metrics.bootstrap(several, *data, key=boot, num_resamples=resamples)
-        for method, ends in zip(methods, jax.device_get(intervals(samples, value)), strict=True):
-            for name, (low, high) in ends.items():
-                inside[name][method] += bool(low <= true[name] <= high)
-        totals = {name: total + float(value[name]) for name, total in totals.items()}
-    setting: tables.Row = {
-        "draws": draws,
-        "examples": examples,
-        "classes": classes,
-        "resamples": resamples,
-    }
-    setting |= {"task": "coverage", "temperature": temperature, "level": level, "seed": seed}
-    return [
-        {"metric": name, "true": true[name], "mean_estimate": totals[name] / draws}
-        | {method: count / draws for method, count in inside[name].items()}
-        | setting
-        for name in several
-    ]
+        ends = jax.device_get(intervals(samples, value))
+        for name, kept in observed.items():
+            intervals_of = (ends[method][name] for method in methods)
+            kept.append(
+                [float(value[name]), *(low <= true[name] <= high for low, high in intervals_of)]
+            )
+    rows = []
+    for name, kept in observed.items():
+        row = {"task": "coverage", "metric": name, "temperature": temperature, "true": true[name]}
+        means = np.mean(kept, axis=0).tolist()
+        rows.append(row | dict(zip(("mean_estimate", *methods), means, strict=True)))
+    return rows
 
 
 COLUMNS = {
@@ -102,8 +94,6 @@ COLUMNS = {
     "percentile": tables.number("percentile", ".1%"),
     "basic": tables.number("basic", ".1%"),
 }
-
-
 SECTIONS = {"coverage": tables.Section("How often intervals contain the truth", COLUMNS)}
 
 
@@ -115,10 +105,9 @@ def main(
 ) -> tables.Report:
     """Measure at both temperatures, at a nominal coverage of 90 %."""
     options = {"examples": examples, "classes": classes, "draws": draws, "resamples": resamples}
-    rows = []
-    for temperature in (1.0, 1.5):
-        rows += coverage(MEANS | ERRORS, temperature=temperature, level=0.9, **options)
-    setting = options | {"level": 0.9, "standard_error_over_draws": (0.9 * 0.1 / draws) ** 0.5}
+    statistics = functools.partial(coverage, MEANS | ERRORS, level=0.9, **options)
+    rows = [row for temperature in (1.0, 1.5) for row in statistics(temperature=temperature)]
+    setting = {"level": 0.9, "standard_error_over_draws": (0.9 * 0.1 / draws) ** 0.5}
     return tables.Report("Coverage", rows, SECTIONS, setting=setting)
 
 

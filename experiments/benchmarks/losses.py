@@ -19,6 +19,7 @@ import optax
 from calib_jax import losses
 from experiments.benchmarks import programs, reference, tables, timing
 
+DTYPES = ("float32", "bfloat16")
 BASE = "optax cross-entropy"
 MEMORY = 1.2  # The memory ratio should be at most this.
 
@@ -46,19 +47,20 @@ class Variant(NamedTuple):
 
 def variants() -> dict[str, Variant]:
     """Return every objective of the catalogue, by the name of its row."""
-    found = {}
+    by_label = {}
     for name in [*OF_LABEL, *losses.catalogue()]:
         for options in OF_LABEL.get(name) or OTHERS.get(name, ({},)):
             cheap = name in OF_LABEL or (name == "bsce_gra" and options["beta"] != 1.5)
             label = " ".join([name, *(f"{key}={value}" for key, value in options.items())])
-            found[label] = Variant(name, options, 1.3 if cheap else 2.0)
-    return found
+            by_label[label] = Variant(name, options, 1.3 if cheap else 2.0)
+    return by_label
 
 
-def measure(shape: str, dtype: str, chosen: dict[str, Variant], rounds: int) -> list[tables.Row]:
-    """Time the variants at one shape and dtype."""
-    logits, labels = reference.shaped(shape)
-    logits = logits.astype(dtype)
+def measure(
+    sample: reference.Sample, dtype: str, chosen: dict[str, Variant], rounds: int
+) -> list[tables.Row]:
+    """Time the variants in one dtype."""
+    logits, labels = sample.logits.astype(dtype), sample.labels
     functions: dict[str, Any] = {BASE: optax.softmax_cross_entropy_with_integer_labels}
     for label, variant in chosen.items():
         objective = losses.objective(variant.objective, **variant.options)
@@ -69,10 +71,10 @@ def measure(shape: str, dtype: str, chosen: dict[str, Variant], rounds: int) -> 
         total = jax.value_and_grad(lambda z, y, of=function: jnp.sum(of(z, y)))
         compiled = jax.jit(total).lower(logits, labels).compile()
         programs_of[label] = functools.partial(compiled, logits, labels)
-        memory[label] = programs.memory(compiled) or 0
-    spent = timing.interleaved(programs_of, rounds=rounds, label=f"{shape} {dtype}")
+        memory[label] = programs.analysis(compiled)["memory"]
+    spent = timing.interleaved(programs_of, rounds=rounds, label=dtype)
     targets = {label: {"at_most": variant.at_most} for label, variant in chosen.items()}
-    rows = timing.compared(spent, BASE, targets=targets, task="losses", shape=shape, dtype=dtype)
+    rows = timing.compared(spent, BASE, targets=targets)
     for row in rows:
         row["memory_bytes"] = memory[row["name"]]
         row["memory_ratio"] = memory[row["name"]] / memory[BASE] if memory[BASE] else None
@@ -80,32 +82,28 @@ def measure(shape: str, dtype: str, chosen: dict[str, Variant], rounds: int) -> 
 
 
 def _memory(row: tables.Row) -> str:
-    found = row["memory_ratio"]
-    return f"{found:.2f}" + (f" {tables.MISSED}" if found > MEMORY else "") if found else ""
+    missed = f" {tables.MISSED}" if (row["memory_ratio"] or 0) > MEMORY else ""
+    return tables.number("memory_ratio", ".2f")(row) + missed
 
 
+COLUMNS = tables.SPEED | {f"memory ratio (at most {MEMORY})": _memory}
 SECTIONS = {
-    "losses": tables.Section(
-        "Forward and backward pass,",
-        tables.SPEED | {f"memory ratio (at most {MEMORY})": _memory},
-    )
+    dtype: tables.Section(f"Forward and backward pass in {dtype},", COLUMNS) for dtype in DTYPES
 }
 
 
 def main(
     shapes: tables.Shapes = ("8192x100", "1024x1000", "256x10"),
-    dtypes: Annotated[Sequence[str], "Dtypes of the logits."] = ("float32", "bfloat16"),
+    dtypes: Annotated[Sequence[str], f"Of {', '.join(DTYPES)}."] = DTYPES,
     only: Annotated[Sequence[str], "Names of objectives to run; all by default."] = (),
     rounds: tables.Rounds = 31,
 ) -> tables.Report:
     """Measure every loss at every shape and dtype."""
     tables.check("only", only, losses.catalogue())
     chosen = {label: row for label, row in variants().items() if not only or row.objective in only}
-    results = []
-    for shape in shapes:
-        for dtype in dtypes:
-            results += measure(shape, dtype, chosen, rounds)
-    return tables.Report("Losses", results, SECTIONS, by=("task", "shape", "dtype"))
+    measures = {dtype: functools.partial(measure, dtype=dtype) for dtype in DTYPES}
+    results = tables.measured(measures, shapes, dtypes, chosen=chosen, rounds=rounds)
+    return tables.Report("Losses", results, SECTIONS, ("task", "shape"))
 
 
 if __name__ == "__main__":

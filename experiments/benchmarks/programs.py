@@ -1,4 +1,4 @@
-"""Measure a program without running it: memory in XLA's plan, bytes that devices exchange."""
+"""Analyze a program without running it: its memory, operations and exchanged bytes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -16,20 +16,25 @@ COLLECTIVES = {
 }
 
 
-def memory(compiled: Any) -> int | None:
-    """Return the bytes of temporaries and of new results, or None where XLA has no plan."""
+def analysis(compiled: Any) -> dict[str, float | None]:
+    """Return XLA's plan of a program, with None for what the backend does not know.
+
+    Returns:
+      "memory", the bytes of temporaries and of new results, and "flops", which counts the body of a
+      loop once: a loop over training steps has the count of one step.
+    """
     plan = plan_of(compiled)
     if plan is None:
-        return None
-    return int(plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes)
+        return {"memory": None, "flops": None}
+    size = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
+    return {"memory": size, "flops": (compiled.cost_analysis() or {}).get("flops")}
 
 
 def exchanged(step: Any, *arguments: Any, devices: int) -> Counter[str]:
     """Count the bytes that one device passes to collectives in a step, by part of the step.
 
-    A collective counts the larger of its inputs and outputs on one device. In a ring of n devices
-    each device sends 2 (n - 1) / n times that for a sum. The count is of the step as written,
-    before XLA merges or removes anything.
+    A collective counts the larger of its inputs and outputs on one device. The count is of the
+    step as written, before XLA merges or removes anything.
 
     Args:
       step: a function that names the axis `train.AXIS`. It is traced, not run.

@@ -25,7 +25,7 @@ from PIL import Image
 
 from calib_jax import data, train
 from calib_jax.core.examples import Draw
-from calib_jax.train import feeding
+from calib_jax.train import prefetching
 from experiments.benchmarks import tables, timing
 
 CLASSES, WIDTH, HEIGHT, BATCH_SIZE = 4, 500, 375, 64
@@ -71,7 +71,9 @@ class Reader:
     def streamed(self, threads: int, epoch: int = 0) -> list[int]:
         """Stream training batches to the device; return the resident bytes after each batch."""
         held, devices, draw = [], train.local_devices(1), Draw(0, epoch)
-        for batch in feeding.batches(self.source, self.order, devices, draw=draw, threads=threads):
+        for batch in prefetching.batches(
+            self.source, self.order, devices, draw=draw, threads=threads
+        ):
             jax.block_until_ready(batch)
             with open("/proc/self/statm") as file:
                 held.append(int(file.read().split()[1]) * resource.getpagesize())
@@ -85,20 +87,16 @@ def compared(reader: Reader, threads: list[int], rounds: int) -> list[tables.Row
         "and window, mirror": reader.drawn,
         **{f"stream, threads: {n}": functools.partial(reader.streamed, n) for n in threads},
     }
-    passed = timing.interleaved(ways, rounds=rounds, label="clock")
+    walls = timing.interleaved(ways, rounds=rounds, label="wall time")
     spent = timing.interleaved(ways, rounds=rounds, label="processor", clock=time.process_time)
-    count = reader.order.examples.size
-    return [
-        {
-            "task": "stream",
-            "name": name,
-            "rounds": rounds,
-            "images_per_second": count / float(np.median(passed[name])),
-            "images_per_core_second": count / float(np.median(spent[name])),
-            "share_of_decoding": timing.ratio(spent[DECODING], spent[name]),
+    rows = timing.compared(spent, DECODING, speed=True, task="stream")
+    for row in rows:
+        wall, images = float(np.median(walls[row["name"]])), reader.order.examples.size
+        row |= {
+            "images_per_second": images / wall,
+            "images_per_core_second": images / row["seconds"],
         }
-        for name in ways
-    ]
+    return rows
 
 
 def memory(reader: Reader, threads: int, batches: int) -> tables.Row:
@@ -119,7 +117,8 @@ COLUMNS = {
     "": tables.text("name"),
     "images/s": tables.number("images_per_second"),
     "images/s of a core": tables.number("images_per_core_second"),
-    "share of decoding": lambda row: tables.ratio(row, "share_of_decoding"),
+    "share of decoding": tables.ratio,
+    "rounds": tables.text("rounds"),
     "MB after a quarter": tables.number("settled_megabytes"),
     "MB more afterwards": tables.number("growth_megabytes", "+.1f"),
 }
@@ -133,7 +132,7 @@ def main(
 ) -> tables.Report:
     """Write the JPEG files, and time reading them."""
     counts = [int(number) for number in threads]
-    setting: tables.Row = {"images": images, "batch_size": BATCH_SIZE, "load": os.getloadavg()[0]}
+    setting: tables.Row = {"batch_size": BATCH_SIZE, "load": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory() as folder:
         setting["mean_kilobytes"] = write(pathlib.Path(folder), images) / 1e3
         reader = Reader(pathlib.Path(folder))

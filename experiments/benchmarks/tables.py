@@ -7,9 +7,12 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
-from absl import app, flags
+from absl import flags
 
-from experiments import provenance
+from calib_jax.core import checks
+from calib_jax.report import tables as markdown
+from experiments import cli, provenance
+from experiments.benchmarks import reference
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
@@ -50,62 +53,48 @@ def number(key: str, form: str = "", scale: float = 1) -> Cell:
     """Format a number, by default with three significant digits."""
 
     def cell(row: Row) -> str:
-        value = scale * row[key] if row.get(key) is not None else None
-        return (
-            "" if value is None else format(value if form else float(f"{value:.3g}"), form or ",g")
-        )
+        if row.get(key) is None:
+            return ""
+        value = scale * row[key]
+        return format(value, form) if form else f"{float(f'{value:.3g}'):,g}"
 
     return cell
 
 
-def ratio(row: Row, key: str = "ratio") -> str:
+def ratio(row: Row) -> str:
     """Format the median and the middle half of a ratio."""
-    if not (found := row.get(key)):
-        return ""
-    middle, low, high = (f"{found[name]:.3g}" for name in ("median", "low", "high"))
-    return f"{middle} [{low}, {high}]"
+    return "{median:.3g} [{low:.3g}, {high:.3g}]".format(**row["ratio"]) if row.get("ratio") else ""
 
 
 def verdict(row: Row) -> str:
-    """Return whether a ratio meets its target, or "open" if this run cannot decide.
-
-    >>> ratio = {"median": 1.01, "low": 1.00, "high": 1.03}
-    >>> [verdict({"ratio": ratio, "target": {"at_most": most}}) for most in (1.05, 1.02, 0.9)]
-    ['kept', 'open', '**missed**']
-    """
-    if not row.get("target"):
-        return ""
-    found = row["ratio"]
-    ((bound, target),) = row["target"].items()
-    if found["low"] < target < found["high"]:
+    """Return whether a ratio meets its target, or "open" if this run cannot decide."""
+    ratio, ((bound, target),) = row["ratio"], row["target"].items()
+    if ratio["low"] < target < ratio["high"]:
         return OPEN
-    kept = found["median"] <= target if bound == "at_most" else found["median"] >= target
+    kept = ratio["median"] <= target if bound == "at_most" else ratio["median"] >= target
     return KEPT if kept else MISSED
 
 
 def target(row: Row) -> str:
     """Format a target and its verdict."""
-    shown = [f"{bound} {value:.3g}" for bound, value in (row.get("target") or {}).items()]
-    return f"{shown[0].replace('_', ' ')}: {verdict(row)}" if shown else ""
+    if not row.get("target"):
+        return ""
+    ((bound, value),) = row["target"].items()
+    return f"{bound.replace('_', ' ')} {value:.3g}: {verdict(row)}"
 
 
 SPEED: dict[str, Cell] = {
-    **{"": text("name"), "ms": number("ms"), "ratio": ratio, "to": text("against")},
-    **{"target": target, "rounds": text("rounds")},
+    **{"": text("name"), "ms": number("seconds", scale=1e3), "ratio": ratio},
+    **{"to": text("against"), "target": target, "rounds": text("rounds")},
 }
 
 
 def table(columns: Mapping[str, Cell], rows: Sequence[Row]) -> str:
     """Format a Markdown table without the columns that are empty in every row."""
-    shown: list[list[str]] = []
-    for title, cell in columns.items():
-        cells = [cell(row) for row in rows]
-        if any(cells):
-            width = max(map(len, [title, *cells]))
-            place = str.rjust if shown else str.ljust
-            rule = "-" * (width - 1) + ":" if shown else "-" * width
-            shown.append([place(title, width), rule, *(place(value, width) for value in cells)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in zip(*shown, strict=True))
+    filled = {title: cell for title, cell in columns.items() if any(map(cell, rows))}
+    return markdown.in_markdown(
+        [[*filled], *([cell(row) for cell in filled.values()] for row in rows)]
+    )
 
 
 def page(report: Report, origin: Row) -> str:
@@ -122,7 +111,7 @@ def page(report: Report, origin: Row) -> str:
         **report.setting,
     }
     lines = [f"- {key.replace('_', ' ')}: {_words(value)}" for key, value in about.items() if value]
-    verdicts = [found for row in report.results if (found := verdict(row))]
+    verdicts = [verdict(row) for row in report.results if row.get("target")]
     summary = f"{LEGEND} Missed: {verdicts.count(MISSED)} of {len(verdicts)}." if verdicts else ""
     parts = [f"# {report.title}", "\n".join(lines), summary]
     for (task, *more), rows in groups.items():
@@ -135,14 +124,31 @@ def page(report: Report, origin: Row) -> str:
 def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key.replace('_', ' ')} {_words(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_words, value))
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def check(flag: str, values: Sequence[str], known: Collection[str]) -> None:
     """Raise an error for unknown values of a flag."""
     for value in values:
-        if value not in known:
-            raise app.UsageError(f"--{flag}={value} is none of {', '.join(known)}.")
+        cli.refusing(checks.one_of, f"--{flag}", value, known)
+
+
+def measured(
+    measures: Mapping[str, Callable[..., list[Row]]],
+    shapes: Sequence[str],
+    parts: Sequence[str],
+    **options: Any,
+) -> list[Row]:
+    """Measure the chosen parts (all by default) at every shape, and add both to the rows."""
+    check("parts", parts, measures)
+    return [
+        {"task": part, "shape": shape} | row
+        for shape in shapes
+        for part in parts or measures
+        for row in measures[part](reference.shaped(shape), **options)
+    ]
 
 
 def run(main: Callable[..., Report]) -> None:
@@ -156,22 +162,27 @@ def run(main: Callable[..., Report]) -> None:
         **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
         **{str: flags.DEFINE_string, list: flags.DEFINE_list},
     }
-    found = {}
-    for name, flag in inspect.signature(main).parameters.items():
-        default = list(flag.default) if isinstance(flag.default, tuple) else flag.default
-        found[name] = defines[type(default)](name, default, flag.annotation.__metadata__[0])
-    out = flags.DEFINE_string("out", "", "Write all numbers, with their provenance, to this JSON.")
-    goal = flags.DEFINE_string("page", "", "Write the tables to this Markdown file.")
+    given = {}
+    for name, parameter in inspect.signature(main).parameters.items():
+        default = parameter.default
+        default = list(default) if isinstance(default, tuple) else default
+        bound = {"lower_bound": min(default, 1)} if type(default) is int else {}
+        define, (explained,) = defines[type(default)], parameter.annotation.__metadata__
+        given[name] = define(name, default, explained, **bound)
+    json_file = flags.DEFINE_string("out", "", "Write all numbers to this JSON file.")
+    page_file = flags.DEFINE_string("page", "", "Write the tables to this Markdown file.")
 
-    def publish(_: list[str]) -> None:
-        report = main(**{name: flag.value for name, flag in found.items()})
+    def publish() -> None:
+        options = {name: flag.value for name, flag in given.items()}
+        report = cli.failing(main, **options)
+        report = report._replace(setting=options | dict(report.setting))
         origin = provenance.describe()
         origin["command"] = re.sub(r"=/\S*/", "=", origin["command"])  # Folders of this machine.
-        written = page(report, origin)
-        print(written)
+        tables = page(report, origin)
+        print(tables)
         numbers = {"provenance": origin, "setting": report.setting, "results": report.results}
-        for path, content in ((out, json.dumps(numbers, indent=1) + "\n"), (goal, written)):
+        for path, content in (json_file, json.dumps(numbers, indent=1) + "\n"), (page_file, tables):
             if path.value:
                 pathlib.Path(path.value).write_text(content, encoding="utf-8")
 
-    app.run(publish)
+    cli.run(publish)

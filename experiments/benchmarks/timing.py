@@ -70,6 +70,7 @@ def compared(
     *,
     against: Mapping[str, str] = {},
     targets: Mapping[str, dict[str, float]] = {},
+    speed: bool = False,
     **more: Any,
 ) -> list[dict[str, Any]]:
     """Return a row for each call: median time, and the ratio of its time to that of another call.
@@ -79,13 +80,14 @@ def compared(
       base: the other call.
       against: the other call of some calls, by name.
       targets: {"at_most": x} or {"at_least": x} for the ratios of some calls.
+      speed: whether ratios are of speed, so that a faster call has a larger one.
       more: further items of every row.
     """
-    return [
-        {
-            **{"name": name, "rounds": len(spent), "ms": 1e3 * float(np.median(spent))},
-            "ratio": ratio(spent, seconds[against.get(name, base)]),
-            **{"against": against.get(name, base), "target": targets.get(name), **more},
-        }
-        for name, spent in seconds.items()
-    ]
+    rows = []
+    for name, spent in seconds.items():
+        other = against.get(name, base)
+        pair = (seconds[other], spent) if speed else (spent, seconds[other])
+        row = {"name": name, "rounds": len(spent), "seconds": float(np.median(spent))}
+        row |= {"ratio": ratio(*pair), "against": other, "target": targets.get(name)}
+        rows.append(more | row)
+    return rows

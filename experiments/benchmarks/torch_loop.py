@@ -1,9 +1,9 @@
 """The papers' released training loop in PyTorch, for comparison with calib_jax.
 
-    python -m experiments.benchmarks.torch_loop '{"a": {"name": "resnet20", "batch_size": 8, ...}}'
+    python -m experiments.benchmarks.torch_loop '{"name": "resnet20", "batch_size": 8, ...}'
 
-builds loops by `loop`. For each line of input it trains one epoch of the named loop, in a process
-without JAX's threads and memory. The computation equals that of calib_jax: cross-entropy summed
+builds a loop by `loop`, and trains an epoch for each line of input, in a process without JAX's
+threads and memory. The computation equals that of calib_jax: cross-entropy summed
 over the batch, the norm of the gradient clipped at 2, SGD with momentum 0.9 and weight decay 5e-4
 on all parameters.
 
@@ -11,6 +11,7 @@ References:
   Mukhoti et al. 2020, Calibrating Deep Neural Networks using Focal Loss: the released code.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -94,11 +95,13 @@ def cropped(image: np.ndarray, row: int, column: int, flip: bool) -> np.ndarray:
     return np.ascontiguousarray(window[:, ::-1] if flip else window)
 
 
-class _Images(torch.utils.data.Dataset):
+@dataclasses.dataclass
+class _Images:
     """Single examples, as the workers of a DataLoader build them."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray, augment: bool) -> None:
-        self.images, self.labels, self.augment = images, labels, augment
+    images: np.ndarray
+    labels: np.ndarray
+    augment: bool
 
     def __getitem__(self, number: int) -> tuple[Any, int]:
         image = self.images[number]
@@ -198,24 +201,24 @@ def loop(name: str, batch_size: int, steps: int, *, stored: bool, released: bool
 
 
 def main() -> None:
-    """Build the loops of the first argument, and train the loop that each line of input names."""
-    answers = os.fdopen(os.dup(1), "w")
+    """Build the loop of the first argument, and train an epoch for each line of input."""
+    replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Libraries print to standard output, which is kept for replies.
     affinity, cuda = getattr(os, "sched_getaffinity", None), torch.cuda
     torch.set_num_threads(len(affinity(0)) if affinity else os.cpu_count() or 1)
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True  # As released.
-    loops = {name: loop(**options) for name, options in json.loads(sys.argv[1]).items()}
-    answer: dict[str, Any] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    answer["device"] = cuda.get_device_name() if cuda.is_available() else "cpu"
-    print(json.dumps(answer), file=answers, flush=True)
-    for line in sys.stdin:
+    trained = loop(**json.loads(sys.argv[1]))
+    device = cuda.get_device_name() if cuda.is_available() else "cpu"
+    about = {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": device}
+    print(json.dumps(about), file=replies, flush=True)
+    for _ in sys.stdin:
         cuda.reset_peak_memory_stats() if cuda.is_available() else None
         before = cuda.memory_allocated()
-        loops[line.strip()].epoch()
+        trained.epoch()
         memory = cuda.max_memory_allocated() - before if cuda.is_available() else None
-        print(json.dumps({"memory": memory}), file=answers, flush=True)
+        print(json.dumps({"memory": memory}), file=replies, flush=True)
 
 
 if __name__ == "__main__":

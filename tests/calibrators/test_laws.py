@@ -1,6 +1,7 @@
 """What every calibrator promises, whichever it is; a new one is found by the catalogue."""
 
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
+from calib_jax.core.catalogue import Catalogue
 from tests.calibrators.members import MEMBERS, applied, calibrated, floats, mean_nll, problem
 
 # They change confidences alone, or contain doing nothing and start from it.
@@ -403,7 +405,8 @@ def test_a_far_shift_changes_nothing_in_double_precision(name, x64):
 
 def test_the_catalogue_finds_by_name():
     assert set(SIZE) & set(MEMBERS) >= {"temperature"}
-    for name, calibrator in calibrators.catalogue().items():
+    for name in MEMBERS:
+        calibrator = calibrators.catalogue()[name]
         assert getattr(calibrators, name) is calibrator is calibrators.named(name)
     with pytest.raises(ValueError, match=r"calibrator .*got 'temprature'; did you mean 'temper"):
         calibrators.named("temprature")
@@ -411,3 +414,14 @@ def test_the_catalogue_finds_by_name():
         calibrators.temperatur  # noqa: B018
     with pytest.raises(TypeError):
         calibrators.catalogue()["mine"] = None
+
+
+def test_a_calibrator_of_ones_own_is_found_by_name(monkeypatch):
+    monkeypatch.setattr(calibrators, "_CATALOGUE", Catalogue("calibrator"))
+    own = types.SimpleNamespace(Params=tuple, fit=len, apply=max)
+    assert calibrators.register("mine")(own) is own
+    assert calibrators.named("mine") is calibrators.catalogue()["mine"] is own
+    with pytest.raises(ValueError, match="there are two of the calibrator named 'mine'"):
+        calibrators.register("mine")(own)
+    with pytest.raises(TypeError, match="calibrator 'other' has no fit and no apply"):
+        calibrators.register("other")(types.SimpleNamespace(Params=tuple))

@@ -12,6 +12,7 @@ from tests.calibrators.members import problem
 
 K = 3
 KINDS = ["vector", "matrix", "dirichlet"]
+FIRST = dict.fromkeys(KINDS, "off_diagonal_penalty") | {"vector": "slope_penalty"}
 
 
 def features(kind, logits):
@@ -58,7 +59,7 @@ def test_it_is_scipys_minimum(kind, penalties, x64):
     logits, labels = problem(200, K, seed=3, dtype=np.float64)
     logits += np.array([1.0, 0.0, -2.0])  # so that there is something to move back
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], 200)
-    names = ("slope" if kind == "vector" else "off_diagonal", "intercept")
+    names = (FIRST[kind], "intercept_penalty")
     calibrator = calibrators.named(kind)
     params = calibrator.fit(logits, labels, weights, **dict(zip(names, penalties, strict=True)))
     assert params.state.name == "converged"
@@ -93,8 +94,9 @@ def test_dirichlet_does_not_mind_shifted_rows():
 @pytest.mark.parametrize("kind", KINDS)
 def test_strong_penalties_leave_what_is_not_penalised(kind):
     logits, labels = problem()
-    first = "slope" if kind == "vector" else "off_diagonal"
-    params = calibrators.named(kind).fit(logits, labels, **{first: 1e4, "intercept": 1e4})
+    params = calibrators.named(kind).fit(
+        logits, labels, **{FIRST[kind]: 1e4, "intercept_penalty": 1e4}
+    )
     assert params.state.name == "converged"
     weights = np.asarray(params[0])
     expected = np.ones(K) if kind == "vector" else np.diag(np.diag(weights))
@@ -110,8 +112,10 @@ def test_penalties_make_an_optimum_where_a_class_is_missing(kind):
     labels = np.minimum(labels, 1)
     fit = calibrators.named(kind).fit
     assert fit(logits, labels).state.name == "no_optimum"
-    first = "slope" if kind == "vector" else "off_diagonal"
-    assert fit(logits, labels, **{first: 0.1, "intercept": 0.1}).state.name == "converged"
+    assert (
+        fit(logits, labels, **{FIRST[kind]: 0.1, "intercept_penalty": 0.1}).state.name
+        == "converged"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,7 +147,7 @@ def test_more_parameters_than_examples():
 
     def objective(dtype):
         params = calibrators.matrix.fit(
-            jnp.asarray(logits, dtype), labels, off_diagonal=1.0, intercept=1.0
+            jnp.asarray(logits, dtype), labels, off_diagonal_penalty=1.0, intercept_penalty=1.0
         )
         assert params.state.name == "converged"
         w, b = (np.asarray(leaf, np.float64) for leaf in params[:2])
@@ -157,5 +161,13 @@ def test_more_parameters_than_examples():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_penalty_below_0_is_refused(kind):
-    with pytest.raises(ValueError, match="intercept must be at least 0, got -1"):
-        calibrators.named(kind).fit(*problem(), intercept=-1)
+    with pytest.raises(ValueError, match="intercept_penalty must be at least 0, got -1"):
+        calibrators.named(kind).fit(*problem(), intercept_penalty=-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_former_options_are_refused_with_the_present_name(kind):
+    for present in (FIRST[kind], "intercept_penalty"):
+        former = present.removesuffix("_penalty")
+        with pytest.raises(TypeError, match=f"option '{former}' is called '{present}' now"):
+            calibrators.named(kind).fit(*problem(), **{former: 0.1})

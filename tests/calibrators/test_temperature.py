@@ -106,6 +106,31 @@ def test_the_nll_as_measured_never_rises(calibrator):
         assert after <= before * (1 + 4e-7), seed
 
 
+@pytest.mark.parametrize("spread", ["one offset", "an offset a row"])
+@pytest.mark.parametrize("noise", [0.01, 0.1, 0.3, 1.0])
+def test_rounded_quotients_never_cost_more_than_the_fit_gains(noise, spread):
+    """Offsets as large as 1e5 leave few digits for the differences of logits / T."""
+    apply, stopped = jax.jit(temperature.apply), 0
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        scale = 10 ** random.uniform(0, 3)
+        offsets = random.uniform(0, 1e5) * random.standard_normal((64, 1))
+        if spread == "one offset":
+            offsets[:] = offsets[0]
+        differences = random.standard_normal((64, 5))
+        labels = np.argmax(differences + noise * random.gumbel(size=(64, 5)) / 5, axis=-1)
+        logits = (scale * differences + offsets).astype(np.float32)
+        params = temperature.fit(logits, labels)
+        before, after = mean_nll(logits, labels), mean_nll(apply(params, logits), labels)
+        assert after <= before * (1 + 1e-6), seed
+        state = params.state
+        np.testing.assert_allclose(state.nll_before, before, rtol=1e-5, atol=1e-30)
+        np.testing.assert_allclose(state.nll_after, after, rtol=1e-5, atol=1e-30)
+        stopped += state.name == "stopped"
+        assert state.name != "stopped" or params.temperature == 1
+    assert stopped < 30  # most fits gain more than rounding costs
+
+
 @pytest.mark.parametrize(
     ("make", "state"),
     [
@@ -147,14 +172,14 @@ def first_logit(optimum):
 
 def test_the_grid_minimises_what_it_is_given():
     logits, labels = np.full((4, 2), 6, np.float32), np.zeros(4, int)
-    fit = functools.partial(temperature.fit_grid, logits, labels, objective=first_logit(4.0))
+    fit = functools.partial(temperature.fit_grid, logits, labels, criterion=first_logit(4.0))
     assert fit(start=0.5, stop=3.0, step=0.5).temperature == 1.5
     assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
     assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
     weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
-    found = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, objective=weighted)
+    found = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, criterion=weighted)
     np.testing.assert_allclose(found.temperature, 3.0, rtol=1e-6)
-    never = temperature.fit_grid(logits, labels, objective=lambda z, y, w: jnp.full((), jnp.nan))
+    never = temperature.fit_grid(logits, labels, criterion=lambda z, y, w: jnp.full((), jnp.nan))
     assert (float(never.temperature), never.state.name) == (1.0, "no_optimum")
 
 

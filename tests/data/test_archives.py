@@ -3,6 +3,7 @@
 import errno
 import gzip
 import io
+import lzma
 import os
 import stat
 import tarfile
@@ -37,10 +38,10 @@ def write_zip(path, content=None):
 def write(path, content=None):
     if path.suffix == ".zip":
         return write_zip(path, content)
-    return write_tar(path, content, mode="w" if path.suffix == ".tar" else "w:gz")
+    return write_tar(path, content, mode="w:" + path.suffix[1:].removeprefix("tar"))
 
 
-KINDS = ["pets.zip", "pets.tar", "pets.tar.gz"]
+KINDS = ["pets.zip", "pets.tar", "pets.tar.gz", "pets.tar.xz"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -52,7 +53,7 @@ def test_a_folder_is_unpacked_beside_its_archive(tmp_path, kind):
     }
     assert found == {"cats/one.txt": b"miau" * 300, "cats/more/two.txt": b""}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["cats", kind])
-    with pytest.raises(FileExistsError, match="is there already"):
+    with pytest.raises(FileExistsError, match="already exists: to unpack"):
         archives.unpack(archive, "cats")
 
 
@@ -60,9 +61,13 @@ def test_a_folder_is_unpacked_beside_its_archive(tmp_path, kind):
 def test_files_are_read_without_unpacking(tmp_path, kind):
     archive = write(tmp_path / kind)
     assert archives.read(archive, ["cats/one.txt"]) == {"cats/one.txt": CONTENT["cats/one.txt"]}
-    with pytest.raises(ValueError, match=rf"{kind} has no cats/three\.txt: it is another archive"):
+    with pytest.raises(
+        ValueError, match=rf"{kind} does not contain cats/three\.txt: download the archive"
+    ):
         archives.read(archive, ["cats/one.txt", "cats/three.txt"])
-    with pytest.raises(ValueError, match=r"cats/one\.txt exceeds the bound"):
+    with pytest.raises(
+        ValueError, match=r"larger than this data set can be, at its member cats/one\.txt"
+    ):
         archives.read(archive, ["cats/one.txt"], max_bytes=1199)
 
 
@@ -83,7 +88,7 @@ def refused(archive, message, **bounds):
 def test_a_name_that_leads_out_is_refused(tmp_path, kind, name):
     (tmp_path / "in").mkdir()
     archive = write(tmp_path / "in" / kind, CONTENT | {name: b"evil"})
-    refused(archive, "is no plain file or leads out of the folder: nothing of it")
+    refused(archive, "is not a plain file inside its folder: nothing was unpacked")
     assert not list(tmp_path.rglob("out.txt"))
 
 
@@ -93,7 +98,9 @@ def test_a_name_that_leads_out_is_refused(tmp_path, kind, name):
 def test_links_and_devices_are_refused(tmp_path, kind):
     member = tarfile.TarInfo("cats/strange")
     member.type, member.linkname = kind, "one.txt"
-    refused(write_tar(tmp_path / "pets.tar.gz", members=[member]), "'cats/strange', which is no pl")
+    refused(
+        write_tar(tmp_path / "pets.tar.gz", members=[member]), "'cats/strange', which is not a pl"
+    )
 
 
 def test_a_link_in_a_zip_is_refused(tmp_path):
@@ -105,8 +112,10 @@ def test_a_link_in_a_zip_is_refused(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_than_the_bound_is_refused(tmp_path, kind):
     archive = write(tmp_path / kind)
-    refused(archive, "too big to be what it should: cats/one.txt", max_bytes=1199)
-    refused(archive, "too big to be what it should: cats/more/two.txt", max_files=1)
+    refused(archive, "larger than this data set can be, at its member cats/one.txt", max_bytes=1199)
+    refused(
+        archive, "larger than this data set can be, at its member cats/more/two.txt", max_files=1
+    )
     assert archives.unpack(archive, "cats", max_bytes=1206, max_files=3)
 
 
@@ -121,14 +130,17 @@ def test_an_archive_that_is_cut_anywhere_is_refused(tmp_path, kind):
             continue  # only padding is lost
         cut.write_bytes(whole[:size])
         refused(cut, "cannot be read as a whole .* archive: .*; download it again")
-    flipped = bytearray(gzip.compress(b"no tar at all") if kind != "pets.zip" else b"PK no zip")
-    cut.write_bytes(flipped)
+    compress = {".gz": gzip.compress, ".xz": lzma.compress}.get(cut.suffix, bytes)
+    cut.write_bytes(compress(b"no tar at all"))
     refused(cut, "cannot be read as a whole .* archive")
 
 
-def gz(path, content):
-    path.write_bytes(gzip.compress(content, 1))
+def compressed(path, content):
+    path.write_bytes(gzip.compress(content, 1) if path.suffix == ".gz" else lzma.compress(content))
     return path
+
+
+COMPRESSED = ["pets.tar.gz", "pets.tar.xz"]
 
 
 def tar_header(name, kind=b"0", size=0):
@@ -137,35 +149,54 @@ def tar_header(name, kind=b"0", size=0):
     return member.tobuf(tarfile.GNU_FORMAT)
 
 
+@pytest.mark.parametrize("name", COMPRESSED)
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_a_header_without_end_is_not_read_to_its_end(tmp_path, kind, monkeypatch):
-    """3 GB of header are announced; no more than a bound of it is looked at."""
+def test_a_header_without_end_is_not_read_to_its_end(tmp_path, name, kind, monkeypatch):
+    """The archive announces a header of 3 GB, of which only the allowed size is read."""
     seen = []
     stream = archives._Stream.read
     monkeypatch.setattr(
         archives._Stream, "read", lambda self, n: seen.append(self.position) or stream(self, n)
     )
     content = tar_header("x", kind, 3_000_000_000) + b"10 a=bcde\n" * 100_000
-    refused(gz(tmp_path / "pets.tar.gz", content), "has a header of more than 65,536 bytes")
+    refused(compressed(tmp_path / name, content), "has a header of more than 65,536 bytes")
     assert max(seen) < 100_000
 
 
-def test_members_that_tarfile_would_expand_are_refused(tmp_path):
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_zeros_after_the_last_member_are_not_decompressed_without_end(tmp_path, name, monkeypatch):
+    monkeypatch.setattr(archives, "_PADDING", 1 << 20)
+    content = tar_header("cats/a") + bytes(3 << 20)
+    refused(compressed(tmp_path / name, content), "cannot be read as a whole")
+
+
+def test_an_xz_file_cannot_ask_for_gigabytes(tmp_path):
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 30}]
+    archive = tmp_path / "pets.tar.xz"
+    whole = write_tar(tmp_path / "plain.tar", mode="w").read_bytes()
+    archive.write_bytes(lzma.compress(whole, filters=filters))
+    refused(archive, "Memory usage limit exceeded")
+    archive.write_bytes(lzma.compress(whole) + b"more")
+    refused(archive, "it has bytes after its end")
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_members_that_tarfile_would_expand_are_refused(tmp_path, name):
     sparse = tar_header("cats/one.txt", tarfile.GNUTYPE_SPARSE, 512) + bytes(2048)
-    refused(gz(tmp_path / "pets.tar.gz", sparse), "no plain file or leads out")
+    refused(compressed(tmp_path / name, sparse), "not a plain file inside")
     negative = b"12 size=-51\n"
     header = tar_header("x", tarfile.XHDTYPE, len(negative)) + negative.ljust(512, b"\0")
-    refused(gz(tmp_path / "pets.tar.gz", header + tar_header("cats/a") + bytes(1024)), "pets")
+    refused(compressed(tmp_path / name, header + tar_header("cats/a") + bytes(1024)), "pets")
     large = tar_header("dogs/large", size=1 << 40) + bytes(4096)
-    refused(gz(tmp_path / "pets.tar.gz", large), "too big .* dogs/large exceeds the bound")
+    refused(compressed(tmp_path / name, large), "larger than .* at its member dogs/large")
     many = tar_header("dogs/none") * 2000 + bytes(1024)
-    refused(gz(tmp_path / "pets.tar.gz", many), "dogs/none exceeds the bound", max_files=1999)
+    refused(compressed(tmp_path / name, many), "at its member dogs/none", max_files=1999)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["cats/" + "a/" * 900, "cats/" + "a" * 2000, "cats/\x1b[2J"])
 def test_names_that_no_folder_should_get_are_refused(tmp_path, kind, name):
-    refused(write(tmp_path / kind, {name: b""}), "that no folder here should get: nothing of it")
+    refused(write(tmp_path / kind, {name: b""}), "an unusual name of .*: nothing was unpacked")
 
 
 def test_a_zip_of_another_method_is_refused(tmp_path):
@@ -188,10 +219,19 @@ def test_a_full_disk_is_no_fault_of_the_archive(tmp_path, kind, monkeypatch):
 
 
 def test_another_archive_is_named(tmp_path):
-    refused(write_tar(tmp_path / "pets.tar", {"dogs/one.txt": b"wow"}, mode="w"), "no folder cats")
-    refused(write_tar(tmp_path / "pets.tgz", {"cats": b"a file"}), "no folder cats")
+    refused(
+        write_tar(tmp_path / "pets.tar", {"dogs/one.txt": b"wow"}, mode="w"),
+        "does not contain the folder cats: download",
+    )
+    refused(
+        write_tar(tmp_path / "pets.tgz", {"cats": b"a file"}),
+        "does not contain the folder cats: download",
+    )
     (tmp_path / "pets.rar").write_bytes(b"Rar!")
-    refused(tmp_path / "pets.rar", r"no archive of a known kind: \.zip, \.tar, \.tar\.gz, \.tgz")
+    refused(
+        tmp_path / "pets.rar",
+        r"another format than \.zip, \.tar, \.tar\.gz, \.tgz, \.tar\.xz: unpack it",
+    )
 
 
 def test_a_name_that_comes_twice_is_refused(tmp_path):
@@ -199,7 +239,7 @@ def test_a_name_that_comes_twice_is_refused(tmp_path):
     with tarfile.open(archive, "w") as tar:
         for _ in range(2):
             tar.addfile(tarfile.TarInfo("cats/one.txt"))
-    refused(archive, "holds two members of the name 'one.txt'")
+    refused(archive, "contains two members named 'one.txt'")
 
 
 def test_the_checksum_is_that_of_md5(tmp_path):

@@ -109,6 +109,14 @@ def test_workdirs_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
     }.items():
         with pytest.raises((ValueError, NotADirectoryError), match=message):
             seed_folders.named(name)
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "main.c").write_text("")
+    (tmp_path / "sources" / ".git").mkdir()
+    with pytest.raises(ValueError, match=r"files that belong to no run, such as main"):
+        seed_folders.named(str(tmp_path / "sources"))
+    (tmp_path / "sources" / "main.c").unlink()
+    for empty in ("sources", "run", "sweep"):
+        assert seed_folders.named(str(tmp_path / empty)).is_dir()
     config = config_of("digits")
     with pytest.raises(ValueError, match=r"sweep holds a sweep: choose another folder"):
         seed_folders.of_config(seed_folders.named(str(tmp_path / "sweep")), config)

@@ -65,11 +65,19 @@ def test_a_training_step_exchanges_its_gradients_once_and_the_sums_of_batch_norm
         }
 
 
-def test_memory():
-    x = jnp.ones((100, 30))
-    assert programs.memory(jax.jit(lambda x: 2 * x).lower(x).compile()) == 4 * 3000
+def test_memory_and_operations():
+    x, y = jnp.ones((100, 30)), jnp.ones((30, 7))
+    product = programs.analysis(jax.jit(jnp.dot).lower(x, y).compile())
+    assert product["memory"] == 4 * 100 * 7
+    assert product["flops"] == pytest.approx(2 * 100 * 30 * 7)
     donated = jax.jit(lambda x: 2 * x, donate_argnums=0).lower(x).compile()
-    assert programs.memory(donated) == 0
+    assert programs.analysis(donated)["memory"] == 0
+
+
+def test_a_loop_counts_the_operations_of_one_turn():
+    x = jnp.ones((8, 8))
+    loop = jax.jit(lambda x, stop: lax.fori_loop(0, stop, lambda _, y: x @ y, x))
+    assert programs.analysis(loop.lower(x, 5).compile())["flops"] == pytest.approx(1024, rel=0.1)
 
 
 class Silent:
@@ -78,4 +86,4 @@ class Silent:
 
 
 def test_a_backend_may_have_no_plan():
-    assert programs.memory(Silent()) is None
+    assert programs.analysis(Silent()) == {"memory": None, "flops": None}

@@ -84,19 +84,23 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
 
 
 def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
-    """Cross-entropy diverges, brier saturates; what is logged is what was asked for."""
+    """Cross-entropy diverges, brier saturates, and focal cannot save its checkpoints."""
+    (tmp_path / "runs" / "focal" / "1").mkdir(parents=True)
+    (tmp_path / "runs" / "focal" / "1" / "checkpoints").write_text("a file")
     rate = "--config.optimizer.learning_rate=1e12"
     more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
-    code, said = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,brier"))
+    code, said = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,focal,brier"))
     assert code == 1, said
-    assert "1/2  cross_entropy seed 1: failed: the loss is not finite at step" in said
-    assert "2/2  brier seed 1: validation brier" in said
+    assert "1/3  cross_entropy seed 1: failed: the loss is not finite at step" in said
+    assert "2/3  focal seed 1: failed: " in said
+    assert "3/3  brier seed 1: validation brier" in said
     last = said.splitlines()[-1]
-    assert last.startswith("error: 1 of 2 runs failed (cross_entropy seed 1), and are not in")
+    assert last.startswith("error: 2 of 3 runs failed (cross_entropy seed 1, focal seed 1), and a")
     assert "Traceback" not in said
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert {cell["loss"] for cell in record["cells"]} == {"brier"}
     assert "the loss is not finite" in record["failed"]["cross_entropy seed 1"]
+    assert "checkpoints" in record["failed"]["focal seed 1"]
     page = (tmp_path / "report.md").read_text()
     assert "Failed, left out: cross_entropy seed 1: the loss is not finite" in page
     assert "All runs of the baseline cross_entropy failed" in page

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
-from experiments.benchmarks import metric_peers, reference
+from experiments.benchmarks import libraries, reference
 
 # Which metric of ours each task is, and how near they have to be.
 TASKS = {
@@ -44,7 +44,7 @@ def sample(num_rows, num_classes):
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "peer"), PEERS)
 def test_agreement(task, peer):
-    function = metric_peers.functions().get(task, {}).get(peer)
+    function = libraries.metrics().get(task, {}).get(peer)
     if function is None:
         pytest.skip(f"{peer} is not installed")
     metric, tolerance = TASKS[task]

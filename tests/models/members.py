@@ -33,6 +33,7 @@ PARAMETERS = {
     "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
+    "resnet8": 75_290,
     # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
     "resnet20": 269_722,
     "resnet56": 853_018,
@@ -74,19 +75,29 @@ def small(name):
 
 
 def distinct():
-    """List the small networks, each once: those that differ in depth alone are the same."""
-    found = {}
+    """List the small networks, each once: those that differ only in depth are the same."""
+    names = {}
     for name in models.catalogue():
-        found.setdefault(small(name), name)
-    return {name: network for network, name in found.items()}
+        names.setdefault(small(name), name)
+    return {name: network for network, name in names.items()}
 
 
-SMALL = distinct()
+SMALL = distinct() | {
+    "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
+    "resnet8(norm='none')": models.resnet8(num_classes=CLASSES, width=3, norm="none"),
+}
 
 # The laws cost seconds a member. On the others, whose layers are these in another order, they are
 # run by -m slow.
-QUICK = {"linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"}
+QUICK = {
+    *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
+    "resnet8(norm='none')",
+}
 assert set(SMALL) >= QUICK
+
+
+def has_batch_norm(network):
+    return hasattr(network, "axis_name") and getattr(network, "norm", "batch") == "batch"
 
 
 def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):

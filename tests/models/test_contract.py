@@ -15,7 +15,7 @@ from .members import images
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: models.named("resnet2"), ValueError, "did you mean 'resnet20'"),
+        (lambda: models.named("resnet2"), ValueError, r"did you mean 'resnet\d+'"),
         (lambda: models.named("mlp", hiden=(3,)), TypeError, "did you mean 'hidden'"),
         (lambda: models.named("linear", axis_name="d"), TypeError, "no option 'axis_name'"),
         (lambda: models.named("resnet56", blocks=3), TypeError, "no option 'blocks'"),
@@ -27,6 +27,9 @@ from .members import images
         (lambda: models.lenet5(pool="mean"), ValueError, "pool must be one of.*'mean'"),
         (lambda: models.lenet5(activation="elu"), ValueError, "activation.*did you mean 'relu'"),
         (lambda: models.resnet20(shortcut="b"), ValueError, "shortcut must be one of.*'b'"),
+        (lambda: models.resnet8(width=0), ValueError, "width must be at least 1, got 0"),
+        (lambda: models.resnet18(norm="layer"), ValueError, "norm must be one of.*'layer'"),
+        (lambda: models.lenet5(norm="bach"), ValueError, "norm.*did you mean 'batch'"),
         (lambda: models.small_resnet(0), ValueError, "blocks must be at least 1.*got 0"),
         (lambda: models.resnet([]), ValueError, "blocks must name at least one stage"),
         (lambda: models.resnet([1, 0]), ValueError, "blocks must be at least 1.*got 0"),

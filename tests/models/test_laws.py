@@ -18,6 +18,7 @@ from .members import (
     QUICK,
     SMALL,
     abstract,
+    has_batch_norm,
     images,
     keys,
     size,
@@ -101,7 +102,7 @@ def test_builds(name):
     init = functools.partial(network.init_with_output, train=False)
     logits, variables = jax.eval_shape(init, jax.random.key(0), x)
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
-    assert ("batch_stats" in variables) == hasattr(network, "axis_name")
+    assert ("batch_stats" in variables) == has_batch_norm(network)
     chex.assert_shape(logits, (2, network.num_classes))
     chex.assert_type(logits, jnp.float32)
     if name in PARAMETERS:

@@ -37,9 +37,56 @@ def test_parameters(name, options, shape, parameters):
     assert size(abstract(network, (1, *shape))["params"]) == parameters
 
 
+def small_resnet_parameters(width, norm):
+    """Count the parameters with one block in each stage, for 3 channels and 10 classes."""
+    of_features = 2 if norm == "batch" else 1  # scale and bias, or the bias of the convolution
+    count = 9 * 3 * width + of_features * width
+    for stage in (1, 2, 3):
+        features = width * 2 ** (stage - 1)
+        channels = features // 2 if stage > 1 else features
+        count += 9 * features * (channels + features) + 2 * of_features * features
+    return count + 10 * (4 * width + 1)
+
+
+@pytest.mark.parametrize("norm", ["batch", "none"])
+@pytest.mark.parametrize("width", [16, 5])
+def test_parameters_of_resnet8(width, norm):
+    network = models.resnet8(width=width, norm=norm)
+    assert size(abstract(network)["params"]) == small_resnet_parameters(width, norm)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_parameters_of_a_wider_lenet(width):
+    layers = [(25, 3, 6), (25, 6, 16), (1, 25 * 16, 120), (1, 120, 84)]
+    layers = [
+        (window, inputs * (1 if inputs == 3 else width), outputs * width)
+        for window, inputs, outputs in layers
+    ]
+    count = sum(window * inputs * outputs + outputs for window, inputs, outputs in layers)
+    count += 84 * width * 10 + 10
+    plain, normed = (models.lenet5(width=width, norm=norm) for norm in ("none", "batch"))
+    assert size(abstract(plain)["params"]) == count
+    assert size(abstract(normed)["params"]) == count + 2 * (6 + 16) * width
+
+
+def test_blocks_without_norm_start_as_their_shortcuts():
+    network, x = models.resnet([2, 2], width=3, norm="none", num_classes=4), images(2)
+    variables = network.init(jax.random.key(0), x, train=False)
+    block = variables["params"]["stage1_block1"]
+    assert np.any(block["conv1"]["kernel"])
+    assert not np.any(block["conv2"]["kernel"])
+    deeper = models.small_resnet(6, width=3, norm="none", num_classes=4)
+    logits, _ = deeper.init_with_output(jax.random.key(0), x, train=False)
+    assert 0.01 < float(jnp.max(jnp.abs(logits))) < 10  # after 18 blocks
+
+
 def test_depth():
     # 6 n + 2 layers with weights: all matrices and kernels.
-    for network, depth in ((models.resnet20(), 20), (models.small_resnet(2), 14)):
+    for network, depth in (
+        (models.resnet8(), 8),
+        (models.resnet20(), 20),
+        (models.small_resnet(2), 14),
+    ):
         leaves = jax.tree_util.tree_leaves_with_path(abstract(network)["params"])
         assert sum(path[-1].key == "kernel" for path, _ in leaves) == depth
 
@@ -66,10 +113,15 @@ def convolved(maps, kernel, stride=1):
     )
 
 
-def small_resnet_by_hand(variables, image, shortcut):
-    """Compute the features of one image in NumPy, in evaluation, for one block a stage."""
+def small_resnet_by_hand(variables, image, shortcut, norm="batch"):
+    """Compute the logits of one image in NumPy, in evaluation, for one block a stage."""
 
     def normed(maps, *path):
+        if norm == "none":  # the bias of the convolution stands in place of the scale and bias
+            layer = variables["params"]
+            for key in path:
+                layer = layer[key.replace("norm", "conv")]
+            return maps + layer["bias"]
         params, statistics = variables["params"], variables["batch_stats"]
         for key in path:
             params, statistics = params[key], statistics[key]
@@ -96,13 +148,15 @@ def small_resnet_by_hand(variables, image, shortcut):
     return maps.mean(axis=(0, 1)) @ np.asarray(head["kernel"], float) + head["bias"]
 
 
-@pytest.mark.parametrize("shortcut", ["pad", "projection"])
-def test_small_resnet_by_hand(shortcut):
-    network = models.small_resnet(1, shortcut=shortcut)
+@pytest.mark.parametrize(
+    ("shortcut", "norm"), [("pad", "batch"), ("projection", "batch"), ("projection", "none")]
+)
+def test_small_resnet_by_hand(shortcut, norm):
+    network = models.small_resnet(1, shortcut=shortcut, norm=norm)
     x = images(1, side=7)
     variables = variables_of(network, x)
     logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
-    expected = small_resnet_by_hand(jax.device_get(variables), x[0], shortcut)
+    expected = small_resnet_by_hand(jax.device_get(variables), x[0], shortcut, norm)
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
 
 

@@ -133,7 +133,7 @@ def test_cross_fitting_never_sees_what_it_scores():
 def test_a_temperature_by_a_metric_on_the_papers_grid():
     logits, labels = sample()
     found = report.score(
-        logits, labels, calibrate="temperature", fit_on=(logits, labels), objective="ece", **FEW
+        logits, labels, calibrate="temperature", fit_on=(logits, labels), criterion="ece", **FEW
     )
     temperature = found.calibrator["params"]["temperature"]
     grid = np.arange(1, 101) / 10
@@ -335,3 +335,10 @@ def test_fewer_examples_than_bins_are_scored(counting):
     alone = report.score(logits[:counting], labels[:counting], **kind)
     for name in kind["metrics"]:
         assert some.value(name) == pytest.approx(alone.value(name), rel=1e-5)
+
+
+def test_the_former_name_of_the_criterion_is_refused():
+    with pytest.raises(TypeError, match="option 'objective' is called 'criterion' now"):
+        report.score(*sample(30), objective="ece", **FEW)
+    with pytest.raises(TypeError, match="option 'objective' is called 'criterion' now"):
+        report.out_of_distribution(sample(30)[0], {}, objective="ece")

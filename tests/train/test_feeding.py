@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import losses, train
 from calib_jax.core import Examples
-from calib_jax.train import feeding, parallel
+from calib_jax.train import parallel, prefetching
 from tests.train import tasks
 
 OBJECTIVE = losses.objective("recall", alpha=0.5)
@@ -102,13 +102,13 @@ def test_an_error_while_reading_arrives_in_the_loop():
     order = train.in_batches(np.arange(20), 5)
     read = []
     with pytest.raises(OSError, match="example 13 cannot be read"):
-        read.extend(feeding.batches(source, order, train.local_devices(1)))
+        read.extend(prefetching.batches(source, order, train.local_devices(1)))
     assert not reading()
 
 
 def test_dropping_the_iterator_ends_its_thread():
     order = train.in_batches(np.arange(20), 1)
-    iterator = feeding.batches(OnDisk(tasks.examples(20)), order, train.local_devices(1))
+    iterator = prefetching.batches(OnDisk(tasks.examples(20)), order, train.local_devices(1))
     next(iterator)
     assert reading()
     iterator.close()

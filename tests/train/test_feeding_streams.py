@@ -14,7 +14,7 @@ import pytest
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.statistics import Joint, Rows
-from calib_jax.train import feeding, ordering, parallel
+from calib_jax.train import ordering, parallel, prefetching
 from tests.conftest import resident_bytes
 from tests.data import tiny_imagenet2012
 from tests.train import tasks
@@ -98,12 +98,12 @@ def test_a_stream_goes_on_where_it_was_stopped(photographs):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_change_what_comes(photographs, threads):
     order = train.in_batches(np.arange(12), 5)
-    seen = list(feeding.read_ahead(photographs.test, order.examples, threads=threads))
+    seen = list(prefetching.read_ahead(photographs.test, order.examples, threads=threads))
     for found, index in zip(seen, order.examples, strict=True):
         assert jax.tree.all(jax.tree.map(np.array_equal, found, photographs.test[index]))
     big = train.in_batches(np.arange(100), 40)  # in pieces, which are ready in another order
     late = Numbers(100, wait=lambda index: time.sleep(0.002 * (index[0] % 16 < 8)))
-    seen = list(feeding.read_ahead(late, big.examples, draw=Draw(1, 2), threads=threads))
+    seen = list(prefetching.read_ahead(late, big.examples, draw=Draw(1, 2), threads=threads))
     values = np.concatenate([part.inputs for part in seen])
     np.testing.assert_array_equal(values[:, 0], big.examples.reshape(-1))
     assert (values[:, 1:] == [1, 2]).all()
@@ -167,7 +167,7 @@ def test_orders_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
         train.feed(Numbers(4), ONE, threads=0)
     side_by_side = train.Arrangement(train.local_devices(1), 2, "vmap")
-    with pytest.raises(ValueError, match="over='vmap' needs examples that lie on the devices"):
+    with pytest.raises(ValueError, match="over='vmap' needs resident examples"):
         train.feed(Numbers(4), side_by_side)
 
 
@@ -178,9 +178,9 @@ def test_orders_that_cannot_be_shared_are_refused():
 def test_few_batches_are_read_ahead():
     source = Numbers(1000)
     order = train.in_batches(np.arange(1000), 10)
-    stream = feeding.batches(source, order, train.local_devices(1), threads=4)
-    # What the caller has, what waits, what is on its way, what is being read.
-    most = 1 + feeding.BATCHES_AHEAD + 1 + feeding.BATCHES_READ_AT_ONCE
+    stream = prefetching.batches(source, order, train.local_devices(1), threads=4)
+    # The batch of the caller, those on the devices, and those that are being read.
+    most = 1 + prefetching.BATCHES_AHEAD + prefetching.BATCHES_READ_AHEAD
     for taken in range(3):
         next(stream)
         before = -1
@@ -203,7 +203,8 @@ def test_memory_does_not_grow():
     order = train.in_batches(np.arange(32 * 60), 32)
     batch = 32 * 256 * 256 * 3
     before, after = resident_bytes(), []
-    for _ in feeding.batches(Large(len(order.examples)), order, train.local_devices(1), threads=2):
+    source, devices = Large(len(order.examples)), train.local_devices(1)
+    for _ in prefetching.batches(source, order, devices, threads=2):
         after.append(resident_bytes())
     assert max(after) - before < 9 * batch
 
@@ -215,7 +216,7 @@ def test_the_first_error_of_the_order_is_raised_and_everything_ends():
             raise ValueError(f"example {number} is bad")
 
     order = train.in_batches(np.arange(100), 40)
-    stream = feeding.batches(Numbers(100, fail), order, train.local_devices(1), threads=8)
+    stream = prefetching.batches(Numbers(100, fail), order, train.local_devices(1), threads=8)
     with pytest.raises(ValueError, match="example 33 is bad"):
         list(stream)
     assert not reading()
@@ -230,7 +231,7 @@ def test_ctrl_c_while_waiting_ends_the_stream():
         stopped.wait(0.3)
 
     order = train.in_batches(np.arange(1000), 10)
-    stream = feeding.batches(Numbers(1000, slow), order, train.local_devices(1), threads=1)
+    stream = prefetching.batches(Numbers(1000, slow), order, train.local_devices(1), threads=1)
     main = threading.main_thread().ident
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     try:
@@ -247,7 +248,7 @@ import signal, sys, time
 import numpy as np
 from calib_jax import train
 from calib_jax.core.examples import Examples
-from calib_jax.train import feeding
+from calib_jax.train import prefetching
 
 class Slow:
     def __len__(self):
@@ -257,7 +258,7 @@ class Slow:
         return Examples(index, index)
 
 order = train.in_batches(np.arange(10_000), 50)
-stream = feeding.batches(Slow(), order, train.local_devices(1), threads=2)
+stream = prefetching.batches(Slow(), order, train.local_devices(1), threads=2)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
 next(stream)
 print("reading", flush=True)
@@ -277,6 +278,6 @@ def test_ctrl_c_elsewhere_ends_the_process():
     ) as process:
         assert process.stdout.readline() == "reading\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
-    assert said.strip().endswith("KeyboardInterrupt")
+        _, error_output = process.communicate(timeout=20)
+    assert error_output.strip().endswith("KeyboardInterrupt")
     assert process.returncode == -signal.SIGINT

@@ -1,0 +1,255 @@
+"""Losses, networks, data sets and metrics of the user's own, named by import path.
+
+    --config.loss.name=my_package.losses:mine        or --config=FILE:my_package.losses:mine
+    --config.model.name=my_package.networks:mine     and data.name
+    --config.metrics=ece,my_package.metrics:mine
+
+The module is found in the current folder or among the installed packages. The named object is a
+factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, or a loss
+function `(logits, labels, *, options) -> [*batch]`. The options in the config are the defaults of
+its signature, and the command line may change them.
+
+The config.json of a run may come from somebody else, so the code that it names is imported only
+with --allow_imports.
+"""
+
+import importlib
+import inspect
+import os
+import pathlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from calib_jax import losses, metrics
+from calib_jax.core import checks
+
+# The parts of a config that name a member and hold its options.
+SECTIONS = ("loss", "warm_up_loss", "model", "data")
+# Arguments that are not options: they are passed to every network or data set, or belong to Flax.
+_NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent"}
+
+
+def is_path(name: str) -> bool:
+    """Check whether a name is an import path, MODULE:NAME, and not a name of a catalogue."""
+    return ":" in name
+
+
+def imported(kind: str, path: str) -> Any:
+    """Import the object of a path; `kind` is the word for it in error messages."""
+    module_name, _, name = path.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), name]):
+        raise ValueError(f"the {kind} {path!r} must look like my_package.module:name.")
+    module = _module(kind, module_name)
+    if not hasattr(module, name):
+        raise ValueError(
+            f"the module {module_name} ({getattr(module, '__file__', None)}) has no"
+            f" {name!r}{checks.nearest(name, dir(module))}"
+        )
+    member = getattr(module, name)
+    if not callable(member):
+        raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
+    return member
+
+
+def _module(kind: str, name: str) -> Any:
+    here = os.getcwd()
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not f"{name}.".startswith(f"{error.name}."):
+            raise _broken(name, error) from error
+        raise ValueError(
+            f"there is no module {error.name!r} for the {kind}, neither in {here} nor among the"
+            " installed packages."
+        ) from error
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> ValueError:
+    """Build the error for a module of the user's that raises when it is imported."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place, line = frame.filename, frame.lineno
+    if isinstance(error, SyntaxError) and error.filename:
+        place, line = error.filename, error.lineno
+    reason = " ".join(str(error).split())
+    return ValueError(
+        f"the module {name} cannot be imported ({pathlib.Path(place).name}, line {line}):"
+        f" {type(error).__name__}: {reason}."
+    )
+
+
+def _kind_of(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
+
+
+# --------------------------------------------------------------------------------------------
+# Members, by a name of a catalogue or by import path.
+
+
+def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
+    """Build an objective."""
+    if not is_path(name):
+        return losses.objective(name, **options)
+    function, options = imported("loss", name), {**options}
+    required = [
+        one.name
+        for one in inspect.signature(function).parameters.values()
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(required) not in (0, 2):
+        raise ValueError(
+            f"the loss {name} must be a function of (logits, labels), or a factory without required"
+            f" arguments, and it requires {', '.join(required)}."
+        )
+    if not required:
+        objective: losses.Objective = called("loss", name, function, options, losses.Objective)
+        return objective
+    checks.check_options(name, function, options)
+
+    def terms(logits: Any, labels: Any) -> Any:
+        values = function(logits, labels, **options)
+        if values.shape != logits.shape[:-1]:  # a mean would be broadcast over the batch
+            raise ValueError(
+                f"the loss {name} must return one value for each example, shape"
+                f" {logits.shape[:-1]}, got {values.shape}: leave the reduction to the config."
+            )
+        return values
+
+    return losses.as_objective(terms)
+
+
+def metric(name: str) -> metrics.Metric:
+    """Return a metric."""
+    if not is_path(name):
+        return metrics.named(name)
+    member = imported("metric", name)
+    if not isinstance(member, metrics.Metric):
+        raise ValueError(
+            f"the metric {name} must be made with the decorator calib_jax.metrics.metric, got"
+            f" {_kind_of(member)}."
+        )
+    return member
+
+
+def factory(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return the factory of a network or a data set."""
+    if is_path(name):
+        return imported(kind, name)
+    checks.one_of(kind, name, catalogue)
+    return catalogue[name]
+
+
+def called(
+    kind: str, name: str, factory: Callable[..., Any], options: Mapping[str, Any], result: type
+) -> Any:
+    """Call a factory with its options, and validate the type of what it returns."""
+    options = {**options}
+    checks.check_options(name, factory, options)
+    value = factory(**options)
+    if not isinstance(value, result):
+        raise ValueError(
+            f"the {kind} {name} must return a value of type {result.__name__}, got"
+            f" {_kind_of(value)}."
+        )
+    return value
+
+
+# --------------------------------------------------------------------------------------------
+# Configs.
+
+
+def define_config(
+    help_string: str, flag_values: flags.FlagValues = flags.FLAGS
+) -> flags.FlagHolder[ConfigDict]:
+    """Define --config, whose members may be import paths."""
+    holder = config_flags.DEFINE_config_file("config", None, help_string, flag_values)
+    flag = flag_values["config"]
+    flag.parser = _ConfigParser(flag.parser)
+    return holder
+
+
+def config_of(file: str, loss: str) -> ConfigDict:
+    """Load the config of a file for a loss, without the other overrides of the command line."""
+    config: ConfigDict = flags.FLAGS["config"].parser.parse(f"{file}:{loss}")
+    return config
+
+
+class _ConfigParser(flags.ArgumentParser):
+    """Parse FILE:LOSS; a member given by import path gets the options of its signature.
+
+    This happens before the overrides of the command line are applied, which may then change these
+    options.
+    """
+
+    def __init__(self, parser: flags.ArgumentParser) -> None:
+        self._of_files = parser
+
+    def flag_type(self) -> str:
+        """Return the type of the flag for --help."""
+        return self._of_files.flag_type()
+
+    def parse(self, path: str) -> Any:
+        """Load a config, and replace the members that are given by import path."""
+        paths = _paths_on_the_command_line()
+        file, _, loss = path.partition(":")
+        if is_path(loss):
+            paths["loss"], path = loss, file
+        config = self._of_files.parse(path)
+        for section, name in paths.items():
+            member = imported(section.replace("_", " "), name)
+            values = {"name": name, "options": _default_options(member)}
+            if "reduction" in config[section]:
+                values["reduction"] = "mean"
+            with config.unlocked():
+                config[section] = ConfigDict(values)
+        return config
+
+
+def _paths_on_the_command_line() -> dict[str, str]:
+    """Return the import paths of --config.SECTION.name, by section."""
+    paths = {}
+    for place, argument in enumerate(sys.argv):
+        key, equals, value = argument.partition("=")
+        value = value if equals else "".join(sys.argv[place + 1 : place + 2])
+        for section in SECTIONS:
+            if key.lstrip("-") == f"config.{section}.name" and is_path(value):
+                paths[section] = value
+    return paths
+
+
+def _default_options(member: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options of a member that a config can hold, with their defaults."""
+    known = checks.options_of(member)
+    plain = (bool, int, float, str, tuple, list)
+    return {
+        key: value
+        for key, value in known.items()
+        if key not in _NO_OPTIONS and isinstance(value, plain)
+    }
+
+
+def paths_in(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the import paths that a config names."""
+    names = [config[section]["name"] for section in SECTIONS if section in config]
+    names += [name for entry in config["metrics"] for name in entry.split(",")]
+    yield from (name for name in [*names, *config["best"]] if is_path(name))
+
+
+def check_allowed(
+    config: Mapping[str, Any], folder: pathlib.Path | str, *, allow_imports: bool
+) -> None:
+    """Raise an error if a saved config names code whose import was not allowed."""
+    paths = list(paths_in(config))
+    if paths and not allow_imports:
+        raise ValueError(
+            f"the config of {folder} names code to import, {', '.join(paths)}: add --allow_imports"
+            " if you trust it."
+        )

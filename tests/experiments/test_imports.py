@@ -1,0 +1,233 @@
+"""Members of the user's own by import path: how they are built, and what is refused."""
+
+import inspect
+import json
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import flags
+
+from calib_jax import losses, metrics
+from experiments import building, cli, imports
+from tests.experiments.processes import run
+from tests.experiments.test_building import config_of
+
+SOURCE = '''
+"""A package of the user's own, which leaves a file behind whenever it is imported."""
+
+import pathlib
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from calib_jax import data, losses, metrics
+
+pathlib.Path(__file__).with_name("imported").touch()
+
+
+def certainty(logits, labels, *, power=2.0, note=None):
+    """A loss function: (1 - p) ** power."""
+    return (1 - jnp.exp(-losses.cross_entropy(logits, labels))) ** power
+
+
+def mean(logits, labels):
+    return losses.cross_entropy(logits, labels).mean()
+
+
+def factory(*, gamma=1.0):
+    """A factory of an objective."""
+    return losses.objective("focal", gamma=gamma)
+
+
+def odd(logits):
+    return logits
+
+
+class Small(nn.Module):
+    num_classes: int = 10
+    width: int = 4
+
+    @nn.compact
+    def __call__(self, x, *, train, mask=None):
+        x = nn.relu(nn.Dense(self.width)(x.reshape(len(x), -1)))
+        return nn.Dense(self.num_classes, name="head")(x)
+
+
+def fewer(size=100):
+    """A data set."""
+    return data.named("digits", training_size=size)
+
+
+@metrics.metric(metrics.error.prepare)
+def percent_wrong(sums):
+    return 100 * metrics.error.finish(sums)
+
+
+number = 3
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A folder of a user, as the current one."""
+    (tmp_path / "own.py").write_text(SOURCE)
+    (tmp_path / "broken.py").write_text("import json\nimport absent_package\n")
+    (tmp_path / "typo.py").write_text("def loss(:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in ("own", "broken", "typo"):
+        sys.modules.pop(name, None)
+    metrics.catalogue()._members.pop("percent_wrong", None)
+
+
+PATHS = {
+    "loss.name": "own:certainty",
+    "warm_up_loss.name": "own:factory",
+    "model.name": "own:Small",
+    "data.name": "own:fewer",
+    "metrics": ("ece,own:percent_wrong",),
+}
+
+
+def test_members_are_built_from_the_current_folder(package):
+    config = config_of("digits")
+    config.model.options, config.data.options = {}, {}
+    config.update_from_flattened_dict(PATHS)
+    experiment = building.build(config)
+    assert experiment.module.width == 4
+    assert len(experiment.dataset.train) == 100
+    logits, labels = jnp.array([[1.0, 0.0], [0.0, 3.0]]), jnp.array([0, 0])
+    p = np.exp([1.0, 0.0]) / (np.exp([1.0, 0.0]) + np.exp([0.0, 3.0]))
+    value = experiment.task.objective.value((), logits, labels, jnp.ones(2))
+    np.testing.assert_allclose(value, (1 - p) ** 2, rtol=1e-6)
+    chosen = experiment.task.metrics
+    assert list(chosen) == ["ece", "percent_wrong", "error", "nll"]
+    assert float(chosen["percent_wrong"](logits, labels)) == 50.0
+
+
+def test_a_loss_has_the_options_of_its_signature(package):
+    logits, labels = jnp.array([[1.0, 0.0]]), jnp.array([0])
+    (value,) = imports.loss("own:factory", {"gamma": 3.0}).value((), logits, labels, None)
+    np.testing.assert_allclose(value, losses.focal(logits, labels, gamma=3.0)[0], rtol=1e-6)
+    with pytest.raises(TypeError, match=r"no option 'pwer'.*did you mean 'power'"):
+        imports.loss("own:certainty", {"pwer": 1.0})
+
+
+def parsed(monkeypatch, *arguments):
+    values = flags.FlagValues()
+    imports.define_config("", values)
+    monkeypatch.setattr(sys, "argv", ["train", *arguments])
+    values(sys.argv)
+    return values["config"].value
+
+
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize("by_name", [True, False])
+def test_options_in_the_config_are_those_of_the_signature(package, monkeypatch, by_name):
+    file = inspect.getfile(sys.modules["configs.digits"])
+    named = [f"--config={file}:focal", "--config.loss.name=own:certainty"]
+    config = parsed(
+        monkeypatch,
+        *(named if by_name else [f"--config={file}:own:certainty"]),
+        "--config.loss.options.power=4",
+        "--config.model.name=own:Small",
+    )
+    assert config.loss.to_dict() == {
+        "name": "own:certainty",
+        "options": {"power": 4.0},
+        "reduction": "mean",
+    }
+    assert config.model.to_dict() == {"name": "own:Small", "options": {"width": 4}}
+    assert config.data.name == "digits"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("own.py:loss:x", r"the loss 'own.py:loss:x' must look like my_package.module:name"),
+        ("absent.part:loss", r"there is no module 'absent' for the loss, neither in /.* nor among"),
+        ("own.part:loss", r"there is no module 'own.part' for the loss"),
+        ("own:certanty", r"the module own \(.*own.py\) has no 'certanty'; did you mean 'certainty"),
+        ("own:number", "the loss own:number must be callable, got a value of type int"),
+        ("own:odd", r"own:odd must be a function of \(logits, labels\).*it requires logits\."),
+        ("own:fewer", "the loss own:fewer must return a value of type Objective, got .*Dataset"),
+        ("broken:loss", r"broken cannot be imported \(broken.py, line 2\): ModuleNotFoundError"),
+        ("typo:loss", r"typo cannot be imported \(typo.py, line 1\): SyntaxError"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_sentence(package, path, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        imports.loss(path, {})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss.name": "own:mean"}, r"own:mean must return one value for each example, .* \(\)"),
+        ({"model.name": "own:fewer"}, "'own:fewer' has no option 'num_classes'"),
+        ({"metrics": ("own:mean",)}, "the metric own:mean must be made with the decorator"),
+        ({"data.name": "own:factory"}, "own:factory must return a value of type Dataset"),
+    ],
+)
+def test_members_of_another_kind_are_refused(package, change, message):
+    config = config_of("digits")
+    config.model.options, config.data.options = {}, {}
+    config.update_from_flattened_dict(change)
+    with pytest.raises((ValueError, TypeError), match=message):
+        building.build(config)
+
+
+@pytest.mark.parametrize("key", PATHS)
+def test_code_that_a_folder_names_is_not_imported_unasked(package, key):
+    config = config_of("digits")
+    config.update_from_flattened_dict({key: PATHS[key]})
+    saved = cli.plain(config)
+    with pytest.raises(ValueError, match=r"config of a/run names code to import, own:\w+: add --a"):
+        imports.check_allowed(saved, "a/run", allow_imports=False)
+    imports.check_allowed(saved, "a/run", allow_imports=True)
+    imports.check_allowed(cli.plain(config_of("digits")), "a/run", allow_imports=False)
+    assert not (package / "imported").exists()
+    assert "own" not in sys.modules
+
+
+def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(package, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    paths = (f"--config.{key}={value}" for key, value in PATHS.items() if key != "metrics")
+    folder = package / "run"
+    code, said = run(
+        "train",
+        "--config=configs/digits.py",
+        *paths,
+        "--config.metrics=ece,own:percent_wrong",
+        "--config.num_epochs=1",
+        f"--workdir={folder}",
+    )
+    assert code == 0, said
+    row = json.loads((folder / "metrics.jsonl").read_text())
+    wrong = row["validation_percent_wrong"]
+    assert wrong == pytest.approx(100 * row["validation_error"], rel=1e-5)
+    assert f"--workdir={folder} --allow_imports" in said
+    (package / "imported").unlink()
+    code, said = run("evaluate", f"--workdir={folder}", "--resamples=20")
+    assert (code, said.count("\n")) == (2, 1)
+    assert f"the config of {folder} names code to import, own:certainty, own:factory" in said
+    assert not (package / "imported").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_and_an_evaluation_with_code_of_the_users_own(package, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    short = ("--config=configs/digits.py", "--config.num_epochs=1", "--resamples=100")
+    own = "own:certainty"
+    folder = package / "sweep"
+    code, said = run("sweep", *short, f"--losses=cross_entropy,{own}", f"--workdir={folder}")
+    assert code == 0, said
+    cells = json.loads((folder / "sweep.json").read_text())["cells"]
+    assert {cell["loss"] for cell in cells} == {"cross_entropy", own}
+    alone = folder / "runs" / own / "1"
+    code, said = run("evaluate", f"--workdir={alone}", "--resamples=20", "--allow_imports")
+    assert code == 0, said
