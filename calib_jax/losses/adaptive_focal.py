@@ -20,15 +20,7 @@ from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.statistics import Rows
 from calib_jax.core.top_label import top_label
-from calib_jax.core.types import (
-    Array,
-    AxisName,
-    Labels,
-    Logits,
-    Number,
-    PerExample,
-    Weights,
-)
+from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 

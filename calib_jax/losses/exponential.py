@@ -12,15 +12,7 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import (
-    Array,
-    AxisName,
-    Logits,
-    Number,
-    PerExample,
-    PyTree,
-    Weights,
-)
+from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Weights
 from calib_jax.losses.brier import brier
 from calib_jax.losses.cross_entropy import cross_entropy, unchecked_cross_entropy
 from calib_jax.losses.dual_focal import dual_focal

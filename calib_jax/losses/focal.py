@@ -9,12 +9,7 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import log_probabilities, power, times
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
 from calib_jax.losses.objectives import register_loss
-from calib_jax.losses.weighting import (
-    Uncertainty,
-    Weighting,
-    weigh_cross_entropy,
-    weight_inputs,
-)
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
 __all__ = ["focal", "focal_gradient_ratio", "inverse_focal"]
 

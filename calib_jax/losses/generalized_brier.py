@@ -13,12 +13,7 @@ from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Soft
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.sample_dependent_focal import gamma_by_probability
-from calib_jax.losses.weighting import (
-    Uncertainty,
-    Weighting,
-    weigh_cross_entropy,
-    weight_inputs,
-)
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
 __all__ = ["adaptive_generalized_brier", "generalized_brier"]
 

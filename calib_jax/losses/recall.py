@@ -95,7 +95,6 @@ def _moved(
 
 def _mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
     """Scale factors to a weighted mean of 1 over the global batch; keep factors that are all 0."""
-    factors = lax.stop_gradient(factors)
     count = weigh(jnp.ones_like(factors), weights)
     size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
     return factors * size / jnp.where(mass > 0, mass, 1)
