@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the requ
 """
 
 import difflib
+import errno
 import json
 import os
 import pathlib
@@ -76,11 +77,23 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function that validates the user's request, and turn its errors into `Refused`."""
+    """Call a function that validates the user's request, and turn its errors into `Refused`.
+
+    A full disk is no mistake of the request, so it becomes `Failed`.
+    """
     try:
         return function(*args, **options)
     except MISTAKES as error:
-        raise Refused(_message(error)) from error
+        raise (Failed if _disk_is_full(error) else Refused)(_message(error)) from error
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Check whether an error, or one that it was raised for, is a disk without room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -67,38 +67,6 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     return _checked(name, found, first_label)
 
 
-def same_examples(one: Predictions, other: Predictions) -> bool:
-    """Check whether two files hold the same rows, in any order."""
-    rows, labels = _present_rows(one)
-    others, other_labels = _present_rows(other)
-    if rows.shape != others.shape:
-        return False
-    if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):
-        return True
-    digests = _digests(rows, labels)
-    return np.array_equal(np.sort(digests), np.sort(_digests(others, other_labels)))
-
-
-def _present_rows(found: Predictions) -> tuple[np.ndarray, np.ndarray]:
-    """Select the rows of positive weight, in single precision."""
-    labels = found.labels.reshape(-1)
-    rows = found.logits.reshape(len(labels), -1).astype(np.float32)
-    if found.weights is None:
-        return rows, labels
-    counts = found.weights.reshape(-1) > 0
-    return rows[counts], labels[counts]
-
-
-def _digests(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Hash each row with its label to 64 bits, by random multiples of their bits."""
-    multiples = np.random.default_rng(0).integers(2**64, size=rows.shape[1] + 1, dtype=np.uint64)
-    bits = np.ascontiguousarray(rows + 0.0).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
-    digests = labels.astype(np.uint64) * multiples[-1]
-    for column, multiple in zip(bits.T, multiples, strict=False):
-        digests += column.astype(np.uint64) * multiple
-    return digests
-
-
 def _csv(path: pathlib.Path, probabilities: bool, first_label: int) -> Predictions:
     with reading.opened(path, _KIND) as file:
         try:

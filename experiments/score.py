@@ -116,7 +116,6 @@ def named() -> dict[str, str]:
 def scored() -> report.Report:
     """Read the files that the flags name, and score them."""
     from calib_jax import report
-    from experiments import predictions
 
     names = _PREDICTIONS.value
     if not names:
@@ -136,13 +135,14 @@ def scored() -> report.Report:
     fit_on = None
     if _FIT_ON.value:
         others = read(_FIT_ON.value)
+        held_out = (others.logits, others.labels, others.weights)
         for name, one in zip(names, own, strict=True):
-            if predictions.same_examples(one, others):
+            if report.same_examples(held_out, (one.logits, one.labels, one.weights)):
                 raise ValueError(
                     f"--fit_on={_FIT_ON.value} holds the same examples as {name}, and a calibrator"
                     " is never fitted on what is scored.\nGive other examples, or --cross_fit=5."
                 )
-        fit_on = (others.logits, others.labels, others.weights)
+        fit_on = held_out
         used.append(others)
 
     compare = None

@@ -1,13 +1,14 @@
 """Report: compute all metrics of a set of predictions in one call.
 
-    found = report.score(logits, labels, calibrate="temperature", fit_on=(logits_val, labels_val))
-    print(found)                 # tables; a notebook cell renders them
-    found.save("somewhere")      # report.json, .csv, .md and figures
+    scored = report.score(logits, labels, calibrate="temperature", fit_on=(logits_val, labels_val))
+    print(scored)                # tables; a notebook cell renders them
+    scored.save("somewhere")     # report.json, .csv, .md and figures
 
 This is the only subpackage that imports others: metrics, calibrators and plots.
 """
 
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
+from calib_jax.report.overlap import same_examples
 from calib_jax.report.pictures import pictures
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
 from calib_jax.report.records import Change, Part, Row
@@ -27,6 +28,7 @@ __all__ = [
     "out_of_distribution",
     "pictures",
     "probability_rows",
+    "same_examples",
     "score",
 ]
 

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import pathlib
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
 from calib_jax.report import tables
 from calib_jax.report.pictures import pictures
 from calib_jax.report.records import Results
 
+if TYPE_CHECKING:
+    import matplotlib.figure
+
 
 def save(report: Results, folder: Any) -> list[str]:
     """Save report.json, report.csv, report.md and the figures; return the file names."""
+    texts = {
+        "report.json": tables.as_json(report),
+        "report.csv": tables.as_csv(report),
+        "report.md": tables.as_markdown(report) + "\n",
+    }
+    return write(folder, texts, pictures(report))
+
+
+def write(
+    folder: Any, texts: Mapping[str, str], figures: Mapping[str, matplotlib.figure.Figure]
+) -> list[str]:
+    """Write texts by file name and figures by name as PNG; return the file names."""
     folder = pathlib.Path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = {
-            "report.json": tables.as_json(report),
-            "report.csv": tables.as_csv(report),
-            "report.md": tables.as_markdown(report) + "\n",
-        }
-        for name, text in written.items():
+        for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
-        names = list(written)
-        for name, figure in pictures(report).items():
+        for name, figure in figures.items():
             plots.save(figure, folder / f"{name}.png")
-            names.append(f"{name}.png")
     except OSError as error:
-        reason = error.strerror or str(error)
+        # `plots.save` puts the reason of the system into a sentence of its own.
+        context = error.__context__ if isinstance(error.__context__, OSError) else error
+        reason = error.strerror or context.strerror or str(error)
         raise ValueError(f"the report cannot be written to {folder}: {reason}.") from error
-    return names
+    return [*texts, *(f"{name}.png" for name in figures)]

@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import json
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from calib_jax import plots
 from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
 from calib_jax.core.former import former_options
-from calib_jax.report import calibration, tables
+from calib_jax.report import calibration, files, tables
 from calib_jax.report.predictions import as_logits
 from calib_jax.report.records import GIVEN
 
@@ -84,7 +83,6 @@ class OutOfDistribution:
 
     def save(self, folder: Any) -> list[str]:
         """Save ood.json, .csv, .md and a ROC figure for each set; return the file names."""
-        folder = pathlib.Path(folder)
         figures = self.pictures()
         page = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
         record = {
@@ -93,20 +91,12 @@ class OutOfDistribution:
             "metrics": [vars(row) for row in self.rows],
             "notes": self._notes(),
         }
-        written = {
+        texts = {
             "ood.json": json.dumps(record, indent=1) + "\n",
             "ood.csv": self._csv(),
             "ood.md": "\n\n".join(page) + "\n",
         }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in written.items():
-                (folder / name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ValueError(f"nothing can be written to {folder}: {error.strerror}.") from error
-        for name, figure in figures.items():
-            plots.save(figure, folder / f"{name}.png")
-        return [*written, *(f"{name}.png" for name in figures)]
+        return files.write(folder, texts, figures)
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""

@@ -15,6 +15,7 @@ from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, files, tables
+from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row
 
@@ -121,6 +122,14 @@ def score(
         held_out = None
         if fit_on is not None:
             held_out = _held_out(*fit_on, **understood)
+            _, held_out_labels, held_out_weights = held_out
+            if same_examples(
+                (given, labels, weights), (fit_on[0], held_out_labels, held_out_weights)
+            ):
+                raise ValueError(
+                    "score: fit_on holds the examples that are scored, and a calibrator is never"
+                    " fitted on these.\nGive other examples, or cross_fit=5."
+                )
         models[calibrate], fitted = calibration.calibrated(
             calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed
         )

@@ -1,11 +1,15 @@
 """How binaries end."""
 
+import errno
 import os
+import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from calib_jax import report
 from experiments import cli
 from tests.experiments.processes import ROOT
 
@@ -72,3 +76,16 @@ def test_a_config_is_looked_for_where_the_configs_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"run this from the checkout of calib_jax\.$"):
         cli._config_file("configs/digits.py")
+
+
+@pytest.mark.parametrize("method", ["write_text", "write_bytes"])
+def test_a_full_disk_fails_the_run_and_is_no_mistake_of_the_request(tmp_path, monkeypatch, method):
+    logits = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    scored = report.score(logits, np.arange(20) % 3, metrics=["accuracy"], num_resamples=4)
+
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, method, full)  # tables are texts, figures are bytes
+    with pytest.raises(cli.Failed, match=r"cannot be written to .* No space left on device\.$"):
+        cli.refusing(scored.save, tmp_path)

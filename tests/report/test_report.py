@@ -133,7 +133,11 @@ def test_cross_fitting_never_sees_what_it_scores():
 def test_a_temperature_by_a_metric_on_the_papers_grid():
     logits, labels = sample()
     found = report.score(
-        logits, labels, calibrate="temperature", fit_on=(logits, labels), criterion="ece", **FEW
+        *sample(20, seed=1),
+        calibrate="temperature",
+        fit_on=(logits, labels),
+        criterion="ece",
+        **FEW,
     )
     temperature = found.calibrator["params"]["temperature"]
     grid = np.arange(1, 101) / 10
@@ -342,3 +346,23 @@ def test_the_former_name_of_the_criterion_is_refused():
         report.score(*sample(30), objective="ece", **FEW)
     with pytest.raises(TypeError, match="option 'objective' is called 'criterion' now"):
         report.out_of_distribution(sample(30)[0], {}, objective="ece")
+
+
+def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
+    logits, labels = sample(30)
+    order = np.random.default_rng(0).permutation(30)
+    padded = np.concatenate([logits, np.ones((2, 3), np.float32)]), np.append(labels, [255, -1])
+    for held_out in (
+        (logits, labels),
+        (logits.astype(np.float64), labels),
+        (logits[order], labels[order]),
+        (*padded, np.append(np.ones(30), [0, 0])),
+    ):
+        with pytest.raises(ValueError, match="fit_on holds the examples that are scored"):
+            report.score(logits, labels, calibrate="temperature", fit_on=held_out, **FEW)
+    p = np.asarray(jax.nn.softmax(logits))
+    options = {"calibrate": "temperature", "probabilities": True, **FEW}
+    with pytest.raises(ValueError, match="fit_on holds the examples that are scored"):
+        report.score(p, labels, fit_on=(p.round(6), labels), **options)
+    others = (logits, (labels + 1) % 3)  # other labels, so other examples
+    assert report.score(logits, labels, calibrate="temperature", fit_on=others, **FEW).calibrator
