@@ -13,7 +13,16 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import at_least_float32, true_class
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, Scalar, Weights
+from calib_jax.core.types import (
+    Array,
+    AxisName,
+    Labels,
+    Logits,
+    Number,
+    PerExample,
+    Scalar,
+    Weights,
+)
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
