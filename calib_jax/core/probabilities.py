@@ -96,8 +96,8 @@ def prepare(logits: Logits, labels: Labels) -> Probabilities:
 
 def cross_entropy_and_view(logits: Logits, labels: Labels) -> tuple[PerExample, Probabilities]:
     r"""Compute $-\log p_y$ and the view that an uncertainty score takes."""
-    cross_entropy, *fields = _prepare(logits, labels)
-    return cross_entropy, Probabilities(*fields, labels)
+    cross_entropy, *fields = (*_prepare(logits, labels), labels)
+    return cross_entropy, Probabilities(*fields)
 
 
 @jax.custom_vjp
