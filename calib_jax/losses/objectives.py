@@ -129,7 +129,7 @@ def _checked(value: Callable[..., Array], soft_labels: bool) -> Callable[..., Ar
 
 @former_options(
     removed=dict.fromkeys(
-        ("init", "evidence", "update", "clock", "table"), "`make_objective` has it"
+        ("init", "evidence", "update", "clock", "table"), "call `make_objective`, which has it"
     )
 )
 def as_objective(loss: Callable[..., Array]) -> Objective:

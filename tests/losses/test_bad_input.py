@@ -248,7 +248,7 @@ BAD = {
         f"former option of {name}": (
             objective(name, weighting="loss"),
             TypeError,
-            f"^{name}: the option 'weighting' was removed: .* had no effect. Leave it out",
+            f"^{name}: the option 'weighting' was removed: .* had no effect",
         )
         for name in ("recall", "ece_weighted")
     },
@@ -260,7 +260,7 @@ BAD = {
     "former options of as_objective": (
         lambda: losses.as_objective(losses.focal, clock="epoch"),
         TypeError,
-        "^as_objective: the option 'clock' was removed: `make_objective` has it",
+        "^as_objective: the option 'clock' was removed: call `make_objective`, which has it",
     ),
     "p0 of gamma_for": (lambda: losses.gamma_for(0.0), ValueError, r"p0 must lie in \(0, 1\]"),
     "traced gamma_for": (
