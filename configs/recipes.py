@@ -20,11 +20,11 @@ def cifar(name: str, network: str, loss: str) -> ConfigDict:
 
     The code of Mukhoti et al. normalises the test images of CIFAR-100 by the statistics of
     ImageNet, and all others by those of CIFAR-10. For an exact comparison with their numbers, set
-    --config.data.options.test_normalisation=imagenet.
+    --config.data.options.test_normalization=imagenet.
     """
     options: dict[str, Any] = {"validation": 0.1, "seed": 1, "training_size": _all()}
     if name == "cifar100":
-        options["test_normalisation"] = "cifar10"
+        options["test_normalization"] = "cifar10"
     return _trained(loss, name, options, network)
 
 

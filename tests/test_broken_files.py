@@ -188,7 +188,7 @@ def prepared(name, form):
 def read_prepared(path):
     folder = path.parent
     (folder / "calib_jax_decoded.npz").unlink(missing_ok=True)
-    found = tfds.found("cifar10", str(folder.parent.parent))
+    found = tfds.find_version("cifar10", str(folder.parent.parent))
     tfds.images(found, parts=("test",), shape=(32, 32, 3), num_classes=10)
 
 

@@ -60,7 +60,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 def _fit(examples: Examples) -> Params:
     rows = examples.rows()
 
-    def one(
+    def fit_question(
         log_yes: Vector, log_no: Vector, target: Vector, weight: Vector
     ) -> tuple[Array, Array, Array]:
         columns, share = jnp.stack([log_yes, -log_no]), contract.shares(weight)
@@ -72,15 +72,15 @@ def _fit(examples: Examples) -> Params:
         fits = jax.vmap(face)(faces)
         allowed = jnp.all(fits.slopes >= 0, axis=1)
         best = jnp.argmin(jnp.where(allowed, fits.nll, jnp.inf))
-        found = jax.tree.map(lambda leaf: leaf[best], fits)
+        fitted = jax.tree.map(lambda leaf: leaf[best], fits)
         score = log_yes - log_no
-        code = one_versus_rest.code(score, target, share, found.settled, rising=True)
-        return found.slopes, found.intercept, code
+        code = one_versus_rest.code(score, target, share, fitted.settled, rising=True)
+        return fitted.slopes, fitted.intercept, code
 
     log_yes, log_no = one_versus_rest.log_yes_and_no(rows.logits)
     target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
     slopes, c, codes = one_versus_rest.each(
-        one, log_yes.T, log_no.T, target, one_versus_rest.weights_of(rows)
+        fit_question, log_yes.T, log_no.T, target, one_versus_rest.weights_of(rows)
     )
     params = Params(slopes[:, 0], slopes[:, 1], c, contract.unknown_state(rows))
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))

@@ -68,7 +68,7 @@ class State(NamedTuple):
     def name(self) -> Any:
         """The name of the code, or an array of names for stacked fits; not available in `jit`."""
         code = np.asarray(self.code)
-        names = np.array([one.name.lower() for one in Code])[code]
+        names = np.array([code.name.lower() for code in Code])[code]
         return names if code.ndim else str(names)
 
 
@@ -214,7 +214,7 @@ def check_params(name: str, kind: type, params: Any) -> None:
     """Raise an error for parameters of another calibrator."""
     if not isinstance(params, kind):
         raise TypeError(
-            f"{name}: its own parameters are needed, and these are {owner_of(params)}; use the"
+            f"{name}: it needs its own parameters, and these are {owner_of(params)}; use the"
             " calibrator they come from."
         )
 

@@ -57,7 +57,7 @@ def newton(
     eps = float(jnp.finfo(start.dtype).eps)
     short = eps**0.5 if eps < 1e-10 else 1e-4
     both_free = free[:, None] & free[None, :]
-    one = jnp.eye(start.shape[0], dtype=start.dtype)
+    identity = jnp.eye(start.shape[0], dtype=start.dtype)
 
     def proposal(walk: _Walk) -> Array:
         gradient = jnp.where(free, walk.here.gradient, 0)
@@ -66,7 +66,7 @@ def newton(
         # In directions that do not change the function, the gradient and so the step are 0.
         ridge = (walk.damping + 8 * eps) * size
         pinned = jnp.where(free, ridge, 1)
-        return -jnp.linalg.solve(hessian + pinned[:, None] * one, gradient)
+        return -jnp.linalg.solve(hessian + pinned[:, None] * identity, gradient)
 
     def going(walk: _Walk) -> Array:
         return (walk.step > short) & (walk.iteration < max_iterations) & (walk.damping < 1e6)

@@ -71,7 +71,7 @@ def _fit(examples: Examples, num_bins: int, bins: str) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
 
-    def one(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
+    def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         edges = jnp.asarray(binning.uniform_edges(num_bins), p.dtype)
         if bins == "mass":
             edges = jnp.where(jnp.any(weight > 0), _halfway(p, weight, num_bins), edges)
@@ -84,7 +84,9 @@ def _fit(examples: Examples, num_bins: int, bins: str) -> Params:
 
     p = one_versus_rest.yes(rows.logits)
     target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
-    edges, frequency = one_versus_rest.each(one, p.T, target, one_versus_rest.weights_of(rows))
+    edges, frequency = one_versus_rest.each(
+        fit_question, p.T, target, one_versus_rest.weights_of(rows)
+    )
     params = Params(edges, frequency, contract.unknown_state(rows))
     code = one_versus_rest.binned_code(p, rows)
     return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))

@@ -68,7 +68,7 @@ def _fit(examples: Examples) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
 
-    def one(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
+    def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         # Rows of weight 0 sort to the end and repeat the last knot.
         counts = weight > 0
         p = jnp.where(counts, p, jnp.inf)
@@ -89,7 +89,9 @@ def _fit(examples: Examples) -> Params:
 
     p = one_versus_rest.yes(rows.logits)
     target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
-    knots, values = one_versus_rest.each(one, p.T, target, one_versus_rest.weights_of(rows))
+    knots, values = one_versus_rest.each(
+        fit_question, p.T, target, one_versus_rest.weights_of(rows)
+    )
     params = Params(knots, values, contract.unknown_state(rows))
     code = one_versus_rest.binned_code(p, rows)
     return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
@@ -125,8 +127,8 @@ def _near_ties_merged(p: Vector) -> Vector:
         beyond = p[middle] - p >= resolution
         return jnp.where(beyond, near, middle), jnp.where(beyond, middle, far)
 
-    def follow(_: Any, found: tuple[Array, Array]) -> tuple[Array, Array]:
-        starts, following = found
+    def follow(_: Any, marks: tuple[Array, Array]) -> tuple[Array, Array]:
+        starts, following = marks
         return starts.at[following].max(starts), following[following]
 
     _, far = lax.fori_loop(0, rounds, bisect, (index, jnp.full_like(index, num_rows)))

@@ -22,7 +22,7 @@ Features: TypeAlias = Float[Array, "rows classes"]
 _LARGEST_START = 3e4  # the largest standard deviation of a score at the start
 
 
-class Found(NamedTuple):
+class Fitted(NamedTuple):
     """Fitted weights (`[classes]` or `[classes, classes]`), intercepts, and the state code."""
 
     weights: Array
@@ -45,7 +45,7 @@ def fit(
     weight_penalty: Number,
     intercept_penalty: Number,
     max_iterations: Number,
-) -> Found:
+) -> Fitted:
     """Minimise the sum of the mean NLL and the penalties.
 
     Args:
@@ -103,9 +103,9 @@ def fit(
     # From a start with far larger logits, L-BFGS would make no progress.
     nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
-    found, settled = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
-    better = criterion(found) <= criterion(nothing)
-    v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, nothing)
+    point, settled = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
+    better = criterion(point) <= criterion(nothing)
+    v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), point, nothing)
     weights, intercept = unscaled((v, c))
 
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
@@ -116,7 +116,7 @@ def fit(
     occurs = jnp.any(_is_true(rows, num_classes), axis=0)
     all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
     ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
-    return Found(weights, intercept, ended)
+    return Fitted(weights, intercept, ended)
 
 
 def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, ""]:
@@ -133,7 +133,7 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
     others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, num_classes))
     all_right = jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
 
-    def told_apart(score: Features) -> Bool[Array, ""]:
+    def separated(score: Features) -> Bool[Array, ""]:
         lowest = jnp.min(jnp.where(is_true, score, jnp.inf), axis=0)
         highest = jnp.max(jnp.where(is_other, score, -jnp.inf), axis=0)
         largest = jnp.max(jnp.where(is_true, score, -jnp.inf), axis=0)
@@ -142,8 +142,8 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
         never_possible = ~jnp.any(is_true | is_other, axis=0)
         return jnp.any((highest <= lowest) & ~constant & ~never_possible)
 
-    apart = told_apart(features) | told_apart(-features)
-    return all_right | apart | told_apart(_above_mean(z, possible))
+    apart = separated(features) | separated(-features)
+    return all_right | apart | separated(_above_mean(z, possible))
 
 
 def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:

@@ -100,12 +100,12 @@ def code(
     yes, no = counts & (target == 1), counts & (target == 0)
     lowest = lambda mark: jnp.min(jnp.where(mark, score, jnp.inf))  # noqa: E731
     highest = lambda mark: jnp.max(jnp.where(mark, score, -jnp.inf))  # noqa: E731
-    told_apart = highest(no) <= lowest(yes)
+    separated = highest(no) <= lowest(yes)
     if not rising:
-        told_apart |= highest(yes) <= lowest(no)
+        separated |= highest(yes) <= lowest(no)
     both = jnp.any(yes) & jnp.any(no)
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
-    ended = jnp.where(both & ~told_apart, ended, Code.NO_OPTIMUM)
+    ended = jnp.where(both & ~separated, ended, Code.NO_OPTIMUM)
     ended = jnp.where(jnp.any(counts), ended, Code.CONVERGED)
     return jnp.where(both & (lowest(counts) == highest(counts)), Code.INDISTINCT, ended)
 

@@ -67,23 +67,23 @@ def _fit_smoothed(examples: Examples) -> Params:
 def _fit(examples: Examples, smoothed: bool) -> Params:
     rows = examples.rows()
 
-    def one(score: Vector, target: Vector, weight: Vector) -> tuple[Array, Array, Array]:
+    def fit_question(score: Vector, target: Vector, weight: Vector) -> tuple[Array, Array, Array]:
         aim, share = target, contract.shares(weight)
         if smoothed:
             yes = jnp.sum(weight * target)
             no = jnp.sum(weight) - yes
             aim = jnp.where(target == 1, (yes + 1) / (yes + 2), 1 / (no + 2))
-        found = fitting.logistic(score[None], aim, share, jnp.array([True]))
-        code = one_versus_rest.code(score, target, share, found.settled, rising=False)
+        fitted = fitting.logistic(score[None], aim, share, jnp.array([True]))
+        code = one_versus_rest.code(score, target, share, fitted.settled, rising=False)
         if smoothed:  # an optimum always exists
-            ended = jnp.where(found.settled, Code.CONVERGED, Code.STOPPED)
+            ended = jnp.where(fitted.settled, Code.CONVERGED, Code.STOPPED)
             code = jnp.where(code == Code.INDISTINCT, code, ended)
-        return found.slopes[0], found.intercept, code
+        return fitted.slopes[0], fitted.intercept, code
 
     target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
     score = one_versus_rest.log_odds(rows.logits).T
     slope, intercept, codes = one_versus_rest.each(
-        one, score, target, one_versus_rest.weights_of(rows)
+        fit_question, score, target, one_versus_rest.weights_of(rows)
     )
     params = Params(slope, intercept, contract.unknown_state(rows))
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))

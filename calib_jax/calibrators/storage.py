@@ -52,26 +52,26 @@ def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, A
 
 def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
     """Read the calibrator's name from the JSON text."""
-    found = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
-    if not (isinstance(found, dict) and isinstance(found.get("name"), str)):
+    description = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
+    if not (isinstance(description, dict) and isinstance(description.get("name"), str)):
         raise ValueError(f"{_ABOUT} does not hold a name")
-    if found.get("format") != FORMAT or found["name"] not in kinds:
+    if description.get("format") != FORMAT or description["name"] not in kinds:
         raise ValueError(
-            f"it holds {found['name']!r} in format {found.get('format')}; known are"
+            f"it holds {description['name']!r} in format {description.get('format')}; known are"
             f" {', '.join(kinds)} in format {FORMAT}"
         )
-    return str(found["name"])
+    return str(description["name"])
 
 
 def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:
     """Return the annotations of the arrays of a NamedTuple, by path."""
-    found: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
     for field, inner in kind.__annotations__.items():
         if hasattr(inner, "_fields"):
-            found |= _fields(inner, f"{prefix}{field}/")
+            annotations |= _fields(inner, f"{prefix}{field}/")
         else:
-            found[prefix + field] = inner
-    return found
+            annotations[prefix + field] = inner
+    return annotations
 
 
 def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
@@ -85,10 +85,10 @@ def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
         kinds = "iu" if fields[field].dtype is Integer else "f"
         if array.dtype.kind not in kinds:
             raise ValueError(f"{field} is of {array.dtype}")
-        own = array.shape[code.ndim :]
+        shape = array.shape[code.ndim :]
         axes = fields[field].dim_str.split()
-        right = array.shape[: code.ndim] == code.shape and len(axes) == len(own)
-        for axis, size in zip(axes, own, strict=False):
+        right = array.shape[: code.ndim] == code.shape and len(axes) == len(shape)
+        for axis, size in zip(axes, shape, strict=False):
             axis, _, more = axis.partition("+")
             size -= int(more or 0)
             wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, size)
@@ -104,13 +104,13 @@ def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
 
 
 def _flat(params: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for field, value in params._asdict().items():
         if hasattr(value, "_asdict"):
-            found |= _flat(value, f"{prefix}{field}/")
+            arrays |= _flat(value, f"{prefix}{field}/")
         else:
-            found[prefix + field] = np.asarray(value)
-    return found
+            arrays[prefix + field] = np.asarray(value)
+    return arrays
 
 
 def _nested(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:

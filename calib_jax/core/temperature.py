@@ -325,5 +325,5 @@ def fit_grid(
     values = lax.map(lambda t: criterion(rows / t, labels, weights), candidates)
     values = jnp.where(jnp.isnan(values), jnp.inf, values)
     best = jnp.argmin(values)
-    found = jnp.isfinite(values[best])
-    return jnp.where(found, candidates[best], 1), values[best]
+    is_finite = jnp.isfinite(values[best])
+    return jnp.where(is_finite, candidates[best], 1), values[best]

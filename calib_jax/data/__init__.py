@@ -14,17 +14,20 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.checks import nearest
+from calib_jax.core.former import no_attribute
 from calib_jax.data.dataset import Dataset as Dataset
 from calib_jax.data.dataset import about as about
 from calib_jax.data.dataset import catalogue as catalogue
 from calib_jax.data.dataset import named as named
+from calib_jax.data.dataset import register as register
 from calib_jax.data.facts import About as About
 from calib_jax.data.facts import Download as Download
 
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
-__all__ = sorted({*_names, "About", "Dataset", "Download", "about", "catalogue", "named"})
+__all__ = sorted(
+    {*_names, "About", "Dataset", "Download", "about", "catalogue", "named", "register"}
+)
 
 
 def __dir__() -> list[str]:
@@ -34,4 +37,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # Type checkers cannot see the names added above; this accepts any name.
-    raise AttributeError(f"calib_jax.data has no {name!r}{nearest(name, __all__)}")
+    raise no_attribute(__name__, name, __all__)

@@ -98,8 +98,8 @@ def compose(*augmentations: Augmentation) -> Augmentation:
 
     def augment(key: Any, inputs: Any) -> Any:
         keys = jax.random.split(key, max(len(augmentations), 1))
-        for augmentation, own in zip(augmentations, keys, strict=False):
-            inputs = augmentation(own, inputs)
+        for augmentation, its_key in zip(augmentations, keys, strict=False):
+            inputs = augmentation(its_key, inputs)
         return inputs
 
     return augment
@@ -199,14 +199,14 @@ def mixed(inputs: PyTree, partner_inputs: PyTree, lam: Number) -> PyTree:
     Array([0.75, 0.25], dtype=float32)
     """
 
-    def mix(own: Any, other: Any) -> Array:
-        own, other = jnp.asarray(own), jnp.asarray(other)
-        if not jnp.issubdtype(own.dtype, jnp.floating):
+    def mix(leaf: Any, partner: Any) -> Array:
+        leaf, partner = jnp.asarray(leaf), jnp.asarray(partner)
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(
-                f"mixed: only floating-point arrays can be mixed, got {own.dtype}: prepare inputs,"
-                " and make labels one-hot, before."
+                f"mixed: arrays must be floating-point, got {leaf.dtype}: prepare the inputs and"
+                " make the labels one-hot first."
             )
-        share = jnp.asarray(lam, own.dtype)
-        return share * own + (1 - share) * other
+        share = jnp.asarray(lam, leaf.dtype)
+        return share * leaf + (1 - share) * partner
 
     return jax.tree.map(mix, inputs, partner_inputs)

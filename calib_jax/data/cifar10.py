@@ -83,14 +83,14 @@ def cifar10(
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
       Mukhoti et al. 2020, section 5, and its released code.
     """
-    (train, test), there = files.read("cifar10", _ABOUT, data_dir, source, _READERS)
+    (train, test), located = files.read("cifar10", _ABOUT, data_dir, source, _READERS)
     return papers_dataset(
         train,
         test,
         name="cifar10",
         title=_ABOUT.title,
         reference="Krizhevsky 2009",
-        read=there,
+        read=located,
         class_names=CLASSES,
         first_labels=(6, 9, 9, 4, 1, 1, 2, 7, 8, 3),
         validation=validation,

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.data import binary, files, images, tfds
 from calib_jax.data.augmentation import compose, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
@@ -52,6 +53,7 @@ _READERS = {
 
 
 @register("cifar100", _ABOUT)
+@former_options(renamed={"test_normalisation": "test_normalization"})
 def cifar100(
     *,
     data_dir: str | None = None,
@@ -59,7 +61,7 @@ def cifar100(
     validation: float = 0.1,
     seed: int = 1,
     training_size: int | None = None,
-    test_normalisation: str = "cifar10",
+    test_normalization: str = "cifar10",
 ) -> Dataset:
     """Load the 60,000 images of CIFAR-100, 32 x 32 in colour, in three parts.
 
@@ -68,7 +70,7 @@ def cifar100(
 
     Args:
       data_dir, source, validation, seed, training_size: see `cifar10`.
-      test_normalisation: "cifar10" normalises all parts with the same statistics. "imagenet"
+      test_normalization: "cifar10" normalises all parts with the same statistics. "imagenet"
         reproduces a mistake of the released code, with which the published numbers were measured:
         only the test images are normalised with the statistics of ImageNet. All parts share one
         `prepare`, so the test pixels are then stored rescaled, as float32 instead of uint8.
@@ -77,18 +79,18 @@ def cifar100(
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
       Mukhoti et al. 2020, section 5, and its released code.
     """
-    checks.one_of("test_normalisation", test_normalisation, ("cifar10", "imagenet"))
-    (train, test), there = files.read("cifar100", _ABOUT, data_dir, source, _READERS)
-    slip = test_normalisation == "imagenet"
-    if slip:
-        test = images.as_if_normalised(test, by=images.IMAGENET, prepared_by=images.CIFAR10)
+    checks.one_of("test_normalization", test_normalization, ("cifar10", "imagenet"))
+    (train, test), located = files.read("cifar100", _ABOUT, data_dir, source, _READERS)
+    mistake = test_normalization == "imagenet"
+    if mistake:
+        test = images.as_if_normalized(test, by=images.IMAGENET, prepared_by=images.CIFAR10)
     dataset = images.papers_dataset(
         train,
         test,
         name="cifar100",
         title=_ABOUT.title,
         reference="Krizhevsky 2009",
-        read=there,
+        read=located,
         class_names=tuple(_NAMES.split()),
         first_labels=(19, 29, 0, 11, 1, 86, 90, 28, 23, 31),
         validation=validation,
@@ -96,7 +98,7 @@ def cifar100(
         training_size=training_size,
         augment=compose(random_crop(padding=4), random_flip()),
     )
-    if not slip:
+    if not mistake:
         return dataset
     note = " Test images alone are normalised with the statistics of ImageNet."
     return dataclasses.replace(dataset, description=dataset.description + note)

@@ -85,7 +85,7 @@ def cifar10_c(
         files.OFFICIAL: functools.partial(_arrays, corruption=corruption, severity=severity),
     }
     config = _config(corruption, severity)
-    (test,), there = files.read("cifar10_c", _ABOUT, data_dir, source, readers, config=config)
+    (test,), located = files.read("cifar10_c", _ABOUT, data_dir, source, readers, config=config)
     nothing = Images(np.empty((0, 32, 32, 3), np.uint8), np.empty(0, np.int32))
     return Dataset(
         name="cifar10_c",
@@ -95,7 +95,7 @@ def cifar10_c(
         test=test.source(),
         description=(
             f"{_ABOUT.title}: {len(test.labels)} with {corruption} of severity {severity} to test,"
-            f" none to train or validate; {there}. Licence {_ABOUT.licence}, Hendrycks and"
+            f" none to train or validate; {located}. Licence {_ABOUT.licence}, Hendrycks and"
             " Dietterich 2019."
         ),
         prepare=prepare_cifar10,
@@ -116,8 +116,8 @@ def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Imag
             " with as many whole numbers."
         )
     rows = slice((severity - 1) * count, severity * count)
-    found = checked_labels(labels[rows], len(CLASSES), f"labels.npy in {path}")
-    return (Images(np.array(pixels[rows]), found),)
+    image_labels = checked_labels(labels[rows], len(CLASSES), f"labels.npy in {path}")
+    return (Images(np.array(pixels[rows]), image_labels),)
 
 
 def _array(path: pathlib.Path) -> np.ndarray:

@@ -28,13 +28,13 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
                 f"an image is {image.height} x {image.width}, and not {shape[0]} x {shape[1]}"
             )
         grey = image.mode == "L" and shape[-1] == 3
-        found = np.asarray(image.convert("RGB") if grey else image)
-    if found.shape != shape or found.dtype != np.uint8:
-        raise ValueError(f"an image is {found.shape} {found.dtype}, and not {shape} uint8")
-    return found
+        pixels = np.asarray(image.convert("RGB") if grey else image)
+    if pixels.shape != shape or pixels.dtype != np.uint8:
+        raise ValueError(f"an image is {pixels.shape} {pixels.dtype}, and not {shape} uint8")
+    return pixels
 
 
-def kept(
+def cached(
     path: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Load arrays from a cache file with the same key; otherwise compute and save them.
@@ -43,18 +43,18 @@ def kept(
     verified before use. If the file cannot be written, a warning is issued and the arrays are
     computed on every call.
     """
-    found = _read(path, key)
-    if found is None:
-        found = make()
+    arrays = _read(path, key)
+    if arrays is None:
+        arrays = make()
         try:
-            _write(path, found | {_KEY: np.array(key)})
+            _write(path, arrays | {_KEY: np.array(key)})
         except OSError as error:
             warnings.warn(
-                f"{path} cannot be written ({error.strerror or error}), so that every start"
-                " decodes the data set anew.",
+                f"{path} cannot be written ({error.strerror or error}), so every start decodes"
+                " the data set again.",
                 stacklevel=2,
             )
-    return found
+    return arrays
 
 
 def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:

@@ -65,7 +65,7 @@ class About:
 
     def __post_init__(self) -> None:
         if self.downloads:
-            object.__setattr__(self, "size", sum(one.size for one in self.downloads))
+            object.__setattr__(self, "size", sum(download.size for download in self.downloads))
 
     @property
     def has_files(self) -> bool:

@@ -13,7 +13,7 @@ TFDS, OFFICIAL = "tfds", "official"
 Reader = Callable[[pathlib.Path], tuple[Images, ...]]
 
 
-class Found(NamedTuple):
+class Located(NamedTuple):
     """A form of a data set, and the file or folder in that form."""
 
     form: str
@@ -34,7 +34,7 @@ def read(
     readers: Mapping[str, Reader],
     *,
     config: str = "",
-) -> tuple[tuple[Images, ...], Found]:
+) -> tuple[tuple[Images, ...], Located]:
     """Read the parts of a data set; return them and the form that was found.
 
     Args:
@@ -45,16 +45,16 @@ def read(
       readers: for each form, the function that reads a file or folder in it.
       config: the TFDS configuration, for a data set that has several.
     """
-    there = find(name, about, data_dir, source, config=config)
+    located = find(name, about, data_dir, source, config=config)
     for download in about.downloads:
-        if download.folder and download.name == there.path.name:
-            _check_published(there.path, download)
-    return readers[there.form](there.path), there
+        if download.folder and download.name == located.path.name:
+            _check_published(located.path, download)
+    return readers[located.form](located.path), located
 
 
 def find(
     name: str, about: About, data_dir: str | None, source: str | None = None, *, config: str = ""
-) -> Found:
+) -> Located:
     """Find a form of a data set; the error lists the searched places and how to get the files."""
     if source is not None:
         checks.one_of(f"{name}: source", source, forms(about))
@@ -64,9 +64,9 @@ def find(
             if form == TFDS:
                 name_there = f"{about.tfds}/{config}".rstrip("/")
                 formats = (tfds.ARRAY_RECORD,) if about.looked_up else tfds.FORMATS
-                return Found(TFDS, tfds.found(name_there, data_dir, formats=formats))
+                return Located(TFDS, tfds.find_version(name_there, data_dir, formats=formats))
             with reading.guard(tfds.root(data_dir)[0], "a folder of data sets"):
-                return Found(OFFICIAL, _official(name, about, data_dir))
+                return Located(OFFICIAL, _official(name, about, data_dir))
         except FileNotFoundError as error:
             missing.append(str(error))
     raise tfds.nowhere(missing)
@@ -77,8 +77,8 @@ def unlike(path: pathlib.Path, download: Download) -> str:
     size = path.stat().st_size
     if size != download.size:
         return f"{size:,} bytes and not {download.size:,}"
-    found = archives.md5(path) if download.md5 else None
-    return "" if found == download.md5 else f"the md5 {found} and not {download.md5}"
+    checksum = archives.md5(path) if download.md5 else None
+    return "" if checksum == download.md5 else f"the md5 {checksum} and not {download.md5}"
 
 
 def _check_published(archive: pathlib.Path, download: Download) -> None:

@@ -77,40 +77,40 @@ def gaussians(
                 "gaussians: a pair of means is 2 classes in 2 dimensions, got"
                 f" num_classes={num_classes}, dimensions={dimensions}."
             )
-        centres = np.array([[1.5, 1.5], [-1.5, -1.5]])
+        centers = np.array([[1.5, 1.5], [-1.5, -1.5]])
     else:
         generator = np.random.default_rng([seed, 0])
-        centres = generator.uniform(-magnitude, magnitude, (num_classes, dimensions))
+        centers = generator.uniform(-magnitude, magnitude, (num_classes, dimensions))
     where = "at (1.5, 1.5) and (-1.5, -1.5)" if means == "pair" else f"within ±{magnitude:g}"
     return Dataset(
         name="gaussians",
         class_names=tuple(map(str, range(num_classes))),
-        train=_drawn(centres, training_size, np.random.default_rng([seed, 1])),
-        validation=_drawn(centres, validation_size, np.random.default_rng([seed, 2])),
-        test=_drawn(centres, test_size, np.random.default_rng([seed, 3])),
+        train=_drawn(centers, training_size, np.random.default_rng([seed, 1])),
+        validation=_drawn(centers, validation_size, np.random.default_rng([seed, 2])),
+        test=_drawn(centers, test_size, np.random.default_rng([seed, 3])),
         description=(
             f"{num_classes} Gaussians of unit variance in {dimensions} dimensions, means {where}:"
             f" {training_size} examples to train, {validation_size} to validate, {test_size} to"
             f" test, drawn with seed {seed}."
         ),
-        posterior=functools.partial(_posterior, centres),
+        posterior=functools.partial(_posterior, centers),
     )
 
 
-def _drawn(centres: np.ndarray, size: int, generator: np.random.Generator) -> InMemory:
-    labels = generator.integers(len(centres), size=size, dtype=np.int32)
-    noise = generator.standard_normal((size, centres.shape[1]))
-    return InMemory((centres[labels] + noise).astype(np.float32), labels)
+def _drawn(centers: np.ndarray, size: int, generator: np.random.Generator) -> InMemory:
+    labels = generator.integers(len(centers), size=size, dtype=np.int32)
+    noise = generator.standard_normal((size, centers.shape[1]))
+    return InMemory((centers[labels] + noise).astype(np.float32), labels)
 
 
-def _posterior(centres: np.ndarray, inputs: Any) -> Array:
+def _posterior(centers: np.ndarray, inputs: Any) -> Array:
     inputs = jnp.asarray(inputs)
     inputs = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))
-    if inputs.shape[-1:] != centres.shape[1:]:
+    if inputs.shape[-1:] != centers.shape[1:]:
         raise ValueError(
-            f"posterior: inputs must have {centres.shape[1]} dimensions, got {inputs.shape}."
+            f"posterior: inputs must have {centers.shape[1]} dimensions, got {inputs.shape}."
         )
-    places = jnp.asarray(centres, dtype=inputs.dtype)
+    places = jnp.asarray(centers, dtype=inputs.dtype)
     scores = jnp.einsum("...d,kd->...k", inputs, places, precision=jax.lax.Precision.HIGHEST)
     halves = jnp.sum(jnp.square(places), axis=-1) / 2
     return jax.nn.log_softmax(scores - jnp.expand_dims(halves, range(scores.ndim - 1)))

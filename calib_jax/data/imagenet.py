@@ -15,7 +15,7 @@ from calib_jax.core import checks
 from calib_jax.data import imagenet_files, splits
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.images import IMAGENET, normalised
+from calib_jax.data.images import IMAGENET, normalized
 from calib_jax.data.jpeg import Coded, Photographs
 
 __all__ = ["imagenet"]
@@ -80,10 +80,10 @@ def imagenet(
     checks.at_least("validation_per_class", validation_per_class, 1)
     checks.at_least("size", size, 1)
     checks.at_least("resize", resize, size)
-    found = imagenet_files.parts(data_dir, source)
-    training, testing = np.arange(len(found.train.labels)), np.arange(len(found.val.labels))
+    located = imagenet_files.parts(data_dir, source)
+    training, testing = np.arange(len(located.train.labels)), np.arange(len(located.val.labels))
     if held_out == "train":
-        validating = _some_of_each(found.train, found.classes, validation_per_class, seed)
+        validating = _some_of_each(located.train, located.classes, validation_per_class, seed)
         training = np.delete(training, validating)
         rule = f"{validation_per_class} of each class of the training part, drawn with seed {seed}"
     else:
@@ -96,18 +96,18 @@ def imagenet(
 
     return Dataset(
         name="imagenet",
-        class_names=found.classes,
-        train=part(found.train, training),
-        validation=part(found.train if held_out == "train" else found.val, validating),
-        test=part(found.val, testing),
+        class_names=located.classes,
+        train=part(located.train, training),
+        validation=part(located.train if held_out == "train" else located.val, validating),
+        test=part(located.val, testing),
         description=(
-            f"ImageNet (ILSVRC 2012, from {found.form}), {size} x {size} in colour,"
-            f" {len(found.classes)} classes: {len(training)} to train, {len(validating)} to"
+            f"ImageNet (ILSVRC 2012, from {located.form}), {size} x {size} in colour,"
+            f" {len(located.classes)} classes: {len(training)} to train, {len(validating)} to"
             f" validate ({rule}), {len(testing)} to test, of the official validation set. For"
             " research that is not commercial, by the terms of image-net.org. Russakovsky et al."
             " 2015."
         ),
-        prepare=normalised(IMAGENET),
+        prepare=normalized(IMAGENET),
         brightest=255,
     )
 

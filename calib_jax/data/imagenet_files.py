@@ -83,7 +83,7 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
     missing = []
     if source != OFFICIAL:
         try:
-            return _prepared(tfds.found(_OF_TFDS, data_dir, formats=(tfds.ARRAY_RECORD,)))
+            return _prepared(tfds.find_version(_OF_TFDS, data_dir, formats=(tfds.ARRAY_RECORD,)))
         except FileNotFoundError as error:
             missing.append(str(error))
     if source != TFDS:
@@ -130,23 +130,23 @@ def _folders(place: pathlib.Path) -> list[str]:
 
 def _images(place: pathlib.Path) -> list[str]:
     with os.scandir(place) as entries:
-        found = [e.name for e in entries if e.name.lower().endswith(_SUFFIXES)]
+        images = [e.name for e in entries if e.name.lower().endswith(_SUFFIXES)]
     # Some systems add hidden metadata files such as ._n01440764_18.JPEG.
-    found = sorted(name for name in found if not name.startswith("."))
-    if not found:
+    images = sorted(name for name in images if not name.startswith("."))
+    if not images:
         raise reading.Unreadable(
             f"{place} has no images (*.JPEG): unpack the archive that belongs there."
         )
-    return found
+    return images
 
 
 def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
     names: list[bytes] = []
     labels: list[np.ndarray] = []
     for number, name in enumerate(classes):
-        found = _images(place / name)
-        names += [f"{name}/{file}".encode() for file in found]
-        labels.append(np.full(len(found), number, np.int32))
+        images = _images(place / name)
+        names += [f"{name}/{image}".encode() for image in images]
+        labels.append(np.full(len(images), number, np.int32))
     return _listed(place, np.array(names), np.concatenate(labels))
 
 
@@ -165,14 +165,14 @@ def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.empty(len(names), np.int32)
     for row, name in enumerate(names):
-        given = truth.of.get(pathlib.PurePath(name).stem)
-        if given not in numbers:
-            said = "does not name" if given is None else f"says {given[:40]!r} of"
+        identity = truth.of.get(pathlib.PurePath(name).stem)
+        if identity not in numbers:
+            problem = "does not name" if identity is None else f"says {identity[:40]!r} of"
             raise reading.Unreadable(
-                f"{truth.path} {said} {name}, and {place / TRAIN} has {len(classes)} classes from"
-                f" {classes[0]} to {classes[-1]}: it belongs to other images."
+                f"{truth.path} {problem} {name}, and {place / TRAIN} has {len(classes)} classes"
+                f" from {classes[0]} to {classes[-1]}: it belongs to other images."
             )
-        labels[row] = numbers[given]
+        labels[row] = numbers[identity]
     order = np.argsort(labels, kind="stable")
     coded = np.array([name.encode() for name in names])
     return _listed(place / VAL, coded[order], labels[order])
@@ -199,8 +199,8 @@ def _truth(place: pathlib.Path, names: list[str]) -> _Truth:
                 )
             ids = _classes_of_devkit(folder / _CLASSES_OF_DEVKIT)
             stems = (pathlib.PurePath(name).stem for name in names)
-            said = (ids.get(number, number) for number in given)
-            return _Truth(path, dict(zip(stems, said, strict=True)))
+            identities = (ids.get(number, number) for number in given)
+            return _Truth(path, dict(zip(stems, identities, strict=True)))
     raise FileNotFoundError(
         f"{place / VAL} has neither a folder for each class nor a ground truth beside it: put"
         f" {_KAGGLE} of Kaggle or the folder {_DEVKIT.partition('/')[0]} of"
@@ -254,10 +254,12 @@ def _prepared(folder: pathlib.Path) -> Parts:
                 for what, array in _indexed(folder, part, source, advance).items()
             }
 
-    kept = decoded.kept(folder / _INDEX, _fingerprint(folder), index)
+    arrays = decoded.cached(folder / _INDEX, _fingerprint(folder), index)
 
     def listed(part: str) -> Listed:
-        names, labels, records = (kept[f"{part}_{what}"] for what in ("names", "labels", "records"))
+        names, labels, records = (
+            arrays[f"{part}_{what}"] for what in ("names", "labels", "records")
+        )
         read = functools.partial(_record, sources[part], records)
         return Listed(names, labels, f"{folder}, {part}", read)
 

@@ -37,10 +37,10 @@ CIFAR10 = Statistics((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def normalised(statistics: Statistics) -> Callable[[Any], Array]:
+def normalized(statistics: Statistics) -> Callable[[Any], Array]:
     """Return a function that normalises stored pixels by mean and standard deviation.
 
-    >>> normalised(IMAGENET)(np.array([0, 0, 255], np.uint8))
+    >>> normalized(IMAGENET)(np.array([0, 0, 255], np.uint8))
     Array([-2.118, -2.036, 2.640], dtype=float32)
     """
 
@@ -53,11 +53,11 @@ def normalised(statistics: Statistics) -> Callable[[Any], Array]:
     return prepare
 
 
-prepare_cifar10 = normalised(CIFAR10)  # the papers also use it for CIFAR-100 and SVHN
+prepare_cifar10 = normalized(CIFAR10)  # the papers also use it for CIFAR-100 and SVHN
 
 
-def as_if_normalised(part: Images, by: Statistics, prepared_by: Statistics) -> Images:
-    """Rescale pixels so that `normalised(prepared_by)` returns what `normalised(by)` did before.
+def as_if_normalized(part: Images, by: Statistics, prepared_by: Statistics) -> Images:
+    """Rescale pixels so that `normalized(prepared_by)` returns what `normalized(by)` did before.
 
     The new pixels are float32 and may lie outside [0, 255].
     """
@@ -74,7 +74,7 @@ def checked_labels(labels: np.ndarray, num_classes: int, where: str) -> np.ndarr
     if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
         wrong = labels.min() if labels.min() < 0 else labels.max()
         raise reading.Unreadable(
-            f"{where} has the label {wrong}, and not {num_classes} classes from 0."
+            f"{where} has the label {wrong}; labels must lie in [0, {num_classes - 1}]."
         )
     return labels.astype(np.int32)
 

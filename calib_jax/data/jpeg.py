@@ -63,7 +63,7 @@ class Photographs:
         return len(self.index)
 
     def __getitem__(self, index: np.ndarray) -> Examples:
-        return self._read(index, lambda coded, number: centre(coded, self.size, self.resize))
+        return self._read(index, lambda coded, number: center(coded, self.size, self.resize))
 
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
         """Crop a random window of each photograph, and mirror half of them.
@@ -109,9 +109,9 @@ def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.nd
         if image.width == width:  # not every format supports reduced decoding
             shrunk = 1
         box = [edge / shrunk for edge in (left, top, left + wide, top + tall)]
-        seen = _resized(image, (size, size), box)
+        resized = _resized(image, (size, size), box)
     # Pillow mirrors seven times as fast as NumPy's reversed copy.
-    return np.asarray(ImageOps.mirror(seen) if mirrored else seen)
+    return np.asarray(ImageOps.mirror(resized) if mirrored else resized)
 
 
 def window(width: int, height: int, random: np.random.Generator) -> Box:
@@ -140,7 +140,7 @@ def window(width: int, height: int, random: np.random.Generator) -> Box:
     return (width - wide) // 2, (height - tall) // 2, wide, tall
 
 
-def centre(coded: bytes, size: int, resize: int) -> np.ndarray:
+def center(coded: bytes, size: int, resize: int) -> np.ndarray:
     """Resize the shorter side of a photograph to `resize`, and crop the centre `[size, size, 3]`.
 
     The photograph is decoded at full resolution and resized by a bilinear antialiased filter.
@@ -172,5 +172,5 @@ def _resized(image: Any, size: tuple[int, int], box: list[float] | None) -> Any:
     from PIL import Image
 
     # A few of ImageNet's files are grey, or CMYK.
-    coloured = image if image.mode == "RGB" else image.convert("RGB")
-    return coloured.resize(size, Image.Resampling.BILINEAR, box=box)
+    rgb = image if image.mode == "RGB" else image.convert("RGB")
+    return rgb.resize(size, Image.Resampling.BILINEAR, box=box)

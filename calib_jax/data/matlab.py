@@ -49,7 +49,7 @@ def read(
       advice: advice for the error message of an unreadable file.
       at_most: limit on the unpacked bytes of all variables of the file.
     """
-    found: dict[str, Any] = {}
+    variables: dict[str, Any] = {}
     with reading.opened(path, "a file of MATLAB", advice) as file:
         header = file.read(_HEADER)
         order = _ORDERS.get(header[-2:])
@@ -60,10 +60,10 @@ def read(
             at_most -= len(content)
             variable = _Elements(content, order).header()
             if variable.name in names:
-                found[variable.name] = variable.value()
-        if missing := [name for name in names if name not in found]:
+                variables[variable.name] = variable.value()
+        if missing := [name for name in names if name not in variables]:
             raise ValueError(f"it has no variable {missing[0]}")
-    return found
+    return variables
 
 
 def _variable(file: BinaryIO, tag: bytes, order: _Order, at_most: int) -> bytes:

@@ -68,14 +68,14 @@ def svhn(
       Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
       Mukhoti et al. 2020, section 5, and its released code.
     """
-    (train, test), there = files.read("svhn", _ABOUT, data_dir, source, _READERS)
+    (train, test), located = files.read("svhn", _ABOUT, data_dir, source, _READERS)
     return papers_dataset(
         train,
         test,
         name="svhn",
         title=_ABOUT.title,
         reference="Netzer et al. 2011",
-        read=there,
+        read=located,
         class_names=tuple("0123456789"),
         first_labels=(1, 9, 2, 3, 2, 5, 9, 3, 3, 1),
         validation=validation,
@@ -95,9 +95,9 @@ def _matlab(path: pathlib.Path) -> Images:
         raise FileNotFoundError(
             f"{path.parent} has no {path.name}: download {_URL}/{path.name} to there."
         )
-    found = matlab.read(path, ("X", "y"), f"download {_URL}/{path.name} again")
-    given, labels = np.asarray(found["X"]), np.asarray(found["y"]).reshape(-1)
-    pixels, shape = np.moveaxis(given, -1, 0) if given.ndim else given, (len(labels), 32, 32, 3)
+    variables = matlab.read(path, ("X", "y"), f"download {_URL}/{path.name} again")
+    stored, labels = np.asarray(variables["X"]), np.asarray(variables["y"]).reshape(-1)
+    pixels, shape = np.moveaxis(stored, -1, 0) if stored.ndim else stored, (len(labels), 32, 32, 3)
     if pixels.shape != shape or pixels.dtype != np.uint8 or labels.dtype.kind not in "iu":
         raise reading.Unreadable(
             f"{path} has X {pixels.shape} {pixels.dtype} and y {labels.dtype}, and not {shape} of"

@@ -39,22 +39,22 @@ def images(
     The records are sorted by these ids; without ids they keep the order of TFDS.
 
     Args:
-      folder: the folder of a version, as returned by `found`.
+      folder: the folder of a version, as returned by `find_version`.
       parts: names of the parts in TFDS.
       shape: required shape of an image.
       num_classes: labels must lie in [0, num_classes).
     """
-    there = _sizes(folder)
-    if missing := [part for part in parts if not there.get(part)]:
+    available = _sizes(folder)
+    if missing := [part for part in parts if not available.get(part)]:
         raise reading.Unreadable(
             f"{folder / _ABOUT} tells of no examples of {' and '.join(missing)}."
         )
-    sizes = {part: there[part] for part in parts}
-    bytes_there = sum(path.stat().st_size for path in _files(folder))
-    if sum(sizes.values()) > bytes_there:  # check before allocating memory for the images
+    sizes = {part: available[part] for part in parts}
+    bytes_of_files = sum(path.stat().st_size for path in _files(folder))
+    if sum(sizes.values()) > bytes_of_files:  # check before allocating memory for the images
         raise reading.Unreadable(
             f"{folder / _ABOUT} tells of {sum(sizes.values()):,} examples, and its files have"
-            f" {bytes_there:,} bytes: {_ADVICE}."
+            f" {bytes_of_files:,} bytes: {_ADVICE}."
         )
 
     def decode() -> dict[str, np.ndarray]:
@@ -66,11 +66,11 @@ def images(
                 arrays |= {f"{part}_images": pixels, f"{part}_labels": labels}
         return arrays
 
-    kept = decoded.kept(folder / decoded.NAME, _fingerprint(folder, sizes), decode)
-    return tuple(Images(kept[f"{part}_images"], kept[f"{part}_labels"]) for part in parts)
+    arrays = decoded.cached(folder / decoded.NAME, _fingerprint(folder, sizes), decode)
+    return tuple(Images(arrays[f"{part}_images"], arrays[f"{part}_labels"]) for part in parts)
 
 
-def found(
+def find_version(
     name: str, data_dir: str | None = None, *, formats: tuple[str, ...] = FORMATS
 ) -> pathlib.Path:
     """Find the folder of the newest version of a data set; the error explains how to get it.
@@ -81,8 +81,8 @@ def found(
       data_dir: see `root`.
       formats: accepted file formats.
     """
-    given, why = root(data_dir)
-    places = [given / name, given / "tfds" / name]
+    folder, why = root(data_dir)
+    places = [folder / name, folder / "tfds" / name]
     others = set()
     for place in places:
         versions = [path for path in place.glob("*") if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
@@ -90,16 +90,16 @@ def found(
         for version in reversed(versions):
             if not os.path.lexists(version / _ABOUT):
                 continue  # preparation was interrupted
-            there = _formats(version)
-            if not set(formats).isdisjoint(there):
+            formats_here = _formats(version)
+            if not set(formats).isdisjoint(formats_here):
                 return version
-            others.add(f"{version} has the format {there[0]}, which cannot be read here")
+            others.add(f"{version} has the format {formats_here[0]}, which cannot be read here")
     note = f" ({'; '.join(sorted(others))})" if others else ""
     raise FileNotFoundError(
         f"the data set {name} is neither in {places[0]} nor in {places[1]}{note}, where {why}"
         " says to look.\n"
         f"  To prepare it, where TensorFlow is installed:"
-        f" `tfds build {name} --data_dir={given} --file_format={ARRAY_RECORD}`."
+        f" `tfds build {name} --data_dir={folder} --file_format={ARRAY_RECORD}`."
     )
 
 
@@ -130,8 +130,8 @@ def _sizes(folder: pathlib.Path) -> dict[str, int]:
     # The JSON is untrusted: the guard turns any wrong type in it into an Unreadable.
     with reading.guard(folder / _ABOUT, _KIND, _ADVICE, library=True):
         sizes = {
-            one["name"]: sum(int(size) for size in one.get("shardLengths", ()))
-            for one in about.get("splits", ())
+            split["name"]: sum(int(size) for size in split.get("shardLengths", ()))
+            for split in about.get("splits", ())
         }
         if not all(0 <= size < 1 << 63 for size in sizes.values()):
             raise ValueError("a part has no number of examples")
@@ -150,13 +150,13 @@ def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
         uses the environment variable CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then
         ~/tensorflow_datasets.
     """
-    said = {
+    settings = {
         "data_dir": data_dir,
         f"the variable {VARIABLE}": os.environ.get(VARIABLE),
         "the variable TFDS_DATA_DIR": os.environ.get("TFDS_DATA_DIR"),
         "the habit of TFDS": "~/tensorflow_datasets",
     }
-    why, folder = next((why, folder) for why, folder in said.items() if folder)
+    why, folder = next((why, folder) for why, folder in settings.items() if folder)
     return pathlib.Path(folder).expanduser().absolute(), why
 
 
@@ -169,11 +169,11 @@ def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:
-    found = [path for form in FORMATS for path in sorted(folder.glob(f"*.{form}*"))]
-    for path in found:
+    paths = [path for form in FORMATS for path in sorted(folder.glob(f"*.{form}*"))]
+    for path in paths:
         with reading.opened(path, "a file of records", _ADVICE):
             pass  # the C++ reader would block on a pipe, and kills the process for a folder
-    return found
+    return paths
 
 
 def _decoded(

@@ -47,13 +47,13 @@ def example(data: bytes) -> dict[str, Any]:
     from tensorflow_datasets.proto import tf_example_pb2
 
     features = tf_example_pb2.Example.FromString(data).features.feature
-    found: dict[str, Any] = {}
+    single_values: dict[str, Any] = {}
     for name, feature in features.items():
         kind = feature.WhichOneof("kind")
         values: Any = getattr(feature, kind).value if kind else ()
         if len(values) == 1:
-            found[name] = values[0]
-    return found
+            single_values[name] = values[0]
+    return single_values
 
 
 def masked_crc(data: bytes) -> int:

@@ -14,7 +14,7 @@ from calib_jax.data import decoded, files, splits
 from calib_jax.data.augmentation import compose, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.images import IMAGENET, Images, first, normalised, sizes
+from calib_jax.data.images import IMAGENET, Images, first, normalized, sizes
 
 __all__ = ["tiny_imagenet"]
 
@@ -37,7 +37,7 @@ _ABOUT = About(
         ),
     ),
 )
-_prepare = normalised(IMAGENET)
+_prepare = normalized(IMAGENET)
 
 
 @register("tiny_imagenet", _ABOUT)
@@ -76,11 +76,11 @@ def tiny_imagenet(
       Mukhoti et al. 2020, section 5, and its released code.
     """
     checks.one_of("split", split, ("papers", "released"))
-    there = files.find("tiny_imagenet", _ABOUT, data_dir)
-    identities = _lines(there.path / "wnids.txt", "wnid")
+    located = files.find("tiny_imagenet", _ABOUT, data_dir)
+    identities = _lines(located.path / "wnids.txt", "wnid")
     if len(set(identities)) < len(identities):
-        raise reading.Unreadable(f"wnids.txt in {there.path} names a class twice: {_ADVICE}.")
-    (train, test), classes = _images(there.path, identities), sorted(identities)
+        raise reading.Unreadable(f"wnids.txt in {located.path} names a class twice: {_ADVICE}.")
+    (train, test), classes = _images(located.path, identities), sorted(identities)
     order = splits.shuffled(len(train.labels), seed=seed)
     if split == "papers":
         held = _held_out(train.labels[order], validation_per_class)
@@ -92,12 +92,12 @@ def tiny_imagenet(
     training = first(training, training_size)
     return Dataset(
         name="tiny_imagenet",
-        class_names=_names(there.path, classes),
+        class_names=_names(located.path, classes),
         train=train.source(training),
         validation=validation,
         test=test.source(),
         description=(
-            f"{_ABOUT.title}: {sizes(training, validation.labels, test.labels)}; {rule}; {there}."
+            f"{_ABOUT.title}: {sizes(training, validation.labels, test.labels)}; {rule}; {located}."
             f" Licence: {_ABOUT.licence}. Le and Yang 2015."
         ),
         prepare=_prepare,
@@ -152,10 +152,10 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
                 "test": _decoded(folder, test, advance),
             }
 
-    kept = decoded.kept(folder / decoded.NAME, _fingerprint(folder, [*train, *test]), decode)
+    arrays = decoded.cached(folder / decoded.NAME, _fingerprint(folder, [*train, *test]), decode)
     return (
-        Images(kept["train"], np.fromiter(train.values(), np.int32)),
-        Images(kept["test"], np.fromiter(test.values(), np.int32)),
+        Images(arrays["train"], np.fromiter(train.values(), np.int32)),
+        Images(arrays["test"], np.fromiter(test.values(), np.int32)),
     )
 
 
@@ -197,7 +197,7 @@ def _names(folder: pathlib.Path, identities: list[str]) -> tuple[str, ...]:
     words = {}
     if os.path.lexists(folder / "words.txt"):
         for line in _lines(folder / "words.txt", "word"):
-            identity, _, said = line.partition("\t")
-            words[identity] = said.partition(",")[0].strip()
+            identity, _, synonyms = line.partition("\t")
+            words[identity] = synonyms.partition(",")[0].strip()
     names = tuple(words.get(identity, identity) for identity in identities)
     return names if len(set(names)) == len(names) else tuple(identities)

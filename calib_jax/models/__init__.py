@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.checks import nearest
+from calib_jax.core.former import no_attribute
 from calib_jax.core.packages import require
 
 require("flax")
@@ -28,4 +28,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # With this function, type checkers accept names that are added at run time.
-    raise AttributeError(f"calib_jax.models has no {name!r}{nearest(name, __all__)}")
+    raise no_attribute(__name__, name, __all__)

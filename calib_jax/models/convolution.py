@@ -126,8 +126,8 @@ def _backward(
     def correlate(part: tuple[Array, Array]) -> Array:
         turned = jnp.transpose(part[0], (rank + 1, *(1 + i for i in positions), 0))
         as_kernel = jnp.transpose(part[1], (*(1 + i for i in positions), 0, rank + 1))
-        found = _canonical(turned, as_kernel, dilation, around, ones, strides, precision)
-        return jnp.transpose(found, (*(1 + i for i in positions), 0, rank + 1))
+        gradient = _canonical(turned, as_kernel, dilation, around, ones, strides, precision)
+        return jnp.transpose(gradient, (*(1 + i for i in positions), 0, rank + 1))
 
     return to_x, _sum_over_parts(correlate, (x, gradient)).astype(kernel.dtype)
 

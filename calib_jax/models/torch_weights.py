@@ -141,9 +141,8 @@ def _path(keys: Any) -> Path:
 
 def _renamed(part: str, rules: TorchRules) -> str:
     for pattern, name in rules.items():
-        found = re.fullmatch(pattern, part)
-        if found:
-            return found.expand(name) if isinstance(name, str) else name(found)
+        if match := re.fullmatch(pattern, part):
+            return match.expand(name) if isinstance(name, str) else name(match)
     return part
 
 

@@ -67,10 +67,10 @@ def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> No
     writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
     if path.suffix not in writers:
         raise _wrong_suffix(path)
-    found = {name: np.asarray(array) for name, array in arrays.items()}
+    host_arrays = {name: np.asarray(array) for name, array in arrays.items()}
     part = path.with_name(path.name + ".part")
     try:
-        writers[path.suffix](part, found)
+        writers[path.suffix](part, host_arrays)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -161,10 +161,10 @@ def _checked_spans(header: Any, size: int) -> dict[str, tuple[np.dtype, list[int
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a name stands there twice")
-    return found
+    return members
 
 
 def _is_entry(entry: Any) -> bool:

@@ -45,7 +45,7 @@ def intervals(
     # Names take at most two fifths of the figure.
     names = [style.wrapped(method, 0.4 * width) for method in methods]
     lines = sum(name.count("\n") + 1.5 for name in names)
-    triples = [found for panel in panels.values() for found in panel.values()]
+    triples = [triple for panel in panels.values() for triple in panel.values()]
     below = style.wrapped("\n".join([*outside.reasons(triples), *([note] if note else [])]), width)
     height = rows * (0.17 * lines + 0.6) + 0.2
     titles = {metric: style.wrapped(metric, 0.85 * width / columns) for metric in panels}
@@ -56,11 +56,11 @@ def intervals(
         if place >= len(panels):
             axes.remove()
             continue
-        metric, found = list(panels.items())[place]
+        metric, panel = list(panels.items())[place]
         for row, method in enumerate(methods):
-            if method not in found:
+            if method not in panel:
                 continue
-            value, low, high = found[method]
+            value, low, high = panel[method]
             if low is not None and high is not None:
                 axes.hlines(row, low, high, color=style.SKY, linewidth=6)
                 ends = {"color": style.BLUE, "linewidth": 1}
@@ -87,16 +87,16 @@ def _by_metric(
     estimates: Mapping[str, Any],
 ) -> dict[str, dict[str, tuple[float, float | None, float | None]]]:
     """Regroup estimates by metric and then method, in order of first occurrence."""
-    nested = [isinstance(found, Mapping) for found in estimates.values()]
+    nested = [isinstance(values, Mapping) for values in estimates.values()]
     if any(nested) and not all(nested):
         raise TypeError("intervals: give every method metrics by name, or none of them.")
     panels: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
-    for method, found in estimates.items():
-        members = found if isinstance(found, Mapping) else {"": found}
+    for method, values in estimates.items():
+        members = values if isinstance(values, Mapping) else {"": values}
         for metric, estimate in members.items():
-            said = f"intervals: {metric} of {method!r}" if metric else f"intervals: {method!r}"
+            name = f"intervals: {metric} of {method!r}" if metric else f"intervals: {method!r}"
             panel = panels.setdefault(str(metric), {})
-            panel[str(method)] = style.triple(said, estimate)
+            panel[str(method)] = style.triple(name, estimate)
     if not panels:
         raise ValueError("intervals: there is no value to draw.")
     return panels

@@ -202,8 +202,8 @@ def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
     )
     axes.set_xlabel("confidence")
     return [
-        axes.axvline(bins.mean(values), label=label, color=colour, linestyle=dash, linewidth=1.3)
-        for values, label, colour, dash in (
+        axes.axvline(bins.mean(values), label=label, color=color, linestyle=dash, linewidth=1.3)
+        for values, label, color, dash in (
             (bins.accuracy, "overall accuracy", style.BLUE, "-"),
             (bins.confidence, "overall confidence", style.VERMILLION, "--"),
         )

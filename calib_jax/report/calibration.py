@@ -29,16 +29,15 @@ def calibrated(
     seed: int,
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit."""
-    logits, _ = rows.present(
-        logits, labels, weights
-    )  # calibrators cannot be applied to NaN in rows of weight 0
+    # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
+    logits, _ = rows.present(logits, labels, weights)
     if fit_on is not None:
         apply_fitted, described = fitted(name, fit_on, criterion)
         return apply_fitted(logits), described
     if cross_fit is None:
         raise ValueError(
-            "a calibrator is never fitted on the examples that are scored: give fit_on (other"
-            " examples), or cross_fit=5 to fit on the rest of them, fold by fold."
+            "a calibrator is never fitted on the examples that are scored.\nGive fit_on (other"
+            " examples), or cross_fit=5 to fit on all folds but the scored one."
         )
     num_rows = len(labels)
     if not 2 <= cross_fit <= num_rows:
@@ -49,10 +48,10 @@ def calibrated(
     all_params = []
     for i in range(cross_fit):
         # Select the other folds by weight, so that all fits have one shape and compile once.
-        own = jnp.asarray(fold != i, jnp.float32)
-        params = fit(logits, labels, own if weights is None else own * weights)
+        fold_weights = jnp.asarray(fold != i, jnp.float32)
+        params = fit(logits, labels, fold_weights if weights is None else fold_weights * weights)
         all_params.append(_plain(params))
-        result = jnp.where((own == 0)[:, None], apply(params, logits), result)
+        result = jnp.where((fold_weights == 0)[:, None], apply(params, logits), result)
     fitted_on = f"the rest of the examples, in {cross_fit} folds"
     return result, _described(name, criterion, fitted_on, all_params)
 
@@ -74,14 +73,14 @@ def sentence(calibrator: dict[str, Any]) -> str:
     >>> sentence({"name": "temperature", "fitted_on": "9 others", "params": {"temperature": 1.5}})
     'temperature fitted on 9 others, T = 1.5.'
     """
-    said = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
+    fitted = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
     if calibrator["name"] != "temperature":
-        return f"{said}."
+        return f"{fitted}."
     params = calibrator["params"]
     folds = params if isinstance(params, list) else [params]
-    found = [fold["temperature"] for fold in folds]
-    ends = dict.fromkeys(f"{end:.4g}" for end in (min(found), max(found)))
-    return f"{said}, T = {' to '.join(ends)}."
+    temperatures = [fold["temperature"] for fold in folds]
+    ends = dict.fromkeys(f"{end:.4g}" for end in (min(temperatures), max(temperatures)))
+    return f"{fitted}, T = {' to '.join(ends)}."
 
 
 def _described(name: str, criterion: str, fitted_on: str, params: Any) -> dict[str, Any]:

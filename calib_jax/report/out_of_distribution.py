@@ -107,25 +107,25 @@ class OutOfDistribution:
         }
         figures = {}
         for outside in self.settings["outside"]:
-            own = {key: curve for key, curve in self.curves.items() if key[0] == outside}
-            title = {key: f"{key[2]}, {key[1]}" for key in own}
+            curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
+            title = {key: f"{key[2]}, {key[1]}" for key in curves}
             figures[f"roc_{outside}"] = plots.roc(
-                {title[key]: curve.false_positive_rate for key, curve in own.items()},
-                {title[key]: curve.true_positive_rate for key, curve in own.items()},
-                auroc={title[key]: areas[key] for key in own},
+                {title[key]: curve.false_positive_rate for key, curve in curves.items()},
+                {title[key]: curve.true_positive_rate for key, curve in curves.items()},
+                auroc={title[key]: areas[key] for key in curves},
                 title=f"{outside} against the test set",
                 width=5.2,
             )
         return figures
 
     def _headline(self) -> str:
-        said = self.settings
-        sizes = ", ".join(f"{count:,} of {name}" for name, count in said["outside"].items())
+        settings = self.settings
+        sizes = ", ".join(f"{count:,} of {name}" for name, count in settings["outside"].items())
         line = (
-            f"{said['inside']:,} examples in distribution, out of it {sizes};"
-            f" {said['level']:.0%} intervals of {said['resamples']:,} resamples of each set."
-            " AUROC .5 knows nothing; AUPR's positives are those out of distribution; FPR95 is the"
-            " share in distribution that is rejected where 95 % of the others are."
+            f"{settings['inside']:,} examples in distribution, out of it {sizes};"
+            f" {settings['level']:.0%} intervals of {settings['resamples']:,} resamples of each"
+            " set. An AUROC of .5 is chance; AUPR counts examples out of distribution as positives;"
+            " FPR95 is the share in distribution that is rejected where 95 % of the others are."
         )
         if self.calibrator:
             line += f" {calibration.sentence(self.calibrator)}"
@@ -140,8 +140,8 @@ class OutOfDistribution:
             key = (row.outside, row.score, row.predictions)
             cells.setdefault(key, {})[row.metric] = row
         table = [["out of distribution", "score", "predictions", *METRICS]]
-        for key, found in cells.items():
-            table.append([*key, *(tables.with_interval(found[metric]) for metric in METRICS)])
+        for key, by_metric in cells.items():
+            table.append([*key, *(tables.with_interval(by_metric[metric]) for metric in METRICS)])
         return table
 
     def _csv(self) -> str:
@@ -183,23 +183,27 @@ def out_of_distribution(
 
     >>> from calib_jax import report
     >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
-    >>> found = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
-    >>> found.value("noise", "entropy", "ood_auroc")
+    >>> detections = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
+    >>> detections.value("noise", "entropy", "ood_auroc")
     1.0
     """
     for score in scores:
         checks.one_of("score", score, SCORES)
     if not outside:
-        raise ValueError("out_of_distribution: there is no set to tell from the one given.")
+        raise ValueError(
+            "out_of_distribution: outside is empty. Give at least one set of logits by name."
+        )
     sets = {GIVEN: (as_logits(inside), {k: as_logits(z) for k, z in outside.items()})}
     described: dict[str, Any] = {}
     if calibrate is not None:
         if fit_on is None:
-            raise ValueError("a calibrator needs examples to be fitted on: give fit_on.")
+            raise ValueError(
+                "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."
+            )
         held_out = (as_logits(fit_on[0]), fit_on[1], None)
         apply, described = calibration.fitted(calibrate, held_out, criterion)
-        own, others = sets[GIVEN]
-        sets[calibrate] = (apply(own), {name: apply(logits) for name, logits in others.items()})
+        given, others = sets[GIVEN]
+        sets[calibrate] = (apply(given), {name: apply(logits) for name, logits in others.items()})
 
     rows, curves = [], {}
     for name in outside:
@@ -208,9 +212,9 @@ def out_of_distribution(
                 metric: metrics_package.named(metric).with_options(score=score)
                 for metric in METRICS
             }
-            for predictions, (own, others) in sets.items():
-                both = metrics_package.in_and_out(own, others[name])
-                found = metrics_package.estimates(
+            for predictions, (inside_logits, others) in sets.items():
+                both = metrics_package.in_and_out(inside_logits, others[name])
+                estimates = metrics_package.estimates(
                     several,
                     *both,
                     key=jax.random.key(seed),
@@ -221,7 +225,7 @@ def out_of_distribution(
                 )
                 rows += [
                     Detection(name, predictions, score, metric, *map(float, estimate))
-                    for metric, estimate in found.items()
+                    for metric, estimate in estimates.items()
                 ]
                 curve = metrics_package.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)

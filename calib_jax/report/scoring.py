@@ -94,8 +94,8 @@ def score(
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
     >>> labels = jax.random.categorical(jax.random.key(1), logits / 3)
-    >>> found = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=200)
-    >>> found.value("ece") > 0.1
+    >>> scored = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=200)
+    >>> scored.value("ece") > 0.1
     True
     """
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
@@ -114,7 +114,7 @@ def score(
     ]
     if len(set(names)) < len(names):
         raise ValueError(
-            f"every column needs a name of its own, got {', '.join(map(repr, names))}."
+            f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
         )
     models = {name: logits}
     fitted: dict[str, Any] = {}
@@ -157,8 +157,8 @@ def score(
             numbers = (float(value), float(ends.low), float(ends.high))
             rows.append(Row(label, model, *numbers, convention_of(metric)))
         for model in list(models)[1:]:
-            one, two = ((values[m][label], samples[m][label]) for m in (name, model))
-            change = metrics_package.difference(one, two, level=level, method=method)
+            before, after = ((values[m][label], samples[m][label]) for m in (name, model))
+            change = metrics_package.difference(before, after, level=level, method=method)
             p_value = None if metric.biased else float(change.p_value)
             effect, low, high = map(float, change[:3])
             changes.append(Change(label, name, model, effect, low, high, p_value))
@@ -204,11 +204,11 @@ def convention_of(metric: Metric) -> str:
         return ""
     # Only equal-mass metrics take `num_bins` in `finish`, because they bin after sorting all rows.
     of_mass = "num_bins" in checks.options_of(metric.finish)
-    said = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
+    text = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:
         edges = options.get("edges", "right")
-        said += ", (lo, hi]" if edges == "right" else f", edges {edges}"
-    return said
+        text += ", (lo, hi]" if edges == "right" else f", edges {edges}"
+    return text
 
 
 def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
@@ -216,10 +216,10 @@ def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric
         return dict(metrics)
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
-    found = {name: metrics_package.named(name) for name in metrics}
+    by_name = {name: metrics_package.named(name) for name in metrics}
     return {
-        name: one.with_options(num_bins=num_bins) if "num_bins" in one.defaults() else one
-        for name, one in found.items()
+        name: metric.with_options(num_bins=num_bins) if "num_bins" in metric.defaults() else metric
+        for name, metric in by_name.items()
     }
 
 
@@ -235,10 +235,10 @@ def _per_class(
     support = np.bincount(present.reshape(-1), minlength=1)
     parts = []
     for model, logits in models.items():
-        found = metrics_package.estimates(several, logits, labels, weights, **interval)
+        estimates = metrics_package.estimates(several, logits, labels, weights, **interval)
         for k in range(logits.shape[-1]):
             count = int(support[k]) if k < len(support) else 0
-            for name, estimate in found.items():
+            for name, estimate in estimates.items():
                 numbers = (float(each[k]) for each in estimate)
                 parts.append(Part(str(k), count, name, model, *numbers))
     return parts
@@ -259,21 +259,23 @@ def _per_group(
     parts = []
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
-        own = None if weights is None else np.asarray(weights)[rows]
-        if own is not None and not np.any(own > 0):
+        group_weights = None if weights is None else np.asarray(weights)[rows]
+        if group_weights is not None and not np.any(group_weights > 0):
             continue
         for model, logits in models.items():
-            found = metrics_package.estimates(several, logits[rows], labels[rows], own, **interval)
-            for name, estimate in found.items():
+            estimates = metrics_package.estimates(
+                several, logits[rows], labels[rows], group_weights, **interval
+            )
+            for name, estimate in estimates.items():
                 parts.append(Part(str(group), len(rows), name, model, *map(float, estimate)))
     return parts
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in ("calib_jax", "jax", "jaxlib", "numpy"):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # a checkout on the path
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions

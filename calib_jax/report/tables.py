@@ -84,11 +84,12 @@ def as_json(report: Results) -> str:
 
 
 def _headline(report: Results) -> str:
-    said = report.settings
-    weighted = " (weighted)" if said["weighted"] else ""
+    settings = report.settings
+    weighted = " (weighted)" if settings["weighted"] else ""
     line = (
-        f"{said['examples']:,} examples{weighted} in {said['classes']} classes; {said['level']:.0%}"
-        f" {said['interval']} intervals of {said['resamples']:,} resamples."
+        f"{settings['examples']:,} examples{weighted} in {settings['classes']} classes;"
+        f" {settings['level']:.0%} {settings['interval']} intervals of"
+        f" {settings['resamples']:,} resamples."
     )
     if report.calibrator:
         line += f" {calibration.sentence(report.calibrator)}"
@@ -98,7 +99,7 @@ def _headline(report: Results) -> str:
 def notes(report: Results) -> list[str]:
     """List the notes needed to interpret the numbers, one line each."""
     shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
-    undefined = any(math.isnan(one.value) for one in shown)
+    undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
@@ -146,13 +147,13 @@ def _parts(name: str, parts: list[Part]) -> Table:
     models = list(dict.fromkeys(part.predictions for part in parts))
     metrics = list(dict.fromkeys(part.metric for part in parts))
     heads = dict(zip(models, _shortened(models), strict=True))
-    found = {(part.part, part.predictions, part.metric): part for part in parts}
+    by_cell = {(part.part, part.predictions, part.metric): part for part in parts}
     examples = {part.part: part.examples for part in parts}
     several = ["predictions"] if len(models) > 1 else []
     table = [[name, "n", *several, *metrics]]
     for part, count in examples.items():
         for model in models:
-            cells = [with_interval(found[part, model, metric]) for metric in metrics]
+            cells = [with_interval(by_cell[part, model, metric]) for metric in metrics]
             label = [heads[model]] if several else []
             table.append([part, f"{count:,}", *label, *cells])
     return table

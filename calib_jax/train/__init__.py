@@ -5,6 +5,7 @@
     make_train_step, make_eval_step    the steps, for a custom loop
     data_parallel, replicate, ...      run a step on several devices
     optimizer, schedule                by name; also `OPTIMIZERS` and `SCHEDULES`
+    grouped                            an optimizer with groups of parameters
 
 The network, the objective, the metrics and the optimizer are passed as values.
 """
@@ -21,6 +22,7 @@ from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.feeding import feed
 from calib_jax.train.files import CannotWrite
 from calib_jax.train.forward import Forward, linen
+from calib_jax.train.groups import grouped
 from calib_jax.train.journal import differences
 from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.lock import InUse
@@ -80,6 +82,7 @@ __all__ = [
     "first",
     "fit",
     "fit_all",
+    "grouped",
     "in_batches",
     "last_table",
     "linen",

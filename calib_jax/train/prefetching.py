@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import functools
 import math
 import mmap
 import operator
@@ -72,9 +71,9 @@ def batches(
 
     pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
     end = weakref.finalize(place, pool.shutdown, cancel_futures=True)  # also runs at process exit
-    begin = functools.partial(pool.submit, place)
+    steps = range(order.num_steps)
     try:
-        for placed in ahead(begin, range(order.num_steps), BATCHES_AHEAD):
+        for placed in ahead(lambda step: pool.submit(place, step), steps, BATCHES_AHEAD):
             yield placed.result()
     finally:
         end()

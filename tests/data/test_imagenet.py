@@ -57,7 +57,7 @@ def test_every_photograph_is_in_one_part_with_its_class(whole):
     # With a size of its own, every file is known by what its centre looks like.
     known = {}
     for _, label, content in [*tiny.train_files(), *tiny.val_files()]:
-        known[jpeg.centre(content, 24, 28).tobytes()] = label
+        known[jpeg.center(content, 24, 28).tobytes()] = label
     assert len(known) == 3 * (tiny.TRAIN + tiny.VAL)
     seen = []
     for part, size in (("train", 18), ("validation", 6), ("test", 12)):
@@ -156,7 +156,7 @@ def test_the_centre_is_resampled_from_all_pixels(width, height):
     whole = resized(pixels_of(coded), (wide, tall), (0, 0, width, height))
     left, top = round((wide - 24) / 2), round((tall - 24) / 2)
     expected = whole[top : top + 24, left : left + 24]
-    assert np.abs(jpeg.centre(coded, 24, 32) - expected).max() <= 1.01
+    assert np.abs(jpeg.center(coded, 24, 32) - expected).max() <= 1.01
 
 
 @pytest.mark.parametrize(("size", "found"), [(24, {True, False}), (12, {False})])
@@ -211,9 +211,9 @@ def test_every_file_becomes_a_colour_image(mode):
         image.save(coded, "PNG")
     else:
         image.convert(mode).save(coded, "JPEG")
-    seen = jpeg.centre(coded.getvalue(), 24, 28)
+    seen = jpeg.center(coded.getvalue(), 24, 28)
     assert (seen.shape, seen.dtype) == ((24, 24, 3), np.uint8)
-    expected = jpeg.centre(tiny.photograph(1, 40, 30), 24, 28).astype(int)
+    expected = jpeg.center(tiny.photograph(1, 40, 30), 24, 28).astype(int)
     if mode == "L":
         expected = np.repeat(expected @ [[0.299], [0.587], [0.114]], 3, axis=-1)
     assert np.abs(seen - expected).mean() < 6

@@ -86,7 +86,7 @@ def test_cifar100_takes_the_fine_label_in_every_form(folder):
 
 def test_the_slip_of_cifar100_is_what_the_released_code_computes(folder):
     tiny.cifar100(folder)
-    dataset = data.cifar100(data_dir=str(folder), test_normalisation="imagenet")
+    dataset = data.cifar100(data_dir=str(folder), test_normalization="imagenet")
     assert "Test images alone are normalised with" in dataset.description
     images = tiny.examples("test", classes=100)[0]
     mean, deviation = IMAGENET
@@ -96,7 +96,7 @@ def test_the_slip_of_cifar100_is_what_the_released_code_computes(folder):
     expected = (dataset.validation.inputs.astype(np.float64) / 255 - mean) / deviation
     np.testing.assert_allclose(dataset.prepare(dataset.validation.inputs), expected, atol=1e-5)
     with pytest.raises(ValueError, match=r"got 'imagenets'; did you mean 'imagenet'\?"):
-        data.cifar100(data_dir=str(folder), test_normalisation="imagenets")
+        data.cifar100(data_dir=str(folder), test_normalization="imagenets")
 
 
 def test_the_digit_is_the_class_of_svhn_in_every_form(folder):
@@ -242,7 +242,7 @@ def test_an_augmented_image_of_tiny_imagenet_has_its_size(folder):
         ("cifar10", "cifar-10-batches-bin/test_batch.bin", b"", "has 0 bytes"),
         ("cifar10", "cifar-10-batches-bin/data_batch_5.bin", None, r"has no data_batch_5\.bin"),
         ("cifar10", "cifar-10-batches-bin/test_batch.bin", b"\x0a" * 3073, "has the label 10"),
-        ("cifar100", "cifar-100-binary/train.bin", b"\x64" * 3074, "label 100, and not 100 cl"),
+        ("cifar100", "cifar-100-binary/train.bin", b"\x64" * 3074, "label 100; labels must lie in"),
         ("svhn", "svhn/test_32x32.mat", None, r"has no test_32x32\.mat: download http"),
         (
             "svhn",

@@ -81,7 +81,7 @@ def test_what_is_written(found, tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="no set to tell"):
+    with pytest.raises(ValueError, match="outside is empty"):
         report.out_of_distribution(INSIDE, {})
     with pytest.raises(ValueError, match="give fit_on"):
         report.out_of_distribution(INSIDE, {"near": NEAR}, calibrate="temperature")

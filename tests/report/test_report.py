@@ -325,7 +325,9 @@ def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
     assert max(map(len, str(found).splitlines())) < 160
     assert found.value("accuracy", odd) == found.value("accuracy")
     assert "reliability_other.png" in found.save(tmp_path)
-    with pytest.raises(ValueError, match="every column needs a name of its own, got 'a', 'a'"):
+    with pytest.raises(
+        ValueError, match="name, compare_name and calibrate must differ, got 'a', 'a'"
+    ):
         report.score(logits, labels, name="a", compare_name="a", **options)
 
 
