@@ -141,10 +141,8 @@ def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> 
     flat = values.reshape(-1)
     present = jnp.ones(flat.shape, bool) if weights is None else weights.reshape(-1) > 0
     everything, everyone = gather((jnp.where(present, flat, jnp.inf), present), axis_name)
-    order = jnp.argsort(everything)
-    rank = jnp.zeros(len(order), jnp.int32).at[order].set(jnp.arange(len(order), dtype=jnp.int32))
-    if axis_name is not None:
-        rank = lax.dynamic_slice_in_dim(rank, lax.axis_index(axis_name) * len(flat), len(flat))
+    # Equal values share the lowest of their ranks, so that the order of rows does not matter.
+    rank = jnp.searchsorted(jnp.sort(everything), flat)
     return rank.reshape(values.shape), jnp.sum(everyone)
 
 
