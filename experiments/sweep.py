@@ -354,7 +354,7 @@ def _measured(member: Member) -> str:
     described = [
         f"{name} {'NaN' if value is None else f'{value:.3f}'}" for name, value in values.items()
     ]
-    return "validation " + "  ".join(described[: journal.SAID])
+    return "validation " + "  ".join(described[: journal.SHOWN])
 
 
 def _about(asked: Sequence[Member]) -> dict[str, Any]:
