@@ -232,13 +232,21 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
         "exponential": {"factor": config.schedule.factor},
         "cosine": {"num_epochs": config.num_epochs},
         "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
+        "linear": {"num_epochs": config.num_epochs},
+        "inverse_sqrt": {
+            "start": config.schedule.warm_up_epochs
+            or config.schedule.get("warm_up_steps", 0) / steps_per_epoch
+            or 1
+        },
     }
     checks.one_of("schedule", name, options)
-    schedule = train.warmed_up(
-        train.schedule(name, peak, **options[name]),
-        epochs=config.schedule.warm_up_epochs,
-        factor=config.schedule.warm_up_factor,
-    )
+    schedule, factor = train.schedule(name, peak, **options[name]), config.schedule.warm_up_factor
+    if warm_up_steps := config.schedule.get("warm_up_steps", 0):
+        if config.schedule.warm_up_epochs:
+            raise ValueError("set schedule.warm_up_steps or schedule.warm_up_epochs, not both.")
+        rate = train.of_steps(schedule, steps_per_epoch)
+        return train.warmed_up(rate, steps=warm_up_steps, factor=factor)
+    schedule = train.warmed_up(schedule, epochs=config.schedule.warm_up_epochs, factor=factor)
     return train.of_steps(schedule, steps_per_epoch)
 
 
@@ -247,8 +255,24 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
     settings = config.optimizer
     checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
     known = checks.options_of(train.OPTIMIZERS[settings.name])
+    for key in settings:
+        # A key that only another optimizer has is not used: the base has momentum, also for adam.
+        if not any(key in checks.options_of(other) for other in train.OPTIMIZERS.values()):
+            checks.one_of(
+                "key of config.optimizer", key, ["name", "learning_rate", "groups", *known]
+            )
     options = {key: value for key, value in settings.items() if key in known}
-    return train.optimizer(settings.name, rate, **options)
+    groups = settings.get("groups", ())
+    if isinstance(groups, ConfigDict) and len(groups) > 1:
+        raise ValueError(
+            "config.optimizer.groups has several groups in a dictionary, which a config sorts, but"
+            " the first\ngroup that matches wins: give a tuple of pairs instead, such as"
+            ' (("*/bias", {"weight_decay": 0.0}), ("head/*", {"learning_rate_factor": 10.0})).'
+        )
+    if not groups:
+        return train.optimizer(settings.name, rate, **options)
+    by_pattern = {pattern: dict(own) for pattern, own in dict(groups).items()}
+    return train.grouped(settings.name, rate, groups=by_pattern, **options)
 
 
 def devices(config: ConfigDict) -> train.Devices:

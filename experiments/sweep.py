@@ -346,7 +346,7 @@ def _measured(member: Member) -> str:
     start = "validation_"
     values = {key.removeprefix(start): row[key] for key in row if key.startswith(start)}
     said = [f"{name} {'NaN' if one is None else f'{one:.3f}'}" for name, one in values.items()]
-    return "validation " + "  ".join(said[: journal.SAID])
+    return "validation " + "  ".join(said[: journal.SHOWN])
 
 
 def _about(asked: Sequence[Member]) -> dict[str, Any]:

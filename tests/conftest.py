@@ -4,8 +4,6 @@ Eight devices faked on the CPU, no silent broadcasting between ranks, and every 
 annotation of calib_jax promises is checked at every call. Warnings are errors (pyproject.toml).
 """
 
-import ctypes
-import gc
 import os
 import pathlib
 import secrets
@@ -23,6 +21,8 @@ import jax
 import jaxtyping
 import pytest
 from jax._src import lru_cache
+
+from tests.memory import drop_many_programs
 
 if "calib_jax" in sys.modules:
     raise RuntimeError("calib_jax was imported before its annotations could be made to check.")
@@ -89,30 +89,8 @@ def tiny_data(tiny_folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("CALIB_JAX_DATA_DIR", str(tiny_folder))
 
 
-# JAX keeps every program that it compiles: without a bound a worker of pytest grows to 5 GB.
-GROWTH = 2e9
-limit = GROWTH
-
-
-def resident_bytes() -> float:
-    """Return how much memory this process holds, or 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
-
-
 @pytest.fixture(autouse=True)
 def bounded_memory() -> Iterator[None]:
     """Drop compiled programs, but only when they are many: tests share them."""
     yield
-    global limit
-    if resident_bytes() > limit:
-        jax.clear_caches()
-        gc.collect()
-        # What is freed goes back to the system only when glibc is told to.
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim:
-            trim(0)
-        limit = resident_bytes() + GROWTH
+    drop_many_programs()

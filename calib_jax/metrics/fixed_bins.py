@@ -104,7 +104,9 @@ def rms_calibration_error(sums: Sums) -> Scalar:
     $$\sqrt{\sum_b \frac{n_b}{n} (c_b - a_b)^2}$$
     """
     bins = bin_sums(sums)
-    return jnp.sqrt(ratio(jnp.sum(bins.weight * jnp.square(bins.gap)), jnp.sum(bins.weight)))
+    # Divide before multiplying: tiny weights times squared gaps underflow.
+    share = ratio(bins.weight, jnp.sum(bins.weight))
+    return jnp.sqrt(jnp.sum(share * jnp.square(bins.gap)))
 
 
 @metric(confidence_bins, biased=True)

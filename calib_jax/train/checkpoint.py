@@ -91,8 +91,7 @@ class Checkpoints:
 
     def newest_on_disk(self) -> int | None:
         """Return the newest step whose folder exists and is not known to be damaged."""
-        existing = [step for step in self.steps if (self._folder / str(step)).is_dir()]
-        return max(existing, default=None)
+        return max((s for s in self.steps if (self._folder / str(s)).is_dir()), default=None)
 
     def save(
         self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
@@ -203,9 +202,7 @@ class Checkpoints:
         about, checksums = self._about(step)
         items = self._args.Composite(state=self._args.StandardRestore())
         state = self._manager.restore(step, args=items)["state"]
-        leaves = {
-            path: np.asarray(leaf) for path, leaf in traverse_util.flatten_dict(state).items()
-        }
+        leaves = {path: np.asarray(x) for path, x in traverse_util.flatten_dict(state).items()}
         if changed := leaves_by_path.changed(leaves, checksums):
             raise ValueError(f"{changed} is not what was saved.")
         return leaves, about
@@ -263,8 +260,8 @@ class Checkpoints:
 
     def _cannot_save(self, error: Exception) -> CannotSave:
         self._failed = True
-        good = [step for step in self.steps if step != self._saving]
-        rest = f"checkpoint {good[-1]} there is good" if good else "there is none yet"
+        intact = max((step for step in self.steps if step != self._saving), default=None)
+        rest = "there is none yet" if intact is None else f"checkpoint {intact} there is good"
         return CannotSave(
             f"checkpoint {self._saving} could not be written to {self._folder} ({_reason(error)});"
             f" {rest}: make room there, and the same command resumes the run."

@@ -17,6 +17,7 @@ import optax
 
 from calib_jax.core import checks
 from calib_jax.core.types import PyTree
+from calib_jax.train import rules
 
 Rate = float | Callable[[Any], Any]
 
@@ -74,21 +75,111 @@ def adagrad(
     learning_rate: Rate,
     *,
     eps: float = 1e-10,
+    rate_decay: float = 0.0,
+    initial_accumulator: float = 0.0,
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make AdaGrad as in torch: $s \leftarrow s + g^2$ from 0, $g / (\sqrt s + \epsilon)$."""
+    r"""Make AdaGrad: $s \leftarrow s + g^2$, $w \leftarrow w - \eta_t g / (\sqrt s + \epsilon)$.
 
-    def init(params: PyTree) -> PyTree:
-        return jax.tree.map(jnp.zeros_like, params)
-
-    def update(gradient: PyTree, squares: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
-        squares = jax.tree.map(lambda s, g: s + g**2, squares, gradient)
-        step = jax.tree.map(lambda g, s: g / (jnp.sqrt(s) + eps), gradient, squares)
-        return step, squares
-
-    rule = optax.GradientTransformation(init, update)
+    Args:
+      learning_rate: $\eta$, or a function of the step.
+      eps: $\epsilon$.
+      rate_decay: $\gamma$ of $\eta_t = \eta / (1 + \gamma t)$, with t from 0.
+      initial_accumulator: the first s.
+      weight_decay: added to the gradient.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.at_least("rate_decay", rate_decay, 0)
+    checks.at_least("initial_accumulator", initial_accumulator, 0)
+    rule = rules.adagrad(eps, rate_decay, initial_accumulator)
     return _chain(rule, learning_rate, weight_decay, clip_norm)
+
+
+def adadelta(
+    learning_rate: Rate,
+    *,
+    rho: float = 0.9,
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make AdaDelta: $w \leftarrow w - \eta \sqrt{d + \epsilon} / \sqrt{s + \epsilon} \, g$.
+
+    s and d are means of the squared gradients and steps with decay `rho`; $\eta$ is usually 1.
+    """
+    checks.between("rho", rho, 0, 1)
+    return _chain(rules.adadelta(rho, eps), learning_rate, weight_decay, clip_norm)
+
+
+def rmsprop(
+    learning_rate: Rate,
+    *,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    momentum: float = 0.0,
+    centered: bool = False,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make RMSprop: the gradient divided by $\sqrt s + \epsilon$, then momentum.
+
+    Args:
+      learning_rate: the rate, or a function of the step.
+      alpha: the decay of s, the mean of squared gradients.
+      eps: $\epsilon$.
+      momentum: of the steps.
+      centered: subtract the squared mean of the gradients from s.
+      weight_decay: added to the gradient.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.between("alpha", alpha, 0, 1)
+    checks.between("momentum", momentum, 0, 1)
+    rule = rules.rmsprop(alpha, eps, centered)
+    rule = optax.chain(rule, optax.trace(momentum)) if momentum else rule
+    return _chain(rule, learning_rate, weight_decay, clip_norm)
+
+
+def adamax(
+    learning_rate: Rate,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make Adamax: Adam divided by $u \leftarrow \max(\beta_2 u, |g| + \epsilon)$."""
+    checks.between("b1", b1, 0, 1)
+    checks.between("b2", b2, 0, 1)
+    return _chain(rules.adamax(b1, b2, eps), learning_rate, weight_decay, clip_norm)
+
+
+def asgd(
+    learning_rate: Rate,
+    *,
+    lambd: float = 1e-4,
+    alpha: float = 0.75,
+    t0: float = 1e6,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make averaged SGD: $w \leftarrow w - \eta_t (g + \lambda w)$.
+
+    $\eta_t = \eta / (1 + \lambda \eta t)^\alpha$ with t from 0. The state keeps the
+    average of w since step t0, which training and evaluation do not use.
+
+    Args:
+      learning_rate: $\eta$, or a function of the step.
+      lambd: $\lambda$.
+      alpha: $\alpha$.
+      t0: the step at which averaging starts.
+      weight_decay: added to the gradient.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.at_least("lambd", lambd, 0)
+    rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
+    return optax.chain(*_before(weight_decay, clip_norm), rules.asgd(rate, lambd, alpha, t0))
 
 
 def clipped(max_norm: float) -> optax.GradientTransformation:
@@ -101,17 +192,20 @@ def clipped(max_norm: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
+def _before(weight_decay: float, clip_norm: float) -> tuple[optax.GradientTransformation, ...]:
+    """Clip, then add weight decay."""
+    checks.at_least("weight_decay", weight_decay, 0)
+    checks.at_least("clip_norm", clip_norm, 0)
+    return (
+        clipped(clip_norm) if clip_norm else optax.identity(),
+        optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity(),
+    )
+
+
 def _chain(
     rule: optax.GradientTransformation, rate: Rate, weight_decay: float, clip_norm: float
 ) -> optax.GradientTransformation:
-    checks.at_least("weight_decay", weight_decay, 0)
-    checks.at_least("clip_norm", clip_norm, 0)
-    return optax.chain(
-        clipped(clip_norm) if clip_norm else optax.identity(),
-        optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity(),
-        rule,
-        optax.scale_by_learning_rate(rate),
-    )
+    return optax.chain(*_before(weight_decay, clip_norm), rule, optax.scale_by_learning_rate(rate))
 
 
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
@@ -119,6 +213,10 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adam": adam,
     "adamw": adamw,
     "adagrad": adagrad,
+    "adadelta": adadelta,
+    "rmsprop": rmsprop,
+    "adamax": adamax,
+    "asgd": asgd,
 }
 
 

@@ -76,12 +76,39 @@ def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
     return lambda t: rate * jnp.power(1 - _share(t, num_epochs), power)
 
 
+def linear(rate: float, *, num_epochs: float, final: float = 0.0) -> Schedule:
+    r"""Decay the rate linearly: $\eta_E + (\eta - \eta_E) (1 - t / E)$."""
+    checks.at_least("rate", rate, 0)
+    checks.at_least("final", final, 0)
+    checks.above("num_epochs", num_epochs, 0)
+    return lambda t: final + (rate - final) * (1 - _share(t, num_epochs))
+
+
+def inverse_sqrt(rate: float, *, start: float) -> Schedule:
+    r"""Decay the rate by the inverse square root: $\eta \sqrt{T / \max(t, T)}$.
+
+    With `warmed_up(..., epochs=T, factor=0)` this is the schedule of the Transformer.
+
+    Args:
+      rate: $\eta$, the rate until T.
+      start: T, where the decay starts.
+
+    References:
+      Vaswani et al. 2017, Attention Is All You Need, equation 3.
+    """
+    checks.at_least("rate", rate, 0)
+    checks.above("start", start, 0)
+    return lambda t: rate * jnp.sqrt(start / jnp.maximum(jnp.asarray(t, float), start))
+
+
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "constant": constant,
     "multi_step": multi_step,
     "exponential": exponential,
     "cosine": cosine,
     "poly": poly,
+    "linear": linear,
+    "inverse_sqrt": inverse_sqrt,
 }
 
 
@@ -97,26 +124,36 @@ def _share(t: Any, num_epochs: float) -> Any:
 
 
 def warmed_up(
-    schedule: Schedule, *, epochs: float, factor: float = 0.2, form: str = "linear"
+    schedule: Schedule,
+    *,
+    epochs: float | None = None,
+    steps: float | None = None,
+    factor: float = 0.2,
+    form: str = "linear",
 ) -> Schedule:
     r"""Scale the rate of the first W epochs by $f + (1 - f) t / W$ ("linear") or f ("constant").
 
     Args:
       schedule: the schedule to scale; its epochs include the warm-up.
       epochs: the warm-up length W; 0 disables warm-up.
+      steps: W for a schedule that is a function of the step, such as the result of `of_steps`.
       factor: the initial factor f.
       form: "linear" or "constant".
     """
+    if (epochs is None) == (steps is None):
+        raise ValueError(f"give either epochs or steps, got epochs={epochs} and steps={steps}.")
     checks.one_of("form", form, ("linear", "constant"))
-    checks.at_least("epochs", epochs, 0)
+    unit, length = ("epochs", epochs) if steps is None else ("steps", steps)
+    assert length is not None
+    checks.at_least(unit, length, 0)
     checks.at_least("factor", factor, 0)
-    if epochs == 0:
+    if length == 0:
         return schedule
 
     def warmed(t: Any) -> Any:
-        t = jnp.asarray(t, float)
-        rising = factor + (1 - factor) * t / epochs if form == "linear" else factor
-        return schedule(t) * jnp.where(t < epochs, rising, 1)
+        passed = jnp.asarray(t, float)
+        rising = factor + (1 - factor) * passed / length if form == "linear" else factor
+        return schedule(t) * jnp.where(passed < length, rising, 1)
 
     return warmed
 

@@ -86,7 +86,7 @@ SECTIONS = {
     "peers": tables.Section("Other implementations,", tables.SPEED | _VALUE),
     "bootstrap": tables.Section("Bootstrap,", tables.SPEED),
 }
-MEASURES = {"metrics": measure_metrics, "bootstrap": measure_bootstrap}
+MEASURES: tables.Measures = {"metrics": measure_metrics, "bootstrap": measure_bootstrap}
 
 
 def main(

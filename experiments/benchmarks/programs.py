@@ -16,7 +16,7 @@ COLLECTIVES = {
 }
 
 
-def analysis(compiled: Any) -> dict[str, float | None]:
+def analysis(compiled: Any) -> dict[str, Any]:
     """Return XLA's plan of a program, with None for what the backend does not know.
 
     Returns:

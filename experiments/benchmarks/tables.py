@@ -16,6 +16,7 @@ from experiments.benchmarks import reference
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
+Measures = Mapping[str, Callable[..., list[Row]]]
 
 # Flags that several benchmarks have: a type, and the help.
 Shapes = Annotated[Sequence[str], "Examples x classes, one or more."]
@@ -136,10 +137,7 @@ def check(flag: str, values: Sequence[str], known: Collection[str]) -> None:
 
 
 def measured(
-    measures: Mapping[str, Callable[..., list[Row]]],
-    shapes: Sequence[str],
-    parts: Sequence[str],
-    **options: Any,
+    measures: Measures, shapes: Sequence[str], parts: Sequence[str], **options: Any
 ) -> list[Row]:
     """Measure the chosen parts (all by default) at every shape, and add both to the rows."""
     check("parts", parts, measures)

@@ -66,10 +66,10 @@ class Parts(NamedTuple):
     ) -> Rows:
         """Return the time and the speed of every call, and what is known about its program."""
         work = self.work
-        size = {"model": work.model, "batch_size": work.batch_size, "steps": work.steps}
+        size: tables.Row = {"batch_size": work.batch_size, "steps": work.steps}
         rows = timing.compared(spent, base, targets=targets, speed=speed, task=task, **size)
         for row in rows:
-            row["step_seconds"] = row["seconds"] / work.steps
+            row |= {"model": work.model, "step_seconds": row["seconds"] / work.steps}
             row["images_per_second"] = work.batch_size / row["step_seconds"]
             row |= getattr(calls.get(row["name"]), "about", {})
         return rows
@@ -118,7 +118,8 @@ class Parts(NamedTuple):
         step = train.make_eval_step(
             task.forward, task.metrics, objective=loss, axis_name=train.AXIS
         )
-        feed = train.Resident(task.evaluated["validation"], alone.arrangement)
+        validation: Any = task.evaluated["validation"]
+        feed = train.Resident(validation, alone.arrangement)
         evaluate = feed.evaluation(step, self.work.batch_size)
         times: list[tuple[float, ...]] = []
 

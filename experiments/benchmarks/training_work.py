@@ -50,7 +50,7 @@ class Work:
             test=validation,
             description="Random images.",
             augment=data.compose(data.random_crop(padding=4), data.random_flip()),
-            **({"prepare": images.prepare_cifar10} if self.stored else {}),
+            prepare=images.prepare_cifar10 if self.stored else lambda inputs: inputs,
         )
         return building.assemble(config, dataset)
 

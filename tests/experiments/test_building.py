@@ -3,7 +3,9 @@
 import errno
 import importlib
 
+import jax.numpy as jnp
 import pytest
+from ml_collections import ConfigDict
 
 from experiments import building, initial, seed_folders
 
@@ -44,6 +46,40 @@ def test_an_optimizer_gets_the_options_that_it_has():
     config.optimizer.name = "adm"
     with pytest.raises(ValueError, match=r"optimizer must be one of .*did you mean 'adam'"):
         building.build(config)
+
+
+def test_groups_of_the_optimizer():
+    config = config_of("digits")
+    config.optimizer.update({"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": 0.0})
+    params = {"head": {"bias": jnp.ones(2), "kernel": jnp.ones(2)}}
+    fast, decayed = {"learning_rate_factor": 10.0}, {"weight_decay": 1.0}
+    for groups in (ConfigDict({"*/bias": fast}), (("*/bias", fast), ("*", decayed))):
+        config.optimizer.groups = groups
+        tx = building.optimizer(config, 0.1)
+        updates, _ = tx.update(params, tx.init(params), params)
+        assert float(updates["head"]["bias"][0]) == pytest.approx(-1.0)
+        kernel = -0.1 if isinstance(groups, ConfigDict) else -0.2
+        assert float(updates["head"]["kernel"][0]) == pytest.approx(kernel)
+        del config.optimizer.groups
+    config.optimizer.groups = ConfigDict({"*/bias": fast, "*": decayed})
+    with pytest.raises(ValueError, match="give a tuple of pairs instead"):
+        building.optimizer(config, 0.1)
+    del config.optimizer.groups
+    config.optimizer.momentumm = 0.5
+    with pytest.raises(ValueError, match="momentumm"):
+        building.optimizer(config, 0.1)
+
+
+def test_warm_up_in_steps():
+    config = config_of("digits")
+    config.optimizer.learning_rate = 1.0
+    config.schedule.update({"name": "inverse_sqrt", "warm_up_epochs": 0, "warm_up_factor": 0.0})
+    config.schedule.warm_up_steps = 4
+    rate = building.learning_rate(config, steps_per_epoch=10)
+    assert [float(rate(step)) for step in (0, 2, 4, 16)] == pytest.approx([0, 0.5, 1, 0.5])
+    config.schedule.warm_up_epochs = 1
+    with pytest.raises(ValueError, match=r"warm_up_steps or schedule\.warm_up_epochs, not both"):
+        building.learning_rate(config, steps_per_epoch=10)
 
 
 def test_a_warm_up_loss_must_have_no_state():

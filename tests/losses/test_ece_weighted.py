@@ -91,3 +91,13 @@ def test_value_and_gradient_in_a_state(num_examples, blend):
     value = checks.objective_value("ece_weighted", 4, state=state, num_bins=5, classwise_scale=1.5)
     logits, labels = checks.batch(num_examples, 4)
     checks.check(value, ece_weighted, logits, labels, classwise_scale=1.5, **fields)
+
+
+def test_equal_probabilities_take_the_same_gap():
+    """The rank of a row among equal ones is not that of its position."""
+    gaps = jnp.linspace(0.1, 1.0, 10)
+    state = losses.EceWeightedState(gaps, gaps, jnp.zeros(2), blend=jnp.zeros(()))
+    logits = np.tile(np.float32([[1, 0], [0, 1]]), (10, 1))
+    labels = np.zeros(20, np.int32)
+    terms = losses.ece_weighted(logits, labels, state)
+    assert len(np.unique(terms)) == 2

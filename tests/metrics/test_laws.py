@@ -336,6 +336,23 @@ def test_a_shift_of_the_logits_changes_nothing():
             assert_same(value, rounded[name], rtol=1e-6, atol=1e-7)
 
 
+def test_the_unit_of_weights_is_arbitrary():
+    """Values are those of weights 2^-100 as large, unless they depend on the number of rows."""
+    random = np.random.default_rng(0)
+    logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
+    labels, weights = random.integers(0, 2, 20), random.choice([0.25, 1, 2], 20).astype(np.float32)
+    values, tiny = of_20_rows((logits, labels, weights), (logits, labels, weights * 2.0**-100))
+    of_rows = {name for name in values if "debiased" in name} | {"kde_calibration_error"}
+    for name in sorted(values.keys() - of_rows - COUNTS):
+        for field, value in fields_of(values[name]).items():
+            if field not in ("weight", "lower", "upper"):
+                assert_same(fields_of(tiny[name])[field], value, rtol=1e-4, atol=1e-6)
+
+
+def fields_of(value):
+    return value._asdict() if hasattr(value, "_asdict") else {"value": value}
+
+
 def test_a_shift_of_logits_in_double_precision_changes_nothing():
     """By the statistics, from which the values are computed."""
     random = np.random.default_rng(0)

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.memory import drop_many_programs
+
 FEW, MANY = 300, 10_000
 KINDS = ("normal", "whole numbers", "two levels", "one large", "equal rows")
 DTYPES = ("int8", "uint8", "int16", "int32")
@@ -115,6 +117,7 @@ def few_and_many(
     def decorate(check: Callable[..., None]) -> type:
         def run(self: Any, **case: Any) -> None:
             check(**case)
+            drop_many_programs()
 
         def test(strategies: dict[str, st.SearchStrategy], number: int) -> Any:
             options = settings(

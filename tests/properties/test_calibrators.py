@@ -71,8 +71,10 @@ def TestRowsHaveNoOrderAndAbsentOnesNoContent(name: str, batch: Batch) -> None:
         labels=np.where(absent, 0, batch.labels).astype(batch.labels.dtype),
     )
     again, permuted = of(name, clean.rows(order))
-    np.testing.assert_allclose(again.state.nll_after, params.state.nll_after, rtol=1e-2, atol=1e-3)
+    # Without an optimum the NLL falls for ever, and rounding decides where a fit stops.
     if params.state.converged and again.state.converged:
+        nll = params.state.nll_after
+        np.testing.assert_allclose(again.state.nll_after, nll, rtol=1e-2, atol=1e-3)
         keep = ~absent[order]
         np.testing.assert_allclose(permuted[keep], p[order][keep], rtol=0.05, atol=5e-3)
 

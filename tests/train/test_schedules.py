@@ -60,6 +60,29 @@ def test_warm_up(form, wanted, x64):
     np.testing.assert_allclose(drop(np.array([4.9, 5.0])), [1.0, 0.1])
 
 
+def test_linear_and_inverse_square_root(x64):
+    t = np.array([0.0, 2.5, 5.0, 10.0, 12.0])
+    linear = train.schedule("linear", 0.4, num_epochs=10, final=0.1)
+    np.testing.assert_allclose(linear(t), [0.4, 0.325, 0.25, 0.1, 0.1])
+    decayed = train.schedule("inverse_sqrt", 0.4, start=2.5)
+    np.testing.assert_allclose(decayed(t), [0.4, 0.4, 0.4 / np.sqrt(2), 0.2, 0.4 / np.sqrt(4.8)])
+    transformer = train.warmed_up(train.schedule("inverse_sqrt", 1.0, start=4), epochs=4, factor=0)
+    steps = np.arange(1, 20)
+    wanted = 2 * np.minimum(steps**-0.5, steps * 4**-1.5)  # their equation 3, times sqrt(4)
+    np.testing.assert_allclose(transformer(steps), wanted)
+
+
+def test_warm_up_in_steps(x64):
+    rate = train.of_steps(train.schedule("linear", 1.0, num_epochs=2), 10)
+    warmed = train.warmed_up(rate, steps=4, factor=0.0)
+    steps = np.arange(8)
+    wanted = (1 - steps / 20) * np.minimum(steps / 4, 1)
+    np.testing.assert_allclose(warmed(steps), wanted)
+    for both in ({}, {"epochs": 1, "steps": 2}):
+        with pytest.raises(ValueError, match="give either epochs or steps"):
+            train.warmed_up(rate, **both)
+
+
 def test_between_epochs_only(x64):
     rate = schedules.cosine(1.0, num_epochs=4)
     by_epoch, by_step = (schedules.of_steps(rate, 10, per_epoch=whole) for whole in (True, False))
@@ -91,7 +114,10 @@ def test_bad_values():
 
 
 def test_schedules_by_name():
-    assert set(train.SCHEDULES) == {"constant", "multi_step", "exponential", "cosine", "poly"}
+    assert set(train.SCHEDULES) == {
+        *("constant", "multi_step", "exponential", "cosine", "poly"),
+        *("linear", "inverse_sqrt"),
+    }
     by_name = train.schedule("multi_step", 0.1, milestones=(1,), factor=0.5)
     assert float(by_name(1.0)) == float(schedules.multi_step(0.1, milestones=(1,), factor=0.5)(1.0))
     with pytest.raises(ValueError, match=r"schedule must be one of .*'; did you mean 'cosine'"):
