@@ -23,10 +23,9 @@ from calib_jax.train.feeding import feed
 from calib_jax.train.files import CannotWrite
 from calib_jax.train.forward import Forward, linen
 from calib_jax.train.groups import grouped
-from calib_jax.train.journal import differences
+from calib_jax.train.journal import differences, last_table
 from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.lock import InUse
-from calib_jax.train.loop import NonFinite, fit, fit_all, last_table
 from calib_jax.train.memory import DoesNotFit
 from calib_jax.train.optimizers import OPTIMIZERS, optimizer
 from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
@@ -46,6 +45,7 @@ from calib_jax.train.prediction import predict, predict_all
 from calib_jax.train.record import AnotherConfig
 from calib_jax.train.resident import Resident
 from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
+from calib_jax.train.start import NonFinite, fit, fit_all
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
 from calib_jax.train.streamed import Streamed

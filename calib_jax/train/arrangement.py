@@ -41,19 +41,22 @@ class Arrangement:
       devices: the devices of all processes.
       num_runs: the number of runs.
       over: one of `WAYS`.
+      engine: "pmap" or "shard_map", as in `data_parallel`.
     """
 
     devices: Devices
     num_runs: int = 1
     over: str = "map"
+    engine: str = "pmap"
 
     def __post_init__(self) -> None:
         checks.at_least("num_runs", self.num_runs, 1)
         checks.one_of("over", self.over, WAYS)
+        checks.one_of("engine", self.engine, parallel.ENGINES)
         if self.apart and len(self.local) < len(self.devices):
             raise ValueError(
-                'over="devices" is for the devices of one process: give every process runs of its'
-                ' own, in a folder of its own, or take over="map".'
+                'over="devices" needs all devices in one process: use over="map", or start each'
+                " process alone, with its own folder."
             )
 
     @property
@@ -91,10 +94,10 @@ class Arrangement:
         left = len(self.devices) * self.slots - self.num_runs
         filled = [*trees, *(trees[-1] if idle is None else idle for _ in range(left))]
         shape = (len(self.devices), self.slots)
-        dealt = jax.tree.map(
+        per_device = jax.tree.map(
             lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), _stacked(filled, 0)
         )
-        return parallel.split(dealt, self.local)
+        return parallel.split(per_device, self.local)
 
     def place_shares(self, trees: Sequence[PyTree]) -> PyTree:
         """Place trees that differ between the devices that share a batch.
@@ -121,32 +124,32 @@ class Arrangement:
     # Programs.
 
     def program(
-        self, function: Callable[..., tuple[PyTree, PyTree]], *, own: int, donate: bool = False
+        self, function: Callable[..., tuple[PyTree, PyTree]], *, per_run: int, donate: bool = False
     ) -> Program:
         """Build a program over all runs from a function of one run.
 
         Args:
-          function: `(carry, *own, *shared) -> (carry, found)`; the device axis is named
+          function: `(carry, *per_run, *shared) -> (carry, result)`; the device axis is named
             `parallel.AXIS` if `sharing` is more than one.
-          own: the number of arguments after the first that differ between runs.
+          per_run: the number of arguments after the first that differ between runs.
           donate: whether to donate the buffers of the carry.
 
         Returns:
-          The function over trees from `place` and `place_shares`; `found` has the leading axes.
+          The function over trees from `place` and `place_shares`; the result has the leading axes.
         """
 
         def of_device(count: Any, carry: PyTree, *arguments: Any) -> tuple[PyTree, PyTree]:
-            mine, shared = arguments[:own], arguments[own:]
+            of_runs, shared = arguments[:per_run], arguments[per_run:]
             if self.over == "vmap":
-                axes = (0, *(0 for _ in mine), *(None for _ in shared))
-                return jax.vmap(function, in_axes=axes)(carry, *mine, *shared)
-            return _one_after_another(function, count, self.slots, carry, mine, shared)
+                axes = (0, *(0 for _ in of_runs), *(None for _ in shared))
+                return jax.vmap(function, in_axes=axes)(carry, *of_runs, *shared)
+            return _one_after_another(function, count, self.slots, carry, of_runs, shared)
 
         # With over="devices" a collective over `parallel.AXIS` raises an unknown-axis error.
         axis_name = "apart" if self.apart else parallel.AXIS
         donated = (1,) if donate else ()
-        run = parallel.data_parallel(of_device, self.devices, axis_name=axis_name, donate=donated)
-        return run.given(parallel.replicate(np.int32(self.slots), self.local))
+        run = self.on_devices(of_device, axis_name=axis_name, donate=donated)
+        return run.bind(parallel.replicate(np.int32(self.slots), self.local))
 
     def program_of_one(
         self, function: Callable[..., tuple[PyTree, PyTree]], *, donate: bool = False
@@ -154,18 +157,22 @@ class Arrangement:
         """Build a program that advances one run and leaves the carries of the others unchanged.
 
         Args:
-          function: `(carry, *arguments) -> (carry, found)`.
+          function: `(carry, *arguments) -> (carry, result)`.
           donate: whether to donate the buffers of the carries.
 
         Returns:
-          `(carries, one of numbers, *arguments) -> (carries, found)`.
+          `(carries, number, *arguments) -> (carries, result)`, with one of `numbers`.
         """
 
         def of_device(carries: PyTree, run: Any, *arguments: Any) -> tuple[PyTree, PyTree]:
-            carry, found = function(_taken(carries, run), *arguments)
-            return _put(carries, run, carry), found
+            carry, result = function(_taken(carries, run), *arguments)
+            return _put(carries, run, carry), result
 
-        return parallel.data_parallel(of_device, self.devices, donate=(0,) if donate else ())
+        return self.on_devices(of_device, donate=(0,) if donate else ())
+
+    def on_devices(self, function: Callable[..., PyTree], **options: Any) -> Program:
+        """Build a program from a function of one device, with options of `data_parallel`."""
+        return parallel.data_parallel(function, self.devices, engine=self.engine, **options)
 
     @functools.cached_property
     def numbers(self) -> list[PyTree]:
@@ -178,22 +185,22 @@ def _one_after_another(
     count: Any,
     slots: int,
     carry: PyTree,
-    own: tuple[Any, ...],
+    of_runs: tuple[Any, ...],
     shared: tuple[Any, ...],
 ) -> tuple[PyTree, PyTree]:
     """Map over runs; update the carries in place, so that only one set of them is allocated."""
     first = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (carry, own)
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (carry, of_runs)
     )
     shapes = jax.eval_shape(function, first[0], *first[1], *shared)[1]
     empty = jax.tree.map(lambda shape: jnp.zeros((slots, *shape.shape), shape.dtype), shapes)
 
-    def one(run: Any, so_far: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
-        carry, found = so_far
-        mine, new = function(_taken(carry, run), *_taken(own, run), *shared)
-        return _put(carry, run, mine), _put(found, run, new)
+    def of_run(run: Any, so_far: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        carries, results = so_far
+        carry, result = function(_taken(carries, run), *_taken(of_runs, run), *shared)
+        return _put(carries, run, carry), _put(results, run, result)
 
-    return lax.fori_loop(0, count, one, (carry, empty))
+    return lax.fori_loop(0, count, of_run, (carry, empty))
 
 
 def _taken(trees: PyTree, run: Any) -> PyTree:
@@ -201,7 +208,7 @@ def _taken(trees: PyTree, run: Any) -> PyTree:
 
 
 def _put(trees: PyTree, run: Any, tree: PyTree) -> PyTree:
-    put = lambda leaf, one: lax.dynamic_update_index_in_dim(leaf, one, run, 0)  # noqa: E731
+    put = lambda leaf, entry: lax.dynamic_update_index_in_dim(leaf, entry, run, 0)  # noqa: E731
     return jax.tree.map(put, trees, tree)
 
 

@@ -47,7 +47,7 @@ def linen(module: Any, *, features: bool = False) -> Forward:
       features: whether `aux` holds the inputs of the layer "head" in evaluation; else it is None.
     """
     parameters = inspect.signature(module.__call__).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     missing = [name for name in ("train", "mask") if name not in parameters and not takes_any]
     if missing:
         raise TypeError(

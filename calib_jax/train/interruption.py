@@ -22,9 +22,6 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: int | None = None
 
-    def __bool__(self) -> bool:
-        return self.signal is not None
-
     @property
     def name(self) -> str:
         """The name of the received signal, such as SIGTERM."""
@@ -32,7 +29,7 @@ class Interruption:
             return "nothing"
         return "Ctrl-C" if self.signal == signal.SIGINT else signal.Signals(self.signal).name
 
-    def note(self, number: int, frame: FrameType | None) -> None:
+    def record(self, number: int, frame: FrameType | None) -> None:
         """Record a signal; exit immediately at a second Ctrl-C."""
         if self.signal == signal.SIGINT == number:
             if hasattr(sys, "ps1"):
@@ -50,7 +47,7 @@ def end_at_once(number: int = signal.SIGINT, frame: FrameType | None = None) -> 
 
 
 @contextlib.contextmanager
-def noted() -> Iterator[Interruption]:
+def recorded_signals() -> Iterator[Interruption]:
     """Record Ctrl-C and SIGTERM instead of exiting; do nothing outside the main thread."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
@@ -58,7 +55,7 @@ def noted() -> Iterator[Interruption]:
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, interruption.note)
+        signal.signal(number, interruption.record)
     try:
         yield interruption
     finally:

@@ -1,6 +1,7 @@
 """The log files of a run: lines to read, and rows for programs.
 
     config.json                  the config that identifies the run
+    format.json                  the number of this format of folders
     metrics.jsonl, metrics.csv   one row per evaluation
     loss_state.jsonl             the table of the objective's state, if it has one
     gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
@@ -42,8 +43,13 @@ GRADIENT_NORMS = "gradient_norms.jsonl"
 ENVIRONMENT = "environment.jsonl"
 SPOKEN = "log.txt"
 CONFIG = "config.json"
+FORMAT_FILE = "format.json"
 
-SAID = 3  # metrics per data set in a printed line; the files hold all of them
+# The format of a run folder. It grows by one when older versions could no longer resume such a
+# folder. Folders without a number are older, and still resume.
+FORMAT = 1
+
+SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
 
 
 class Console:
@@ -139,26 +145,35 @@ class Journal:
         logged, last = logged or {}, {ROWS: row, **(tables or {})}
         for name in (ROWS, LOSS_STATE, GRADIENT_NORMS):
             path = self._folder / name
-            found, damage = files.json_rows(path)
-            rows = {one["step"]: one for one in found if one["step"] <= step}
+            valid, damage = files.json_rows(path)
+            rows = {row["step"]: row for row in valid if row["step"] <= step}
             recovered = False
             if newest := last.get(name):
                 rows.setdefault(newest["step"], newest)
             if name == ROWS:
-                more = {one["step"]: one for one in spare if one["step"] <= step}
+                more = {row["step"]: row for row in spare if row["step"] <= step}
                 recovered = not more.keys() <= rows.keys()
                 rows = {**more, **rows}
             lost = sorted(set(logged.get(name, ())) - set(rows))
-            kept = [rows[one] for one in sorted(rows)]
+            kept = [rows[number] for number in sorted(rows)]
             aside = f"kept as {files.set_aside(path)}" if damage else ""
             if kept or damage or path.exists():
                 files.replace(path, _json_lines(kept))
             if name == ROWS:
                 files.replace(self._folder / TABLE, _csv_lines(kept))
-            said = [damage, aside, f"rows were restored from {TABLE}" if recovered else ""]
-            said.append(f"the rows of the steps {files.listed(lost)} are lost" if lost else "")
-            remarks.append(_remark(name, said))
+            restored = f"rows were restored from {TABLE}" if recovered else ""
+            gone = f"the rows of the steps {files.listed(lost)} are lost" if lost else ""
+            remarks.append(_remark(name, [damage, aside, restored, gone]))
         return [remark for remark in remarks if remark]
+
+    def write_format(self) -> list[str]:
+        """Write format.json unless it is there; return remarks for the log."""
+        path = self._folder / FORMAT_FILE
+        number, damage = format_of(self._folder)
+        remark = self._set_aside(FORMAT_FILE, damage)
+        if number != FORMAT:
+            files.replace(path, json.dumps({"format": FORMAT}, indent=1) + "\n")
+        return [remark] if remark else []
 
     def describe(self, config: Mapping[str, Any]) -> None:
         """Write config.json; the checkpoints hold the config too."""
@@ -210,13 +225,24 @@ class Journal:
             self._events.close()
 
 
+def format_of(folder: Path) -> tuple[int, str]:
+    """Return the format number of a folder, 0 if it has none, and the damage of its file."""
+    try:
+        number = reading.json_mapping(folder / FORMAT_FILE, "a format").get("format")
+    except FileNotFoundError:
+        return 0, ""
+    except reading.Unreadable as error:
+        return 0, reading.reason(error.__cause__ or error)
+    return (number, "") if type(number) is int else (0, "it has no format number")
+
+
 def line_of(row: Row) -> str:
     """Format a row as one line, with the first few metrics of each data set."""
 
     def part(prefix: str) -> str:
-        found = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
-        said = [f"{name} {_short(value)}" for name, value in found.items()][:SAID]
-        return f" | {prefix.strip('_')} {'  '.join(said)}" if said else ""
+        metrics = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+        shown = [f"{name} {_short(value)}" for name, value in metrics.items()][:SHOWN]
+        return f" | {prefix.strip('_')} {'  '.join(shown)}" if shown else ""
 
     start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
     rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
@@ -270,9 +296,15 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _remark(name: str, said: Sequence[str]) -> str:
+def last_table(folder: Path | str) -> str:
+    """Format the newest table of the objective's state in a folder; "" if there is none."""
+    rows = read_rows(Path(folder) / LOSS_STATE)
+    return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
+
+
+def _remark(name: str, phrases: Sequence[str]) -> str:
     """Join the non-empty remarks about a file; return "" if there are none."""
-    parts = [part for part in said if part]
+    parts = [phrase for phrase in phrases if phrase]
     return f"{name}: {', '.join(parts)}" if parts else ""
 
 

@@ -48,8 +48,8 @@ class LastLayer:
         """Sum the norms over examples; `features` are the inputs of the layer."""
         if features is None or logits.ndim != 2:
             raise ValueError(
-                "the last layer can be looked at where a network gives one prediction an input and"
-                f" hands out what its layer {HEAD!r} is given: train.linen(module, features=True)."
+                "last-layer statistics need one prediction per input, and the inputs of the layer"
+                f" {HEAD!r}: build the network with train.linen(module, features=True)."
             )
 
         def summed(logits: Array) -> Array:

@@ -45,13 +45,14 @@ def check_states(state: PyTree, num_runs: int, devices: Devices, *, over: str = 
       over: the placement of the runs, as in `Arrangement`.
     """
     on_a_device = -(-num_runs // len(devices)) if over == "devices" else num_runs
-    one, left = size(state), free(devices)
-    if one * on_a_device > left:
-        fit = int(left / one) * (len(devices) if over == "devices" else 1)
+    needed, left = size(state), free(devices)
+    if needed * on_a_device > left:
+        fit = int(left / needed) * (len(devices) if over == "devices" else 1)
         way_out = f"train at most {fit} at once" if fit else "take a smaller network"
         raise DoesNotFit(
-            f"the state of {num_runs} run{'s' * (num_runs > 1)} takes {said(one * on_a_device)} on"
-            f" a device, which has {said(left)} left: {way_out}."
+            f"the state of {num_runs} run{'s' * (num_runs > 1)} takes"
+            f" {text_of(needed * on_a_device)} on a device, which has {text_of(left)} left:"
+            f" {way_out}."
         )
 
 
@@ -72,13 +73,13 @@ class Need:
     """
 
     def __init__(self, compiled: Any, rows: int) -> None:
-        found = plan_of(compiled)
-        self.known = found is not None
+        plan = plan_of(compiled)
+        self.known = plan is not None
         self.rows = rows
         if self.known:
-            made = found.output_size_in_bytes - found.alias_size_in_bytes
-            self.stays = found.argument_size_in_bytes
-            self.comes = max(found.temp_size_in_bytes + made, 1)
+            made = plan.output_size_in_bytes - plan.alias_size_in_bytes
+            self.arguments = plan.argument_size_in_bytes
+            self.temporaries = max(plan.temp_size_in_bytes + made, 1)
 
     def check(self, left: float, sharing: int) -> str:
         """Return a message about the memory of a step, or raise `DoesNotFit`.
@@ -88,26 +89,27 @@ class Need:
           sharing: the number of devices that share a batch.
         """
         if not self.known:
-            return "this device does not say how much memory a step needs."
-        largest = int(min(self.rows * left / self.comes, 1e12)) * sharing
-        if self.comes > left:
+            return "this device does not report the memory that a step needs."
+        largest = int(min(self.rows * left / self.temporaries, 1e12)) * sharing
+        if self.temporaries > left:
             fits = f" (about {largest:,} would fit)" if largest else ""
             raise DoesNotFit(
-                f"a step needs {said(self.comes)} on a device, which has {said(left)} left: take a"
-                f" smaller batch_size{fits}, the same one in parts (accumulate), fewer runs at"
-                " once, or a smaller network."
+                f"a step needs {text_of(self.temporaries)} on a device, which has {text_of(left)}"
+                f" left: take a smaller batch_size{fits}, the same one in parts (accumulate), fewer"
+                " runs at once, or a smaller network."
             )
-        text = f"memory of a step: {said(self.comes)} beside {said(self.stays)} that stay"
+        needed, stays = text_of(self.temporaries), text_of(self.arguments)
+        text = f"memory of a step: {needed} beside {stays} that stay"
         if math.isinf(left):
             return text + "."
         few = f"{float(f'{largest:.2g}'):,.0f}"
-        return f"{text}; {said(left)} are free: batches of up to about {few} examples would fit."
+        return f"{text}; {text_of(left)} are free: batches of up to about {few} examples would fit."
 
 
-def said(count: float) -> str:
+def text_of(count: float) -> str:
     """Format a number of bytes with two digits.
 
-    >>> said(1_234), said(56_700_000), said(8.9e9)
+    >>> text_of(1_234), text_of(56_700_000), text_of(8.9e9)
     ('1.2 kB', '57 MB', '8.9 GB')
     """
     unit, factor = next(

@@ -35,7 +35,7 @@ def steps_per_epoch(num_examples: int, batch_size: int, *, drop_last: bool = Fal
     """Count the batches of an epoch."""
     checks.at_least("batch_size", batch_size, 1)
     if num_examples == 0:
-        raise ValueError("there are no examples to make batches of.")
+        raise ValueError("a training set needs at least one example, and this one has none.")
     if drop_last and num_examples < batch_size:
         raise ValueError(
             f"batch_size={batch_size} leaves no batch of {num_examples} examples when the last,"
@@ -102,8 +102,8 @@ def of_process(order: Order, process: int, num_processes: int, *, accumulate: in
     steps, rows = order.examples.shape
     if rows % (accumulate * num_processes):
         raise ValueError(
-            f"batches of {rows} rows in {accumulate} parts cannot be shared evenly by"
-            f" {num_processes} processes: make the order with all their devices as multiple."
+            f"{num_processes} processes cannot share batches of {rows} rows in {accumulate} parts"
+            " evenly: build the order with multiple= the number of all devices."
         )
 
     def share(leaf: np.ndarray) -> np.ndarray:

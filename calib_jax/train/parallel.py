@@ -1,6 +1,7 @@
-"""Data parallelism over several devices; no other file calls `jax.pmap`.
+"""Data parallelism over several devices; no other file calls `jax.pmap` or `jax.shard_map`.
 
-A step is written for one device with an `axis_name`, and `data_parallel` runs it on all devices.
+A step is written for one device with an `axis_name`, and `data_parallel` runs it on all devices,
+with `jax.pmap` or with `jit(shard_map)`; the results of both are bitwise equal.
 State and resident data are replicated; batches are split between the devices. Arrays placed here
 have the sharding of pmap's results. With another sharding the second call would compile again and
 donate no buffers.
@@ -13,12 +14,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from calib_jax.core import checks
 from calib_jax.core.types import PyTree
 
 AXIS = "devices"
+ENGINES = ("pmap", "shard_map")
 
 Devices: TypeAlias = Sequence[jax.Device]
 
@@ -36,8 +40,8 @@ def all_devices() -> Devices:
     devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     counts = collections.Counter(device.process_index for device in devices)
     if len({*counts.values()}) > 1:
-        said = ", ".join(f"process {process} has {count}" for process, count in counts.items())
-        raise ValueError(f"all processes must have as many devices: {said}.")
+        listed = ", ".join(f"process {process} has {count}" for process, count in counts.items())
+        raise ValueError(f"all processes must have the same number of devices: {listed}.")
     return devices
 
 
@@ -47,23 +51,37 @@ def of_this_process(devices: Devices) -> Devices:
 
 
 class Program:
-    """A function that runs on every device, on its entry of the leading axis."""
+    """A function that runs on every device, on its entry of the leading axis.
 
-    def __init__(self, run: Any, *first: Any) -> None:
+    Args:
+      run: the function over all devices.
+      bound: its first arguments, the same in all calls.
+      sharding: the sharding of arguments over all processes; None passes them as they are.
+    """
+
+    def __init__(
+        self, run: Any, bound: tuple[Any, ...] = (), sharding: NamedSharding | None = None
+    ) -> None:
         self._run = run
-        self._first = first
+        self._bound = bound
+        self._sharding = sharding
 
-    def given(self, *first: Any) -> Program:
+    def bind(self, *arguments: Any) -> Program:
         """Bind the first arguments of all calls."""
-        return Program(self._run, *self._first, *first)
+        return Program(self._run, self._all(arguments), self._sharding)
+
+    def _all(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self._sharding is not None:
+            arguments = _over_all_processes(arguments, self._sharding)
+        return (*self._bound, *arguments)
 
     def __call__(self, *arguments: Any) -> Any:
         """Run on all devices, without waiting."""
-        return self._run(*self._first, *arguments)
+        return self._run(*self._all(arguments))
 
     def compiled(self, *arguments: Any) -> Any:
         """Compile for arguments of these shapes without running; later calls reuse the result."""
-        return self._run.lower(*self._first, *arguments).compile()
+        return self._run.lower(*self._all(arguments)).compile()
 
 
 def data_parallel(
@@ -72,6 +90,7 @@ def data_parallel(
     *,
     axis_name: str = AXIS,
     donate: Sequence[int] = (),
+    engine: str = "pmap",
 ) -> Program:
     """Map a function over devices, each with its entry of the leading axis.
 
@@ -80,10 +99,47 @@ def data_parallel(
       devices: the devices; each process passes the entries of its own devices.
       axis_name: the name of the device axis inside the step.
       donate: the positions of arguments whose buffers are donated.
+      engine: "pmap", or "shard_map" for `jit(shard_map)`.
     """
-    return Program(
-        jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
+    checks.one_of("engine", engine, ENGINES)
+    if engine == "pmap":
+        return Program(
+            jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
+        )
+    sharding, over = _sharding(devices), PartitionSpec(axis_name)
+
+    def on_device(*arguments: Any) -> Any:
+        """Remove the leading axis, which has one entry on a device, and add it to the results."""
+        entries = jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), arguments)
+        return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), step(*entries))
+
+    # Without `check_vma`, as in pmap: steps start loops from constants, which do not vary over
+    # devices, and the loops' results do.
+    mapped = jax.shard_map(
+        on_device,
+        mesh=Mesh(np.array(devices), (axis_name,)),
+        in_specs=over,
+        out_specs=over,
+        check_vma=False,
     )
+    # With the sharding of the inputs the results can be the next inputs without a new compilation.
+    run = jax.jit(
+        mapped, in_shardings=sharding, out_shardings=sharding, donate_argnums=tuple(donate)
+    )
+    return Program(run, sharding=None if sharding.is_fully_addressable else sharding)
+
+
+def _over_all_processes(tree: PyTree, sharding: NamedSharding) -> PyTree:
+    """Join the entries of this process's devices to an array over the devices of all processes."""
+
+    def joined(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.Array) or leaf.sharding == sharding:
+            return leaf
+        shards = [shard.data for shard in leaf.addressable_shards]
+        shape = (sharding.num_devices, *leaf.shape[1:])
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+    return jax.tree.map(joined, tree)
 
 
 def _sharding(devices: Devices) -> NamedSharding:
@@ -135,10 +191,10 @@ def first(tree: PyTree) -> PyTree:
     The result must be a copy, because a view would change when the device buffer is donated.
     """
 
-    def one(leaf: jax.Array) -> np.ndarray:
+    def copy(leaf: jax.Array) -> np.ndarray:
         return np.array(np.asarray(leaf.addressable_shards[0].data)[0], copy=True)
 
-    return jax.tree.map(one, tree)
+    return jax.tree.map(copy, tree)
 
 
 def of_every_device(tree: PyTree) -> PyTree:
@@ -148,9 +204,9 @@ def of_every_device(tree: PyTree) -> PyTree:
 
 def differing(tree: PyTree) -> list[str]:
     """List the leaves whose copies are not bitwise equal on all devices."""
-    found = []
+    paths = []
     for path, leaf in jax.tree.leaves_with_path(tree):
         copies = [np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards]
         if len(set(copies)) > 1:
-            found.append(jax.tree_util.keystr(path, simple=True, separator="/"))
-    return found
+            paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
+    return paths

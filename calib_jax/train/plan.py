@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,3 +169,21 @@ class Outcome(NamedTuple):
     already: bool
     best: dict[str, dict[str, float]]
     failed: str = ""
+
+
+def check_runs(runs: Sequence[Run], task: Task, plan: Plan) -> None:
+    """Validate that the states, the metrics and the folders fit the plan."""
+    for run in runs:
+        if bool(run.state.average) != (plan.average > 0):
+            raise ValueError(
+                f"average={plan.average}, and the state has {'' if run.state.average else 'no '}"
+                "averages: make it by create(..., averaged=plan.average > 0)."
+            )
+    unmeasured = sorted(set(plan.best) - set(task.metrics if task.evaluated else ()))
+    if unmeasured:
+        raise ValueError(
+            f"plan.best names {', '.join(unmeasured)}, which the task does not measure: give"
+            ' metrics of these names, and evaluated={"validation": SOURCE}.'
+        )
+    if len({Path(run.folder).resolve() for run in runs}) < len(runs):
+        raise ValueError("two of the runs have the same folder: give each its own.")

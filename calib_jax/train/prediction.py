@@ -77,8 +77,8 @@ def predict_all(
     fed = feed(source, arrangement, resident_bytes=resident_bytes)
     evaluate = fed.evaluation(step, batch_size)
     stats = evaluate(arrangement.place(states), [True] * len(states))
-    found = [of_state["metrics"]["all"] for of_state in stats]
-    weights = np.asarray(found[0]["weights"])
+    rows_of_states = [of_state["metrics"]["all"] for of_state in stats]
+    weights = np.asarray(rows_of_states[0]["weights"])
     real = weights.reshape(len(weights), -1).max(axis=1) > 0
-    logits = [np.asarray(rows["logits"])[real] for rows in found]
-    return logits, np.asarray(found[0]["labels"])[real]
+    logits = [np.asarray(rows["logits"])[real] for rows in rows_of_states]
+    return logits, np.asarray(rows_of_states[0]["labels"])[real]

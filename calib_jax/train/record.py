@@ -19,7 +19,7 @@ import numpy as np
 from calib_jax.core.types import PyTree
 from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.files import Row, writing
-from calib_jax.train.journal import ROWS, Console, Journal, differences
+from calib_jax.train.journal import FORMAT, ROWS, Console, Journal, differences, format_of
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
@@ -28,7 +28,7 @@ CHECKPOINTS = "checkpoints"
 
 
 class AnotherConfig(ValueError):
-    """Raised when the folder holds a run of another config."""
+    """Raised when the folder holds a run of another config or of a newer version."""
 
 
 @dataclasses.dataclass
@@ -98,6 +98,7 @@ class Record:
         self._checkpoints: Checkpoints | None = None
         self.saved: int | None = None  # the newest checkpoint
         if together.leads:
+            self._check_format()
             with writing(self.folder):
                 self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
                 self._journal = Journal(self.folder, tensorboard=tensorboard)
@@ -108,7 +109,7 @@ class Record:
         return not (self.ledger.done or self.failed)
 
     @property
-    def called(self) -> str:
+    def prefix(self) -> str:
         """The prefix of printed lines about this run."""
         return f"{self.run.name}: " if self.run.name else ""
 
@@ -120,7 +121,7 @@ class Record:
     def say(self, text: str) -> None:
         """Print a line about this run, and append it to log.txt."""
         self.note(text)
-        self.console.say(self.called + text)
+        self.console.say(self.prefix + text)
 
     def close(self) -> None:
         """Close the journal and the checkpoints."""
@@ -136,13 +137,13 @@ class Record:
         """Restore the newest checkpoint in process 0, and broadcast its state."""
         state = jax.tree.map(np.asarray, self.run.state)
 
-        def find() -> bytes:
+        def restore() -> bytes:
             nonlocal state
-            ledger, state = self._found(state, total_steps)
+            ledger, state = self._restored(state, total_steps)
             return json.dumps(ledger).encode()
 
-        ledger = json.loads(self.together.of_first(find))
-        state = self.together.tree_of_first(state)
+        ledger = json.loads(self.together.broadcast(restore))
+        state = self.together.broadcast_tree(state)
         self.step = int(state.step)
         if ledger is not None:
             self.ledger, self.saved = Ledger(**ledger), self.step
@@ -154,12 +155,12 @@ class Record:
         if self._journal is not None:
             self._journal.begin(self.step, environment)
 
-    def _found(self, template: PyTree, total_steps: int) -> tuple[dict[str, Any] | None, PyTree]:
+    def _restored(self, template: PyTree, total_steps: int) -> tuple[dict[str, Any] | None, PyTree]:
         assert self._checkpoints is not None
         assert self._journal is not None
         if not self._checkpoints.steps:
             self._checkpoints.check_room(template)
-            self._mend(self._journal.rewind(0))
+            self._mend(self._journal.write_format() + self._journal.rewind(0))
             self._journal.describe(self.run.config)
             return None, template
         config = self._checkpoints.about()["config"]
@@ -174,6 +175,7 @@ class Record:
         step = int(saved.state.step)
         logged = ledger.get("logged", {})
         remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
+        remarks += self._journal.write_format()
         remarks += self._journal.redescribe(config, lambda there: not self._changed(config, there))
         self._mend(remarks)
         if not ledger["done"]:
@@ -181,10 +183,19 @@ class Record:
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
         return ledger, saved.state
 
+    def _check_format(self) -> None:
+        """Raise `AnotherConfig` if a newer version of calib_jax wrote the folder."""
+        number, _ = format_of(self.folder)
+        if number > FORMAT:
+            raise AnotherConfig(
+                f"{self.folder} has the format {number}, and this version of calib_jax reads"
+                f" formats up to {FORMAT}: update calib_jax, or choose another folder."
+            )
+
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
         if remarks:
-            self.say(f"warning: {self.folder} was damaged, and goes on: {'; '.join(remarks)}.")
+            self.say(f"warning: files in {self.folder} were damaged: {'; '.join(remarks)}.")
 
     def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         """List the keys in which two configs differ, without the free keys."""
@@ -198,26 +209,26 @@ class Record:
         """Raise `AnotherConfig` if the saved config differs in a key that is not free."""
         changed = self._changed(before, self.run.config)
         if changed:
-            said = "; ".join(changed[:5])
-            said += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
+            listed = "; ".join(changed[:5])
+            listed += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
             raise AnotherConfig(
-                f"{self.folder} holds a run of another config ({said}): choose another folder, or"
+                f"{self.folder} holds a run of another config ({listed}): choose another folder, or"
                 " the old values."
             )
 
     # ------------------------------------------------------------------------------------------
     # Training.
 
-    def add(self, found: Mapping[str, np.ndarray], seconds: float) -> None:
+    def add(self, measured: Mapping[str, np.ndarray], seconds: float) -> None:
         """Add the measurements of steps to the totals."""
         totals = self.ledger.totals
-        for name, values in found.items():
+        for name, values in measured.items():
             # Add value by value: sums of blocks would depend on the division into pieces.
             added = totals.get(name, 0.0)
             for value in values.tolist():
                 added += value
             totals[name] = added
-        self.ledger.steps += len(found["loss"])
+        self.ledger.steps += len(measured["loss"])
         self.ledger.seconds += seconds
 
     def row(
@@ -265,8 +276,8 @@ class Record:
             name = self.plan.patience_for
             best = self.ledger.best.get(name, {"epoch": math.nan})
             self.say(
-                f"ends after epoch {row['epoch']:g}: {self.plan.patience} evaluations brought no"
-                f" better {name} than that of epoch {best['epoch']:g}."
+                f"ended after epoch {row['epoch']:g}: {name} has not improved in"
+                f" {self.plan.patience} evaluations, since epoch {best['epoch']:g}."
             )
         return better
 
@@ -293,7 +304,6 @@ class Record:
         """
         if host is not None and not self.accepts(values_of(host), self.step):
             return
-        self.last_save = time.monotonic()
         self.saved = self.step
         if self._checkpoints is None:
             return
@@ -302,7 +312,7 @@ class Record:
         every = self.plan.keep_every_epochs * epoch_steps
         known = self._checkpoints.steps
         if every:
-            kept |= {one for one in {*known, self.step} if one % every == 0}
+            kept |= {step for step in {*known, self.step} if step % every == 0}
         if self.step not in known:
             about = {"config": self.run.config, "ledger": ledger}
             self._checkpoints.save(host, about, self.step, kept=kept)
@@ -323,16 +333,14 @@ class Record:
         """Check that the state's values after a step are finite; else mark the run as failed."""
         where = not_finite(values)
         if where:
-            self.fail(
-                f"the state is not finite after {step} steps (first {where});"
-                f" {self.last_good()}: lower the learning rate."
-            )
+            problem = f"the state is not finite after {step} steps (first {where})"
+            self.fail(problem, "lower the learning rate")
         return not where
 
-    def fail(self, why: str) -> None:
-        """Mark the run as failed, and log the reason."""
-        self.failed = why
-        self.note(why)
+    def fail(self, problem: str, remedy: str) -> None:
+        """Mark the run as failed, and log the problem and what the user can do about it."""
+        self.failed = f"{problem}; {self.last_good()}: {remedy}."
+        self.note(self.failed)
 
     def last_good(self) -> str:
         """Describe the location of the newest checkpoint on disk."""

@@ -60,7 +60,7 @@ class Resident:
             stat: Joint = merged_scan(stat_of, tuple(order))
             return stat
 
-        run = arrangement.program(evaluated_if(all_steps), own=2)
+        run = arrangement.program(evaluated_if(all_steps), per_run=2)
 
         def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
             chosen = arrangement.place([*map(np.bool_, wanted)], idle=np.bool_(False))
@@ -93,7 +93,7 @@ class _ResidentRunner:
             empty = jax.tree.map(lambda s: jnp.zeros((len(index), *s.shape), s.dtype), shapes)
             return lax.fori_loop(start, stop, body, (state, empty))
 
-        self._run = arrangement.program(steps, own=3, donate=True)
+        self._run = arrangement.program(steps, per_run=3, donate=True)
 
     def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
         self._orders[run] = _shares(order, self._arrangement, self._accumulate)

@@ -121,8 +121,8 @@ def make_train_step(
             loss_state = objective.update(loss_state, evidence, progress_at(now))
         if mix is not None and takes_soft_labels(objective, loss_state, logits, batch.labels):
             classes = logits.shape[-1]
-            one, other = (jax.nn.one_hot(labels, classes) for labels, _ in parts)
-            parts = ((share * one + (1 - share) * other, weights),)
+            first, second = (jax.nn.one_hot(labels, classes) for labels, _ in parts)
+            parts = ((share * first + (1 - share) * second, weights),)
         loss = sum(
             jnp.sum(
                 weigh(objective.value(loss_state, logits, labels, part, axis_name=axis_name), part)
@@ -140,10 +140,10 @@ def make_train_step(
 
         def add(carry: Any, part: Batch) -> tuple[Any, None]:
             gradient, model_state, loss_state, measured = carry
-            more, (model_state, loss_state, found) = gradient_of(
+            more, (model_state, loss_state, more_measured) = gradient_of(
                 state.params, model_state, loss_state, part, key, state.step
             )
-            summed = jax.tree.map(jnp.add, (gradient, measured), (more, found))
+            summed = jax.tree.map(jnp.add, (gradient, measured), (more, more_measured))
             return (summed[0], model_state, loss_state, summed[1]), None
 
         if accumulate == 1:
@@ -235,8 +235,8 @@ def make_eval_step(
         stats = Joint({name: metric.stat(*seen) for name, metric in metrics.items()})
         evidence = NOTHING if objective is None else objective.evidence(state.loss_state, *seen)
         norms = NOTHING if last_layer is None else last_layer.stat(state.loss_state, *seen, aux)
-        found = {"metrics": stats, "evidence": evidence, "last_layer": norms}
-        return Joint(found).all_reduce(axis_name)
+        statistics = {"metrics": stats, "evidence": evidence, "last_layer": norms}
+        return Joint(statistics).all_reduce(axis_name)
 
     return eval_step
 

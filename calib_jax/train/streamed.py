@@ -73,7 +73,7 @@ class Streamed:
         """Build an evaluation over all examples; merge the statistics on the host."""
         arrangement = self._arrangement
         order = one_pass(self._source, len(arrangement.devices), batch_size)
-        run = arrangement.program(evaluated_if(step), own=2)
+        run = arrangement.program(evaluated_if(step), per_run=2)
 
         def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
             chosen = arrangement.place([*map(np.bool_, wanted)])

@@ -18,8 +18,8 @@ from calib_jax.train import parallel
 from calib_jax.train.parallel import Devices
 
 
-class Elsewhere(RuntimeError):
-    """An error of process 0, raised in another process."""
+class ProcessZeroFailed(RuntimeError):
+    """Raised in the other processes when process 0 raises an error."""
 
 
 class Together:
@@ -55,7 +55,7 @@ class Together:
         gathered = multihost_utils.process_allgather(np.asarray(values, np.float32))
         return [float(value) for value in gathered.max(axis=0)]
 
-    def of_first(self, function: Callable[[], bytes]) -> bytes:
+    def broadcast(self, function: Callable[[], bytes]) -> bytes:
         """Call a function in process 0, and broadcast its result or error to all processes."""
         if self.number == 1:
             return function()
@@ -74,10 +74,18 @@ class Together:
         if error is not None:
             raise error
         if failed:
-            raise Elsewhere(result.decode())
+            raise ProcessZeroFailed(result.decode())
         return result
 
-    def tree_of_first(self, tree: PyTree) -> PyTree:
+    def raise_alike(self, error: Exception | None) -> None:
+        """Raise an error of process 0 in all processes, since the others would wait for it."""
+        (failed,) = self.largest([float(error is not None)])
+        if error is not None:
+            raise error
+        if failed:
+            raise ProcessZeroFailed("process 0 had an error and ended: see its message.")
+
+    def broadcast_tree(self, tree: PyTree) -> PyTree:
         """Broadcast the arrays of process 0, bit for bit; shapes are the same in all processes."""
         if self.number == 1:
             return tree

@@ -10,12 +10,13 @@ import pytest
 
 from calib_jax import train
 from calib_jax.train import files, journal
-from calib_jax.train.record import CHECKPOINTS
+from calib_jax.train.record import CHECKPOINTS, AnotherConfig
 from tests.train.test_loop import rows_in, run, same, stopping_after_pieces
 
 CONFIG = {"rate": 0.1, "loss": {"name": "adafocal", "options": {}}}
 SIDES = (
     *(journal.ROWS, journal.TABLE, journal.LOSS_STATE, journal.ENVIRONMENT, journal.CONFIG),
+    journal.FORMAT_FILE,
     journal.SPOKEN,
 )
 
@@ -84,7 +85,7 @@ def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, c
         assert again.already, damage
         assert same(again.state, outcome.state)
         assert rows_in(folder) == rows_in(whole), damage
-        for side in (journal.TABLE, journal.CONFIG):
+        for side in (journal.TABLE, journal.CONFIG, journal.FORMAT_FILE):
             assert (folder / side).read_text() == (whole / side).read_text(), damage
         for side in set(before) - {journal.SPOKEN}:
             assert (folder / side).read_bytes() == before[side], (damage, side)
@@ -95,10 +96,36 @@ def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, c
         quiet = name == journal.SPOKEN and damage not in (folder_in_its_place, loop_of_links)
         quiet |= name == journal.ENVIRONMENT and damage in (gone, cut)
         quiet |= name == journal.TABLE and damage in (gone, cut)
+        quiet |= name == journal.FORMAT_FILE and damage is gone  # as in older folders
         assert len(warned) == (0 if quiet else 1), (damage, warned)
         if warned:
             assert f"{name}: " in warned[0]
         shutil.rmtree(folder)
+
+
+def test_folders_of_every_format(finished, tmp_path):
+    """Those from before the number resume and get it; those of a newer version are refused."""
+    whole, outcome = finished
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    number = folder / journal.FORMAT_FILE
+    assert json.loads(number.read_text()) == {"format": journal.FORMAT}
+    number.unlink()
+    with pytest.raises(AnotherConfig, match=r"another config \(rate: 0.1 before, 0.2 now\)"):
+        run(folder, config={**CONFIG, "rate": 0.2})
+    again = run(folder, config=CONFIG)
+    assert again.already
+    assert same(again.state, outcome.state)
+    assert json.loads(number.read_text()) == {"format": journal.FORMAT}
+    number.write_text(json.dumps({"format": journal.FORMAT + 1}))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(AnotherConfig) as caught:
+        run(folder, config=CONFIG)
+    assert str(caught.value) == (
+        f"{folder} has the format {journal.FORMAT + 1}, and this version of calib_jax reads"
+        f" formats up to {journal.FORMAT}: update calib_jax, or choose another folder."
+    )
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_rows_that_are_lost_are_named_once(finished, tmp_path):

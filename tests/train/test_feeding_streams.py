@@ -160,7 +160,7 @@ def test_a_process_reads_its_own_rows_only():
 
 def test_orders_that_cannot_be_shared_are_refused():
     order = train.in_batches(np.arange(10), 5)
-    with pytest.raises(ValueError, match="batches of 5 rows in 1 parts cannot be shared evenly by"):
+    with pytest.raises(ValueError, match="3 processes cannot share batches of 5 rows in 1 parts"):
         ordering.of_process(order, 0, 3)
     with pytest.raises(ValueError, match=r"process must lie in \[0, 2\], got 3"):
         ordering.of_process(order, 3, 3)

@@ -1,4 +1,4 @@
-"""Signals while training: the first is noted, and a second Ctrl-C ends the process at once."""
+"""Signals while training: the first is recorded, and a second Ctrl-C ends the process at once."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from calib_jax.train.interruption import noted
+from calib_jax.train.interruption import recorded_signals
 
 
 class Ended(Exception):
@@ -27,7 +27,7 @@ def codes(monkeypatch):
 
 def test_a_second_ctrl_c_ends_the_process(codes, capsys):
     before = signal.getsignal(signal.SIGINT)
-    with noted() as interruption:
+    with recorded_signals() as interruption:
         signal.raise_signal(signal.SIGINT)
         assert interruption.signal == signal.SIGINT
         assert codes == []
@@ -40,15 +40,15 @@ def test_a_second_ctrl_c_ends_the_process(codes, capsys):
 
 def test_in_a_session_it_is_an_exception(codes, monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    with noted():
+    with recorded_signals():
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert codes == []
 
 
-def test_sigterm_and_then_ctrl_c_are_both_noted(codes):
-    with noted() as interruption:
+def test_sigterm_and_then_ctrl_c_are_both_recorded(codes):
+    with recorded_signals() as interruption:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         assert interruption.name == "SIGTERM"

@@ -70,7 +70,7 @@ def test_norms_beyond_the_bins_are_in_the_last_ones():
 
 def test_networks_without_a_head_are_told(tmp_path):
     look = train.LastLayer(losses.objective("cross_entropy"))
-    with pytest.raises(ValueError, match="what its layer 'head' is given"):
+    with pytest.raises(ValueError, match="the inputs of the layer 'head'"):
         look.stat((), jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), None)
     task = train.Task(
         forward=tasks.forward,
@@ -83,7 +83,7 @@ def test_networks_without_a_head_are_told(tmp_path):
         last_layer=look,
     )
     plan = train.Plan(num_epochs=1, batch_size=10)
-    with pytest.raises(ValueError, match="what its layer 'head' is given"):
+    with pytest.raises(ValueError, match="the inputs of the layer 'head'"):
         train.fit(tmp_path, tasks.state_of(look.objective), task, plan, quiet=True)
 
 

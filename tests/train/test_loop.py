@@ -17,10 +17,10 @@ import optax
 import pytest
 
 from calib_jax import data, losses, metrics, train
-from calib_jax.train import journal, record
+from calib_jax.train import due, journal, record
 from calib_jax.train.lock import InUse, only_one
-from calib_jax.train.loop import NonFinite
 from calib_jax.train.record import CHECKPOINTS, AnotherConfig, Record
+from calib_jax.train.start import NonFinite
 from calib_jax.train.state import all_finite
 from tests.train import tasks
 
@@ -229,8 +229,8 @@ def minute_by_minute(monkeypatch, size=1):
         self.size, self.steps, self.seconds = size, 0, 0.0
         now[0] += 60
 
-    monkeypatch.setattr(train.loop._Pieces, "begin", begin)
-    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, seconds: None)
+    monkeypatch.setattr(due.Pieces, "begin", begin)
+    monkeypatch.setattr(due.Pieces, "adapt", lambda self, seconds: None)
     clock = types.SimpleNamespace(monotonic=lambda: now[0])
     for module in (train.loop, record):
         monkeypatch.setattr(module, "time", clock)
@@ -238,14 +238,14 @@ def minute_by_minute(monkeypatch, size=1):
 
 def stopping_after_pieces(monkeypatch, size):
     """Send a signal after every piece of so many steps."""
-    pieces = train.loop._Pieces.__init__
+    pieces = due.Pieces.__init__
 
     def of_size(self):
         pieces(self)
         self.size = size
 
-    monkeypatch.setattr(train.loop._Pieces, "__init__", of_size)
-    monkeypatch.setattr(train.loop._Pieces, "note", lambda self, seconds: None)
+    monkeypatch.setattr(due.Pieces, "__init__", of_size)
+    monkeypatch.setattr(due.Pieces, "adapt", lambda self, seconds: None)
     add = Record.add
 
     def add_and_stop(self, found, seconds):
@@ -528,7 +528,7 @@ def test_the_runs_with_finite_values_are_flagged():
 def test_a_state_that_begins_with_nan_is_not_saved_when_it_is_stopped(tmp_path, monkeypatch):
     state = tasks.state_of(OBJECTIVE)
     state = state._replace(params={**state.params, "in": state.params["in"] * np.nan})
-    monkeypatch.setattr(train.loop._Loop, "_build", lambda self: signal.raise_signal(15))
+    monkeypatch.setattr(train.loop, "Programs", lambda *given: signal.raise_signal(15))
     with pytest.raises(
         NonFinite, match=r"the state is not finite after 0 steps \(first params/in\)"
     ):
@@ -545,7 +545,7 @@ def test_epochs_that_are_pieces_are_saved_by_the_timer_too(tmp_path, monkeypatch
     )
     run(tmp_path, plan=plan)
     with contextlib.closing(train.Checkpoints(tmp_path / CHECKPOINTS)) as kept:
-        assert kept.steps == [8, 20, 24]  # each is written, and timed, during the next epoch
+        assert kept.steps == [8, 16, 24]
 
 
 def test_a_label_out_of_range_is_named(tmp_path):

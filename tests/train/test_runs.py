@@ -233,7 +233,7 @@ def test_a_step_that_does_not_fit_says_what_would(monkeypatch, tmp_path):
         raise NotImplementedError("not on this backend")
 
     need = memory.Need(types.SimpleNamespace(memory_analysis=no_answer), rows=100)
-    assert need.check(5e6, sharing=2) == "this device does not say how much memory a step needs."
+    assert need.check(5e6, sharing=2) == "this device does not report the memory that a step needs."
     monkeypatch.setattr(memory, "free", lambda devices: 1e5)
     with pytest.raises(memory.DoesNotFit, match=r"a step needs .* on a device, which has 100 kB"):
         together(

@@ -82,6 +82,6 @@ def test_the_first_process_alone_writes(in_two, in_one, x64):
 
 def test_more_processes_than_examples(tmp_path, monkeypatch):
     many = types.SimpleNamespace(number=39)
-    monkeypatch.setattr(train.loop, "Together", lambda devices: many)
+    monkeypatch.setattr(train.start, "Together", lambda devices: many)
     with pytest.raises(ValueError, match="39 processes cannot share 38 examples"):
         several.trained(tmp_path)

@@ -1,0 +1,153 @@
+"""Start or resume runs: validate them, lock their folders, open their records, and train."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calib_jax.train import memory, parallel
+from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.due import Timetable
+from calib_jax.train.files import writing
+from calib_jax.train.interruption import recorded_signals
+from calib_jax.train.journal import Console
+from calib_jax.train.lock import only_one
+from calib_jax.train.loop import Loop
+from calib_jax.train.ordering import steps_per_epoch
+from calib_jax.train.parallel import Devices
+from calib_jax.train.plan import Outcome, Plan, Run, Task, check_runs
+from calib_jax.train.record import Record
+from calib_jax.train.state import TrainState
+from calib_jax.train.together import Together
+
+
+class NonFinite(ArithmeticError):
+    """Raised when the loss, its gradient or the state becomes NaN or infinite."""
+
+
+def fit(
+    folder: Path | str,
+    state: TrainState,
+    task: Task,
+    plan: Plan,
+    *,
+    config: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Outcome:
+    """Train one run, or resume it from the checkpoints in its folder.
+
+    Args:
+      folder: the folder for checkpoints and logs; created if it does not exist.
+      state: the initial state, from `create`.
+      task: the network, loss, optimizer, metrics and data.
+      plan: the length of training, and the intervals of evaluations and checkpoints.
+      config: JSON that identifies the run; a folder with another config raises.
+      options: the options of `fit_all`.
+    """
+    (outcome,) = fit_all([Run(folder, state, plan.seed, config or {})], task, plan, **options)
+    if outcome.failed:
+        raise NonFinite(outcome.failed)
+    return outcome
+
+
+def fit_all(
+    runs: Sequence[Run],
+    task: Task,
+    plan: Plan,
+    *,
+    free: Collection[str] = (),
+    current: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    environment: Mapping[str, Any] | None = None,
+    devices: Devices | None = None,
+    over: str = "map",
+    engine: str = "pmap",
+    quiet: bool = False,
+    progress: bool = True,
+    tensorboard: bool = False,
+) -> list[Outcome]:
+    """Train several runs in one program, or resume them from the checkpoints in their folders.
+
+    Each run has its own folder, in the same format as that of a single run, and its own seed, loss
+    state, log, checkpoints and patience. A run whose loss is not finite is frozen and reported; the
+    others continue.
+
+    Args:
+      runs: the runs, with the values specific to each.
+      task: the network, loss, optimizer, metrics and data.
+      plan: the length of training, and the intervals of evaluations and checkpoints; its seed is
+        not used.
+      free: config keys that may change when a run resumes, since results do not depend on them.
+      current: converts the config of a folder to the names that its keys have today.
+      environment: JSON about the machine and the versions; logged at each start of the runs.
+      devices: the devices; all devices of all processes by default.
+      over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
+        in every operation; "devices" trains separate runs on each device.
+      engine: "pmap", or "shard_map" for `jit(shard_map)`; the results are bitwise equal.
+      quiet: print nothing; log.txt is still written.
+      progress: whether to show a progress bar on a terminal.
+      tensorboard: also write TensorBoard events.
+    """
+    check_runs(runs, task, plan)
+    devices = parallel.all_devices() if devices is None else devices
+    arrangement = Arrangement(devices, len(runs), over, engine)
+    together = Together(devices)
+    if together.number > len(task.train):
+        raise ValueError(
+            f"{together.number} processes cannot share {len(task.train)} examples: start at most"
+            " as many as there are examples."
+        )
+    memory.check_states(runs[0].state, len(runs), devices, over=over)
+    epoch_steps = steps_per_epoch(len(task.train), plan.batch_size, drop_last=plan.drop_last)
+    timetable = Timetable(plan, epoch_steps)
+    facts = _facts(task, plan, arrangement)
+    records: list[Record] = []
+    with contextlib.ExitStack() as stack:
+        interruption = stack.enter_context(recorded_signals())
+        console = Console(
+            len(runs) * timetable.total_steps,
+            progress=progress,
+            quiet=quiet or not together.leads,
+        )
+        stack.callback(console.close)
+
+        def open_records() -> bytes:
+            for run in runs:
+                if together.leads:
+                    stack.enter_context(_claimed(Path(run.folder)))
+                record = Record(
+                    run, plan, free, current, together, console, tensorboard=tensorboard
+                )
+                stack.callback(record.close)
+                records.append(record)
+            return facts
+
+        if together.broadcast(open_records) != facts:
+            raise ValueError(
+                "this process and process 0 train different runs: start all processes with the"
+                " same command and the same data."
+            )
+        if not together.leads:
+            open_records()
+        loop = Loop(task, timetable, arrangement, together, interruption, console, records)
+        return loop.run(environment or {})
+
+
+def _facts(task: Task, plan: Plan, arrangement: Arrangement) -> bytes:
+    """Serialize the values that determine the programs, so that processes can compare them."""
+    sizes = [len(task.train), *map(len, task.evaluated.values())]
+    names = ("batch_size", "num_epochs", "accumulate", "eval_every_steps", "resident_bytes")
+    fixed = [getattr(plan, name) for name in names]
+    return json.dumps([sizes, fixed, arrangement.over, arrangement.num_runs]).encode()
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Create the folder of a run, and lock it against other processes."""
+    with contextlib.ExitStack() as stack:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(only_one(folder))
+        yield
