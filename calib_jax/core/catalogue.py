@@ -44,11 +44,19 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
 
         def enter(member: _Member) -> _Member:
             if name in self._members:
-                raise ValueError(f"there are two of the {self.kind} named {name!r}.")
+                raise ValueError(
+                    f"the {self.kind} {name!r} exists already: choose another name, or call"
+                    " `unregister` on the catalogue."
+                )
             self._members[name] = member
             return member
 
         return enter
+
+    def unregister(self, name: str) -> None:
+        """Remove a member, for example to define it again in a notebook."""
+        self.check_name(name)
+        del self._members[name]
 
     def make(self, name: str, /, **options: Any) -> Any:
         """Validate the options and call the factory registered under `name` with them."""
@@ -80,8 +88,8 @@ def load_subpackage(package: ModuleType) -> dict[str, Any]:
     later would replace the function by the module.
     """
     names: dict[str, Any] = {}
-    for found in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{found.name}")
+    for file in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"{package.__name__}.{file.name}")
         for name in getattr(module, "__all__", ()):
             if name in names:
                 raise ImportError(f"{package.__name__} has two members named {name!r}.")

@@ -22,7 +22,7 @@ from calib_jax.core.former import check_former_options
 from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
 from calib_jax.core.trouble import known, refuse_labels
-from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.core.types import Labels, Logits
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,7 +31,8 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
     """Validate the arguments of a function of `(logits, labels, ...)` and accept NumPy arrays.
 
     Logits, labels and, if the function has them, `weights` are converted to arrays; an error is
-    raised if their shapes or dtypes do not match.
+    raised if their shapes or dtypes do not match. With weights, rows of weight 0 are passed with
+    label 0 and logits 0. `unchecked` returns the function itself, for callers that have done this.
 
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`.
@@ -40,20 +41,50 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
     def decorate(function: _Function) -> _Function:
         name = function.__name__
         signature = inspect.signature(function)
+        of_logits, of_labels = [*signature.parameters][:2]
 
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
-            logits, labels = batch_of(name, logits, labels, soft_labels)
             bound = signature.bind(logits, labels, *args, **options)
-            if "weights" in bound.arguments:
-                bound.arguments["weights"] = weights_for(logits, bound.arguments["weights"])
-            if _checking_labels.get():
-                _name_wrong_values(name, logits, labels, bound.arguments.get("weights"))
+            weights = bound.arguments.get("weights")
+            logits, labels, weights = examples(name, logits, labels, weights, soft_labels)
+            bound.arguments |= {of_logits: logits, of_labels: labels}
+            if weights is not None:
+                bound.arguments["weights"] = weights
             return function(*bound.args, **bound.kwargs)
 
-        return cast(_Function, checked)
+        return mark_checked(checked, function, soft_labels)
 
     return decorate
+
+
+def examples(
+    name: str, logits: Any, labels: Any, weights: Any, soft_labels: bool
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Validate the examples of a public function; rows of weight 0 become zeros."""
+    logits, labels = batch_of(name, logits, labels, soft_labels)
+    weights = weights_for(logits, weights)
+    logits, labels = rows.present(logits, labels, weights)
+    if _checking_labels.get():
+        _name_wrong_values(name, logits, labels)
+    return logits, labels, weights
+
+
+def mark_checked(checked: Any, function: Any, soft_labels: bool) -> Any:
+    """Attach to a function with checks the one behind them, and whether it takes soft labels."""
+    checked.unchecked = function
+    checked.soft_labels = soft_labels
+    return checked
+
+
+def unchecked(function: _Function) -> _Function:
+    """Return the function behind the checks of a public one, and any other function itself."""
+    return cast(_Function, getattr(function, "unchecked", function))
+
+
+def takes_soft_labels(function: Callable[..., Any]) -> bool:
+    """Check whether a function takes soft labels; one without checks of ours decides itself."""
+    return getattr(function, "soft_labels", True)
 
 
 # Off by default: a check that passes still costs 50 microseconds a call, as much as the loss of
@@ -110,8 +141,7 @@ def _with_true_label(message: str, given: Any) -> str:
     return message
 
 
-def _name_wrong_values(name: str, logits: Logits, labels: Labels, weights: Weights | None) -> None:
-    logits, labels = rows.present(logits, labels, weights)
+def _name_wrong_values(name: str, logits: Logits, labels: Labels) -> None:
     num_classes = logits.shape[-1]
     if labels.ndim < logits.ndim:
         right = rows.valid(labels, num_classes)
@@ -269,6 +299,43 @@ def options_of(function: Callable[..., Any]) -> dict[str, Any]:
         if one.kind is one.KEYWORD_ONLY
         or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
     }
+
+
+def takes_options_of(
+    *functions: Callable[..., Any], without: Collection[str] = ()
+) -> Callable[[_Function], _Function]:
+    """Replace `**options` in a function's signature by the keyword options of other functions.
+
+    The options and their defaults are then written once, and `help` and `check_options` see them.
+
+    Args:
+      *functions: those that receive the options.
+      without: options that the function does not pass on.
+
+    >>> def focal(logits, *, gamma=3.0, weighting="loss"): ...
+    >>> @takes_options_of(focal, without=["weighting"])
+    ... def sharper(logits, *, scale=1.0, **options): ...
+    >>> inspect.signature(sharper)
+    <Signature (logits, *, scale=1.0, gamma=3.0)>
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        parameters = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        }
+        for source in functions:
+            for name, parameter in inspect.signature(source).parameters.items():
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in without:
+                    parameters.setdefault(name, parameter)
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=list(parameters.values())
+        )
+        return function
+
+    return decorate
 
 
 def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:

@@ -57,7 +57,7 @@ def former_options(
 
     Args:
       renamed: the present name of each renamed option.
-      removed: the reason why each removed option is gone, as the end of a sentence.
+      removed: why each removed option is gone, or what to use instead.
 
     >>> @former_options(renamed={"slope": "slope_penalty"}, removed={"eps": "it had no effect"})
     ... def fit(*, slope_penalty=0.0): return slope_penalty
@@ -66,7 +66,7 @@ def former_options(
     TypeError: fit: the option 'slope' is called 'slope_penalty' now.
     >>> fit(eps=1e-6)
     Traceback (most recent call last):
-    TypeError: fit: the option 'eps' was removed: it had no effect. Leave it out.
+    TypeError: fit: the option 'eps' was removed: it had no effect.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -88,6 +88,4 @@ def check_former_options(name: str, function: Any, options: Mapping[str, Any]) -
         if option in renamed:
             raise TypeError(f"{name}: the option {option!r} is called {renamed[option]!r} now.")
         if option in removed:
-            raise TypeError(
-                f"{name}: the option {option!r} was removed: {removed[option]}. Leave it out."
-            )
+            raise TypeError(f"{name}: the option {option!r} was removed: {removed[option]}.")

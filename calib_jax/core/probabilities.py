@@ -15,10 +15,8 @@ $$\frac{\partial m}{\partial z} = q - r, \qquad
 with q the one-hot label, so the backward pass needs the shares and no second softmax.
 """
 
-import dataclasses
-import functools
 import math
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,12 +29,8 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import valid
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
-Weighting: TypeAlias = str  # one of WEIGHTINGS; `checks.one_of` validates it with a clearer error
-WEIGHTINGS = ("loss", "gradient")
 
-
-@dataclasses.dataclass(frozen=True)
-class Probabilities:
+class Probabilities(NamedTuple):
     r"""The input of an uncertainty score; fields it does not use cost nothing under `jit`.
 
     Attributes:
@@ -97,22 +91,17 @@ class Probabilities:
 
 def prepare(logits: Logits, labels: Labels) -> Probabilities:
     """Compute the view of the probabilities; gradients flow through every field."""
-    return cross_entropy_and_view("loss", logits, labels)[1]
+    return cross_entropy_and_view(logits, labels)[1]
 
 
-def cross_entropy_and_view(
-    weighting: Weighting, logits: Logits, labels: Labels
-) -> tuple[PerExample, Probabilities]:
-    r"""Compute $-\log p_y$ and the view that an uncertainty score takes.
-
-    With `weighting="gradient"` the view is a constant in the backward pass.
-    """
-    cross_entropy, *fields = (*_prepare(weighting, logits, labels), labels)
+def cross_entropy_and_view(logits: Logits, labels: Labels) -> tuple[PerExample, Probabilities]:
+    r"""Compute $-\log p_y$ and the view that an uncertainty score takes."""
+    cross_entropy, *fields = (*_prepare(logits, labels), labels)
     return cross_entropy, Probabilities(*fields)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _prepare(weighting: Weighting, logits: Logits, labels: Labels) -> tuple[Array, ...]:
+@jax.custom_vjp
+def _prepare(logits: Logits, labels: Labels) -> tuple[Array, ...]:
     return _forward(logits, labels)[0]
 
 
@@ -151,24 +140,18 @@ def _smallest(dtype: jnp.dtype) -> float:
     return 16 * float(jnp.finfo(dtype).tiny)
 
 
-def _prepare_forward(
-    weighting: Weighting, logits: Any, labels: Any
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _prepare_forward(logits: Any, labels: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     outputs, residuals = _forward(logits.value, labels.value)
     return outputs, (*residuals, jnp.zeros((0,), logits.value.dtype))
 
 
 def _prepare_backward(
-    weighting: Weighting, residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
+    residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
 ) -> tuple[Array, np.ndarray]:
     rest, true, spread, total, share_squares, labels, like_logits = residuals
-    to_loss, *to_view = cotangents
-    # The only difference between the weightings: here the uncertainty score is a constant.
-    if weighting == "gradient":
-        to_view = [None] * len(to_view)
+    # A field that is not used, or used as a constant, has no cotangent and costs nothing.
     to_loss, to_true, to_rest, to_others, to_share, to_squares, to_logits, _ = (
-        None if isinstance(cotangent, SymbolicZero) else cotangent
-        for cotangent in (to_loss, *to_view)
+        None if isinstance(cotangent, SymbolicZero) else cotangent for cotangent in cotangents
     )
 
     to_margin = jnp.zeros_like(rest)

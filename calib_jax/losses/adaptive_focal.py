@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Real
@@ -15,20 +16,13 @@ from calib_jax.core.binning import (
     uniform_edges,
     whole_example_bins,
 )
-from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.numerics import power
+from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.statistics import Rows
 from calib_jax.core.top_label import top_label
-from calib_jax.core.types import (
-    Array,
-    Labels,
-    Logits,
-    Number,
-    PerExample,
-    Weights,
-)
-from calib_jax.losses.focal import signed_focal_uncertainty
-from calib_jax.losses.objectives import Objective, Progress, as_objective, register
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
+from calib_jax.losses.objectives import Objective, Progress, make_objective, register
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 __all__ = ["AdaFocalState", "adafocal", "adafocal_rows", "adafocal_rule", "adafocal_update"]
 
@@ -79,21 +73,23 @@ def adafocal(
     >>> adafocal(logits, jnp.array([0, 0]), state).round(4)   # 0.75^2 log 4,  1.5 log 2
     Array([0.7798, 1.0397], dtype=float32)
     """
+    uncertainty = adafocal_uncertainty(lax.stop_gradient(state))
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+
+
+def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
+    """Build the score (1 - p_y)^gamma, or (1 + p_y)^|gamma| where the bin's gamma is negative."""
     if len(state.edges) != len(state.gamma) + 1:
         raise ValueError(
             f"a state of {len(state.gamma)} gammas needs {len(state.gamma) + 1} edges, got"
             f" {len(state.edges)}."
         )
-    return weighted_cross_entropy(logits, labels, adafocal_uncertainty(state), weighting=weighting)
-
-
-def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
-    """Build the uncertainty score: the signed focal weight of the bin that contains p_y."""
-    gamma, edges = lax.stop_gradient(state)
 
     def uncertainty(p: Probabilities) -> PerExample:
-        index = left_closed_bin_index(lax.stop_gradient(p.true), edges)
-        return signed_focal_uncertainty(gamma.astype(p.log_true.dtype)[index])(p)
+        index = left_closed_bin_index(lax.stop_gradient(p.true), state.edges)
+        gamma = state.gamma.astype(p.log_true.dtype)[index]
+        log_base = jnp.where(gamma >= 0, p.log_rest, jnp.log1p(p.true))
+        return power(log_base, jnp.abs(gamma))
 
     return uncertainty
 
@@ -158,6 +154,8 @@ def adafocal_rule(
     Array([ 1.1052, -0.2   ], dtype=float32)
     """
     checks.one_of("rule", rule, RULES)
+    checks.at_least("switch", switch, 0)
+    checks.at_least("gamma_max", gamma_max, gamma_min, " (gamma_min)")
     if rule == "slides":
         return gamma * jnp.exp(rate * gap)
     moved = gamma * jnp.exp(jnp.where(gamma > 0, rate, -rate) * gap)
@@ -165,25 +163,18 @@ def adafocal_rule(
     return jnp.clip(jnp.where(jnp.abs(moved) < switch, switched, moved), gamma_min, gamma_max)
 
 
+@checks.takes_options_of(adafocal_rule)
 def adafocal_update(
-    state: AdaFocalState,
-    rows: Rows,
-    *,
-    rate: Number = 1.0,
-    switch: Number = 0.2,
-    gamma_min: Number = -2.0,
-    gamma_max: Number = 20.0,
-    rule: str = "released",
-    binning: str = "mass",
+    state: AdaFocalState, rows: Rows, *, binning: str = "mass", **rule_options: Any
 ) -> AdaFocalState:
     """Recompute the bins from validation data and update their gammas.
 
     Args:
       state: the current state.
       rows: from `adafocal_rows`, merged over batches and devices.
-      rate, switch, gamma_min, gamma_max, rule: as in `adafocal_rule`.
       binning: "mass" cuts the examples into bins of equal weight, independent of their order;
         "released" is the released code's binning of whole examples, which drops the lowest.
+      **rule_options: the options of `adafocal_rule`.
 
     Returns:
       The new state, or the old one if there is no validation data.
@@ -194,15 +185,7 @@ def adafocal_update(
     sums, edges = BINNINGS[binning](
         rows["confidence"], rows["hit"], rows["weight"], len(state.gamma)
     )
-    gamma = adafocal_rule(
-        state.gamma,
-        sums.gap.astype(state.gamma.dtype),
-        rate=rate,
-        switch=switch,
-        gamma_min=gamma_min,
-        gamma_max=gamma_max,
-        rule=rule,
-    )
+    gamma = adafocal_rule(state.gamma, sums.gap.astype(state.gamma.dtype), **rule_options)
     known = jnp.any(rows["weight"] > 0)
     return AdaFocalState(
         gamma=jnp.where(known, gamma, state.gamma),
@@ -211,31 +194,35 @@ def adafocal_update(
 
 
 @register("adafocal")
+@checks.takes_options_of(adafocal_rule)
 def _adafocal(
     *,
     num_bins: int = 15,
     gamma_initial: Number = 1.0,
-    rate: Number = 1.0,
-    switch: Number = 0.2,
-    gamma_min: Number = -2.0,
-    gamma_max: Number = 20.0,
-    rule: str = "released",
     binning: str = "mass",
     weighting: Weighting = "loss",
+    **rule_options: Any,
 ) -> Objective:
     """AdaFocal, updated after each validation pass; the first epoch uses gamma_initial."""
     checks.at_least("num_bins", num_bins, 1)
-    checks.at_least("switch", switch, 0)
-    checks.at_least("gamma_max", gamma_max, gamma_min, " (gamma_min)")
-    checks.one_of("rule", rule, RULES)
     checks.one_of("binning", binning, BINNINGS)
+    bins = jax.ShapeDtypeStruct((num_bins,), jnp.float32)
+    jax.eval_shape(lambda *of: adafocal_rule(*of, **rule_options), bins, bins)  # validates them
 
     def init(num_classes: int) -> AdaFocalState:
         gamma = jnp.full(num_bins, gamma_initial, float)
         return AdaFocalState(gamma, jnp.asarray(uniform_edges(num_bins), float))
 
-    def value(logits: Logits, labels: Labels, state: AdaFocalState) -> PerExample:
-        return adafocal(logits, labels, state, weighting=weighting)
+    def value(
+        state: AdaFocalState,
+        logits: Logits,
+        labels: Labels,
+        weights: Weights | None,
+        *,
+        axis_name: AxisName,
+    ) -> PerExample:
+        uncertainty = adafocal_uncertainty(state)
+        return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
     def evidence(
         state: AdaFocalState, logits: Logits, labels: Labels, weights: Weights | None
@@ -245,16 +232,7 @@ def _adafocal(
         return adafocal_rows(confidence.reshape(-1), hit.reshape(-1), weights)
 
     def update(state: AdaFocalState, rows: Rows, progress: Progress) -> AdaFocalState:
-        return adafocal_update(
-            state,
-            rows,
-            rate=rate,
-            switch=switch,
-            gamma_min=gamma_min,
-            gamma_max=gamma_max,
-            rule=rule,
-            binning=binning,
-        )
+        return adafocal_update(state, rows, binning=binning, **rule_options)
 
     def table(state: AdaFocalState, rows: Rows) -> dict[str, Array]:
         columns = rows["confidence"], rows["hit"], rows["weight"]
@@ -270,6 +248,6 @@ def _adafocal(
             "gamma": state.gamma,
         }
 
-    return as_objective(
+    return make_objective(
         value, init=init, evidence=evidence, update=update, clock="validation", table=table
     )

@@ -10,7 +10,7 @@ from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, PerExample, SoftLabels
 from calib_jax.losses.generalized_brier import generalized_brier_uncertainty
-from calib_jax.losses.objectives import simple
+from calib_jax.losses.objectives import register_loss
 
 __all__ = ["brier"]
 
@@ -40,4 +40,4 @@ def brier(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
     return generalized_brier_uncertainty(gamma=2.0, beta=2.0)(prepare(logits, labels))
 
 
-simple("brier", brier)
+register_loss("brier", brier)

@@ -6,10 +6,12 @@ import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import tempered, times
-from calib_jax.core.probabilities import WEIGHTINGS, Weighting, cross_entropy_and_view
+from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample
+from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.focal import focal_uncertainty
 from calib_jax.losses.objectives import Objective, as_objective, register
+from calib_jax.losses.weighting import Weighting, weight_inputs
 
 __all__ = ["consistency"]
 
@@ -45,17 +47,15 @@ def consistency(
     >>> consistency(logits, labels, logits / 1.5, gamma=1.0).round(4)
     Array([0.0265], dtype=float32)
     """
-    checks.at_least("gamma", gamma, 0)
-    checks.one_of("weighting", weighting, WEIGHTINGS)
     calibrated_logits = jnp.asarray(calibrated_logits)
     if calibrated_logits.shape != logits.shape:
         raise ValueError(
             f"calibrated_logits must have the shape of the logits {logits.shape}, got"
             f" {calibrated_logits.shape}."
         )
-    cross_entropy, _ = cross_entropy_and_view(weighting, logits, labels)
-    _, calibrated = cross_entropy_and_view(weighting, calibrated_logits, labels)
-    return times(focal_uncertainty(gamma)(calibrated), cross_entropy)
+    uncertainty = focal_uncertainty(gamma=gamma)
+    calibrated = prepare(weight_inputs(calibrated_logits, weighting), labels)
+    return times(uncertainty(calibrated), unchecked_cross_entropy(logits, labels))
 
 
 @register("consistency")
@@ -65,8 +65,11 @@ def _consistency(
     """Consistency weights with a fixed temperature as the calibrator."""
     checks.above("temperature", temperature, 0)
 
-    def value(logits: Logits, labels: Labels) -> PerExample:
+    @checks.takes_logits()
+    def loss(logits: Logits, labels: Labels) -> PerExample:
         calibrated = tempered(logits, temperature)
-        return consistency(logits, labels, calibrated, gamma=gamma, weighting=weighting)
+        return checks.unchecked(consistency)(
+            logits, labels, calibrated, gamma=gamma, weighting=weighting
+        )
 
-    return as_objective(value)
+    return as_objective(loss)

@@ -9,7 +9,7 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.types import Labels, Logits, PerExample, SoftLabels
-from calib_jax.losses.objectives import simple
+from calib_jax.losses.objectives import register_loss
 
 __all__ = ["cross_entropy", "nll"]
 
@@ -37,9 +37,11 @@ def cross_entropy(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
     if labels.ndim == logits.ndim:
         log_p = jax.nn.log_softmax(at_least_float32(logits))
         return -jnp.sum(jnp.where(labels == 0, 0.0, labels * log_p), axis=-1)
-    return cross_entropy_and_view("loss", logits, labels)[0]
+    return cross_entropy_and_view(logits, labels)[0]
 
 
 nll = cross_entropy
+# For losses whose arguments are validated already.
+unchecked_cross_entropy = checks.unchecked(cross_entropy)
 
-simple("cross_entropy", cross_entropy)
+register_loss("cross_entropy", cross_entropy)

@@ -8,10 +8,10 @@ from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import first_argmax, is_true_class, max_where, power, true_class
-from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Number, PerExample
-from calib_jax.losses.objectives import simple
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.losses.objectives import register_loss
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 __all__ = ["dual_focal"]
 
@@ -54,16 +54,16 @@ def dual_focal(
     >>> dual_focal(jnp.log(jnp.array([[0.5, 0.3, 0.2]])), jnp.array([0]), gamma=1.0).round(4)
     Array([0.5545], dtype=float32)
     """
+    uncertainty = dual_focal_uncertainty(
+        gamma=gamma, runner_up=runner_up, detach_runner_up=detach_runner_up
+    )
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+
+
+def dual_focal_uncertainty(*, gamma: Number, runner_up: str, detach_runner_up: bool) -> Uncertainty:
+    """Build the uncertainty score (1 - p_y + p_j)^gamma."""
     checks.at_least("gamma", gamma, 0)
     checks.one_of("runner_up", runner_up, RUNNERS_UP)
-    uncertainty = dual_focal_uncertainty(gamma, runner_up, detach_runner_up)
-    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
-
-
-def dual_focal_uncertainty(
-    gamma: Number, runner_up: str = "below", detach_runner_up: bool = False
-) -> Uncertainty:
-    """Build the uncertainty score (1 - p_y + p_j)^gamma."""
 
     def uncertainty(p: Probabilities) -> PerExample:
         # (1 - p_y + p_j) = (1 - p_y) (1 + p_j / (1 - p_y)), in logarithms.
@@ -93,5 +93,5 @@ def _runner_up(p: Probabilities, which: str) -> PerExample:
     return jnp.maximum(jnp.minimum(true_class(p.logits, p.labels), first), second)
 
 
-simple("dual_focal", dual_focal)
-simple("dfl_gra", dual_focal, weighting="gradient", detach_runner_up=False)
+register_loss("dual_focal", dual_focal)
+register_loss("dfl_gra", dual_focal, weighting="gradient", detach_runner_up=False)

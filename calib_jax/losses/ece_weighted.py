@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -20,8 +21,9 @@ from calib_jax.core.binning import (
     uniform_edges,
     whole_example_bins,
 )
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.probabilities import Weighting, prepare
+from calib_jax.core.former import former_options
+from calib_jax.core.numerics import at_least_float32, times
+from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.rows import weigh, widened
 from calib_jax.core.statistics import Joint, Rows, Sums, gather
 from calib_jax.core.top_label import top_label
@@ -35,12 +37,12 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.objectives import Objective, Progress, as_objective, register
-from calib_jax.losses.weighting import weighted_cross_entropy
+from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
 __all__ = ["EceWeightedState", "ece_weighted"]
 
 BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
+REMOVED = {"weighting": "the weight is a constant, so it had no effect"}
 
 
 class EceWeightedState(NamedTuple):
@@ -59,6 +61,7 @@ class EceWeightedState(NamedTuple):
     blend: Scalar
 
 
+@former_options(removed=REMOVED)
 @checks.takes_logits()
 def ece_weighted(
     logits: Logits,
@@ -67,7 +70,6 @@ def ece_weighted(
     weights: Weights | None = None,
     *,
     classwise_scale: Number = 2.0,
-    weighting: Weighting = "gradient",
     axis_name: AxisName = None,
 ) -> PerExample:
     r"""Compute cross-entropy weighted by the validation gaps of the example's bins and class.
@@ -86,7 +88,6 @@ def ece_weighted(
       state: from the objective's `update`.
       weights: of each example; those of weight 0 have no rank.
       classwise_scale: the factor of the class error.
-      weighting: "gradient" or "loss", which are equal because the weight is a constant.
       axis_name: a device axis, over which the batch is ranked.
 
     Returns:
@@ -101,10 +102,25 @@ def ece_weighted(
     >>> ece_weighted(jnp.array([[-4.0, 0.0], [4.0, 0.0]]), jnp.array([0, 0]), state).round(4)
     Array([2.143 , 0.0109], dtype=float32)
     """
-    checks.classes_of_state(len(state.class_error), logits)
     state = lax.stop_gradient(state)
+    return _ece_weighted_terms(
+        state, logits, labels, weights, classwise_scale=classwise_scale, axis_name=axis_name
+    )
+
+
+def _ece_weighted_terms(
+    state: EceWeightedState,
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+    *,
+    classwise_scale: Number,
+    axis_name: AxisName,
+) -> PerExample:
+    checks.classes_of_state(len(state.class_error), logits)
     num_bins = len(state.mass_gap)
-    true = lax.stop_gradient(prepare(logits, labels).true)
+    cross_entropy, view = cross_entropy_and_view(logits, labels)
+    true = lax.stop_gradient(view.true)
     fixed_gap = state.fixed_gap[left_closed_bin_index(true, uniform_edges(num_bins))]
     fixed_gap = jnp.where(true >= 1, 0, fixed_gap)
 
@@ -117,9 +133,7 @@ def ece_weighted(
     class_error = state.class_error[jnp.clip(widened(labels), 0, logits.shape[-1] - 1)]
     gaps = jnp.abs(fixed_gap) + jnp.abs(mass_gap) + classwise_scale * jnp.abs(class_error)
     weight = state.blend + (1 - state.blend) * gaps / 3
-    return weighted_cross_entropy(
-        logits, labels, lambda p: weight.astype(p.log_true.dtype), weighting=weighting
-    )
+    return times(weight.astype(cross_entropy.dtype), cross_entropy)
 
 
 def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> tuple[Array, Array]:
@@ -133,12 +147,9 @@ def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> 
 
 
 @register("ece_weighted")
+@former_options(removed=REMOVED)
 def _ece_weighted(
-    *,
-    num_bins: int = 15,
-    classwise_scale: Number = 2.0,
-    binning: str = "mass",
-    weighting: Weighting = "gradient",
+    *, num_bins: int = 15, classwise_scale: Number = 2.0, binning: str = "mass"
 ) -> Objective:
     """ECE-weighted cross-entropy; plain cross-entropy until the first validation pass."""
     checks.at_least("num_bins", num_bins, 1)
@@ -147,23 +158,6 @@ def _ece_weighted(
     def init(num_classes: int) -> EceWeightedState:
         no_gap = jnp.zeros(num_bins, float)
         return EceWeightedState(no_gap, no_gap, jnp.zeros(num_classes, float), jnp.ones((), float))
-
-    def value(
-        logits: Logits,
-        labels: Labels,
-        state: EceWeightedState,
-        weights: Weights | None,
-        axis_name: AxisName,
-    ) -> PerExample:
-        return ece_weighted(
-            logits,
-            labels,
-            state,
-            weights,
-            classwise_scale=classwise_scale,
-            weighting=weighting,
-            axis_name=axis_name,
-        )
 
     def evidence(
         state: EceWeightedState, logits: Logits, labels: Labels, weights: Weights | None
@@ -197,4 +191,5 @@ def _ece_weighted(
         kept = state._replace(blend=blend)
         return jax.tree.map(lambda new, old: jnp.where(known, new, old), errors, kept)
 
-    return as_objective(value, init=init, evidence=evidence, update=update, clock="validation")
+    value = functools.partial(_ece_weighted_terms, classwise_scale=classwise_scale)
+    return make_objective(value, init=init, evidence=evidence, update=update, clock="validation")

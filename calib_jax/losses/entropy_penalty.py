@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.focal import focal
-from calib_jax.losses.objectives import Objective, register, regularized
+from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
 __all__ = ["entropy_penalty"]
 
 
 @checks.takes_logits()
-def entropy_penalty(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> PerExample:
+def entropy_penalty(
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    gamma: Number = 0.0,
+    axis_name: AxisName = None,
+) -> PerExample:
     r"""Compute the negative entropy of the prediction, optionally with a focal weight.
 
     $$-(1 - p_y)^\gamma \, H(p), \qquad H(p) = -\sum_k p_k \log p_k$$
@@ -27,6 +36,7 @@ def entropy_penalty(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> P
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
+      weights, axis_name: arguments of every penalty; this one does not depend on the batch.
       gamma: at least 0; 0 is the plain negative entropy.
 
     Returns:
@@ -53,19 +63,17 @@ def entropy_penalty(logits: Logits, labels: Labels, *, gamma: Number = 0.0) -> P
 
 
 @register("entropy_regularised")
-def _entropy_regularised(*, scale: Number = 1.0, gamma: Number = 0.0) -> Objective:
+@checks.takes_options_of(entropy_penalty, without=["axis_name"])
+def _entropy_regularised(*, scale: Number = 1.0, **options: Any) -> Objective:
     """Cross-entropy minus `scale` times the entropy (with gamma = 1, as released)."""
-    penalty = lambda logits, labels: entropy_penalty(logits, labels, gamma=gamma)  # noqa: E731
-    return regularized(cross_entropy, penalty, scale)
+    return regularized(cross_entropy, with_options(entropy_penalty, **options), scale)
 
 
 @register("focal_entropy_regularised")
+@checks.takes_options_of(entropy_penalty, without=["axis_name"])
 def _focal_entropy_regularised(
-    *, focal_gamma: Number = 3.0, scale: Number = 1.0, gamma: Number = 0.0
+    *, focal_gamma: Number = 3.0, scale: Number = 1.0, **options: Any
 ) -> Objective:
     """Focal loss minus `scale` times the entropy."""
-    return regularized(
-        lambda logits, labels: focal(logits, labels, gamma=focal_gamma),
-        lambda logits, labels: entropy_penalty(logits, labels, gamma=gamma),
-        scale,
-    )
+    loss = with_options(focal, gamma=focal_gamma)
+    return regularized(loss, with_options(entropy_penalty, **options), scale)

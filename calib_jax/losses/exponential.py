@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -11,19 +12,18 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import (
-    AxisName,
-    Labels,
-    Logits,
-    Number,
-    PerExample,
-    Weights,
-)
+from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Weights
 from calib_jax.losses.brier import brier
-from calib_jax.losses.cross_entropy import cross_entropy
+from calib_jax.losses.cross_entropy import cross_entropy, unchecked_cross_entropy
 from calib_jax.losses.dual_focal import dual_focal
 from calib_jax.losses.focal import focal
-from calib_jax.losses.objectives import Objective, as_objective, register
+from calib_jax.losses.objectives import (
+    Objective,
+    as_objective,
+    make_objective,
+    register,
+    with_options,
+)
 
 __all__ = ["exponential_weight", "exponentially_weighted"]
 
@@ -65,9 +65,10 @@ def exponential_weight(
     return jnp.exp(scaled) if form == "no_minus" else jnp.expm1(scaled)
 
 
+@checks.takes_options_of(exponential_weight)
 def exponentially_weighted(
-    loss: Callable[..., PerExample], *, temperature: Number = 1.0, form: str = "scaled"
-) -> Callable[[Logits, Labels], PerExample]:
+    loss: Callable[..., PerExample], **options: Any
+) -> Callable[..., PerExample]:
     """Multiply a loss, a function of `(logits, labels)`, by its own `exponential_weight`.
 
     >>> import jax.numpy as jnp
@@ -76,70 +77,52 @@ def exponentially_weighted(
     Array([0.142], dtype=float32)
     """
 
-    def weighted(logits: Logits, labels: Labels) -> PerExample:
+    def weighted(logits: Array, labels: Array) -> PerExample:
         values = loss(logits, labels)
-        return values * exponential_weight(values, temperature=temperature, form=form)
+        return values * exponential_weight(values, **options)
 
-    return weighted
-
-
-@register("cross_entropy_exp")
-def _cross_entropy_exp(*, temperature: Number = 1.0, form: str = "scaled") -> Objective:
-    """Cross-entropy, exponentially weighted by itself."""
-    return as_objective(exponentially_weighted(cross_entropy, temperature=temperature, form=form))
-
-
-@register("brier_exp")
-def _brier_exp(*, temperature: Number = 1.0, form: str = "scaled") -> Objective:
-    """Brier score, exponentially weighted by itself."""
-    return as_objective(exponentially_weighted(brier, temperature=temperature, form=form))
-
-
-@register("focal_exp")
-def _focal_exp(
-    *, gamma: Number = 3.0, temperature: Number = 1.0, form: str = "scaled"
-) -> Objective:
-    """Focal loss, exponentially weighted by itself."""
-    return as_objective(
-        exponentially_weighted(
-            lambda logits, labels: focal(logits, labels, gamma=gamma),
-            temperature=temperature,
-            form=form,
-        )
+    checked: Callable[..., PerExample] = checks.mark_checked(
+        weighted, weighted, checks.takes_soft_labels(loss)
     )
+    return checked
 
 
-@register("dual_focal_exp")
-def _dual_focal_exp(
-    *,
-    gamma: Number = 5.0,
-    runner_up: str = "below",
-    temperature: Number = 1.0,
-    form: str = "scaled",
-) -> Objective:
-    """Dual focal loss, exponentially weighted by itself."""
-    return as_objective(
-        exponentially_weighted(
-            lambda logits, labels: dual_focal(logits, labels, gamma=gamma, runner_up=runner_up),
-            temperature=temperature,
-            form=form,
-        )
-    )
+def _register_exponential(name: str, loss: Callable[..., PerExample], **fixed: Any) -> None:
+    @register(f"{name}_exp")
+    @checks.takes_options_of(loss, exponential_weight, without=fixed)
+    def factory(**options: Any) -> Objective:
+        of_weight = checks.options_of(exponential_weight).keys() & options.keys()
+        weight_options = {option: options.pop(option) for option in of_weight}
+        inner = with_options(loss, **fixed, **options)
+        return as_objective(exponentially_weighted(inner, **weight_options))
+
+    factory.__doc__ = f"The loss `{name}`, exponentially weighted by itself."
+
+
+_register_exponential("cross_entropy", cross_entropy)
+_register_exponential("brier", brier)
+_register_exponential("focal", focal, weighting="loss")
+_register_exponential("dual_focal", dual_focal, weighting="loss", detach_runner_up=False)
 
 
 @register("cross_entropy_brier_weight")
-def _cross_entropy_brier_weight(*, temperature: Number = 1.0, form: str = "scaled") -> Objective:
+@checks.takes_options_of(exponential_weight)
+def _cross_entropy_brier_weight(**options: Any) -> Objective:
     """Cross-entropy times one weight per batch, exponential in the batch's mean Brier score."""
 
     def value(
-        logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
+        state: PyTree,
+        logits: Logits,
+        labels: Array,
+        weights: Weights | None,
+        *,
+        axis_name: AxisName,
     ) -> PerExample:
-        scores = brier(lax.stop_gradient(logits), labels)
+        scores = checks.unchecked(brier)(lax.stop_gradient(logits), labels)
         counts = weigh(jnp.ones_like(scores), weights)
         score, count = total((jnp.sum(weigh(scores, weights)), jnp.sum(counts)), axis_name)
-        mean = score / jnp.maximum(count, 1e-30)
-        weight = exponential_weight(mean, temperature=temperature, form=form)
-        losses = cross_entropy(logits, labels)
+        weight = exponential_weight(score / jnp.maximum(count, 1e-30), **options)
+        losses = unchecked_cross_entropy(logits, labels)
         return times(jnp.broadcast_to(weight, losses.shape), losses)
 
-    return as_objective(value)
+    return make_objective(value, soft_labels=True)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import lax
 from jax.typing import ArrayLike
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import log_probabilities, power, times
-from calib_jax.core.probabilities import WEIGHTINGS, Probabilities, Weighting
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
-from calib_jax.losses.objectives import simple
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.losses.objectives import register_loss
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
 __all__ = ["focal", "focal_gradient_ratio", "inverse_focal"]
 
@@ -49,15 +47,13 @@ def focal(
     >>> focal(jnp.zeros((1, 2)), jnp.array([0]), gamma=2.0).round(4)
     Array([0.1733], dtype=float32)
     """
-    checks.at_least("gamma", gamma, 0)
+    uncertainty = focal_uncertainty(gamma=gamma)
     if labels.ndim == logits.ndim:
-        checks.one_of("weighting", weighting, WEIGHTINGS)
         log_p, log_rest = log_probabilities(logits)
-        weight = power(log_rest, gamma)
-        weight = lax.stop_gradient(weight) if weighting == "gradient" else weight
+        weight = power(weight_inputs(log_rest, weighting), gamma)
         surprise = jnp.where(labels == 0, 0.0, -labels * log_p)
         return jnp.sum(times(weight, surprise), axis=-1)
-    return weighted_cross_entropy(logits, labels, focal_uncertainty(gamma), weighting=weighting)
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
 @checks.takes_logits()
@@ -85,19 +81,15 @@ def inverse_focal(
     Array([1.0397], dtype=float32)
     """
     checks.at_least("gamma", gamma, 0)
-    return weighted_cross_entropy(
-        logits, labels, inverse_focal_uncertainty(gamma), weighting=weighting
+    return weigh_cross_entropy(
+        logits, labels, lambda p: power(jnp.log1p(p.true), gamma), weighting=weighting
     )
 
 
-def focal_uncertainty(gamma: Number) -> Uncertainty:
+def focal_uncertainty(*, gamma: Number) -> Uncertainty:
     """Build the uncertainty score (1 - p_y)^gamma."""
+    checks.at_least("gamma", gamma, 0)
     return lambda p: power(p.log_rest, gamma)
-
-
-def inverse_focal_uncertainty(gamma: Number) -> Uncertainty:
-    """Build the uncertainty score (1 + p_y)^gamma."""
-    return lambda p: power(jnp.log1p(p.true), gamma)
 
 
 def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
@@ -125,16 +117,6 @@ def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
     return jnp.where(inside, ratio, jnp.where(p == 0, 1.0, at_one))
 
 
-def signed_focal_uncertainty(gamma: PerExample) -> Uncertainty:
-    """Build the score (1 - p_y)^gamma for positive and (1 + p_y)^|gamma| for negative gamma."""
-
-    def uncertainty(p: Probabilities) -> PerExample:
-        log_base = jnp.where(gamma >= 0, p.log_rest, jnp.log1p(p.true))
-        return power(log_base, jnp.abs(gamma))
-
-    return uncertainty
-
-
-simple("focal", focal)
-simple("fl_gra", focal, weighting="gradient")
-simple("inverse_focal", inverse_focal)
+register_loss("focal", focal)
+register_loss("fl_gra", focal, weighting="gradient")
+register_loss("inverse_focal", inverse_focal)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
-from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import log_probabilities, power, times
-from calib_jax.core.probabilities import WEIGHTINGS, Probabilities, Weighting
+from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import simple
+from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.sample_dependent_focal import gamma_by_probability
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
 __all__ = ["adaptive_generalized_brier", "generalized_brier"]
 
@@ -68,16 +67,11 @@ def generalized_brier(
     >>> jax.grad(lambda z: generalized_brier(z, labels).sum())(logits).round(4)  # 0.38 * (p - q)
     Array([[-0.19 ,  0.114,  0.076]], dtype=float32)
     """
-    checks.at_least("gamma", gamma, 0)
-    checks.at_least("beta", beta, 1, " to be a norm")
-    checks.one_of("reading", reading, READINGS)
+    uncertainty = generalized_brier_uncertainty(gamma=gamma, beta=beta, reading=reading)
     if labels.ndim == logits.ndim:
-        checks.one_of("weighting", weighting, WEIGHTINGS)
-        weight = _soft_uncertainty(logits, labels, gamma, beta, reading)
-        weight = lax.stop_gradient(weight) if weighting == "gradient" else weight
-        return times(weight, cross_entropy(logits, labels))
-    uncertainty = generalized_brier_uncertainty(gamma, beta, reading)
-    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+        weight = _soft_uncertainty(weight_inputs(logits, weighting), labels, gamma, beta, reading)
+        return times(weight, unchecked_cross_entropy(logits, labels))
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
 @checks.takes_logits()
@@ -109,13 +103,13 @@ def adaptive_generalized_brier(
     >>> adaptive_generalized_brier(jnp.zeros((1, 2)), jnp.array([0])).round(4)   # 0.5^1.5 log 2
     Array([0.2451], dtype=float32)
     """
-    checks.at_least("beta", beta, 1, " to be a norm")
     gamma = gamma_by_probability(thresholds, gammas)
-    uncertainty = generalized_brier_uncertainty(gamma, beta)
-    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+    uncertainty = generalized_brier_uncertainty(gamma=gamma, beta=beta)
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
 def generalized_brier_uncertainty(
+    *,
     gamma: Number | Callable[[Probabilities], PerExample],
     beta: Number = 2.0,
     reading: str = "norm",
@@ -125,6 +119,10 @@ def generalized_brier_uncertainty(
     With the shares r, $\|q-p\|_\beta = (1 - p_y) (1 + \sum_{k \ne y} r_k^\beta)^{1/\beta}$. The
     second factor lies in [1, 2], which avoids the kink of the norm at 0.
     """
+    if not callable(gamma):
+        checks.at_least("gamma", gamma, 0)
+    checks.at_least("beta", beta, 1, " to be a norm")
+    checks.one_of("reading", reading, READINGS)
 
     def uncertainty(p: Probabilities) -> PerExample:
         power_of = gamma(p) if callable(gamma) else gamma
@@ -161,6 +159,6 @@ def _soft_uncertainty(
     return jnp.where(anywhere, norm_power, jnp.where(gamma == 0, 1.0, 0.0))
 
 
-simple("bsce", generalized_brier, weighting="loss")
-simple("bsce_gra", generalized_brier, weighting="gradient")
-simple("bsce_adaptive_gra", adaptive_generalized_brier, weighting="gradient")
+register_loss("bsce", generalized_brier, weighting="loss")
+register_loss("bsce_gra", generalized_brier, weighting="gradient")
+register_loss("bsce_adaptive_gra", adaptive_generalized_brier, weighting="gradient")

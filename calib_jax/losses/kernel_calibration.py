@@ -7,6 +7,8 @@ confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confiden
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -14,7 +16,7 @@ from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import times
-from calib_jax.core.rows import present, weigh
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import (
@@ -24,12 +26,19 @@ from calib_jax.core.types import (
     Logits,
     Number,
     PerExample,
+    PyTree,
     Scalar,
     Vector,
     Weights,
 )
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, as_objective, register, regularized
+from calib_jax.losses.cross_entropy import cross_entropy, unchecked_cross_entropy
+from calib_jax.losses.objectives import (
+    Objective,
+    make_objective,
+    register,
+    regularized,
+    with_options,
+)
 
 __all__ = ["mmce_penalty", "mmce_weighted_penalty"]
 
@@ -130,7 +139,6 @@ def _gathered(
     logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
 ) -> tuple[Vector, Vector, Vector]:
     """Gather the confidence, hit and weight of the examples of all devices."""
-    logits, labels = present(logits, labels, weights)
     confidence, hit = top_label(logits, labels)
     weight = weigh(jnp.ones_like(confidence), weights)
     return gather((confidence.reshape(-1), hit.reshape(-1), weight.reshape(-1)), axis_name)
@@ -188,47 +196,35 @@ def _faded_sums(
 
 
 @register("mmce")
-def _mmce(*, scale: Number = 2.0, bandwidth: Number = 0.4) -> Objective:
+@checks.takes_options_of(mmce_penalty, without=["axis_name"])
+def _mmce(*, scale: Number = 2.0, **options: Any) -> Objective:
     """Cross-entropy plus `scale` times MMCE (MMCE_m)."""
-    return regularized(
-        cross_entropy,
-        lambda logits, labels, weights, axis_name: mmce_penalty(
-            logits, labels, weights, bandwidth=bandwidth, axis_name=axis_name
-        ),
-        scale,
-    )
+    return regularized(cross_entropy, with_options(mmce_penalty, **options), scale)
 
 
 @register("mmce_weighted")
-def _mmce_weighted(
-    *, scale: Number = 2.0, bandwidth: Number = 0.4, double_normalisation: bool = False
-) -> Objective:
+@checks.takes_options_of(mmce_weighted_penalty, without=["axis_name"])
+def _mmce_weighted(*, scale: Number = 2.0, **options: Any) -> Objective:
     """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
-    return regularized(
-        cross_entropy,
-        lambda logits, labels, weights, axis_name: mmce_weighted_penalty(
-            logits,
-            labels,
-            weights,
-            bandwidth=bandwidth,
-            double_normalisation=double_normalisation,
-            axis_name=axis_name,
-        ),
-        scale,
-    )
+    return regularized(cross_entropy, with_options(mmce_weighted_penalty, **options), scale)
 
 
 @register("mmce_gra")
-def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
+@checks.takes_options_of(mmce_penalty, without=["axis_name"])
+def _mmce_gra(**options: Any) -> Objective:
     """Cross-entropy times the batch's MMCE, which is a constant in the backward pass."""
+    penalty = with_options(mmce_penalty, **options)
 
     def value(
-        logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
+        state: PyTree,
+        logits: Logits,
+        labels: Labels,
+        weights: Weights | None,
+        *,
+        axis_name: AxisName,
     ) -> PerExample:
-        weight = mmce_penalty(
-            lax.stop_gradient(logits), labels, weights, bandwidth=bandwidth, axis_name=axis_name
-        )
-        losses = cross_entropy(logits, labels)
+        weight = penalty(lax.stop_gradient(logits), labels, weights, axis_name=axis_name)
+        losses = unchecked_cross_entropy(logits, labels)
         return times(jnp.broadcast_to(weight, losses.shape), losses)
 
-    return as_objective(value)
+    return make_objective(value)

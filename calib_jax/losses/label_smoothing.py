@@ -8,8 +8,8 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import is_true_class, times
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Number, PerClass, PerExample, SoftLabels
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import simple
+from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.objectives import register_loss
 
 __all__ = ["label_smoothing", "smooth"]
 
@@ -44,7 +44,7 @@ def label_smoothing(
     checks.one_of("spread", spread, ("others", "all"))
     if labels.ndim == logits.ndim:
         wide = jnp.promote_types(logits.dtype, jnp.float32)
-        return cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
+        return unchecked_cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
     # Take a mean and not a sum, because logits may be huge; mask the true class and do not
@@ -67,4 +67,4 @@ def smooth(labels: SoftLabels, alpha: Number, spread: str = "others") -> PerClas
     return (1 - alpha) * labels + alpha / max(num_classes - 1, 1) * (1 - labels)
 
 
-simple("label_smoothing", label_smoothing)
+register_loss("label_smoothing", label_smoothing)

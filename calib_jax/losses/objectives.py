@@ -10,11 +10,14 @@ loop is the same for all losses, stateless ones included:
     ...
     evidence = objective.evidence(state, logits, labels, weights).all_reduce(axis_name)
     state = objective.update(state, evidence, Progress(steps, epochs, num_epochs))
+
+The functions of an objective validate their arguments once. The losses behind them are called
+without their own checks.
 """
 
 from __future__ import annotations
 
-import inspect
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -23,8 +26,8 @@ from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.former import former_options
 from calib_jax.core.progress import Progress
-from calib_jax.core.rows import present
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Number, PyTree
 
@@ -34,15 +37,16 @@ __all__ = [
     "Progress",
     "as_objective",
     "catalogue",
+    "make_objective",
     "objective",
+    "register",
     "regularized",
 ]
 
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
 
-_CATALOGUE: Catalogue[Callable[..., "Objective"]] = Catalogue("objective")
-register = _CATALOGUE.register
+_CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue("objective")
 
 
 class Objective(NamedTuple):
@@ -71,7 +75,7 @@ class Objective(NamedTuple):
     table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {}
 
 
-def as_objective(
+def make_objective(
     value: Callable[..., Array],
     *,
     init: Callable[[int], State] = lambda num_classes: (),
@@ -79,36 +83,71 @@ def as_objective(
     update: Callable[[State, Any, Progress], State] = lambda state, stat, progress: state,
     clock: Clock = "never",
     table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {},
+    soft_labels: bool = False,
 ) -> Objective:
-    """Build an objective, with the handling of weights and gradients that all objectives share.
+    """Make an objective with a state, or one whose terms depend on the whole batch.
 
     Args:
-      value: a function of `(logits, labels)` and of those among `state`, `weights` and
-        `axis_name` that are its parameters. Rows of weight 0 are passed with label 0 and
-        logits 0, the state without gradient.
+      value: `(state, logits, labels, weights, *, axis_name) -> [*batch]`. Rows of weight 0 are
+        passed with label 0 and logits 0, the state without gradient.
       init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too.
-    """
-    wanted = inspect.signature(value).parameters.keys() & {"state", "weights", "axis_name"}
+      soft_labels: whether labels may also be distributions `[*batch, classes]`.
 
-    def clean_value(
+    >>> from calib_jax import losses
+    >>> def value(state, logits, labels, weights, *, axis_name):
+    ...     return losses.focal(logits, labels, gamma=state)
+    >>> growing = losses.make_objective(
+    ...     value,
+    ...     init=lambda num_classes: jnp.zeros(()),
+    ...     update=lambda gamma, stat, progress: gamma + 1,
+    ...     clock="epoch",
+    ... )
+    >>> growing.value(growing.init(2), jnp.zeros((1, 2)), jnp.array([0])).round(4)
+    Array([0.6931], dtype=float32)
+    """
+
+    def checked_evidence(state: State, logits: Any, labels: Any, weights: Any = None) -> Stat:
+        examples = (lax.stop_gradient(logits), labels, weights)
+        return evidence(state, *checks.examples("objective", *examples, soft_labels))
+
+    return Objective(init, _checked(value, soft_labels), checked_evidence, update, clock, table)
+
+
+def _checked(value: Callable[..., Array], soft_labels: bool) -> Callable[..., Array]:
+    """Wrap a function in what every objective does about arguments, weights and gradients."""
+
+    def checked(
         state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
     ) -> Array:
-        logits, labels, weights = _clean(logits, labels, weights)
-        offered = {"weights": weights, "axis_name": axis_name, "state": lax.stop_gradient(state)}
-        terms = value(logits, labels, **{name: offered[name] for name in wanted})
+        logits, labels, weights = checks.examples("objective", logits, labels, weights, soft_labels)
+        terms = value(lax.stop_gradient(state), logits, labels, weights, axis_name=axis_name)
         return terms if weights is None else jnp.where(weights > 0, terms, 0)
 
-    def clean_evidence(state: State, logits: Any, labels: Any, weights: Any = None) -> Stat:
-        logits, labels, weights = _clean(lax.stop_gradient(logits), labels, weights)
-        return evidence(state, logits, labels, weights)
-
-    return Objective(init, clean_value, clean_evidence, update, clock, table)
+    marked: Callable[..., Array] = checks.mark_checked(checked, value, soft_labels)
+    return marked
 
 
-def _clean(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array | None]:
-    logits, labels = checks.batch_of("objective", logits, labels, soft_labels=True)
-    weights = checks.weights_for(logits, weights)
-    return *present(logits, labels, weights), weights
+@former_options(
+    removed=dict.fromkeys(
+        ("init", "evidence", "update", "clock", "table"), "call `make_objective`, which has it"
+    )
+)
+def as_objective(loss: Callable[..., Array]) -> Objective:
+    """Make an objective of a loss, a function of `(logits, labels)`; see also `make_objective`.
+
+    >>> from calib_jax import losses
+    >>> sharp = losses.as_objective(lambda logits, labels: losses.focal(logits, labels, gamma=5.0))
+    >>> sharp.value((), jnp.zeros((1, 2)), jnp.array([0]), None).round(4)
+    Array([0.0217], dtype=float32)
+    """
+    terms = checks.unchecked(loss)
+
+    def value(
+        state: State, logits: Array, labels: Array, weights: Any, *, axis_name: AxisName
+    ) -> Array:
+        return terms(logits, labels)
+
+    return make_objective(value, soft_labels=checks.takes_soft_labels(loss))
 
 
 def objective(name: str, /, **options: Any) -> Objective:
@@ -135,6 +174,28 @@ def catalogue() -> Catalogue[Callable[..., Objective]]:
     return _CATALOGUE
 
 
+def register(
+    name: str,
+) -> Callable[[Callable[..., Objective]], Callable[..., Objective]]:
+    """Decorate a factory of your own so that `objective` and `catalogue` have it.
+
+    The factory returns an `Objective`. All its options are keywords with defaults.
+
+    Args:
+      name: a name that is not taken.
+
+    >>> from calib_jax import losses
+    >>> @losses.register("docs_squared_error")
+    ... def squared_error(*, scale=1.0):
+    ...     return losses.as_objective(lambda z, y: scale * losses.brier(z, y))
+    >>> mine = losses.objective("docs_squared_error", scale=2.0)
+    >>> mine.value((), jnp.zeros((1, 2)), jnp.array([0]), None)
+    Array([1.], dtype=float32)
+    >>> losses.catalogue().unregister("docs_squared_error")
+    """
+    return _CATALOGUE.register(name)
+
+
 def regularized(
     loss: Objective | Callable[..., Array], penalty: Callable[..., Array], scale: Number
 ) -> Objective:
@@ -142,29 +203,35 @@ def regularized(
 
     Args:
       loss: an objective, or a function of `(logits, labels)`.
-      penalty: a function of `(logits, labels)` and, if it has these parameters, `weights` and
-        `axis_name`. It returns a scalar for the whole batch or one value per example.
+      penalty: `(logits, labels, weights=None, *, axis_name=None)`, a scalar for the whole batch
+        or one value per example.
       scale: $\lambda$.
 
     >>> from calib_jax import losses
     >>> mine = losses.regularized(losses.focal, losses.mmce_penalty, 2.0)
-    >>> mine.clock
-    'never'
+    >>> mine.value((), jnp.zeros((2, 2)), jnp.array([0, 1]), None).round(4)
+    Array([0.0866, 0.0866], dtype=float32)
     """
     base = loss if isinstance(loss, Objective) else as_objective(loss)
-    extra = as_objective(penalty)
+    base_value, extra = checks.unchecked(base.value), checks.unchecked(penalty)
 
     def value(
-        state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
+        state: State, logits: Array, labels: Array, weights: Any, *, axis_name: AxisName
     ) -> Array:
-        terms = base.value(state, logits, labels, weights, axis_name=axis_name)
-        added = extra.value((), logits, labels, weights, axis_name=axis_name)
-        return terms + scale * added
+        terms = base_value(state, logits, labels, weights, axis_name=axis_name)
+        return terms + scale * extra(logits, labels, weights, axis_name=axis_name)
 
-    return base._replace(value=value)
+    soft_labels = checks.takes_soft_labels(base.value) and checks.takes_soft_labels(penalty)
+    return base._replace(value=_checked(value, soft_labels))
 
 
-def simple(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
+def with_options(function: Callable[..., Array], **options: Any) -> Callable[..., Array]:
+    """Fix options of a loss or a penalty, which needs no further checks in an objective."""
+    fixed = functools.partial(checks.unchecked(function), **options)
+    return checks.mark_checked(fixed, fixed, checks.takes_soft_labels(function))
+
+
+def register_loss(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
     """Register a function `(logits, labels, *, options)` as a stateless objective.
 
     Args:
@@ -173,18 +240,10 @@ def simple(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
       **fixed: options that are fixed for this name; the others stay options of the objective.
     """
 
+    @register(name)
+    @checks.takes_options_of(loss, without=fixed)
     def factory(**options: Any) -> Objective:
-        return as_objective(lambda logits, labels: loss(logits, labels, **{**fixed, **options}))
+        return as_objective(with_options(loss, **fixed, **options))
 
-    signature = inspect.signature(loss)
-    open_options = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in fixed
-    ]
-    factory.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=open_options, return_annotation=Objective
-    )
     factory.__doc__ = loss.__doc__
     factory.__name__ = name
-    register(name)(factory)

@@ -10,18 +10,19 @@ from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
+from calib_jax.core.former import former_options
 from calib_jax.core.numerics import first_argmax, times
-from calib_jax.core.probabilities import Weighting, prepare
+from calib_jax.core.probabilities import prepare
 from calib_jax.core.rows import weigh, widened
 from calib_jax.core.statistics import Sums, total
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, Progress, as_objective, register
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
 __all__ = ["RecallPrecisionState", "RecallState", "recall"]
 
 COUNTERS = ("recall", "released")
+REMOVED = {"weighting": "the weights of the classes are constants, so it had no effect"}
 
 
 class RecallState(NamedTuple):
@@ -37,23 +38,20 @@ class RecallPrecisionState(NamedTuple):
     false_rate: Float[Array, " classes"]
 
 
+@former_options(removed=REMOVED)
 @checks.takes_logits()
-def recall(
-    logits: Logits, labels: Labels, state: RecallState, *, weighting: Weighting = "loss"
-) -> PerExample:
+def recall(logits: Logits, labels: Labels, state: RecallState) -> PerExample:
     r"""Compute the recall loss: cross-entropy times the miss rate of the example's class.
 
     $$\ell = (1 - R_y) \, (-\log p_y)$$
 
     It balances false negatives against false positives by the current recall of the classes,
-    where inverse class frequency would overshoot. The rates are constants for differentiation,
-    so both weightings are equal.
+    where inverse class frequency would overshoot. The rates are constants for differentiation.
 
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
       state: the miss rates, from the objective's `update`.
-      weighting: "loss" or "gradient".
 
     Returns:
       One value per example, in float32 or float64.
@@ -67,13 +65,9 @@ def recall(
     Array([0.3466, 0.1733], dtype=float32)
     """
     checks.classes_of_state(len(state.miss_rate), logits)
-    return weighted_cross_entropy(logits, labels, recall_uncertainty(state), weighting=weighting)
-
-
-def recall_uncertainty(state: RecallState) -> Uncertainty:
-    """Build the uncertainty score: the miss rate of the true class."""
-    miss_rate = lax.stop_gradient(state.miss_rate)
-    return lambda p: _of_class(miss_rate, p.labels).astype(p.log_true.dtype)
+    cross_entropy = unchecked_cross_entropy(logits, labels)
+    factors = _of_class(lax.stop_gradient(state.miss_rate), labels)
+    return times(factors.astype(cross_entropy.dtype), cross_entropy)
 
 
 def _of_class(values: Float[Array, " classes"], labels: Labels) -> PerExample:
@@ -101,7 +95,6 @@ def _moved(
 
 def _mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
     """Scale factors to a weighted mean of 1 over the global batch; keep factors that are all 0."""
-    factors = lax.stop_gradient(factors)
     count = weigh(jnp.ones_like(factors), weights)
     size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
     return factors * size / jnp.where(mass > 0, mass, 1)
@@ -121,12 +114,9 @@ def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dic
 
 
 @register("recall")
+@former_options(removed=REMOVED)
 def _recall(
-    *,
-    alpha: Number = 1.0,
-    counters: str = "recall",
-    normalised: bool = False,
-    weighting: Weighting = "loss",
+    *, alpha: Number = 1.0, counters: str = "recall", normalised: bool = False
 ) -> Objective:
     r"""Recall loss with a moving average, $R \leftarrow \alpha R_{batch} + (1 - \alpha) R$.
 
@@ -137,23 +127,24 @@ def _recall(
         no weight is ever 0 and an absent class has weight 1.
       normalised: divide the class weights by their mean over the batch, as one of the released
         functions does; the mean of the terms is then a weighted mean of cross-entropy.
-      weighting: as in `recall`.
     """
     checks.between("alpha", alpha, 0, 1)
     checks.one_of("counters", counters, COUNTERS)
 
     def value(
+        state: RecallState,
         logits: Logits,
         labels: Labels,
-        state: RecallState,
         weights: Weights | None,
+        *,
         axis_name: AxisName,
     ) -> PerExample:
-        if not normalised:
-            return recall(logits, labels, state, weighting=weighting)
         checks.classes_of_state(len(state.miss_rate), logits)
+        cross_entropy = unchecked_cross_entropy(logits, labels)
         factors = _of_class(state.miss_rate, labels)
-        return times(_mean_one(factors, weights, axis_name), cross_entropy(logits, labels))
+        if normalised:
+            factors = _mean_one(factors, weights, axis_name)
+        return times(factors.astype(cross_entropy.dtype), cross_entropy)
 
     def evidence(
         state: RecallState, logits: Logits, labels: Labels, weights: Weights | None
@@ -163,7 +154,7 @@ def _recall(
     def update(state: RecallState, stat: Sums, progress: Progress) -> RecallState:
         return RecallState(_moved(state.miss_rate, stat["missed"], stat["count"], alpha, counters))
 
-    return as_objective(
+    return make_objective(
         value,
         init=lambda num_classes: RecallState(jnp.ones(num_classes, float)),
         evidence=evidence,
@@ -198,10 +189,11 @@ def _recall_precision(
     checks.at_least("floor", floor, 0)
 
     def value(
+        state: RecallPrecisionState,
         logits: Logits,
         labels: Labels,
-        state: RecallPrecisionState,
         weights: Weights | None,
+        *,
         axis_name: AxisName,
     ) -> PerExample:
         checks.classes_of_state(len(state.miss_rate), logits)
@@ -211,7 +203,7 @@ def _recall_precision(
         false = _mean_one(false, weights, axis_name)
         log_rest = prepare(logits, predicted).log_rest
         log_rest = jnp.logaddexp(log_rest, jnp.log(floor))
-        return times(missed, cross_entropy(logits, labels)) - false * log_rest
+        return times(missed, unchecked_cross_entropy(logits, labels)) - false * log_rest
 
     def evidence(
         state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Weights | None
@@ -236,7 +228,7 @@ def _recall_precision(
         ones = jnp.ones(num_classes, float)
         return RecallPrecisionState(ones, ones)
 
-    return as_objective(
+    return make_objective(
         value,
         init=init,
         evidence=evidence,

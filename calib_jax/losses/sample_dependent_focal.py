@@ -11,10 +11,10 @@ from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import power
-from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Number, PerExample
-from calib_jax.losses.objectives import simple
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.losses.objectives import register_loss
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 __all__ = ["flsd", "gamma_for"]
 
@@ -54,12 +54,12 @@ def flsd(
     >>> flsd(jnp.array([[0.0, 0.0], [-2.0, 0.0]]), jnp.array([0, 0])).round(4)
     Array([0.0866, 1.1275], dtype=float32)
     """
-    uncertainty = sample_dependent_uncertainty(thresholds, gammas)
-    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
+    uncertainty = sample_dependent_uncertainty(thresholds=thresholds, gammas=gammas)
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
 def sample_dependent_uncertainty(
-    thresholds: Sequence[Number], gammas: Sequence[Number]
+    *, thresholds: Sequence[Number], gammas: Sequence[Number]
 ) -> Uncertainty:
     """Build the uncertainty score (1 - p_y)^gamma(p_y)."""
     gamma = gamma_by_probability(thresholds, gammas)
@@ -134,6 +134,8 @@ def gamma_for(p0: Any) -> np.ndarray:
     return np.where(below, gamma, 0.0)
 
 
-simple("flsd53", flsd, thresholds=(0.2, 0.5), gammas=(5.0, 3.0, 3.0))
-simple("flsd532", flsd, thresholds=(0.2, 0.5), gammas=(5.0, 3.0, 2.0))
-simple("flsd53_gra", flsd, gammas=(5.0, 3.0, 3.0), thresholds=(0.2, 0.5), weighting="gradient")
+FLSD53 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
+FLSD532 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 2.0)}
+register_loss("flsd53", flsd, **FLSD53)
+register_loss("flsd532", flsd, **FLSD532)
+register_loss("flsd53_gra", flsd, **FLSD53, weighting="gradient")

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.types import Labels, Logits, Number, PerExample, PyTree, Scalar
+from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Scalar
 from calib_jax.losses.focal import focal
-from calib_jax.losses.objectives import Objective, Progress, as_objective, register
+from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
 __all__ = ["ScheduledGamma", "scheduled_focal"]
 
@@ -66,11 +66,19 @@ def scheduled_focal(
         index = jnp.sum(jnp.asarray(progress.epochs) >= steps)
         return ScheduledGamma(jnp.asarray(gammas, state.gamma.dtype)[index])
 
-    def value(logits: Logits, labels: Labels, state: ScheduledGamma) -> PerExample:
-        return focal(logits, labels, gamma=state.gamma)
+    def value(
+        state: ScheduledGamma,
+        logits: Logits,
+        labels: Array,
+        weights: PyTree,
+        *,
+        axis_name: AxisName,
+    ) -> PerExample:
+        return checks.unchecked(focal)(logits, labels, gamma=state.gamma)
 
-    return as_objective(
+    return make_objective(
         value,
+        soft_labels=True,
         init=lambda num_classes: ScheduledGamma(jnp.asarray(gammas[0], float)),
         update=update,
         clock="epoch",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import at_least_float32, true_class
-from calib_jax.core.rows import present, weigh
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     Array,
@@ -21,8 +23,8 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, as_objective, register, regularized
+from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
 __all__ = ["soft_ece_penalty"]
 
@@ -75,7 +77,6 @@ def soft_ece_penalty(
     """
     checks.at_least("num_bins", num_bins, 1)
     checks.above("bin_temperature", bin_temperature, 0)
-    logits, labels = present(logits, labels, weights)
     p = jax.nn.softmax(at_least_float32(logits))
     confidence = jnp.max(p, axis=-1)
 
@@ -99,25 +100,13 @@ def soft_ece_penalty(
 
 
 @register("soft_ece")
+@checks.takes_options_of(soft_ece_penalty, without=["axis_name"])
 def _soft_ece(
-    *,
-    scale: Number = 1.0,
-    cross_entropy_scale: Number = 1.0,
-    num_bins: int = 15,
-    rank_sharpness: Number = 100.0,
-    bin_temperature: Number = 0.01,
+    *, scale: Number = 1.0, cross_entropy_scale: Number = 1.0, **options: Any
 ) -> Objective:
     """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
-    return regularized(
-        as_objective(lambda logits, labels: cross_entropy_scale * cross_entropy(logits, labels)),
-        lambda logits, labels, weights, axis_name: soft_ece_penalty(
-            logits,
-            labels,
-            weights,
-            num_bins=num_bins,
-            rank_sharpness=rank_sharpness,
-            bin_temperature=bin_temperature,
-            axis_name=axis_name,
-        ),
-        scale,
-    )
+
+    def scaled(logits: Logits, labels: Labels) -> PerExample:
+        return cross_entropy_scale * unchecked_cross_entropy(logits, labels)
+
+    return regularized(scaled, with_options(soft_ece_penalty, **options), scale)

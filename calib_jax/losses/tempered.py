@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.binning import calibration_error, fixed_bin_sums
-from calib_jax.core.probabilities import Weighting
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows
 from calib_jax.core.temperature import accumulated_grid, fit_grid
 from calib_jax.core.top_label import top_label
-from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Scalar, Weights
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.dual_focal import RUNNERS_UP, dual_focal_uncertainty
-from calib_jax.losses.focal import focal_uncertainty
-from calib_jax.losses.generalized_brier import generalized_brier_uncertainty
-from calib_jax.losses.objectives import Objective, Progress, as_objective, register
-from calib_jax.losses.sample_dependent_focal import sample_dependent_uncertainty
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.core.types import Array, AxisName, Labels, Logits, PerExample, Scalar, Weights
+from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.dual_focal import dual_focal, dual_focal_uncertainty
+from calib_jax.losses.focal import focal, focal_uncertainty
+from calib_jax.losses.generalized_brier import generalized_brier, generalized_brier_uncertainty
+from calib_jax.losses.objectives import Objective, Progress, make_objective, register
+from calib_jax.losses.sample_dependent_focal import flsd, sample_dependent_uncertainty
+from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 __all__ = ["TemperedState", "tempered"]
 
@@ -69,13 +68,20 @@ def tempered(
 
     def error(logits: Array, labels: Labels, weights: Weights | None) -> Scalar:
         if criterion == "nll":
-            losses = cross_entropy(logits, labels)
+            losses = unchecked_cross_entropy(logits, labels)
             count = jnp.sum(weigh(jnp.ones_like(losses), weights))
             return jnp.sum(weigh(losses, weights)) / count
         return calibration_error(fixed_bin_sums(*top_label(logits, labels), weights, num_bins))
 
-    def value(logits: Logits, labels: Labels, state: TemperedState) -> PerExample:
-        return weighted_cross_entropy(
+    def value(
+        state: TemperedState,
+        logits: Logits,
+        labels: Labels,
+        weights: Weights | None,
+        *,
+        axis_name: AxisName,
+    ) -> PerExample:
+        return weigh_cross_entropy(
             logits, labels, uncertainty, weighting=weighting, temperature=state.temperature
         )
 
@@ -100,7 +106,7 @@ def tempered(
         fitted = fitted.astype(state.temperature.dtype)
         return TemperedState(jnp.where(known, fitted, state.temperature))
 
-    return as_objective(
+    return make_objective(
         value,
         init=lambda num_classes: TemperedState(jnp.ones((), float)),
         evidence=evidence,
@@ -109,61 +115,24 @@ def tempered(
     )
 
 
-@register("tempered_focal")
-def _tempered_focal(
-    *,
-    gamma: Number = 3.0,
-    weighting: Weighting = "loss",
-    criterion: str = "ece",
-    num_bins: int = 15,
-) -> Objective:
-    """Focal weights of tempered probabilities."""
-    checks.at_least("gamma", gamma, 0)
-    return tempered(
-        focal_uncertainty(gamma), weighting=weighting, criterion=criterion, num_bins=num_bins
-    )
+def _register_tempered(
+    name: str,
+    loss: Callable[..., PerExample],
+    uncertainty: Callable[..., Uncertainty],
+    without: Collection[str] = (),
+) -> None:
+    @register(f"tempered_{name}")
+    @checks.takes_options_of(tempered, loss, without=("step", "count", *without))
+    def factory(**options: Any) -> Objective:
+        of_score = checks.options_of(uncertainty)
+        chosen = {**checks.options_of(loss), **options}
+        others = {option: value for option, value in options.items() if option not in of_score}
+        return tempered(uncertainty(**{option: chosen[option] for option in of_score}), **others)
+
+    factory.__doc__ = f"The loss `{name}`, with the weight of tempered probabilities."
 
 
-@register("tempered_flsd53")
-def _tempered_flsd53(
-    *,
-    gammas: Sequence[Number] = (5.0, 3.0, 3.0),
-    weighting: Weighting = "loss",
-    criterion: str = "ece",
-    num_bins: int = 15,
-) -> Objective:
-    """FLSD-53 weights of tempered probabilities, which also determine gamma."""
-    uncertainty = sample_dependent_uncertainty((0.2, 0.5), gammas)
-    return tempered(uncertainty, weighting=weighting, criterion=criterion, num_bins=num_bins)
-
-
-@register("tempered_dual_focal")
-def _tempered_dual_focal(
-    *,
-    gamma: Number = 5.0,
-    runner_up: str = "below",
-    weighting: Weighting = "loss",
-    criterion: str = "ece",
-    num_bins: int = 15,
-) -> Objective:
-    """Dual focal weights of tempered probabilities."""
-    checks.at_least("gamma", gamma, 0)
-    checks.one_of("runner_up", runner_up, RUNNERS_UP)
-    uncertainty = dual_focal_uncertainty(gamma, runner_up)
-    return tempered(uncertainty, weighting=weighting, criterion=criterion, num_bins=num_bins)
-
-
-@register("tempered_bsce")
-def _tempered_bsce(
-    *,
-    gamma: Number = 2.0,
-    beta: Number = 2.0,
-    weighting: Weighting = "loss",
-    criterion: str = "ece",
-    num_bins: int = 15,
-) -> Objective:
-    """Generalised Brier weights of tempered probabilities."""
-    checks.at_least("gamma", gamma, 0)
-    checks.at_least("beta", beta, 1, " to be a norm")
-    uncertainty = generalized_brier_uncertainty(gamma, beta)
-    return tempered(uncertainty, weighting=weighting, criterion=criterion, num_bins=num_bins)
+_register_tempered("focal", focal, focal_uncertainty)
+_register_tempered("flsd53", flsd, sample_dependent_uncertainty, without=["thresholds"])
+_register_tempered("dual_focal", dual_focal, dual_focal_uncertainty, without=["detach_runner_up"])
+_register_tempered("bsce", generalized_brier, generalized_brier_uncertainty, without=["reading"])

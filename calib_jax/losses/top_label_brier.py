@@ -6,10 +6,10 @@ import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import power
-from calib_jax.core.probabilities import Probabilities, Weighting
+from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Number, PerExample
-from calib_jax.losses.objectives import simple
-from calib_jax.losses.weighting import Uncertainty, weighted_cross_entropy
+from calib_jax.losses.objectives import register_loss
+from calib_jax.losses.weighting import Weighting, weigh_cross_entropy
 
 __all__ = ["top_label_brier"]
 
@@ -40,18 +40,13 @@ def top_label_brier(
     Array([0.1733], dtype=float32)
     """
     checks.at_least("gamma", gamma, 0)
-    uncertainty = top_label_brier_uncertainty(gamma)
-    return weighted_cross_entropy(logits, labels, uncertainty, weighting=weighting)
-
-
-def top_label_brier_uncertainty(gamma: Number) -> Uncertainty:
-    """Build the score (1 - p_y)^gamma for right and confidence^gamma for wrong predictions."""
 
     def uncertainty(p: Probabilities) -> PerExample:
+        # (1 - p_y)^gamma for right and confidence^gamma for wrong predictions.
         log_confidence = (jnp.max(p.logits, axis=-1) - p.offset) - p.log_total
         return power(jnp.where(p.correct, p.log_rest, log_confidence), gamma)
 
-    return uncertainty
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
-simple("tlbs", top_label_brier)
+register_loss("tlbs", top_label_brier)

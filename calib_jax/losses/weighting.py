@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
+
+from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import tempered, times
-from calib_jax.core.probabilities import (
-    WEIGHTINGS,
-    Probabilities,
-    Weighting,
-    cross_entropy_and_view,
-)
+from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.types import Labels, Logits, Number, PerExample
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
 Uncertainty: TypeAlias = Callable[[Probabilities], PerExample]
+Weighting: TypeAlias = str  # one of WEIGHTINGS; `weight_inputs` validates it with a clearer error
+WEIGHTINGS = ("loss", "gradient")
+
+_Arrays = TypeVar("_Arrays")
+
+
+def weight_inputs(values: _Arrays, weighting: Weighting) -> _Arrays:
+    """Return the arrays from which a weight is computed; constants for autodiff if "gradient"."""
+    checks.one_of("weighting", weighting, WEIGHTINGS)
+    return lax.stop_gradient(values) if weighting == "gradient" else values
 
 
 @checks.takes_logits()
@@ -56,14 +63,17 @@ def weighted_cross_entropy(
     >>> import jax.numpy as jnp
     >>> from calib_jax import losses
     >>> logits, labels = jnp.array([[2.0, 0.0, 0.0]]), jnp.array([0])
-    >>> doubt = lambda p: p.rest**2
-    >>> mine = losses.weighted_cross_entropy(logits, labels, doubt, weighting="loss")
+    >>> score = lambda p: p.rest**2
+    >>> mine = losses.weighted_cross_entropy(logits, labels, score, weighting="loss")
     >>> jnp.allclose(mine, losses.focal(logits, labels, gamma=2.0)).item()
     True
     """
-    checks.one_of("weighting", weighting, WEIGHTINGS)
-    cross_entropy, view = cross_entropy_and_view(weighting, logits, labels)
+    cross_entropy, view = cross_entropy_and_view(logits, labels)
     if temperature is not None:
         checks.above("temperature", temperature, 0)
-        _, view = cross_entropy_and_view(weighting, tempered(logits, temperature), labels)
-    return times(uncertainty(view), cross_entropy)
+        view = prepare(tempered(logits, temperature), labels)
+    return times(uncertainty(weight_inputs(view, weighting)), cross_entropy)
+
+
+# For losses whose arguments are validated already.
+weigh_cross_entropy = checks.unchecked(weighted_cross_entropy)

@@ -11,6 +11,4 @@ from configs.losses import fragment
 
 def get_config() -> ConfigDict:
     """Return the fragment."""
-    return fragment(
-        "ece_weighted", num_bins=15, classwise_scale=2.0, binning="mass", weighting="gradient"
-    )
+    return fragment("ece_weighted", num_bins=15, classwise_scale=2.0, binning="mass")

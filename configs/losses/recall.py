@@ -12,6 +12,4 @@ from configs.losses import fragment
 
 def get_config() -> ConfigDict:
     """Return the fragment."""
-    return fragment(
-        "recall", reduction="mean", alpha=1.0, counters="recall", normalised=False, weighting="loss"
-    )
+    return fragment("recall", reduction="mean", alpha=1.0, counters="recall", normalised=False)

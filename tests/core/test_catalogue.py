@@ -54,9 +54,15 @@ def test_a_wrong_option_gets_the_nearest_right_one(pets):
 
 
 def test_a_name_is_given_once(pets):
-    with pytest.raises(ValueError, match="two of the pet named 'cat'"):
+    with pytest.raises(ValueError, match="the pet 'cat' exists already: choose"):
         pets.register("cat")(lambda: None)
     assert pets.make("cat") == ("cat", 9)
+    pets.unregister("cat")
+    assert list(pets) == ["dog"]
+    pets.register("cat")(lambda: "another")
+    assert pets.make("cat") == "another"
+    with pytest.raises(ValueError, match=r"pet must be one of .* got 'cow'"):
+        pets.unregister("cow")
 
 
 def test_registering_hands_the_function_back(pets):

@@ -244,6 +244,24 @@ BAD = {
             "soft_ece": "soft_ece_penalty",
         }.items()
     },
+    **{
+        f"former option of {name}": (
+            objective(name, weighting="loss"),
+            TypeError,
+            f"^{name}: the option 'weighting' was removed: .* had no effect",
+        )
+        for name in ("recall", "ece_weighted")
+    },
+    "former option of a function": (
+        lambda: losses.recall(LOGITS, LABELS, RecallState(jnp.ones(3)), weighting="loss"),
+        TypeError,
+        "^recall: the option 'weighting' was removed",
+    ),
+    "former options of as_objective": (
+        lambda: losses.as_objective(losses.focal, clock="epoch"),
+        TypeError,
+        "^as_objective: the option 'clock' was removed: call `make_objective`, which has it",
+    ),
     "p0 of gamma_for": (lambda: losses.gamma_for(0.0), ValueError, r"p0 must lie in \(0, 1\]"),
     "traced gamma_for": (
         lambda: jax.jit(losses.gamma_for)(0.3),

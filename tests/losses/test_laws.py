@@ -14,7 +14,7 @@ import pytest
 
 import calib_jax
 from calib_jax import losses
-from calib_jax.core.probabilities import cross_entropy_and_view
+from calib_jax.core.probabilities import prepare
 
 from .members import (
     DEFAULTS,
@@ -464,6 +464,27 @@ def test_nan_logits_are_nan(member):
         assert jnp.isnan(terms[2])
 
 
+TAKE_SOFT_LABELS = {
+    *("cross_entropy", "label_smoothing", "brier", "focal", "fl_gra", "flsc531", "flsc532"),
+    *("bsce", "bsce_gra", "cross_entropy_exp", "brier_exp", "focal_exp"),
+    "cross_entropy_brier_weight",
+}
+
+
+@every_objective
+def test_soft_labels_are_taken_or_refused_in_one_sentence(member):
+    objective = member.objective
+    logits, labels, weights = batch()
+    state, hot = trained_state(objective), jax.nn.one_hot(labels, 5)
+    if member.name in TAKE_SOFT_LABELS:
+        expected = value_and_gradient(objective, state, logits, labels, weights)
+        assert_close(value_and_gradient(objective, state, logits, hot, weights), expected)
+        return
+    for function in (objective.value, objective.evidence):
+        with pytest.raises(ValueError, match=r"objective: logits .* need labels of shape \(16,\)"):
+            function(state, logits, hot, weights)
+
+
 @every_objective
 def test_state_has_no_gradient(member):
     objective = member.objective
@@ -562,9 +583,8 @@ def test_the_custom_rule_is_the_only_one_at_work():
     loss = lambda z: jnp.sum(  # noqa: E731
         losses.weighted_cross_entropy(z, labels, greedy, weighting="gradient")
     )
-    _, view = cross_entropy_and_view("loss", logits, labels)
     plain = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 5)
-    assert_close(jax.grad(loss)(logits), greedy(view)[:, None] * plain, 1e-4)
+    assert_close(jax.grad(loss)(logits), greedy(prepare(logits, labels))[:, None] * plain, 1e-4)
 
 
 def test_an_uncertainty_written_without_care_has_finite_gradients():

@@ -20,14 +20,13 @@ def references():
 
 REFERENCES = references()
 
-# Options that do not shape the value of a given state: what steers its updates. Those of weights
-# that do not depend on the logits do not either.
+# Options that do not change the value of a given state, only its updates.
 STEER_THE_STATE = {
     "adafocal": {"rate", "switch", "gamma_min", "gamma_max", "rule", "binning"},
-    "ece_weighted": {"binning", "weighting"},
+    "ece_weighted": {"binning"},
     "flsc531": {"milestones"},
     "flsc532": {"milestones"},
-    "recall": {"alpha", "counters", "weighting"},
+    "recall": {"alpha", "counters"},
     "recall_precision": {"alpha", "counters"},
     "tempered_focal": {"criterion", "num_bins"},
     "tempered_flsd53": {"criterion", "num_bins"},

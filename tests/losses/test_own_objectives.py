@@ -1,0 +1,94 @@
+"""Objectives of the user's own, and the public names of the subpackage."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import losses
+
+LOGITS = jnp.asarray([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
+LABELS = jnp.asarray([0, 2])
+WEIGHTS = jnp.asarray([1.0, 2.0])
+
+
+def test_the_public_names_are_those_of_dir_and_none_is_a_module():
+    assert dir(losses) == losses.__all__ == sorted(set(losses.__all__))
+    for name in losses.__all__:
+        assert not isinstance(getattr(losses, name), types.ModuleType), name
+        assert not name.startswith("_")
+
+
+def test_a_registered_objective_is_made_by_name():
+    @losses.register("test_scaled_focal")
+    def factory(*, scale=2.0):
+        return losses.as_objective(lambda z, y: scale * losses.focal(z, y))
+
+    try:
+        mine = losses.objective("test_scaled_focal", scale=3.0)
+        expected = 3 * losses.focal(LOGITS, LABELS)
+        np.testing.assert_allclose(mine.value((), LOGITS, LABELS, None), expected, rtol=1e-6)
+        with pytest.raises(TypeError, match="'test_scaled_focal' has no option 'scal'"):
+            losses.objective("test_scaled_focal", scal=3.0)
+        with pytest.raises(ValueError, match=r"the objective .test_scaled_focal. exists already"):
+            losses.register("test_scaled_focal")(factory)
+    finally:
+        losses.catalogue().unregister("test_scaled_focal")
+    with pytest.raises(ValueError, match="no objective is called 'test_scaled_focal'"):
+        losses.objective("test_scaled_focal")
+
+
+def test_make_objective_passes_all_arguments_by_one_signature():
+    seen = {}
+
+    def value(state, logits, labels, weights, *, axis_name):
+        seen.update(state=state, labels=labels, weights=weights, axis_name=axis_name)
+        return losses.focal(logits, labels, gamma=state)
+
+    objective = losses.make_objective(value, init=lambda num_classes: jnp.asarray(2.0))
+    labels = jnp.asarray([0, 255])
+    absent = jnp.asarray([1.0, 0.0])
+    terms = objective.value(objective.init(3), LOGITS, labels, absent, axis_name="devices")
+    np.testing.assert_allclose(terms[0], losses.focal(LOGITS, LABELS, gamma=2.0)[0], rtol=1e-6)
+    assert terms[1] == 0
+    assert (seen["state"], seen["axis_name"]) == (2.0, "devices")
+    np.testing.assert_array_equal(seen["labels"], [0, 0])
+    np.testing.assert_array_equal(seen["weights"], absent)
+    total = lambda state: jnp.sum(objective.value(state, LOGITS, LABELS, None))  # noqa: E731
+    assert jax.grad(total)(2.0) == 0
+
+
+def test_a_penalty_is_added_to_every_term_of_any_objective():
+    def penalty(logits, labels, weights=None, *, axis_name=None):
+        return jnp.sum(weights) + jnp.sum(logits)
+
+    state = losses.objective("adafocal", num_bins=4).init(3)
+    for loss, base in (
+        (losses.focal, losses.as_objective(losses.focal)),
+        (losses.objective("adafocal", num_bins=4),) * 2,
+    ):
+        both = losses.regularized(loss, penalty, 0.5)
+        assert both.clock == base.clock
+        expected = base.value(state, LOGITS, LABELS, WEIGHTS) + 0.5 * (3 + jnp.sum(LOGITS))
+        found = both.value(state, LOGITS, LABELS, WEIGHTS)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_arguments_are_validated_once_in_an_objective(monkeypatch):
+    from calib_jax.core import checks
+
+    calls = []
+    validate = checks.batch_of
+    monkeypatch.setattr(checks, "batch_of", lambda *of: calls.append(of[0]) or validate(*of))
+    for name in losses.catalogue():
+        objective = losses.objective(name)
+        state = objective.init(3)
+        calls.clear()
+        objective.value(state, LOGITS, LABELS, WEIGHTS)
+        assert calls == ["objective"], name
+    for name in ("focal", "dual_focal", "flsd", "generalized_brier", "label_smoothing"):
+        calls.clear()
+        getattr(losses, name)(LOGITS, LABELS)
+        assert calls == [name]
