@@ -18,10 +18,10 @@ from calib_jax.train import memory
 from experiments import cli, imports, initial
 
 INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "Weights to begin with: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
+    "init_from", None, "Initial weights: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
 )
 DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of the data sets; otherwise the variable CALIB_JAX_DATA_DIR says it."
+    "data_dir", None, "Folder of the data sets; by default the variable CALIB_JAX_DATA_DIR."
 )
 
 
@@ -95,9 +95,9 @@ class Experiment(NamedTuple):
 
 def of_seed(config: ConfigDict, seed: int) -> ConfigDict:
     """Return the config of one of several seeds, equal to the config of a single run."""
-    own = config.copy_and_resolve_references()
-    own.seed, own.num_seeds = seed, 1
-    return own
+    seed_config = config.copy_and_resolve_references()
+    seed_config.seed, seed_config.num_seeds = seed, 1
+    return seed_config
 
 
 def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
@@ -115,7 +115,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
     if warm_up.clock != "never":
         raise ValueError(
-            f"warm_up_loss must be without state, and {config.warm_up_loss.name!r} has one."
+            f"warm_up_loss must have no state, and {config.warm_up_loss.name!r} has one."
         )
     for tried in (objective, warm_up):
         _try(tried, dataset.num_classes)

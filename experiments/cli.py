@@ -137,18 +137,18 @@ def _parsed(arguments: Sequence[str]) -> Sequence[str]:
 def _config_file(name: str) -> None:
     path = pathlib.Path(name)
     if not path.is_file():
-        others = [str(one) for one in pathlib.Path("configs").glob("[!_]*.py")]
-        near = difflib.get_close_matches(name, others, n=1)
+        configs = [str(file) for file in pathlib.Path("configs").glob("[!_]*.py")]
+        near = difflib.get_close_matches(name, configs, n=1)
         hint = f"; did you mean {near[0]}?" if near else "; see the folder configs."
-        if not others:
+        if not configs:
             hint = " here, nor a folder configs: run this from the checkout of calib_jax."
         raise FileNotFoundError(f"there is no config file {name}{hint}")
 
 
 def _say(error: BaseException | str, code: int) -> int:
-    said = error if isinstance(error, str) else _message(error)
+    message = error if isinstance(error, str) else _message(error)
     sys.stdout.flush()  # prints earlier results before the error, also in a pipe
-    print(f"error: {said}", file=sys.stderr)
+    print(f"error: {message}", file=sys.stderr)
     return code
 
 
@@ -217,5 +217,5 @@ def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
 
 def plain(config: Any) -> dict[str, Any]:
     """Convert a ConfigDict to the values that JSON restores: tuples become lists."""
-    found: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
-    return found
+    values: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
+    return values

@@ -24,11 +24,15 @@ from absl import flags
 
 from experiments import cli, comparison, finished
 
-_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and pictures.")
+_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and figures.")
 _BINS = flags.DEFINE_integer(
-    "bins", None, "Of every metric that has bins; as in the baseline's config if not given."
+    "bins",
+    None,
+    "Number of bins of every metric that has bins; by default as in the baseline's config.",
 )
-_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.", lower_bound=100)
+_RESAMPLES = flags.DEFINE_integer(
+    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
+)
 flags.register_validator(
     "bins", lambda bins: bins is None or bins > 0, message="must be at least 1"
 )
@@ -46,11 +50,11 @@ def main(given: list[str]) -> int:
         "num_resamples": _RESAMPLES.value,
         "say": cli.say_step,
     }
-    found = cli.failing(comparison.compare, shared, **options)
-    print(comparison.text(found), flush=True)
+    compared = cli.failing(comparison.compare, shared, **options)
+    print(comparison.text(compared), flush=True)
     if out:
         cli.say_step("drawing the figures")
-        names = cli.refusing(comparison.save, found, out)
+        names = cli.refusing(comparison.save, compared, out)
         print(f"\nwritten to {out}: {', '.join(names)}")
     return 0
 

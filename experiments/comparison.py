@@ -87,9 +87,9 @@ def compare(
       say: called with a line of text before each step that takes seconds.
     """
     first = shared.folders[0].name
-    told = next(iter(shared.configs.values()))
+    configs = next(iter(shared.configs.values()))
     if num_bins is None:
-        num_bins = int((told[first] or {}).get("num_bins", 15))
+        num_bins = int((configs[first] or {}).get("num_bins", 15))
     logits, labels = next(iter(shared.runs.values()))[0].test
     about = {
         "baseline": first,
@@ -101,7 +101,7 @@ def compare(
     }
     parts = []
     for loss, runs in _on_one_axis(shared.runs).items():
-        found = summary.summarise(
+        summarised = summary.summarise(
             runs,
             baseline=first,
             num_bins=num_bins,
@@ -109,9 +109,9 @@ def compare(
             about=about,
             say=say,
         )
-        parts.append(Part(loss, shared.seeds[loss], found))
+        parts.append(Part(loss, shared.seeds[loss], summarised))
     settings = _settings(shared.configs)
-    unknown = [name for name, config in told.items() if config is None]
+    unknown = [name for name, config in configs.items() if config is None]
     notes = [f"{name} has no config.json: its settings are not known." for name in unknown]
     if not settings and not unknown:
         notes = ["The configs differ in nothing."]
@@ -124,38 +124,40 @@ def _on_one_axis(runs: Mapping[str, Sequence[summary.Run]]) -> dict[str, list[su
     Interpolation is linear, as drawn; before the first and after the last evaluation of a run the
     values are NaN.
     """
-    rows = [row for own in runs.values() for run in own for row in run.rows]
+    rows = [row for loss_runs in runs.values() for run in loss_runs for row in run.rows]
     epochs = sorted({row["epoch"] for row in rows}) or [math.nan]
     names = [name for name in CURVES if any(name in row for row in rows)]
 
     def at(run: summary.Run) -> summary.Run:
-        own: dict[str, Any] = {"epoch": epochs}
+        columns: dict[str, Any] = {"epoch": epochs}
         for name in names:
             known = [(row["epoch"], row[name]) for row in run.rows if name in row]
             where, values = np.array(known or [(math.nan, math.nan)], float).T
-            own[name] = np.interp(epochs, where, values, left=math.nan, right=math.nan)
-        shared = [dict(zip(own, row, strict=True)) for row in zip(*own.values(), strict=True)]
+            columns[name] = np.interp(epochs, where, values, left=math.nan, right=math.nan)
+        shared = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
         return dataclasses.replace(run, rows=shared)
 
-    return {loss: [at(run) for run in own] for loss, own in runs.items()}
+    return {loss: [at(run) for run in loss_runs] for loss, loss_runs in runs.items()}
 
 
 def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> list[Setting]:
     """List the config keys that differ between folders; losses with equal values share an entry."""
-    found: list[Setting] = []
+    settings: list[Setting] = []
     for loss, of in configs.items():
         known = {name: config for name, config in of.items() if config is not None}
         first, *others = known.values() or [{}]
         changed = [line for other in others for line in train.differences(first, other)]
-        flat = {name: traverse_util.flatten_dict(one, sep=".") for name, one in known.items()}
+        flat = {name: traverse_util.flatten_dict(entry, sep=".") for name, entry in known.items()}
         for key in sorted({line.partition(": ")[0] for line in changed}):
-            values = {name: one[key] for name, one in flat.items() if key in one}
-            same = [one for one in found if (one.key, one.values) == (key, values)]
+            values = {name: entry[key] for name, entry in flat.items() if key in entry}
+            same = [entry for entry in settings if (entry.key, entry.values) == (key, values)]
             if same:
                 same[0].losses.append(loss)
             else:
-                found.append(Setting(key, values, [loss]))
-    return found
+                settings.append(Setting(key, values, [loss]))
+    return settings
 
 
 # --------------------------------------------------------------------------------------------
@@ -164,7 +166,7 @@ def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> lis
 
 def records(comparison: Comparison) -> list[dict[str, Any]]:
     """List all numbers, one record per metric and folder; None marks a missing number."""
-    found = []
+    rows = []
     for part in comparison.parts:
         for cell in part.found.cells:
             record = {
@@ -184,8 +186,8 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 "p_seeds": cell.p_seeds,
                 "note": " ".join(cell.notes),
             }
-            found.append({key: _known(value) for key, value in record.items()})
-    return found
+            rows.append({key: _known(value) for key, value in record.items()})
+    return rows
 
 
 def _known(value: Any) -> Any:
@@ -202,7 +204,7 @@ def text(comparison: Comparison) -> str:
 
 def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
     """Format the tables as Markdown, with the figures of these names."""
-    parts = [f"# {', '.join(one.name for one in comparison.folders)}", _head(comparison)]
+    parts = [f"# {', '.join(folder.name for folder in comparison.folders)}", _head(comparison)]
     for title, table in _sections(comparison):
         parts += [f"## {title}", tables.in_markdown(table)]
     parts += [*_foot(comparison), *(f"![{name}]({name}.png)" for name in shown)]
@@ -210,11 +212,11 @@ def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
 
 
 def _head(comparison: Comparison) -> str:
-    said, folders = comparison.about, comparison.folders
-    names = ", ".join(one.name for one in folders[1:])
+    about, folders = comparison.about, comparison.folders
+    names = ", ".join(folder.name for folder in folders[1:])
     return (
-        f"{names} against {said['baseline']}, on the same {said['examples']:,} test examples in"
-        f" {said['classes']} classes; {said['level']:.0%} intervals of {said['resamples']:,}"
+        f"{names} against {about['baseline']}, on the same {about['examples']:,} test examples in"
+        f" {about['classes']} classes; {about['level']:.0%} intervals of {about['resamples']:,}"
         " resamples, the same for all."
     )
 
@@ -226,12 +228,14 @@ def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
         for phase in PHASES
     ]
     if comparison.settings:
-        names = [one.name for one in comparison.folders]
+        names = [item.name for item in comparison.folders]
         everywhere = [part.loss for part in comparison.parts]
         table = [["key", *names]]
-        for one in comparison.settings:
-            key = one.key if one.losses == everywhere else f"{one.key} ({', '.join(one.losses)})"
-            table.append([key, *(str(one.values.get(name, "")) for name in names)])
+        for item in comparison.settings:
+            key = (
+                item.key if item.losses == everywhere else f"{item.key} ({', '.join(item.losses)})"
+            )
+            table.append([key, *(str(item.values.get(name, "")) for name in names)])
         sections.append(("Settings that differ", table))
     return sections
 
@@ -242,8 +246,10 @@ def _title(part: Part, phase: str) -> str:
         title += f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
     if phase == summary.AFTER:
         fitted = part.found.temperatures.items()
-        said = [f"{name} {', '.join(f'{one:.3f}' for one in of)}" for name, of in fitted]
-        title += f" (T: {'; '.join(said)})"
+        temperatures = [
+            f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}" for name, of in fitted
+        ]
+        title += f" (T: {'; '.join(temperatures)})"
     return title
 
 
@@ -267,15 +273,15 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
 
 
 def _foot(comparison: Comparison) -> list[str]:
-    said = comparison.about
+    about = comparison.about
     seeds = any(len(part.seeds) >= summary.SEEDS_FOR_A_TEST for part in comparison.parts)
     over = "; p of seeds: paired t-test over the seeds" * seeds
     return [
         *comparison.notes,
-        f"difference: to {said['baseline']}, and a negative one is the better; p: paired bootstrap"
+        f"difference: to {about['baseline']}, and a negative one is the better; p: paired bootstrap"
         f" over the test examples{over}; no p is corrected for how many there are. The temperature"
         " is fitted on the run's own validation set. ece and classwise_ece with"
-        f" {said['num_bins']} bins of equal width, adaptive_ece of equal mass.",
+        f" {about['num_bins']} bins of equal width, adaptive_ece of equal mass.",
         *_caveats(comparison),
     ]
 
@@ -287,20 +293,20 @@ def _caveats(comparison: Comparison) -> list[str]:
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
     """Write compare.md, .json, .csv and the figures, and return their names."""
-    found = records(comparison)
+    rows = records(comparison)
     whole = {
-        "folders": {one.name: one.given for one in comparison.folders},
+        "folders": {item.name: item.given for item in comparison.folders},
         **comparison.about,
         "seeds": {part.loss: part.seeds for part in comparison.parts},
         "temperatures": {part.loss: part.found.temperatures for part in comparison.parts},
-        "metrics": found,
-        "settings": [dataclasses.asdict(one) for one in comparison.settings],
+        "metrics": rows,
+        "settings": [dataclasses.asdict(item) for item in comparison.settings],
         "notes": [*comparison.notes, *_caveats(comparison)],
     }
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(found[0]), lineterminator="\n")
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(rows)
     figures = pictures(comparison)
     written = {
         "compare.md": markdown(comparison, figures),
@@ -331,7 +337,7 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
                 captions[cell.phase][name] = cell.value
         for phase, of in part.found.reliability.items():
             diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
-        curves |= {part.titled(metric): found for metric, found in part.found.curves.items()}
+        curves |= {part.titled(metric): curve for metric, curve in part.found.curves.items()}
     level = f"{comparison.about['level']:.0%} intervals over the test examples"
     bars, note = drawable(estimates)
     options = {"columns": len(summary.SHOWN), "title": level, "note": note, "width": 11.0}

@@ -24,11 +24,13 @@ from calib_jax.data import archives, files, tfds
 from experiments import building, cli
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
-_LIST = flags.DEFINE_bool("list", False, "Tell of every data set.")
-_PREPARE = flags.DEFINE_string("prepare", None, "Data set whose archive is unpacked.")
-_CHECK = flags.DEFINE_string("check", None, "Data set whose files are compared with those known.")
+_LIST = flags.DEFINE_bool("list", False, "List every data set.")
+_PREPARE = flags.DEFINE_string("prepare", None, "Unpack the archive of this data set.")
+_CHECK = flags.DEFINE_string(
+    "check", None, "Compare the files of this data set with the published ones."
+)
 _UNCHECKED = flags.DEFINE_bool(
-    "unchecked", False, "Prepare also an archive that is not the published one."
+    "unchecked", False, "Also unpack an archive that differs from the published one."
 )
 
 
@@ -49,7 +51,7 @@ def listed(data_dir: str | None) -> str:
         for row in rows
     ]
     lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([f"Looked for in {root}, where {why} says to look.", "", *lines]) + (
+    return "\n".join([f"Looked for in {root}, the folder of {why}.", "", *lines]) + (
         "\n\nTo get one:\n\n" + "\n\n".join(ways)
     )
 
@@ -58,23 +60,23 @@ def _where(name: str, about: data.About, data_dir: str | None) -> str:
     if not about.has_files:
         return "needs no files" if data.about(name) else "not recorded"
     root, _ = tfds.root(data_dir)
-    found = []
+    forms = []
     for form in files.forms(about):
         try:
             there = dict(present(name, about, data_dir, form))
         except (ValueError, OSError) as error:
-            found.append(cli.sentence(error).removesuffix("."))
+            forms.append(cli.sentence(error).removesuffix("."))
             continue
         if there:
             path = next(iter(there.values()))
             some = f" ({len(there)} of {len(about.variants)})" if form == files.TFDS else ""
             short = path.parent.parent if about.variants and form == files.TFDS else path
-            found.append(f"{short.relative_to(root)}{some if about.variants else ''}")
-    packed = [one.name for one in about.downloads if one.folder]
+            forms.append(f"{short.relative_to(root)}{some if about.variants else ''}")
+    packed = [download.name for download in about.downloads if download.folder]
     places = files.places(name, data_dir)
-    if not found and any((place / one).is_file() for place in places for one in packed):
+    if not forms and any((place / download).is_file() for place in places for download in packed):
         return "downloaded, to be unpacked by --prepare"
-    return ", ".join(found) or "missing"
+    return ", ".join(forms) or "missing"
 
 
 def present(
@@ -161,8 +163,8 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
                 yield f"  {config or 'all'}: {cli.sentence(error)}", False
                 continue
             for part, known in about.counts.items():
-                said, agrees = _counted(dataset, part, known)
-                yield f"  {' '.join([config, part]).strip()}: {said}", agrees
+                counted, agrees = _counted(dataset, part, known)
+                yield f"  {' '.join([config, part]).strip()}: {counted}", agrees
     if nowhere:
         files.find(name, about, data_dir)  # raises an error that explains how to get it
 
@@ -173,19 +175,19 @@ def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> 
     if part == "train":
         sources = [dataset.train, dataset.validation]
     total = sum(map(len, sources))
-    said = f"{total:,} images of {dataset.num_classes} classes"
+    counted = f"{total:,} images of {dataset.num_classes} classes"
     if isinstance(known, int):
         agrees = total == known
-        return f"{said}{',' if agrees else f', and not {known:,}'} as published", agrees
+        return f"{counted}{',' if agrees else f', and not {known:,}'} as published", agrees
     if total != sum(known) or dataset.num_classes != len(known):
-        return f"{said}, and not {sum(known):,} of {len(known)} as published", False
+        return f"{counted}, and not {sum(known):,} of {len(known)} as published", False
     counts = np.bincount(
         np.concatenate([source.labels for source in sources]), minlength=len(known)
     )
     if (wrong := np.flatnonzero(counts != known)).size:
-        one = wrong[0]
-        return f"{said}, but {counts[one]:,} and not {known[one]:,} of class {one}", False
-    return f"{said}, of each as many as published", True
+        label = wrong[0]
+        return f"{counted}, but {counts[label]:,} and not {known[label]:,} of class {label}", False
+    return f"{counted}, of each as many as published", True
 
 
 def _command(flag: str, name: str, root: pathlib.Path) -> str:
@@ -218,10 +220,11 @@ def main() -> int:
             print(line)
         return 0
     agrees = True
-    found = check(str(_CHECK.value), data_dir)
-    while one := cli.refusing(next, found, None):
-        print(one[0])
-        agrees &= one[1]
+    checked = check(str(_CHECK.value), data_dir)
+    while result := cli.refusing(next, checked, None):
+        line, as_published = result
+        print(line)
+        agrees &= as_published
     if not agrees:
         raise cli.Failed(f"{_CHECK.value} is not as it was published.")
     return 0

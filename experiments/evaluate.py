@@ -64,12 +64,12 @@ _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty 
 _CRITERION = flags.DEFINE_string(
     "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
-_PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
-_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
-_OOD = flags.DEFINE_list("ood", [], "Data sets to be told from the test set, or gaussian_noise.")
-_TRAINING = flags.DEFINE_bool("training", False, "Also measure the training set.")
+_PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
+_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
+_OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
+_TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
 _BATCH_SIZE = flags.DEFINE_integer(
-    "batch_size", 0, "Examples at a time; 0 is that of training.", lower_bound=0
+    "batch_size", 0, "Examples per step; 0 uses the batch size of training.", lower_bound=0
 )
 
 
@@ -86,7 +86,7 @@ def restored(
 ) -> tuple[building.Experiment, list[Trained]]:
     """Restore a checkpoint of each of several seeds, and build the experiment of their config."""
     experiment: building.Experiment | None = None
-    found = []
+    trained = []
     folders = list(folders)
     for folder in folders:
         checkpoints = initial.opened(str(folder))
@@ -108,10 +108,10 @@ def restored(
                 state = checkpoints.read(template, step).state
         finally:
             checkpoints.close()
-        found.append(Trained(folder, state, name))
+        trained.append(Trained(folder, state, name))
     if experiment is None:
         raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")
-    return experiment, found
+    return experiment, trained
 
 
 def begun(
@@ -129,7 +129,7 @@ def predictions(
     """Compute the logits of every network on a source, and return them with the labels."""
     return train.predict_all(
         experiment.task.forward,
-        [one.state for one in trained],
+        [network.state for network in trained],
         source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,
@@ -141,23 +141,22 @@ def predictions(
 def main() -> int:
     """Evaluate the network, and write its report."""
     if not _WORKDIR.value:
-        raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
+        raise cli.Refused("give --workdir=FOLDER of the run.")
     cli.use_compilation_cache()
     folder = pathlib.Path(_WORKDIR.value)
     where = {"data_dir": building.DATA_DIR.value}
     source = building.INIT_FROM.value
     if bool(source) != bool(_CONFIG.value):
         raise cli.Refused(
-            "--init_from=FILE and --config=FILE go together: weights of which network."
+            "--init_from=FILE and --config=FILE go together: give the config of the network."
         )
     several = seed_folders.there(folder)
+    cli.refusing(imports.calibrator, _CALIBRATE.value)
     if source:
         if flags.FLAGS["checkpoint"].present:
-            raise cli.Refused("--checkpoint is of --workdir: give --init_from=RUN:CHECKPOINT.")
+            raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
         if (folder / "checkpoints").exists() or several:
-            raise cli.Refused(
-                f"{folder} holds a run, and these are other weights: choose a new --workdir."
-            )
+            raise cli.Refused(f"{folder} holds a run with other weights: choose a new --workdir.")
         cli.refusing(seed_folders.named, _WORKDIR.value)
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(seed_folders.prepare, folder)
@@ -170,25 +169,30 @@ def main() -> int:
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
         sources["training"] = dataset.train
-    found: list[Answers] = [{} for _ in trained]
+    all_answers: list[Answers] = [{} for _ in trained]
     for name, examples in {**sources, **others}.items():
         logits, labels = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
-        for one, answers, own in zip(trained, found, logits, strict=True):
-            answers[name] = own, labels
-            path = one.folder / f"predictions_{name}.npz"
-            cli.refusing(np.savez, path, logits=own, labels=labels)
+        for network, answers, network_logits in zip(trained, all_answers, logits, strict=True):
+            answers[name] = network_logits, labels
+            path = network.folder / f"predictions_{name}.npz"
+            cli.refusing(np.savez, path, logits=network_logits, labels=labels)
             print(f"written: {path} ({len(labels):,} examples)")
     print(dataset.description)
-    for one, answers in zip(trained, found, strict=True):
-        print(source or f"step {int(one.state.step)} of {one.folder} ({one.checkpoint})")
-        _score(experiment, one.folder, answers, list(others))
+    for network, answers in zip(trained, all_answers, strict=True):
+        print(
+            source or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
+        )
+        _score(experiment, network.folder, answers, list(others))
         if not source:  # rewrites the page of the run, which links the new report
             shown = tuple(experiment.config.run.show_epochs)
-            cli.refusing(run_report.write, one.folder, dataset.description, shown)
+            cli.refusing(run_report.write, network.folder, dataset.description, shown)
     if several:
         seeds = {path: seed for seed, path in several.items()}
-        by_seed = {seeds[one.folder]: own for one, own in zip(trained, found, strict=True)}
-        names = sorted({one.checkpoint for one in trained})
+        by_seed = {
+            seeds[network.folder]: answers
+            for network, answers in zip(trained, all_answers, strict=True)
+        }
+        names = sorted({network.checkpoint for network in trained})
         _score_all(experiment, folder, by_seed, f"Checkpoints: {', '.join(names)}.")
     return 0
 
@@ -197,29 +201,31 @@ Answers = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 def _score(
-    experiment: building.Experiment, folder: pathlib.Path, found: Answers, others: Sequence[str]
+    experiment: building.Experiment, folder: pathlib.Path, answers: Answers, others: Sequence[str]
 ) -> None:
     """Write the score report of one network."""
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
-        calibrated["calibrate"] = _CALIBRATE.value
-        calibrated["fit_on"] = found["validation"]
+        calibrated["calibrate"] = imports.calibrator(_CALIBRATE.value)
+        calibrated["fit_on"] = answers["validation"]
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     for name, place in (("test", "report"), ("training", "report_training")):
-        if name in found:
-            scored = cli.refusing(report.score, *found[name], **of_bins, **calibrated)
+        if name in answers:
+            scored = cli.refusing(report.score, *answers[name], **of_bins, **calibrated)
             _show(f"{name} set", scored, folder / place)
     if others:
-        outer = {name: found[name][0] for name in others}
-        told = cli.refusing(report.out_of_distribution, found["test"][0], outer, **calibrated)
-        _show("out of distribution", told, folder / "report")
+        outer = {name: answers[name][0] for name in others}
+        separated = cli.refusing(
+            report.out_of_distribution, answers["test"][0], outer, **calibrated
+        )
+        _show("out of distribution", separated, folder / "report")
 
 
 def _score_all(
     experiment: building.Experiment,
     folder: pathlib.Path,
-    found: Mapping[int, Answers],
+    by_seed: Mapping[int, Answers],
     weights: str,
 ) -> None:
     """Write the report of all seeds together, before and after a temperature."""
@@ -232,7 +238,7 @@ def _score_all(
             answers["test"],
             read_rows(folder / f"seed_{seed}" / "metrics.jsonl"),
         )
-        for seed, answers in found.items()
+        for seed, answers in by_seed.items()
     ]
     described = experiment.dataset.description
     about = {
@@ -249,9 +255,9 @@ def _score_all(
     print(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
 
 
-def _show(title: str, found: Any, folder: pathlib.Path) -> None:
-    print(f"\n{title}: {found}")
-    names = cli.refusing(found.save, folder)
+def _show(title: str, scored: Any, folder: pathlib.Path) -> None:
+    print(f"\n{title}: {scored}")
+    names = cli.refusing(scored.save, folder)
     print(f"\nwritten to {folder}: {', '.join(names)}")
 
 

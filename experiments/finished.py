@@ -63,20 +63,20 @@ def look(given: Sequence[str]) -> list[Folder]:
         raise ValueError(
             "give two folders or more, the baseline first: python -m experiments.compare DIR DIR."
         )
-    paths = [pathlib.Path(one).resolve() for one in given]
+    paths = [pathlib.Path(folder).resolve() for folder in given]
     for place, path in enumerate(paths):
         if path in paths[:place]:
             raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
     above = os.path.commonpath([path.parent for path in paths])
     names = [path.relative_to(above).as_posix() for path in paths]
-    found = [_look(name, one) for name, one in zip(names, given, strict=True)]
-    kinds = {one.sweep: one.given for one in found}
+    folders = [_look(name, folder) for name, folder in zip(names, given, strict=True)]
+    kinds = {folder.sweep: folder.given for folder in folders}
     if len(kinds) > 1:
         raise ValueError(
             f"{kinds[True]} is a sweep and {kinds[False]} a run: compare sweeps with sweeps, and"
             f" runs with runs, such as {kinds[True]}/runs/LOSS/SEED."
         )
-    return found
+    return folders
 
 
 def _look(name: str, given: str) -> Folder:
@@ -116,42 +116,48 @@ def _check_predictions(given: str, run: pathlib.Path) -> None:
 def read(given: Sequence[str]) -> Shared:
     """Read the runs that all folders share, and raise an error if they cannot be compared."""
     folders = look(given)
-    found = Shared(folders, _in_common(folders), {}, {}, [])
+    shared = Shared(folders, _in_common(folders), {}, {}, [])
     first = None
-    for loss, seeds in found.seeds.items():
-        found.runs[loss] = []
-        for one in folders:
+    for loss, seeds in shared.seeds.items():
+        shared.runs[loss] = []
+        for folder in folders:
             for seed in seeds:
-                path = one.runs[loss][seed]
-                run = _read(one.name, seed, path)
+                path = folder.runs[loss][seed]
+                run = _read(folder.name, seed, path)
                 first = first or (path, run.test)
                 _same_examples(*first, path, run.test)
-                found.runs[loss].append(run)
-        found.configs[loss] = {one.name: _config(one.runs[loss][seeds[0]]) for one in folders}
-    found.notes.extend(_left_out(folders, found.seeds))
-    return found
+                shared.runs[loss].append(run)
+        shared.configs[loss] = {
+            folder.name: _config(folder.runs[loss][seeds[0]]) for folder in folders
+        }
+    shared.notes.extend(_left_out(folders, shared.seeds))
+    return shared
 
 
 def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
     """List the losses and seeds that all folders share."""
-    found = {
-        loss: sorted(set.intersection(*(set(one.runs.get(loss, {})) for one in folders)))
+    shared = {
+        loss: sorted(set.intersection(*(set(folder.runs.get(loss, {})) for folder in folders)))
         for loss in folders[0].runs
     }
-    found = {loss: seeds for loss, seeds in found.items() if seeds}
-    if not found and not folders[0].sweep:
-        said = ", ".join(f"{one.given} has {_listed(one.runs[ALONE])}" for one in folders)
+    shared = {loss: seeds for loss, seeds in shared.items() if seeds}
+    if not shared and not folders[0].sweep:
+        described = ", ".join(
+            f"{folder.given} has {_listed(folder.runs[ALONE])}" for folder in folders
+        )
         raise ValueError(
-            f"the runs have no seed in common ({said}): compare single ones, such as"
+            f"the runs have no seed in common ({described}): compare single ones, such as"
             f" {next(iter(folders[0].runs[ALONE].values()))}."
         )
-    if not found:
-        said = ", ".join(f"{one.given} has {' '.join(one.runs) or 'no loss'}" for one in folders)
-        raise ValueError(
-            f"the sweeps have no loss and seed in common ({said}): compare single runs, such as"
-            f" {folders[0].given}/runs/LOSS/SEED."
+    if not shared:
+        described = ", ".join(
+            f"{folder.given} has {' '.join(folder.runs) or 'no loss'}" for folder in folders
         )
-    return found
+        raise ValueError(
+            f"the sweeps have no loss and seed in common ({described}): compare single runs, such"
+            f" as {folders[0].given}/runs/LOSS/SEED."
+        )
+    return shared
 
 
 def _listed(runs: Mapping[int, pathlib.Path]) -> str:
@@ -162,13 +168,18 @@ def _listed(runs: Mapping[int, pathlib.Path]) -> str:
 def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
     """Describe the losses and seeds that are not compared, because another folder lacks them."""
     notes = []
-    for one in folders:
+    for folder in folders:
         alone = {
-            loss: sorted(set(runs) - set(shared.get(loss, []))) for loss, runs in one.runs.items()
+            loss: sorted(set(runs) - set(shared.get(loss, [])))
+            for loss, runs in folder.runs.items()
         }
-        said = [f"{loss} {', '.join(map(str, own))}" for loss, own in alone.items() if own]
-        if said:
-            notes.append(f"Seeds left out of {one.name}, which not all have: {'; '.join(said)}.")
+        described = [
+            f"{loss} {', '.join(map(str, seeds))}" for loss, seeds in alone.items() if seeds
+        ]
+        if described:
+            notes.append(
+                f"Seeds left out of {folder.name}, which not all have: {'; '.join(described)}."
+            )
     return notes
 
 
@@ -176,39 +187,39 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     """Read the predictions and the log of a run."""
 
     def part(file: str) -> tuple[np.ndarray, np.ndarray]:
-        found = predictions.read(str(path / file))
-        rows = found.logits.reshape(-1, found.logits.shape[-1])
+        values = predictions.read(str(path / file))
+        rows = values.logits.reshape(-1, values.logits.shape[-1])
         wrong = int(np.sum(~np.isfinite(rows).all(axis=-1)))
         if wrong:
             raise ValueError(
                 f"{path / file} has NaN or infinite logits in {wrong:,} of {len(rows):,} rows:"
                 " compare a checkpoint from before the training went wrong."
             )
-        return found.logits, found.labels
+        return values.logits, values.labels
 
     return summary.Run(
         name, seed, part(VALIDATION), part(TEST), journal.read_rows(path / journal.ROWS)
     )
 
 
-def _same_examples(one: pathlib.Path, first: Any, other: pathlib.Path, second: Any) -> None:
+def _same_examples(path: pathlib.Path, first: Any, other_path: pathlib.Path, second: Any) -> None:
     """Raise an error if two predictions are not of the same test examples."""
     (logits, labels), (others, other_labels) = first, second
     if len(labels) != len(other_labels):
         raise ValueError(
-            f"{one} has {len(labels):,} test examples and {other} {len(other_labels):,}: a paired"
-            " comparison needs the same ones."
+            f"{path} has {len(labels):,} test examples and {other_path} {len(other_labels):,}: a"
+            " paired comparison needs the same ones."
         )
     if logits.shape[1:] != others.shape[1:]:
         raise ValueError(
-            f"{one} has {logits.shape[-1]} classes and {other} {others.shape[-1]}: a paired"
+            f"{path} has {logits.shape[-1]} classes and {other_path} {others.shape[-1]}: a paired"
             " comparison needs the same ones."
         )
     unlike = np.flatnonzero(labels != other_labels)
     if len(unlike):
         raise ValueError(
-            f"{one} and {other} have other test labels, first of example {unlike[0]}: a paired"
-            " comparison needs the same examples in the same order."
+            f"{path} and {other_path} differ in their test labels, first of example {unlike[0]}:"
+            " a paired comparison needs the same examples in the same order."
         )
 
 
@@ -216,9 +227,9 @@ def _config(path: pathlib.Path) -> dict[str, Any] | None:
     """Read the config of a run without keys that change no result; None if it is unknown."""
     for name, inside in (("config.json", None), ("result.json", "config")):
         if (path / name).is_file():
-            found = reading.json_mapping(
+            saved = reading.json_mapping(
                 path / name, "a config", "the same command writes it again"
             )
-            config = renamed.current(found[inside] if inside else found)
+            config = renamed.current(saved[inside] if inside else saved)
             return {key: value for key, value in config.items() if key != "run"}
     return None  # predictions of given weights have no config

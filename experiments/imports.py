@@ -1,13 +1,15 @@
-"""Losses, networks, data sets and metrics of the user's own, named by import path.
+"""Losses, networks, data sets, metrics and calibrators of the user's own, named by import path.
 
     --config.loss.name=my_package.losses:mine        or --config=FILE:my_package.losses:mine
     --config.model.name=my_package.networks:mine     and data.name
     --config.metrics=ece,my_package.metrics:mine
+    --calibrate=my_package.calibrators:Mine          of experiments.score and experiments.evaluate
 
 The module is found in the current folder or among the installed packages. The named object is a
-factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, or a loss
-function `(logits, labels, *, options) -> [*batch]`. The options in the config are the defaults of
-its signature, and the command line may change them.
+factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, a calibrator as
+described by `calib_jax.calibrators.register`, or a loss function `(logits, labels, *, options) ->
+[*batch]`. The options in the config are the defaults of its signature, and the command line may
+change them.
 
 The config.json of a run may come from somebody else, so the code that it names is imported only
 with --allow_imports.
@@ -20,13 +22,15 @@ import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from calib_jax import losses, metrics
+from calib_jax import calibrators, losses, metrics
 from calib_jax.core import checks
+
+flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
 
 # The parts of a config that name a member and hold its options.
 SECTIONS = ("loss", "warm_up_loss", "model", "data")
@@ -39,8 +43,15 @@ def is_path(name: str) -> bool:
     return ":" in name
 
 
-def imported(kind: str, path: str) -> Any:
-    """Import the object of a path; `kind` is the word for it in error messages."""
+def imported(kind: str, path: str) -> Callable[..., Any]:
+    """Import the function or class of a path; `kind` is the word for it in error messages."""
+    member = _object(kind, path)
+    if not callable(member):
+        raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
+    return cast(Callable[..., Any], member)
+
+
+def _object(kind: str, path: str) -> Any:
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), name]):
         raise ValueError(f"the {kind} {path!r} must look like my_package.module:name.")
@@ -50,10 +61,7 @@ def imported(kind: str, path: str) -> Any:
             f"the module {module_name} ({getattr(module, '__file__', None)}) has no"
             f" {name!r}{checks.nearest(name, dir(module))}"
         )
-    member = getattr(module, name)
-    if not callable(member):
-        raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
-    return member
+    return getattr(module, name)
 
 
 def _module(kind: str, name: str) -> Any:
@@ -100,9 +108,10 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
         return losses.objective(name, **options)
     function, options = imported("loss", name), {**options}
     required = [
-        one.name
-        for one in inspect.signature(function).parameters.values()
-        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) not in (0, 2):
         raise ValueError(
@@ -137,6 +146,16 @@ def metric(name: str) -> metrics.Metric:
             f" {_kind_of(member)}."
         )
     return member
+
+
+def calibrator(name: str | None) -> str | None:
+    """Register the calibrator of an import path, and return its name in the catalogue."""
+    if not name or not is_path(name):
+        return name
+    value, short = _object("calibrator", name), name.partition(":")[2]
+    if calibrators.catalogue().get(short) is not value:
+        calibrators.register(short)(value)
+    return short
 
 
 def factory(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:
@@ -202,7 +221,7 @@ class _ConfigParser(flags.ArgumentParser):
         file, _, loss = path.partition(":")
         if is_path(loss):
             paths["loss"], path = loss, file
-        config = self._of_files.parse(path)
+        config: Any = self._of_files.parse(path)
         for section, name in paths.items():
             member = imported(section.replace("_", " "), name)
             values = {"name": name, "options": _default_options(member)}

@@ -93,7 +93,7 @@ def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
     if name.isdecimal():
         return int(name)
     best = checkpoints.about()["ledger"]["best"]
-    names = {f"best_{metric}": int(found["step"]) for metric, found in best.items()}
+    names = {f"best_{metric}": int(record["step"]) for metric, record in best.items()}
     if name not in names:
         known = ", ".join(["latest", *names, *map(str, checkpoints.steps)])
         raise ValueError(f"there is no checkpoint {name!r}; this run has {known}.")
@@ -105,14 +105,14 @@ def warn(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def _fitted(source: str, found: PyTree, random: PyTree, anew: bool) -> PyTree:
+def _fitted(source: str, given: PyTree, random: PyTree, anew: bool) -> PyTree:
     """Replace random variables by those read; only the shape of the last layer may differ."""
-    ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (random, found))
+    ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (random, given))
     head = [name for name in ours if name.split("/")[1] == HEAD]
     if any(np.shape(theirs.get(name, ours[name]))[-1] != ours[name].shape[-1] for name in head):
         if not anew:
-            raise ValueError(f"the last layer of {source} is for other classes than the data set.")
-        warn(f"the last layer of {source} is for other classes: ours begins at random.")
+            raise ValueError(f"{source} and the data set have different numbers of classes.")
+        warn(f"{source} has another number of classes: the last layer is initialised at random.")
         theirs |= {name: ours[name] for name in head}
     for name in sorted({*ours, *theirs}):
         shapes = [str(np.shape(t[name])) if name in t else "nothing" for t in (theirs, ours)]

@@ -24,27 +24,29 @@ from experiments import building
 NOISE = "gaussian_noise"
 
 
-def named(asked: Sequence[str], own: data.Dataset, data_dir: str | None) -> dict[str, Source]:
+def named(asked: Sequence[str], dataset: data.Dataset, data_dir: str | None) -> dict[str, Source]:
     """Return the sets by file-safe names; raise an error for one that does not fit the network."""
-    return {re.sub(r"\W+", "_", text): _one(text, own, data_dir) for text in asked}
+    return {re.sub(r"\W+", "_", text): _one(text, dataset, data_dir) for text in asked}
 
 
-def _one(text: str, own: data.Dataset, data_dir: str | None) -> Source:
+def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
     name, options = _parsed(text)
     if name == NOISE:
-        if own.brightest is None:
-            raise ValueError(f"{NOISE} needs images, and {own.name} has none.")
-        add = functools.partial(data.gaussian_noise, own.test, brightest=own.brightest)
+        if dataset.brightest is None:
+            raise ValueError(f"{NOISE} needs images, and {dataset.name} has none.")
+        add = functools.partial(data.gaussian_noise, dataset.test, brightest=dataset.brightest)
         _check_kinds(NOISE, add, options)
         return add(**options)
     if name not in data.catalogue():
         known = ", ".join([NOISE, *sorted(data.catalogue())])
-        raise ValueError(f"there is no set {name!r} to tell from {own.name}; there are {known}.")
+        raise ValueError(f"no out-of-distribution set is called {name!r}; there are {known}.")
     _check_kinds(name, data.catalogue()[name], options)
     source = building.data_set(name, options, data_dir).test
-    theirs, ours = (_look(one) for one in (source, own.test))
+    theirs, ours = (_look(part) for part in (source, dataset.test))
     if theirs != ours:
-        raise ValueError(f"inputs of {name} are {theirs}, and those of {own.name} are {ours}.")
+        raise ValueError(
+            f"{name} cannot be compared with {dataset.name}: its inputs are {theirs}, not {ours}."
+        )
     return source
 
 

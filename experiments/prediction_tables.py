@@ -37,16 +37,16 @@ _SPELLINGS = {
 
 def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[str, int]:
     """Find the wanted columns or arrays, in singular or plural, in upper or lower case."""
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for place, name in enumerate(names):
         role = _SPELLINGS.get(name.strip().lower(), name.strip().lower())
         if role not in wanted:
             continue
-        if role in found:
-            both = f"{names[found[role]]!r} and {name!r}"
+        if role in places:
+            both = f"{names[places[role]]!r} and {name!r}"
             raise Unreadable(f"{where} has {both}, which mean the same: keep one of them.")
-        found[role] = place
-    return found
+        places[role] = place
+    return places
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

@@ -54,17 +54,17 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
     if endings == [".npz"]:
-        found = _npz(paths[0], probabilities)
+        contents = _npz(paths[0], probabilities)
     elif endings == [".npy", ".npy"]:
         logits, labels = (reading.npy(path, _KIND) for path in paths)
-        found = Predictions(logits, labels)
+        contents = Predictions(logits, labels)
     elif endings == [".csv"]:
-        found = _csv(paths[0], probabilities, first_label)
+        contents = _csv(paths[0], probabilities, first_label)
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
         raise Unreadable(f"{name} must end in .npz, .csv, or be LOGITS.npy,LABELS.npy.")
-    return _checked(name, found, first_label)
+    return _checked(name, contents, first_label)
 
 
 def _csv(path: pathlib.Path, probabilities: bool, first_label: int) -> Predictions:
@@ -93,16 +93,16 @@ def _npz(path: pathlib.Path, probabilities: bool) -> Predictions:
             if role not in roles:
                 raise Unreadable(f"{path} has no array {role!r}; it has {listed(names) or 'none'}.")
         used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
-        found = {role: arrays[member] for role, member in used.items()}
+        values = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     return Predictions(
-        found[kind], found["labels"], found.get("weights"), found.get("groups"), notes
+        values[kind], values["labels"], values.get("weights"), values.get("groups"), notes
     )
 
 
-def _checked(name: str, found: Predictions, first_label: int) -> Predictions:
-    logits, labels, weights, groups, notes = found
+def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
+    logits, labels, weights, groups, notes = contents
     if logits.dtype.kind != "f":
         raise Unreadable(f"the logits of {name} must be floating point, got {logits.dtype}.")
     if logits.ndim == 0:
@@ -113,8 +113,8 @@ def _checked(name: str, found: Predictions, first_label: int) -> Predictions:
             raise Unreadable(f"the {key} of {name} are one number; one an example is wanted.")
     arrays = {"logits": logits, **{k: v for k, v in others.items() if v is not None}}
     if len({len(values) for values in arrays.values()}) > 1:
-        said = ", ".join(f"{len(values)} {key}" for key, values in arrays.items())
-        raise Unreadable(f"{name} must hold as many of each: it has {said}.")
+        counts = ", ".join(f"{len(values)} {key}" for key, values in arrays.items())
+        raise Unreadable(f"{name} must hold as many of each: it has {counts}.")
     batch = logits.shape if logits.ndim == 1 else logits.shape[:-1]
     for key, values in arrays.items():
         if key != "logits" and values.shape != batch:

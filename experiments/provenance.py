@@ -45,10 +45,10 @@ def version(package: str) -> str:
 
 
 def _commit() -> str:
-    asked = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, check=True, cwd=_CHECKOUT)
-        return said.stdout.strip()
+        process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=_CHECKOUT)
+        return process.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

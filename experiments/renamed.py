@@ -10,6 +10,7 @@ from typing import Any
 # The old key and its new name, which replaces the last part of the key.
 KEYS = {
     "optimiser": "optimizer",
+    "data.options.test_normalisation": "test_normalization",
 }
 
 

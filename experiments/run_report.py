@@ -72,13 +72,13 @@ def write_seeds(
     )
     names = [PAGE]
     (workdir / PICTURES).mkdir(exist_ok=True)
-    epochs = [np.array([row["epoch"] for row in found], float) for found in rows.values()]
-    if all(np.array_equal(one, epochs[0]) for one in epochs):  # patience stopped no seed early
+    epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
+    if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
         curves = {}
         for title, key in PANELS.items():
-            each = [_of_sets(found, key) for found in rows.values()]
+            each = [_of_sets(seed_rows, key) for seed_rows in rows.values()]
             if each[0]:
-                curves[title] = {name: np.stack([one[name] for one in each]) for name in each[0]}
+                curves[title] = {name: np.stack([item[name] for item in each]) for name in each[0]}
         figure = plots.training_curves(_alike(curves), epochs[0], title=f"{len(rows)} seeds")
         plots.save(figure, workdir / PICTURES / "curves.png")
         names.append(f"{PICTURES}/curves.png")
@@ -99,7 +99,7 @@ def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
         lines.append(f"| {seed} | {row['epoch']:g} | {cells} |")
     if len(last) > 1:
         values = [_column([*last.values()], key) for key in keys]
-        cells = " | ".join(f"{one.mean():.4f} ± {one.std(ddof=1):.4f}" for one in values)
+        cells = " | ".join(f"{column.mean():.4f} ± {column.std(ddof=1):.4f}" for column in values)
         lines.append(f"| mean ± sd | | {cells} |")
     return "\n".join(lines)
 
@@ -109,7 +109,7 @@ def pictures(
 ) -> dict[str, Any]:
     """Draw the logged curves over the epochs, and gradient histograms if they were logged."""
     epochs = np.array([row["epoch"] for row in rows], float)
-    curves = {title: found for title, key in PANELS.items() if (found := _of_sets(rows, key))}
+    curves = {title: panel for title, key in PANELS.items() if (panel := _of_sets(rows, key))}
     if "weight_norm" in rows[0]:
         curves[WEIGHTS] = {"network": _column(rows, "weight_norm")}
     # The legend is taken from the first panel, which has all sets.
@@ -130,9 +130,9 @@ def pictures(
 
 def _of_sets(rows: list[dict[str, Any]], key: str) -> dict[str, np.ndarray]:
     return {
-        title: _column(rows, f"{one}_{key}")
-        for one, title in SETS.items()
-        if f"{one}_{key}" in rows[0]
+        title: _column(rows, f"{prefix}_{key}")
+        for prefix, title in SETS.items()
+        if f"{prefix}_{key}" in rows[0]
     }
 
 
@@ -142,10 +142,10 @@ def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
 
 def _alike(curves: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
     """Add missing curves to each panel, so that all panels share one legend."""
-    names = list(dict.fromkeys(name for found in curves.values() for name in found))
+    names = list(dict.fromkeys(name for panel in curves.values() for name in panel))
     missing = np.full_like(next(iter(next(iter(curves.values())).values())), math.nan)
     return {
-        title: {name: found.get(name, missing) for name in names} for title, found in curves.items()
+        title: {name: panel.get(name, missing) for name in names} for title, panel in curves.items()
     }
 
 
@@ -170,7 +170,7 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
         f" {optimizer['name']} with learning rate {optimizer['learning_rate']:g}, batches of"
         f" {config['batch_size']}, seed {config['seed']}; {last['epoch']:g} of"
         f" {config['num_epochs']} epochs. All of it is in config.json.",
-        "## How it went",
+        "## Training",
         _last(last),
         *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),
     ]
@@ -180,17 +180,17 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
         )
     table = train.last_table(folder)
     if table:
-        parts += ["## What the loss learned, after its last update", f"```\n{table}\n```"]
+        parts += ["## The state of the loss after its last update", f"```\n{table}\n```"]
     return "\n\n".join([*parts, *_environment(folder)]) + "\n"
 
 
 def _last(row: Mapping[str, Any]) -> str:
     """Format the last row as a table with one line per set."""
-    found = {title: _after(row, f"{one}_") for one, title in SETS.items()}
-    panels = {t: key for t, key in PANELS.items() if any(key in of for of in found.values())}
+    by_set = {title: _after(row, f"{prefix}_") for prefix, title in SETS.items()}
+    panels = {t: key for t, key in PANELS.items() if any(key in of for of in by_set.values())}
     lines = ["| " + " | ".join(["after the last epoch", *panels]) + " |"]
     lines.append("|---" * (len(panels) + 1) + "|")
-    for title, of in found.items():
+    for title, of in by_set.items():
         cells = ["" if of.get(key) is None else f"{of[key]:.4f}" for key in panels.values()]
         if any(cells):
             lines.append("| " + " | ".join([title, *cells]) + " |")
@@ -213,7 +213,7 @@ def _environment(folder: pathlib.Path) -> list[str]:
         for start in starts
     ]
     return [
-        "## With what",
+        "## Environment",
         "\n".join(lines),
         f"{newest['processor']}, {newest['cores']} cores, {newest['system']}, Python"
         f" {newest['python']}; {versions}.",

@@ -35,9 +35,11 @@ if TYPE_CHECKING:  # at run time functions import them, so that --help starts fa
 
 _PREDICTIONS = flags.DEFINE_multi_string("predictions", [], "File of predictions to score.")
 _AVERAGE = flags.DEFINE_bool("average", False, "Average the probabilities of several files.")
-_CALIBRATE = flags.DEFINE_string("calibrate", None, "Calibrator to apply, such as temperature.")
+_CALIBRATE = flags.DEFINE_string(
+    "calibrate", None, "Calibrator: its name, such as temperature, or an import path MODULE:NAME."
+)
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
-_CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Folds, where there are no others.")
+_CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Number of folds, instead of --fit_on.")
 _CRITERION = flags.DEFINE_string(
     "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
 )
@@ -45,29 +47,29 @@ _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of th
 _METRICS = flags.DEFINE_list(
     "metrics",
     None,
-    "Names of metrics, with commas between them; by default accuracy, nll, brier, ece,"
+    "Names of metrics, separated by commas; by default accuracy, nll, brier, ece,"
     " adaptive_ece, classwise_ece, mce, signed_gap and aurc.",
 )
-_BINS = flags.DEFINE_integer("bins", 15, "Bins of every metric that has them.")
-_PER_CLASS = flags.DEFINE_bool("per_class", False, "Also a table per class.")
-_PER_GROUP = flags.DEFINE_bool("per_group", True, "Also a table per group, if the file has groups.")
+_BINS = flags.DEFINE_integer("bins", 15, "Number of bins of every metric that has bins.")
+_PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
+_PER_GROUP = flags.DEFINE_bool("per_group", True, "Add a table per group if the file has groups.")
 _LEVEL = flags.DEFINE_float("level", 0.9, "Nominal coverage of the intervals, a fraction.")
 _INTERVAL = flags.DEFINE_string("interval", "percentile", "percentile or basic.")
-_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.")
-_SEED = flags.DEFINE_integer("seed", 0, "Of the bootstrap and of the folds.")
+_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the bootstrap and of the folds.")
 _PROBABILITIES = flags.DEFINE_bool("probabilities", False, "The files hold probabilities.")
 _FLOOR = flags.DEFINE_float(
     "floor",
     None,
-    "What smaller --probabilities are taken as, so that the NLL is finite; 1e-38 if not given.",
+    "Smaller --probabilities are raised to this, so that the NLL is finite; by default 1e-38.",
 )
 _FIRST_LABEL = flags.DEFINE_integer(
-    "first_label", 0, "The label of the first class: 1 where labels run from 1."
+    "first_label", 0, "The label of the first class; 1 if labels count from 1."
 )
 _NAME = flags.DEFINE_multi_string(
-    "name", [], "Name of the predictions in the tables; given twice, also of those to --compare."
+    "name", [], "Name of the predictions in the tables; a second one names those of --compare."
 )
-_OUT = flags.DEFINE_string("out", None, "Folder for report.json, .csv, .md and pictures.")
+_OUT = flags.DEFINE_string("out", None, "Folder for report.json, .csv, .md and figures.")
 
 
 def read(name: str) -> predictions.Predictions:
@@ -84,13 +86,13 @@ def mean_of(models: Sequence[predictions.Predictions]) -> np.ndarray:
     from calib_jax import report
 
     if _PROBABILITIES.value:
-        rows = [report.probability_rows(one.logits, weights=one.weights) for one in models]
-        if len({one.shape for one in rows}) == 1:
+        rows = [report.probability_rows(model.logits, weights=model.weights) for model in models]
+        if len({model.shape for model in rows}) == 1:
             return np.mean(rows, axis=0)
     # `report.average` raises an error for different shapes.
     logits = [
-        report.as_logits(one.logits, probabilities=_PROBABILITIES.value, weights=one.weights)
-        for one in models
+        report.as_logits(model.logits, probabilities=_PROBABILITIES.value, weights=model.weights)
+        for model in models
     ]
     return np.asarray(report.average(logits))
 
@@ -106,16 +108,17 @@ def named() -> dict[str, str]:
         short = [pathlib.Path(file.split(",")[0]).name for file in files]
         if _AVERAGE.value:
             short[0] = f"mean of {len(_PREDICTIONS.value)}"
-        found = short if short[0] != short[1] else files
-        if found[0] == found[1]:
-            found[1] += " (again)"
-        names += found[len(names) :]
+        file_names = short if short[0] != short[1] else files
+        if file_names[0] == file_names[1]:
+            file_names[1] += " (again)"
+        names += file_names[len(names) :]
     return dict(zip(("name", "compare_name"), names, strict=False))
 
 
 def scored() -> report.Report:
     """Read the files that the flags name, and score them."""
     from calib_jax import report
+    from experiments import imports
 
     names = _PREDICTIONS.value
     if not names:
@@ -125,19 +128,19 @@ def scored() -> report.Report:
             f"{len(names)} files of predictions were given: add --average to score their mean, or"
             " --compare=FILE to compare two."
         )
-    own = [read(name) for name in names]
-    for name, one in zip(names[1:], own[1:], strict=True):
-        if not np.array_equal(one.labels, own[0].labels):
+    models = [read(name) for name in names]
+    for name, file in zip(names[1:], models[1:], strict=True):
+        if not np.array_equal(file.labels, models[0].labels):
             raise ValueError(f"{name} has other labels than {names[0]}: not the same examples.")
-    logits = own[0].logits if len(own) == 1 else mean_of(own)
-    used = list(own)
+    logits = models[0].logits if len(models) == 1 else mean_of(models)
+    used = list(models)
 
     fit_on = None
     if _FIT_ON.value:
         others = read(_FIT_ON.value)
         held_out = (others.logits, others.labels, others.weights)
-        for name, one in zip(names, own, strict=True):
-            if report.same_examples(held_out, (one.logits, one.labels, one.weights)):
+        for name, file in zip(names, models, strict=True):
+            if report.same_examples(held_out, (file.logits, file.labels, file.weights)):
                 raise ValueError(
                     f"--fit_on={_FIT_ON.value} holds the same examples as {name}, and a calibrator"
                     " is never fitted on what is scored.\nGive other examples, or --cross_fit=5."
@@ -148,7 +151,7 @@ def scored() -> report.Report:
     compare = None
     if _COMPARE.value:
         other = read(_COMPARE.value)
-        if not np.array_equal(other.labels, own[0].labels):
+        if not np.array_equal(other.labels, models[0].labels):
             raise ValueError(
                 f"{_COMPARE.value} has other labels than the predictions: a paired comparison"
                 " needs the same examples in the same order."
@@ -156,13 +159,13 @@ def scored() -> report.Report:
         compare = other.logits
         used.append(other)
 
-    groups = own[0].groups if _PER_GROUP.value else None
-    found = report.score(
+    groups = models[0].groups if _PER_GROUP.value else None
+    scores = report.score(
         logits,
-        own[0].labels,
-        weights=own[0].weights,
+        models[0].labels,
+        weights=models[0].weights,
         groups=None if groups is None else groups.reshape(-1),
-        calibrate=_CALIBRATE.value,
+        calibrate=imports.calibrator(_CALIBRATE.value),
         fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,
         criterion=_CRITERION.value,
@@ -178,21 +181,21 @@ def scored() -> report.Report:
         probabilities=_PROBABILITIES.value,
         floor=report.FLOOR if _FLOOR.value is None else _FLOOR.value,
     )
-    settings = found.settings | {
+    settings = scores.settings | {
         "predictions": ", ".join(names),
         "command": " ".join(sys.argv[1:]),
     }
-    notes = dict.fromkeys(note for one in used for note in one.notes)
-    return dataclasses.replace(found, settings=settings, notes=[*notes, *found.notes])
+    notes = dict.fromkeys(note for file in used for note in file.notes)
+    return dataclasses.replace(scores, settings=settings, notes=[*notes, *scores.notes])
 
 
 def main() -> int:
     """Score, print the tables, write the files."""
     cli.use_compilation_cache()
-    found = cli.refusing(scored)
-    print(found)
+    scores = cli.refusing(scored)
+    print(scores)
     if _OUT.value:
-        names = cli.refusing(found.save, _OUT.value)
+        names = cli.refusing(scores.save, _OUT.value)
         print(f"\nwritten to {_OUT.value}: {', '.join(names)}")
     return 0
 

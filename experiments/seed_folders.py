@@ -52,17 +52,17 @@ def prepare(folder: pathlib.Path) -> None:
 def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, pathlib.Path]:
     """Return the folder of every seed of a config; a single seed uses `workdir` itself."""
     folder = pathlib.Path(workdir)
-    found = there(folder)
+    seeds_there = there(folder)
     if (folder / "runs").is_dir():
         raise ValueError(
-            f"{folder} holds a sweep: choose another folder, or go on by experiments.sweep."
+            f"{folder} holds a sweep: choose another folder, or resume it with experiments.sweep."
         )
     if config.num_seeds == 1:
-        if found:
+        if seeds_there:
+            first, count = min(seeds_there), max(seeds_there) - min(seeds_there) + 1
             raise ValueError(
-                f"{folder} holds the seeds {', '.join(map(str, found))}: go on with"
-                f" --config.seed={min(found)} --config.num_seeds={max(found) - min(found) + 1}, or"
-                " choose another folder."
+                f"{folder} holds the seeds {', '.join(map(str, seeds_there))}: resume them with"
+                f" --config.seed={first} --config.num_seeds={count}, or choose another folder."
             )
         return {config.seed: folder}
     if (folder / "checkpoints").exists():
@@ -75,9 +75,9 @@ def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, path
 
 def there(workdir: str | pathlib.Path) -> dict[int, pathlib.Path]:
     """Find the seeds in a folder; the folder of a single run has none."""
-    found = {
+    folders = {
         int(match[1]): path
         for path in pathlib.Path(workdir).glob("seed_*")
         if path.is_dir() and (match := re.fullmatch(r"seed_(\d+)", path.name))
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(folders.items()))

@@ -138,20 +138,20 @@ def summarise(
     temperatures: dict[str, list[float]] = {}
     diagrams: dict[str, dict[str, Any]] = {BEFORE: {}, AFTER: {}}
     for number, loss in enumerate(losses, start=1):
-        own = [run for run in runs if run.loss == loss]
+        loss_runs = [run for run in runs if run.loss == loss]
         say(f"{number}/{len(losses)}  {loss}: a temperature and {num_resamples:,} resamples a run")
-        fits = [calibrators.temperature.fit(*run.validation) for run in own]
+        fits = [calibrators.temperature.fit(*run.validation) for run in loss_runs]
         temperatures[loss] = [float(fit.temperature) for fit in fits]
         phases = {
-            BEFORE: [np.asarray(run.test[0]) for run in own],
+            BEFORE: [np.asarray(run.test[0]) for run in loss_runs],
             AFTER: [
                 np.asarray(calibrators.temperature.apply(fit, run.test[0]))
-                for run, fit in zip(own, fits, strict=True)
+                for run, fit in zip(loss_runs, fits, strict=True)
             ],
         }
         for phase, answers in phases.items():
-            found = [metrics.values_of(chosen, logits, labels) for logits in answers]
-            values[loss, phase] = [{k: float(v) for k, v in one.items()} for one in found]
+            seed_values = [metrics.values_of(chosen, logits, labels) for logits in answers]
+            values[loss, phase] = [{k: float(v) for k, v in item.items()} for item in seed_values]
             drawn = [
                 metrics.bootstrap(
                     chosen, logits, labels, key=jax.random.key(0), num_resamples=num_resamples
@@ -159,7 +159,7 @@ def summarise(
                 for logits in answers
             ]
             samples[loss, phase] = {
-                name: np.mean([np.asarray(one[name]) for one in drawn], axis=0) for name in CELLS
+                name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
             }
             # One diagram pools all seeds; the weights make its bands those of one test set.
             weights = np.full(len(labels) * len(answers), 1 / len(answers), np.float32)
@@ -180,8 +180,8 @@ def summarise(
     epochs = np.array([row["epoch"] for row in longest], float)
     curves = {
         name: {
-            loss: np.array([_padded(one, f"validation_{name}", len(epochs)) for one in found])
-            for loss, found in rows.items()
+            loss: np.array([_padded(run, f"validation_{name}", len(epochs)) for run in runs_of])
+            for loss, runs_of in rows.items()
         }
         for name in ("error", "nll", "ece")
         if longest and f"validation_{name}" in longest[0]
@@ -204,28 +204,33 @@ def _cell(
     paired: bool,
 ) -> Cell:
     name = metric.name
-    own, other = (np.array([one[name] for one in values[key, phase]]) for key in (loss, baseline))
-    own_samples, other_samples = (samples[key, phase][name] for key in (loss, baseline))
-    low, high = metrics.interval(jnp.asarray(own_samples), LEVEL)
+    loss_values, baseline_values = (
+        np.array([seed_values[name] for seed_values in values[key, phase]])
+        for key in (loss, baseline)
+    )
+    loss_samples, baseline_samples = (samples[key, phase][name] for key in (loss, baseline))
+    low, high = metrics.interval(jnp.asarray(loss_samples), LEVEL)
     change = p = p_seeds = None
     if loss != baseline:
         # The mean over seeds of resampled differences equals the difference of resampled means.
         change = metrics.difference(
-            (other.mean(), other_samples), (own.mean(), own_samples), level=LEVEL
+            (baseline_values.mean(), baseline_samples),
+            (loss_values.mean(), loss_samples),
+            level=LEVEL,
         )
         if not metric.biased:
             p = float(change.p_value)
-            if paired and len(own) >= SEEDS_FOR_A_TEST:
+            if paired and len(loss_values) >= SEEDS_FOR_A_TEST:
                 import scipy.stats  # half a second, for this test alone
 
-                p_seeds = float(scipy.stats.ttest_rel(own, other).pvalue)
+                p_seeds = float(scipy.stats.ttest_rel(loss_values, baseline_values).pvalue)
     return Cell(
         loss,
         phase,
         name,
-        value=float(own.mean()),
-        sd=float(own.std(ddof=1)) if len(own) > 1 else float("nan"),
-        n=len(own),
+        value=float(loss_values.mean()),
+        sd=float(loss_values.std(ddof=1)) if len(loss_values) > 1 else float("nan"),
+        n=len(loss_values),
         low=float(low),
         high=float(high),
         difference=change and float(change.value),
@@ -251,8 +256,8 @@ def text(summary: Summary) -> str:
         for loss in names:
             mean = np.mean(summary.temperatures[loss])
             line = f"{loss:<{width}s}" + (f" {mean:6.2f}" if phase == AFTER else "")
-            said = [_said(cell) for cell in _of(summary, loss, phase)]
-            lines.append((line + "".join(f"  {one:<29s}" for one in said)).rstrip())
+            cells = [_said(cell) for cell in _of(summary, loss, phase)]
+            lines.append((line + "".join(f"  {cell_text:<29s}" for cell_text in cells)).rstrip())
     if table := _differences(summary):
         lines += ["", f"difference to {summary.baseline}", tables.aligned(table)]
     for line in _foot(summary):
@@ -283,8 +288,8 @@ def markdown(summary: Summary, shown: Iterable[str]) -> str:
 
 
 def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
-    found = {c.metric: c for c in summary.cells if (c.loss, c.phase) == (loss, phase)}
-    return [found[name] for name in SHOWN]
+    cells = {c.metric: c for c in summary.cells if (c.loss, c.phase) == (loss, phase)}
+    return [cells[name] for name in SHOWN]
 
 
 def _said(cell: Cell) -> str:
@@ -298,15 +303,15 @@ def _said(cell: Cell) -> str:
 
 def _differences(summary: Summary) -> tables.Table:
     """Return a table of the differences that have no p-value; empty if there are none."""
-    found: dict[str, dict[str, str]] = {}
+    rows: dict[str, dict[str, str]] = {}
     for cell in summary.cells:
         if cell.change and cell.untested and cell.metric in SHOWN:
             column = f"{cell.metric}, {cell.phase}"
-            found.setdefault(cell.loss, {})[column] = tables.with_interval(cell.change, sign="+")
-    if not found:
+            rows.setdefault(cell.loss, {})[column] = tables.with_interval(cell.change, sign="+")
+    if not rows:
         return []
-    columns = list(next(iter(found.values())))
-    return [["", *columns], *([loss, *cells.values()] for loss, cells in found.items())]
+    columns = list(next(iter(rows.values())))
+    return [["", *columns], *([loss, *cells.values()] for loss, cells in rows.items())]
 
 
 def _head(summary: Summary) -> str:

@@ -50,17 +50,23 @@ from experiments import (
 )
 
 _CONFIG = imports.define_config("File of the config, without a loss.")
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep; made if it is not there.")
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder of the sweep; created if it does not exist."
+)
 flags.adopt_module_key_flags(building)  # --data_dir
-_LOSSES = flags.DEFINE_list("losses", [], "Names in configs/losses, with commas between them.")
-_SEEDS = flags.DEFINE_integer("seeds", 1, "How many, from config.seed on.", lower_bound=1)
+_LOSSES = flags.DEFINE_list(
+    "losses", [], "Names in configs/losses, or import paths MODULE:NAME, separated by commas."
+)
+_SEEDS = flags.DEFINE_integer("seeds", 1, "Number of seeds, from config.seed on.", lower_bound=1)
 _BASELINE = flags.DEFINE_string("baseline", None, "Loss to test the others against.")
 _CHECKPOINT = flags.DEFINE_string(
     "checkpoint",
     None,
     "latest, or best_NAME; by default latest, or the best where patience has ended a run.",
 )
-_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of the bootstrap.", lower_bound=100)
+_RESAMPLES = flags.DEFINE_integer(
+    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
+)
 
 RESULT = "result.json"
 
@@ -82,13 +88,13 @@ class Member(NamedTuple):
         """Read the file that a finished run writes; None if it is missing or damaged."""
         path = self.folder / RESULT
         try:
-            found = reading.json_mapping(path, "a result", "it is written again")
+            record = reading.json_mapping(path, "a result", "it is written again")
         except FileNotFoundError:
             return None
         except reading.Unreadable as error:
             initial.warn(str(error))
             return None
-        return found if isinstance(found.get("config"), dict) else None
+        return record if isinstance(record.get("config"), dict) else None
 
     def is_through(self) -> bool:
         """Check that the predictions of the requested checkpoint are written and complete."""
@@ -119,27 +125,27 @@ def built(config: ConfigDict) -> building.Experiment:
 
 def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]:
     """List the requested runs, and raise an error for unknown names before any run begins."""
-    found = []
+    requested = []
     for loss in losses:
         config = _config_of(loss)
         built(config)
         first = config.seed
         for seed in range(first, first + seeds):
-            own = building.of_seed(config, seed)
-            found.append(Member(loss, seed, own, folder / "runs" / loss / str(seed)))
-    for member in found:
+            seed_config = building.of_seed(config, seed)
+            requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
+    for member in requested:
         if result := member.result():
             now = cli.plain(member.config)
             changed = train.differences(_fixed(renamed.current(result["config"])), _fixed(now))
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
-                    " another folder, or the old values."
+                    " another folder, or use the old values."
                 )
-    missing = next((member for member in found if not member.result()), None)
+    missing = next((member for member in requested if not member.result()), None)
     if missing is not None and missing.config.init_from:
         built(missing.config).state()  # reads the weights, which may not fit the network
-    return found
+    return requested
 
 
 def _fixed(config: dict[str, Any]) -> dict[str, Any]:
@@ -196,10 +202,10 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             batch_size=1024,
             devices=building.devices(experiment.config),
         )
-        for member, own in zip(members, logits, strict=True):
+        for member, run_logits in zip(members, logits, strict=True):
             path = member.folder / f"predictions_{part}.npz"
             with files.writing(path):
-                np.savez(path, logits=own, labels=labels)
+                np.savez(path, logits=run_logits, labels=labels)
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
@@ -290,7 +296,7 @@ def _tabulate(
     if failed:
         about["failed"] = dict(failed)
         about["what"] += "".join(f"\n\nFailed, left out: {name}: {failed[name]}" for name in failed)
-    found = summary.summarise(
+    summarised = summary.summarise(
         [member.read() for member in through],
         baseline=baseline,
         num_bins=_CONFIG.value.num_bins,
@@ -298,9 +304,9 @@ def _tabulate(
         about=about,
         say=cli.say_step,
     )
-    print("\n" + summary.text(found), flush=True)
+    print("\n" + summary.text(summarised), flush=True)
     cli.say_step("drawing the figures")
-    names = cli.refusing(summary.save, found, folder)
+    names = cli.refusing(summary.save, summarised, folder)
     print(f"\nwritten to {folder}: {', '.join(names)}")
 
 
@@ -327,7 +333,7 @@ def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
                 reasons = [cli.reason(error)] * len(seeds)
             for outcome in outcomes:
                 if outcome.stopped_by is not None and not outcome.finished:
-                    print("stopped; nothing is lost: the same command goes on from here.")
+                    print("stopped; nothing is lost: the same command resumes the sweep.")
                     return 128 + outcome.stopped_by, failed
             seconds = (time.monotonic() - began) / len(seeds)
             for member, reason in zip(seeds, reasons, strict=True):
@@ -345,8 +351,10 @@ def _measured(member: Member) -> str:
     row = read_rows(member.folder / "metrics.jsonl")[-1]
     start = "validation_"
     values = {key.removeprefix(start): row[key] for key in row if key.startswith(start)}
-    said = [f"{name} {'NaN' if one is None else f'{one:.3f}'}" for name, one in values.items()]
-    return "validation " + "  ".join(said[: journal.SHOWN])
+    described = [
+        f"{name} {'NaN' if value is None else f'{value:.3f}'}" for name, value in values.items()
+    ]
+    return "validation " + "  ".join(described[: journal.SHOWN])
 
 
 def _about(asked: Sequence[Member]) -> dict[str, Any]:

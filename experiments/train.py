@@ -52,10 +52,10 @@ from experiments import (
 )
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; made if it is not there.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 flags.adopt_module_key_flags(processes)  # --coordinator, --num_processes, --process_id
-_QUIET = flags.DEFINE_bool("quiet", False, "Say nothing but errors; the files say all.")
+_QUIET = flags.DEFINE_bool("quiet", False, "Print only errors; log.txt is still written.")
 
 
 def start(
@@ -97,13 +97,13 @@ def main() -> int:
     if not _CONFIG.value:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
     if _WORKDIR.value is None:
-        raise cli.Refused("give --workdir=FOLDER, where the run is kept.")
+        raise cli.Refused("give --workdir=FOLDER for the run.")
     workdir = cli.refusing(seed_folders.named, _WORKDIR.value)
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
     with processes.begin(_same_in_all(config)):
         code, failure = _train(config, workdir)
-    if failure:  # every process has found it by itself
+    if failure:  # every process has computed it
         raise cli.Failed(failure)
     return code
 
@@ -126,13 +126,17 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     if jax.process_index() == 0:  # other processes need no folder
         cli.refusing(seed_folders.prepare, workdir)
     outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
-    stopped = [one.stopped_by for one in outcomes.values() if one.stopped_by and not one.finished]
+    stopped = [
+        outcome.stopped_by
+        for outcome in outcomes.values()
+        if outcome.stopped_by and not outcome.finished
+    ]
     if stopped:
         return 128 + stopped[0], ""
-    failed = {seed: one.failed for seed, one in outcomes.items() if one.failed}
+    failed = {seed: outcome.failed for seed, outcome in outcomes.items() if outcome.failed}
     first = jax.process_index() == 0  # only process 0 writes
     if first:
-        through = {seed: folders[seed] for seed, one in outcomes.items() if one.finished}
+        through = {seed: folders[seed] for seed, outcome in outcomes.items() if outcome.finished}
         _report(experiment, through, workdir)
     if failed:
         which = f"of {len(folders)} seeds {', '.join(map(str, failed))} failed: "
@@ -169,7 +173,7 @@ def _report(
 def _say_more(folder: pathlib.Path, outcome: train.Outcome) -> None:
     table = train.last_table(folder)
     if table:
-        print(f"\nwhat the loss learned, after its last update:\n{table}")
+        print(f"\nthe state of the loss after its last update:\n{table}")
     for name, best in outcome.best.items():
         print(f"best {name} {best['value']:.4f} at epoch {best['epoch']:g}: best_{name}")
 

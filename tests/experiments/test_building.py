@@ -85,7 +85,7 @@ def test_warm_up_in_steps():
 def test_a_warm_up_loss_must_have_no_state():
     config = config_of("digits", "adafocal")
     config.warm_up_loss = config.loss
-    with pytest.raises(ValueError, match="warm_up_loss must be without state"):
+    with pytest.raises(ValueError, match="warm_up_loss must have no state"):
         building.build(config)
 
 

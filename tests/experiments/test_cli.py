@@ -11,7 +11,7 @@ import pytest
 
 from calib_jax import report
 from experiments import cli
-from tests.experiments.processes import ROOT
+from tests.experiments.processes import ROOT, run
 
 
 def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
@@ -43,6 +43,13 @@ print(jax.jit(lambda x: x + 1)(1))
         )
         assert said == "2\n"
         assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept
+
+
+def test_help_lists_the_config():
+    code, said = run("train", "--help")
+    assert code == 1  # absl's own code for help
+    assert "\n  --config: " in said
+    assert "\n  --workdir: " in said
 
 
 def test_lines_of_our_messages_are_kept_and_those_of_libraries_joined():

@@ -317,7 +317,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
         return logits, labels
 
     refused(changed("fewer", lambda z, y: (z[1:], y[1:])), "has 160 test examples and .*fewer 159")
-    refused(changed("others", relabelled), "have other test labels, first of example 7")
+    refused(changed("others", relabelled), "differ in their test labels, first of example 7")
     refused(
         changed("classes", lambda z, y: (z[:, :2], np.minimum(y, 1))),
         "has 3 classes and .*classes 2",

@@ -30,7 +30,7 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
     (place / "dataset_info.json").write_text("{")
     code, said = run("data", "--list", f"--data_dir={folder}")
     assert code == 0, said
-    assert f"Looked for in {folder}, where data_dir says to look." in said
+    assert f"Looked for in {folder}, the folder of data_dir." in said
     lines = said.splitlines()
     rows = {name: next(line for line in lines if line.split()[:1] == [name]) for name in _names()}
     for name, parts in {

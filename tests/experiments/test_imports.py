@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from absl import flags
 
-from calib_jax import losses, metrics
+from calib_jax import calibrators, losses, metrics, report
 from experiments import building, cli, imports
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
@@ -18,6 +18,7 @@ SOURCE = '''
 """A package of the user's own, which leaves a file behind whenever it is imported."""
 
 import pathlib
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -65,6 +66,19 @@ def percent_wrong(sums):
     return 100 * metrics.error.finish(sums)
 
 
+class Halved:
+    """A calibrator."""
+
+    class Params(NamedTuple):
+        factor: float
+
+    def fit(logits, labels, weights=None):
+        return Halved.Params(0.5)
+
+    def apply(params, logits):
+        return params.factor * logits
+
+
 number = 3
 '''
 
@@ -81,6 +95,7 @@ def package(tmp_path, monkeypatch):
     for name in ("own", "broken", "typo"):
         sys.modules.pop(name, None)
     metrics.catalogue()._members.pop("percent_wrong", None)
+    calibrators.catalogue()._members.pop("Halved", None)
 
 
 PATHS = {
@@ -114,6 +129,27 @@ def test_a_loss_has_the_options_of_its_signature(package):
     np.testing.assert_allclose(value, losses.focal(logits, labels, gamma=3.0)[0], rtol=1e-6)
     with pytest.raises(TypeError, match=r"no option 'pwer'.*did you mean 'power'"):
         imports.loss("own:certainty", {"pwer": 1.0})
+
+
+def test_a_calibrator_is_registered_once(package):
+    assert imports.calibrator(None) is None
+    assert imports.calibrator("temperature") == "temperature"
+    for _ in range(2):
+        assert imports.calibrator("own:Halved") == "Halved"
+    logits, labels = np.log([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])
+    scores = report.score(
+        logits,
+        labels,
+        calibrate="Halved",
+        fit_on=(2 * logits, labels),
+        metrics=["nll"],
+        num_resamples=100,
+    )
+    (value,) = [row.value for row in scores.rows if row.predictions == "Halved"]
+    root = np.sqrt([0.9, 0.2]) / np.sqrt([[0.9, 0.1], [0.2, 0.8]]).sum(-1)
+    assert value == pytest.approx(-np.log(root).mean(), rel=1e-5)
+    with pytest.raises(TypeError, match="the calibrator 'certainty' has no Params and no fit and"):
+        imports.calibrator("own:certainty")
 
 
 def parsed(monkeypatch, *arguments):

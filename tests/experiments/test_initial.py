@@ -63,8 +63,11 @@ def test_other_classes_get_another_head(run, capsys):
     np.testing.assert_array_equal(params["hidden1"]["kernel"], before["hidden1"]["kernel"])
     np.testing.assert_array_equal(params["head"]["kernel"], fresh["head"]["kernel"])
     np.testing.assert_array_equal(params["head"]["bias"], fresh["head"]["bias"])
-    assert "is for other classes: ours begins at random" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="is for other classes than the data set"):
+    assert (
+        "has another number of classes: the last layer is initialised at random"
+        in capsys.readouterr().err
+    )
+    with pytest.raises(ValueError, match="and the data set have different numbers of classes"):
         initial.variables(str(folder), network, random, anew=False)
 
 

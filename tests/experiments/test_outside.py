@@ -23,8 +23,8 @@ def test_names_and_options():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("svnh", "there is no set 'svnh' to tell from digits"),
-        ("gaussians", r"inputs of gaussians are float32 of shape \(2,\), and those of digits are"),
+        ("svnh", "no out-of-distribution set is called 'svnh'"),
+        ("gaussians", r"compared with digits: its inputs are float32 of shape \(2,\), not uint8"),
         ("gaussian_noise:3", "must look like NAME or NAME:key=value"),
         ("gaussian_noise:severity=9", "severity must lie in"),
         ("gaussian_noise:severty=3", "did you mean 'severity'"),

@@ -80,12 +80,15 @@ def test_other_binaries_read_an_old_folder(old_folder):
     assert finished._config(old_folder)["optimizer"]["name"] == "sgd"
 
 
-def test_every_renamed_key_has_the_place_of_a_key_of_today():
-    config = renamed.current(cli.plain(small()))
-    assert config == cli.plain(small())
-    for old, new in renamed.KEYS.items():
-        *path, _ = old.split(".")
-        part = config
-        for key in path:
-            part = part[key]
-        assert new in part
+def test_every_old_key_becomes_the_key_of_today():
+    config = cli.plain(config_of("cifar100_resnet50"))
+    assert renamed.current(config) == config
+    old = cli.plain(config_of("cifar100_resnet50"))
+    for key, new in renamed.KEYS.items():
+        *path, last = key.split(".")
+        part = old
+        for name in path:
+            part = part[name]
+        part[last] = part.pop(new)
+    assert old != config
+    assert renamed.current(old) == config

@@ -120,7 +120,7 @@ def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
     before = (folder / "predictions_test.npz").read_bytes()
     code, said = run("evaluate", source, CONFIG, SHORT[1], f"--workdir={folder}")
     assert code == 2
-    assert "holds a run, and these are other weights: choose a new --workdir" in said
+    assert "holds a run with other weights: choose a new --workdir" in said
     assert (folder / "predictions_test.npz").read_bytes() == before
 
 
@@ -277,7 +277,7 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
     assert (tmp_path / "report" / "report.md").exists()
     code, said = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
     assert code == 2
-    assert "holds the seeds 1, 2: go on with --config.seed=1 --config.num_seeds=2, or" in said
+    assert "holds the seeds 1, 2: resume them with --config.seed=1 --config.num_seeds=2, or" in said
 
 
 def test_a_folder_that_cannot_be(tmp_path):

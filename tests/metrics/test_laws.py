@@ -345,7 +345,7 @@ def test_the_unit_of_weights_is_arbitrary():
     of_rows = {name for name in values if "debiased" in name} | {"kde_calibration_error"}
     for name in sorted(values.keys() - of_rows - COUNTS):
         for field, value in fields_of(values[name]).items():
-            if field not in ("weight", "lower", "upper"):
+            if field not in ("weight", "low", "high"):
                 assert_same(fields_of(tiny[name])[field], value, rtol=1e-4, atol=1e-6)
 
 
