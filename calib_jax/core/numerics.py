@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.core.rows import widened
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
+_Arrays = TypeVar("_Arrays")
 _Carry = TypeVar("_Carry")
 
 
@@ -42,6 +43,27 @@ def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float
     finite_loss, infinite_loss = jnp.where(infinite, 0, loss), jnp.where(infinite, loss, 0)
     at_infinity = jnp.where(limit == 0, 0, limit * infinite_loss)
     return jnp.where(infinite, at_infinity, weight * finite_loss)
+
+
+@jax.custom_vjp
+def constant_in_gradient(values: _Arrays) -> _Arrays:
+    r"""Return arrays that are constants for a gradient, but not for the derivative of the gradient.
+
+    The gradient of $u(z) \, \ell(z)$ with u constant is $u(z) \, \ell'(z)$, whose derivative has a
+    term of $u'(z)$. With `lax.stop_gradient` that term would be missing.
+    """
+    return values
+
+
+def _constant_forward(values: _Arrays) -> tuple[_Arrays, None]:
+    return values, None
+
+
+def _constant_backward(residuals: None, cotangents: object) -> tuple[None]:
+    return (None,)  # a symbolic zero, which costs nothing
+
+
+constant_in_gradient.defvjp(_constant_forward, _constant_backward)
 
 
 def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

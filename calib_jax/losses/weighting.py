@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from jax import lax
-
 from calib_jax.core import checks
-from calib_jax.core.numerics import tempered, times
+from calib_jax.core.numerics import constant_in_gradient, tempered, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.types import Labels, Logits, Number, PerExample
 
@@ -22,9 +20,9 @@ _Arrays = TypeVar("_Arrays")
 
 
 def weight_inputs(values: _Arrays, weighting: Weighting) -> _Arrays:
-    """Return the arrays from which a weight is computed; constants for autodiff if "gradient"."""
+    """Return the arrays from which a weight is computed; constants if "gradient"."""
     checks.one_of("weighting", weighting, WEIGHTINGS)
-    return lax.stop_gradient(values) if weighting == "gradient" else values
+    return constant_in_gradient(values) if weighting == "gradient" else values
 
 
 @checks.takes_logits()

@@ -20,12 +20,12 @@ from calib_jax.train.step import REDUCTIONS, Mix, identity
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """The network, loss, optimiser, metrics and data of training.
+    """The network, loss, optimizer, metrics and data of training.
 
     Attributes:
       forward: the forward pass of the network.
       objective: the loss.
-      tx: the optimiser.
+      tx: the optimizer.
       metrics: the evaluation metrics by name; each has `stat` and `value`.
       train: the training set.
       evaluated: the evaluated data sets by name, "validation" first: it updates the objective and

@@ -161,7 +161,7 @@ def warmed_up(
 def of_steps(
     schedule: Schedule, steps_per_epoch: int, *, per_epoch: bool = False
 ) -> Callable[[Any], Any]:
-    """Convert a schedule to a function of the step, for optimisers.
+    """Convert a schedule to a function of the step, for optimizers.
 
     Args:
       schedule: the schedule, a function of epochs.

@@ -16,10 +16,10 @@ class TrainState(NamedTuple):
     """The train state. It holds only arrays, so it can be donated, saved and compared as a whole.
 
     Attributes:
-      step: the number of optimiser steps done.
+      step: the number of optimizer steps done.
       params: the trained parameters.
       model_state: the running statistics of the network.
-      opt_state: the state of the optimiser.
+      opt_state: the state of the optimizer.
       loss_state: the state of the objective, such as AdaFocal's gammas or recall loss's miss rates.
       rng: raw key data, which is constant. The key of an example is folded from it, the step and
         the example's index, so it does not depend on resumption or the number of devices.
@@ -43,7 +43,7 @@ class TrainState(NamedTuple):
 def values_of(state: TrainState) -> dict[str, PyTree]:
     """Select the parameters, the model state and the averages of both.
 
-    The states of the optimiser and of the objective are excluded, since they may hold infinities.
+    The states of the optimizer and of the objective are excluded, since they may hold infinities.
     """
     return {name: getattr(state, name) for name in ("params", "model_state", "average")}
 
@@ -61,7 +61,9 @@ def all_finite(states: TrainState) -> Array:
     flags = jnp.ones(states.step.shape, bool)
     for leaf in jax.tree.leaves(values_of(states)):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            flags &= jnp.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))
+            # The largest magnitude is NaN if any value is; XLA reduces it faster than `all`.
+            largest = jnp.abs(leaf).max(axis=tuple(range(1, leaf.ndim)), initial=0)
+            flags &= jnp.isfinite(largest)
     return flags
 
 
@@ -79,7 +81,7 @@ def create(
     Args:
       variables: the variables of a linen network: `params` and any other collections.
       objective: the loss, whose `init` creates the loss state.
-      tx: the optimiser.
+      tx: the optimizer.
       num_classes: the number of classes, for the objective.
       seed: the seed of the random key.
       averaged: whether to keep moving averages; they start as copies of the variables.

@@ -4,7 +4,7 @@ A training step computes, on every device with its part of the batch:
 
     logits -> evidence -> all_reduce -> update         with clock "step" only, before the loss
     loss = sum_n w_n l_n  or  sum_n w_n l_n / sum_n w_n,   over the batches of all devices
-    gradient = psum of the devices' gradients -> optimiser
+    gradient = psum of the devices' gradients -> optimizer
 
 The terms of a batch are summed over devices, never averaged, so each example or labelled pixel has
 the same weight whichever device holds it.
@@ -81,7 +81,7 @@ def make_train_step(
     Args:
       forward: the forward pass of the network, such as `linen(module)`.
       objective: the loss to minimise.
-      tx: the optimiser.
+      tx: the optimizer.
       reduction: "mean" over the weights of the batch, or "sum", as in the papers' recipes.
       axis_name: the device axis inside `data_parallel`.
       accumulate: the number of sequential microbatches, to save memory. Operations that couple the

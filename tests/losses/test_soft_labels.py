@@ -87,6 +87,20 @@ def test_gradient_weighting_holds_the_weight(function, x64):
     )
 
 
+@pytest.mark.parametrize("weighting", ["loss", "gradient"])
+@pytest.mark.parametrize("function", ["focal", "generalized_brier"])
+def test_second_derivatives_of_one_hot_labels_are_those_of_integer_labels(function, weighting, x64):
+    labels = jnp.asarray([0, 1, 2, 3, 0, 1])
+    loss = functools.partial(getattr(losses, function), gamma=3.0, weighting=weighting)
+    direction = jnp.asarray(np.random.default_rng(2).standard_normal(LOGITS.shape))
+
+    def second(labels):
+        gradient = jax.grad(lambda z: jnp.sum(loss(z, labels)))
+        return jax.grad(lambda z: jnp.vdot(gradient(z), direction))(jnp.asarray(LOGITS))
+
+    np.testing.assert_allclose(second(jax.nn.one_hot(labels, 4)), second(labels), rtol=1e-7)
+
+
 @pytest.mark.parametrize("gamma", [1.0, 2.0, 5.0])
 def test_focal_bounds_the_regularised_divergence(gamma, x64):
     """Check focal >= KL(q || p) - gamma H(p), which is why it keeps the entropy up."""
