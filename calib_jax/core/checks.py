@@ -264,6 +264,12 @@ def between(name: str, value: Any, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
 
 
+def level(value: Any) -> None:
+    """Validate the nominal coverage of an interval, a fraction."""
+    if concrete(value) and not 0 < value < 1:
+        raise ValueError(f"level must be a fraction between 0 and 1, got {value}.")
+
+
 def ascending(name: str, values: Any) -> None:
     """Validate that static numbers strictly ascend."""
     if all(concrete(value) for value in values) and not np.all(np.diff(np.asarray(values)) > 0):

@@ -305,8 +305,7 @@ def difference(
 
 
 def _check_interval(level: float, method: str) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must be a fraction between 0 and 1, got {level}.")
+    checks.level(level)
     checks.one_of("method", method, INTERVALS)
 
 
