@@ -47,10 +47,12 @@ class Draw(NamedTuple):
     Attributes:
       seed: of the run.
       epoch: counted from 0.
+      copy: how often the example was read earlier in this epoch; 0 unless it is sampled repeatedly.
     """
 
     seed: int
     epoch: int
+    copy: int = 0
 
 
 @runtime_checkable

@@ -28,7 +28,7 @@ from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.lock import InUse
 from calib_jax.train.memory import DoesNotFit
 from calib_jax.train.optimizers import OPTIMIZERS, optimizer
-from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
+from calib_jax.train.ordering import Order, class_balanced, in_batches, shuffled, steps_per_epoch
 from calib_jax.train.parallel import (
     AXIS,
     Devices,
@@ -74,6 +74,7 @@ __all__ = [
     "Task",
     "TrainState",
     "all_devices",
+    "class_balanced",
     "create",
     "data_parallel",
     "differences",

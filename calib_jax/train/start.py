@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from calib_jax.train import memory, parallel
 from calib_jax.train.arrangement import Arrangement
@@ -100,9 +103,10 @@ def fit_all(
             " as many as there are examples."
         )
     memory.check_states(runs[0].state, len(runs), devices, over=over)
-    epoch_steps = steps_per_epoch(len(task.train), plan.batch_size, drop_last=plan.drop_last)
+    first_epoch = task.examples_of(runs[0].seed, 0)
+    epoch_steps = steps_per_epoch(len(first_epoch), plan.batch_size, drop_last=plan.drop_last)
     timetable = Timetable(plan, epoch_steps)
-    facts = _facts(task, plan, arrangement)
+    facts = _facts(task, plan, arrangement, first_epoch)
     records: list[Record] = []
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(recorded_signals())
@@ -135,12 +139,13 @@ def fit_all(
         return loop.run(environment or {})
 
 
-def _facts(task: Task, plan: Plan, arrangement: Arrangement) -> bytes:
+def _facts(task: Task, plan: Plan, arrangement: Arrangement, first_epoch: np.ndarray) -> bytes:
     """Serialize the values that determine the programs, so that processes can compare them."""
     sizes = [len(task.train), *map(len, task.evaluated.values())]
     names = ("batch_size", "num_epochs", "accumulate", "eval_every_steps", "resident_bytes")
     fixed = [getattr(plan, name) for name in names]
-    return json.dumps([sizes, fixed, arrangement.over, arrangement.num_runs]).encode()
+    order = zlib.crc32(first_epoch.astype(np.int64).tobytes())
+    return json.dumps([sizes, fixed, order, arrangement.over, arrangement.num_runs]).encode()
 
 
 @contextlib.contextmanager

@@ -316,7 +316,7 @@ def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, mo
     task = task_of(train=data.subset(source, np.arange(38)))
     plan = dataclasses.replace(PLAN, seed=5, num_epochs=2)
     whole = run(tmp_path / "whole", task=task, plan=plan)
-    assert set(source.seen) == {(5, 0), (5, 1)}  # and evaluation draws none
+    assert set(source.seen) == {(5, 0, 0), (5, 1, 0)}  # and evaluation draws none
     plain = run(tmp_path / "plain", plan=plan)
     assert not same(whole.state.params, plain.state.params)
     stopping_after_pieces(monkeypatch, 3)
