@@ -59,6 +59,11 @@ class Photographs:
     size: int = 224
     resize: int = 256
 
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of the photographs."""
+        return self.coded.labels[self.index]
+
     def __len__(self) -> int:
         return len(self.index)
 

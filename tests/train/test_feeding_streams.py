@@ -15,8 +15,8 @@ from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.statistics import Joint, Rows
 from calib_jax.train import ordering, parallel, prefetching
-from tests.conftest import resident_bytes
 from tests.data import tiny_imagenet2012
+from tests.memory import resident_bytes
 from tests.train import tasks
 
 OBJECTIVE = losses.objective("cross_entropy")

@@ -18,8 +18,9 @@ import pytest
 
 from calib_jax import data, losses, metrics, train
 from calib_jax.train import due, journal, record
+from calib_jax.train.changes import AnotherConfig
 from calib_jax.train.lock import InUse, only_one
-from calib_jax.train.record import CHECKPOINTS, AnotherConfig, Record
+from calib_jax.train.record import CHECKPOINTS, Record
 from calib_jax.train.start import NonFinite
 from calib_jax.train.state import all_finite
 from tests.train import tasks
