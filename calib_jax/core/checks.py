@@ -283,6 +283,20 @@ def same_length(**named: Any) -> None:
         raise ValueError(f"lengths must agree: {sizes}.")
 
 
+def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate the clusters of examples of this shape; return them along one axis."""
+    ids = np.asarray(clusters)
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
+        ids = ids.astype(str)  # a column of a table
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)
+
+
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     """Validate that a name is among the choices; the error lists them or the nearest ones."""
     if value in choices:
