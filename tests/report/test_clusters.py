@@ -1,17 +1,19 @@
 """Scores of clustered examples: width of intervals, folds, parts, what the report says."""
 
 import csv
+import dataclasses
 import io
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics, report
-from calib_jax.report import caveats, tables
+from calib_jax.report import calibration, caveats, scoring, tables
 
-FEW = {"metrics": ["accuracy", "nll"], "num_resamples": 50}
+FEW = {"metrics": ["nll"], "num_resamples": 50}
 
 
 def images(num_images=40, num_pixels=400, num_right=30):
@@ -29,7 +31,7 @@ def half_width(scored, metric="accuracy"):
 def test_equal_pixels_count_once():
     """400 equal pixels per image: the interval by pixel is sqrt(400) = 20 times too narrow."""
     logits, labels, image = images()
-    options = {"metrics": ["accuracy"], "num_resamples": 400}
+    options = {"metrics": ["accuracy"], "num_resamples": 200}
     by_image = half_width(report.score(logits, labels, clusters=image, **options))
     by_pixel = half_width(report.score(logits, labels, **options))
     assert by_image == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
@@ -39,71 +41,71 @@ def test_equal_pixels_count_once():
 
 @pytest.fixture(scope="module")
 def clustered():
-    """Score 5 examples in each of 24 clusters, some of weight 0, with everything there is."""
+    """Score 5 examples in each of 24 clusters, half of them in each group, two of weight 0."""
     random = np.random.default_rng(0)
     logits = random.standard_normal((120, 3)).astype(np.float32)
     labels = random.integers(0, 3, 120)
-    names = np.char.add("text ", random.permutation(np.repeat(np.arange(24), 5)).astype(str))
-    weights = np.where(names == "text 3", 0, 1).astype(np.float32)
-    groups = np.where(np.isin(names, ["text 1", "text 2", "text 3"]), "few", "many")
-    scored = report.score(
-        logits,
-        labels,
-        weights=weights,
-        groups=groups,
-        clusters=names,
-        calibrate="temperature",
-        cross_fit=6,
-        compare=-logits,
-        per_class=True,
-        **FEW,
-    )
-    return scored, (logits, labels, weights, groups, names)
+    number = random.permutation(np.repeat(np.arange(24), 5))
+    data = (labels, np.where(number < 2, 0, 1).astype(np.float32), number % 2)
+    names = np.char.add("text ", number.astype(str))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "PER_CLASS", ("per_class_recall",))
+        scored = report.score(
+            logits,
+            labels,
+            weights=data[1],
+            groups=data[2],
+            clusters=names,
+            compare=-logits,
+            per_class=True,
+            **FEW,
+        )
+    return scored, (logits, *data, names)
 
 
 def test_every_interval_is_that_of_whole_clusters(clustered):
     scored, (logits, labels, weights, groups, names) = clustered
-    (change,) = (c for c in scored.changes if (c.metric, c.after) == ("nll", "other"))
-    key = jax.random.key(0)  # the default seed of `score`
+    (change,) = scored.changes
+    options = {"key": jax.random.key(0), "num_resamples": 50}  # of `score` by default
     wanted = metrics.paired_bootstrap(
-        metrics.nll, logits, -logits, labels, weights, key=key, num_resamples=50, clusters=names
+        metrics.nll, logits, -logits, labels, weights, clusters=names, **options
     )
     np.testing.assert_allclose([change.low, change.high], [wanted.low, wanted.high], rtol=1e-4)
-    few = groups == "few"
+    odd = groups == 1
     wanted = metrics.estimates(
-        metrics.nll, logits[few], labels[few], weights[few], key=key, num_resamples=50,
-        clusters=names[few],
-    )  # fmt: skip
-    parts = [*scored.groups, *scored.classes]
-    find = {(p.part, p.metric, p.predictions): p for p in parts}
-    part = find["few", "nll", "as given"]
+        metrics.nll, logits[odd], labels[odd], weights[odd], clusters=names[odd], **options
+    )
+    by_key = {(p.part, p.metric, p.predictions): p for p in [*scored.groups, *scored.classes]}
+    part = by_key["1", "nll", "as given"]
     np.testing.assert_allclose([part.low, part.high], [wanted.low, wanted.high], rtol=1e-4)
-    assert (part.clusters, find["many", "nll", "other"].clusters) == (2, 21)
-    present = names[(labels == 1) & (weights > 0)]
-    part = find["1", "per_class_recall", "as given"]
+    assert (part.examples, part.clusters) == (60, 11)
+    present = names[(labels == 2) & (weights > 0)]
+    part = by_key["2", "per_class_recall", "other"]
     assert (part.examples, part.clusters) == (len(present), len(set(present)))
 
 
 def test_the_report_says_what_was_resampled(clustered):
     scored, _ = clustered
-    few = "Fewer than 30 clusters (all examples: 23, class 0: "
+    few = "Fewer than 30 clusters (all examples: 22, class 0: "
     for text in (str(scored), scored._repr_markdown_()):
-        assert "120 examples (weighted) in 23 clusters; whole clusters are resampled." in text
-        assert "in 6 folds of whole clusters" in text
+        assert "120 examples (weighted) in 22 clusters; whole clusters are resampled." in text
         assert few in text
         assert caveats.BANDS in text
-    assert "group  n    clusters  predictions" in str(scored)
+    assert "group  n   clusters  predictions" in str(scored)
     record = json.loads(tables.as_json(scored))
-    assert record["settings"]["clusters"] == 23
-    assert record["groups"][0]["clusters"] == 2
+    assert record["settings"]["clusters"] == 22
+    assert record["groups"][0]["clusters"] == 11
     assert any(note.startswith(few) for note in record["notes"])
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(scored))))
-    assert {row["clusters"] for row in rows if row["table"] == "metrics"} == {"23"}
-    logits, labels, image = images(30, 2)
-    enough = str(report.score(logits, labels, clusters=image, **FEW))
-    assert "60 examples in 30 clusters" in enough
-    assert "Fewer than" not in enough
-    assert "clusters" not in str(report.score(logits, labels, **FEW))
+    assert {row["clusters"] for row in rows if row["table"] == "metrics"} == {"22"}
+
+    def with_clusters(count):
+        settings = scored.settings | {"clusters": count}
+        return str(dataclasses.replace(scored, settings=settings, groups=[], classes=[]))
+
+    assert "in 30 clusters; whole" in with_clusters(30)
+    assert "Fewer than" not in with_clusters(30)
+    assert "cluster" not in with_clusters(None)
 
 
 def test_many_small_parts_are_counted():
@@ -118,17 +120,19 @@ def test_folds_contain_whole_clusters():
     random = np.random.default_rng(1)
     logits = 3 * random.standard_normal((36, 3)).astype(np.float32)
     labels, cluster = random.integers(0, 3, 36), random.permutation(np.arange(36) // 9)
-    scored = report.score(
-        logits, labels, clusters=cluster, calibrate="temperature", cross_fit=4, **FEW
-    )
-    found = sorted(fold["temperature"] for fold in scored.calibrator["params"])
-    wanted = [
-        float(calibrators.temperature.fit(logits[cluster != k], labels[cluster != k]).temperature)
-        for k in range(4)
-    ]
-    np.testing.assert_allclose(found, sorted(wanted), rtol=1e-3)
+    given = (jnp.asarray(logits), jnp.asarray(labels), None, None)
+
+    def folds(count):
+        return calibration.calibrated("temperature", *given, count, "nll", 0, cluster)[1]
+
+    weights = [(cluster != k).astype(np.float32) for k in range(4)]
+    fits = [calibrators.temperature.fit(logits, labels, weight) for weight in weights]
+    temperatures = [fold["temperature"] for fold in folds(4)["params"]]
+    wanted = [float(fit.temperature) for fit in fits]
+    np.testing.assert_allclose(sorted(temperatures), sorted(wanted), rtol=1e-5)
+    assert folds(4)["fitted_on"] == "the rest of the examples, in 4 folds of whole clusters"
     with pytest.raises(ValueError, match=r"lie in \[2, 4\], the number of clusters, got 5"):
-        report.score(logits, labels, clusters=cluster, calibrate="temperature", cross_fit=5, **FEW)
+        folds(5)
 
 
 def test_refusals():
