@@ -311,13 +311,19 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """List the options of a function with their defaults: all that is keyword-only or optional."""
-    parameters = inspect.signature(function).parameters.values()
+    """List the options of a function with their defaults.
+
+    Options are keyword-only or have a default. `weights` has one, too, but holds data.
+    """
     return {
-        one.name: one.default
-        for one in parameters
-        if one.kind is one.KEYWORD_ONLY
-        or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        or (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is not parameter.empty
+            and name != "weights"
+        )
     }
 
 

@@ -92,3 +92,12 @@ def test_every_old_key_becomes_the_key_of_today():
         part[last] = part.pop(new)
     assert old != config
     assert renamed.current(old) == config
+
+
+def test_former_names_of_a_loss_and_options_without_effect():
+    loss = {"name": "entropy_regularised", "options": {"scale": 1.0}, "reduction": "sum"}
+    assert renamed.current({"loss": loss})["loss"] == {**loss, "name": "entropy_regularized"}
+    loss = {"name": "recall", "options": {"normalised": False, "weighting": "loss"}}
+    assert renamed.current({"loss": loss})["loss"]["options"] == {"normalized": False}
+    loss = {"name": "focal", "options": {"weighting": "loss"}}
+    assert renamed.current({"warm_up_loss": loss}) == {"warm_up_loss": loss}
