@@ -107,9 +107,8 @@ def _npz(path: pathlib.Path, probabilities: bool, clusters: str | None) -> Predi
         values = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
-    return Predictions(
-        values[kind], values["labels"], *(values.get(role) for role in OPTIONAL), notes=notes
-    )
+    others = {role: values.get(role) for role in OPTIONAL}
+    return Predictions(values[kind], values["labels"], notes=notes, **others)
 
 
 def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:

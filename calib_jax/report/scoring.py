@@ -247,10 +247,10 @@ def _per_class(
         estimates = metrics_package.estimates(several, logits, labels, weights, **interval)
         for k in range(logits.shape[-1]):
             rows = present & (class_of_row == k)
-            counts = int(rows.sum()), _num_clusters(ids, rows)
+            count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
-                numbers = tuple(float(each[k]) for each in estimate)
-                parts.append(Part(str(k), counts[0], name, model, *numbers, counts[1]))
+                value, low, high = (float(each[k]) for each in estimate)
+                parts.append(Part(str(k), count, name, model, value, low, high, num_clusters))
     return parts
 
 
@@ -281,8 +281,10 @@ def _per_group(
                 several, logits[rows], labels[rows], group_weights, **group_interval
             )
             for name, estimate in estimates.items():
-                numbers = tuple(map(float, estimate))
-                parts.append(Part(str(group), len(rows), name, model, *numbers, num_clusters))
+                value, low, high = map(float, estimate)
+                parts.append(
+                    Part(str(group), len(rows), name, model, value, low, high, num_clusters)
+                )
     return parts
 
 
