@@ -1,8 +1,8 @@
 """Saved configs under today's keys, so that folders of older versions still resume.
 
-The table holds keys that were renamed and whose meaning is unchanged. A key that was added later is
-taken at its default, from `configs.base` or the fragment of the loss. Any other difference between
-the config of a folder and that of the command is reported by its key.
+The tables hold keys that were renamed or removed and leave results unchanged. A key that was added
+later is taken at its default, from `configs.base` or the fragment of the loss. Any other difference
+between the config of a folder and that of the command is reported by its key.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,18 @@ from experiments import cli
 KEYS = {
     "optimiser": "optimizer",
     "data.options.test_normalisation": "test_normalization",
+    "loss.options.normalised": "normalized",
+    "loss.options.double_normalisation": "double_normalization",
 }
+# The old name and the new name of an objective.
+LOSSES = {
+    "entropy_regularised": "entropy_regularized",
+    "focal_entropy_regularised": "focal_entropy_regularized",
+}
+# Options of objectives that had no effect.
+WITHOUT_EFFECT = {"recall": ("weighting",), "ece_weighted": ("weighting",)}
 
-LOSSES = ("loss", "warm_up_loss")
+SECTIONS = ("loss", "warm_up_loss")
 CHOSEN = "best"  # its keys are the user's choice
 
 
@@ -28,11 +37,15 @@ def current(config: Mapping[str, Any]) -> dict[str, Any]:
     >>> config = current({"optimiser": {"name": "adam"}})
     >>> config["optimizer"]["name"], config["data"]["order"]
     ('adam', 'shuffled')
+    >>> old = {"name": "recall", "options": {"weighting": "loss", "alpha": 1.0}}
+    >>> "weighting" in current({"loss": old})["loss"]["options"]
+    False
     """
     config = _renamed(config, "")
     defaults = cli.plain(base("cross_entropy"))
-    for section in LOSSES:
+    for section in SECTIONS:
         if section in config:
+            config[section] = _current_loss(config[section])
             name = config[section]["name"]
             defaults[section] = cli.plain(losses.load(name)) if name in losses.names() else {}
     return _completed(config, defaults)
@@ -47,6 +60,13 @@ def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
         elif isinstance(default, Mapping) and key != CHOSEN:
             values[key] = _completed(values[key], default)
     return values
+
+
+def _current_loss(loss: Mapping[str, Any]) -> dict[str, Any]:
+    name = LOSSES.get(loss["name"], loss["name"])
+    options = loss.get("options", {})
+    kept = {k: v for k, v in options.items() if k not in WITHOUT_EFFECT.get(name, ())}
+    return {**loss, "name": name, "options": kept}
 
 
 def _renamed(config: Mapping[str, Any], prefix: str) -> dict[str, Any]:

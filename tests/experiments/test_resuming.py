@@ -155,9 +155,7 @@ def test_the_length_is_free_where_the_steps_done_do_not_depend_on_it(before, now
 def test_the_losses_that_depend_on_the_length():
     """All others have the same state after the first epochs of a short and of a long run."""
     depends = {
-        name
-        for name in losses.catalogue()
-        if resuming.depends_on_length(losses.objective(name), 5)
+        name for name in losses.catalogue() if resuming.depends_on_length(losses.objective(name), 5)
     }
     assert depends == {"flsc531", "flsc532", "ece_weighted"}
 
