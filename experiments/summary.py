@@ -190,7 +190,7 @@ def summarise(
 
 
 def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
-    return [row[key] for row in rows] + [float("nan")] * (length - len(rows))
+    return [row.get(key, float("nan")) for row in rows] + [float("nan")] * (length - len(rows))
 
 
 def _cell(
