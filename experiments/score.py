@@ -42,8 +42,11 @@ _CALIBRATE = flags.DEFINE_string(
 )
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
 _CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Number of folds, instead of --fit_on.")
-_CRITERION = flags.DEFINE_string(
-    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_list(
+    "criterion",
+    ["nll"],
+    "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
 )
 _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of the same examples.")
 _METRICS = flags.DEFINE_list(
