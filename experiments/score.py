@@ -1,8 +1,10 @@
-"""Score saved predictions of any model: accuracy, calibration and their intervals.
+r"""Score saved predictions of any model: accuracy, calibration and their intervals.
 
     python -m experiments.score --predictions=run.npz
     python -m experiments.score --predictions=run.npz --calibrate=temperature --fit_on=val.npz
     python -m experiments.score --predictions=run.npz --calibrate=temperature --cross_fit=5
+    python -m experiments.score --predictions=run.npz --calibrate=temperature --fit_on=val.npz \
+        --criterion=nll,ece,adaptive_ece:0.01
     python -m experiments.score --predictions=run.npz --compare=other.npz --out=folder
     python -m experiments.score --predictions=a.npz --predictions=b.npz --average
     python -m experiments.score --predictions=forest.csv --probabilities --floor=1e-6

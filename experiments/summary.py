@@ -213,8 +213,7 @@ def phases_of(criteria: Sequence[str]) -> dict[str, str]:
     >>> phases_of(["nll"]), phases_of(["ece"])
     ({'after temperature': 'nll'}, {'after temperature by ece': 'ece'})
     """
-    for criterion in calibration.columns(AFTER, criteria).values():
-        calibration.fit_of("temperature", criterion)
+    calibration.columns("temperature", criteria)  # validates them
     if list(criteria) == [calibration.EXACT]:
         return {AFTER: calibration.EXACT}
     return {f"{AFTER} by {criterion}": criterion for criterion in criteria}

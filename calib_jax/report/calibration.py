@@ -85,6 +85,8 @@ def fitted(
 def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
     """Name the column of each criterion: by the calibrator, or by the criteria if they are several.
 
+    Criteria that the calibrator cannot minimise raise an error, before anything is fitted.
+
     >>> columns("temperature", "ece"), columns("temperature", ["nll", "ece"])
     ({'temperature': 'ece'}, {'T by nll': 'nll', 'T by ece': 'ece'})
     """
@@ -93,9 +95,11 @@ def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
         raise ValueError(
             f"criterion must be one name or several different ones, got {', '.join(criteria)}."
         )
-    return (
-        {name: criteria[0]} if len(criteria) == 1 else {f"T by {each}": each for each in criteria}
-    )
+    for each in criteria:
+        fit_of(name, each)
+    if len(criteria) == 1:
+        return {name: criteria[0]}
+    return {f"T by {each}": each for each in criteria}
 
 
 def sentence(calibrator: dict[str, Any]) -> str:

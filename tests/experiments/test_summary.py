@@ -127,7 +127,7 @@ def test_several_temperatures_are_side_by_side(tmp_path):
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert record["criteria"] == {f"after temperature by {each}": each for each in criteria}
     for wrong in (["nll", "eec"], ["nll", "nll"], ["ece:0"]):
-        with pytest.raises(ValueError, match="did you mean 'ece'|several different|must lie in"):
+        with pytest.raises(ValueError, match=r"did you mean 'ece'|several different|must lie in"):
             summary.phases_of(wrong)
 
 
