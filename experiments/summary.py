@@ -220,7 +220,7 @@ def phases_of(criteria: Sequence[str]) -> dict[str, str]:
 
 
 def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
-    return [row[key] for row in rows] + [float("nan")] * (length - len(rows))
+    return [row.get(key, float("nan")) for row in rows] + [float("nan")] * (length - len(rows))
 
 
 def _cell(

@@ -45,6 +45,7 @@ from experiments import (
     predictions,
     provenance,
     renamed,
+    resuming,
     seed_folders,
     summary,
 )
@@ -141,8 +142,8 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
     for member in requested:
         if result := member.result():
-            now = cli.plain(member.config)
-            changed = train.differences(_fixed(renamed.current(result["config"])), _fixed(now))
+            before, now = map(renamed.current, (result["config"], cli.plain(member.config)))
+            changed = train.differences(before, now, free=resuming.MEASURED)
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
@@ -152,10 +153,6 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     if missing is not None and missing.config.init_from:
         built(missing.config).state()  # reads the weights, which may not fit the network
     return requested
-
-
-def _fixed(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key != "run"}
 
 
 def _config_of(loss: str) -> ConfigDict:
@@ -226,7 +223,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         runs,
         experiment.task,
         experiment.plan,
-        free=["run"],
+        free=resuming.MEASURED,
         current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
