@@ -283,6 +283,20 @@ def same_length(**named: Any) -> None:
         raise ValueError(f"lengths must agree: {sizes}.")
 
 
+def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate the clusters of examples of this shape; return them along one axis."""
+    ids = np.asarray(clusters)
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
+        ids = ids.astype(str)  # a column of a table
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)
+
+
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     """Validate that a name is among the choices; the error lists them or the nearest ones."""
     if value in choices:
@@ -297,13 +311,19 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """List the options of a function with their defaults: all that is keyword-only or optional."""
-    parameters = inspect.signature(function).parameters.values()
+    """List the options of a function with their defaults.
+
+    Options are keyword-only or have a default. `weights` has one, too, but holds data.
+    """
     return {
-        one.name: one.default
-        for one in parameters
-        if one.kind is one.KEYWORD_ONLY
-        or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        or (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is not parameter.empty
+            and name != "weights"
+        )
     }
 
 

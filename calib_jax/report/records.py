@@ -56,7 +56,18 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A metric on a subset of the examples: one class or one group."""
+    """A metric on a subset of the examples: one class or one group.
+
+    Attributes:
+      part: name of the class or group.
+      examples: their number.
+      metric: its name.
+      predictions: name of the predictions.
+      value: point estimate.
+      low: lower end of the interval.
+      high: upper end of the interval.
+      clusters: number of clusters with an example of the subset; None without clusters.
+    """
 
     part: str
     examples: int
@@ -65,6 +76,7 @@ class Part:
     value: float
     low: float
     high: float
+    clusters: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +84,14 @@ class Results:
     """The results of `score`, which `tables`, `pictures` and `files` render.
 
     Attributes:
-      settings: numbers of examples and classes, level, resamples, seed, versions.
+      settings: numbers of examples, clusters and classes, level, resamples, seed, versions.
       rows: the metrics.
       changes: paired differences, to calibrated or to other predictions.
       classes: metrics per class, if requested.
       groups: metrics per group, if there are groups.
       reliability: the reliability table of each set of predictions.
-      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
+      calibrators: the name, criterion, parameters and data of each fit, by the name of the
+        calibrated predictions.
       notes: changes made to the predictions before scoring, as sentences.
     """
 
@@ -88,8 +101,13 @@ class Results:
     classes: list[Part]
     groups: list[Part]
     reliability: dict[str, Any]
-    calibrator: dict[str, Any]
+    calibrators: dict[str, dict[str, Any]]
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def calibrator(self) -> dict[str, Any]:
+        """The first fit; empty without a calibrator."""
+        return next(iter(self.calibrators.values()), {})
 
     @property
     def name(self) -> str:

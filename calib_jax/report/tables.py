@@ -15,6 +15,7 @@ from calib_jax.report import calibration, caveats
 from calib_jax.report.records import Change, Part, Results, Row
 
 Table = list[list[str]]  # the first row is the header
+MODELS_IN_ONE_TABLE = 3
 
 
 @runtime_checkable
@@ -42,8 +43,8 @@ def as_markdown(report: Results) -> str:
 def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
-    fields = ["table", "part", "metric", "predictions", "examples", "value", "low", "high"]
-    fields += ["p_value", "convention", "note"]
+    fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
+    fields += ["value", "low", "high", "p_value", "convention", "note"]
     write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
     write.writeheader()
 
@@ -54,11 +55,11 @@ def as_csv(report: Results) -> str:
             notes += caveats.no_p([estimate.metric])
         write.writerow({"table": table, "note": " ".join(notes), **cells})
 
-    examples = report.settings["examples"]
+    whole = {key: report.settings[key] for key in ("examples", "clusters")}
     for row in report.rows:
-        add("metrics", row, examples=examples)
+        add("metrics", row, **whole)
     for change in report.changes:
-        add("changes", change, examples=examples, predictions=f"{change.before} -> {change.after}")
+        add("changes", change, predictions=f"{change.before} -> {change.after}", **whole)
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
             add(name, part)
@@ -78,6 +79,7 @@ def as_json(report: Results) -> str:
             for name, table in report.reliability.items()
         },
         "calibrator": report.calibrator,
+        **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": notes(report),
     }
     return json.dumps(_without_nan(everything), indent=1, allow_nan=False)
@@ -86,12 +88,18 @@ def as_json(report: Results) -> str:
 def _headline(report: Results) -> str:
     settings = report.settings
     weighted = " (weighted)" if settings["weighted"] else ""
+    clusters, classes = settings["clusters"], f"{settings['classes']} classes"
+    within = classes
+    if clusters is not None:
+        within = f"{clusters:,} clusters; whole clusters are resampled. {classes}"
     line = (
-        f"{settings['examples']:,} examples{weighted} in {settings['classes']} classes;"
+        f"{settings['examples']:,} examples{weighted} in {within};"
         f" {settings['level']:.0%} {settings['interval']} intervals of"
         f" {settings['resamples']:,} resamples."
     )
-    if report.calibrator:
+    if len(report.calibrators) > 1:
+        line += f" The temperatures were fitted on {report.calibrator['fitted_on']}."
+    elif report.calibrator:
         line += f" {calibration.sentence(report.calibrator)}"
     return line
 
@@ -102,10 +110,22 @@ def notes(report: Results) -> list[str]:
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
+        *_on_clusters(report),
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NAN] if undefined else []),
     ]
+
+
+def _on_clusters(report: Results) -> list[str]:
+    """Warn where clusters are few, and where they are not respected."""
+    whole = report.settings["clusters"]
+    if whole is None:
+        return []
+    counts = {"all examples": whole}
+    for kind, parts in (("class", report.classes), ("group", report.groups)):
+        counts |= {f"{kind} {part.part}": part.clusters or 0 for part in parts}
+    return [*caveats.few_clusters(counts), caveats.BANDS]
 
 
 def _triple(estimate: Estimated) -> tuple[float, float, float]:
@@ -113,28 +133,56 @@ def _triple(estimate: Estimated) -> tuple[float, float, float]:
 
 
 def _tables(report: Results) -> list[Table]:
-    tables = [_metrics(report)]
+    tables = _metrics(report)
+    if len(report.calibrators) > 1:
+        tables.append(_temperatures(report))
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
             tables.append(_parts(name, parts))
     return tables
 
 
-def _metrics(report: Results) -> Table:
+def _temperatures(report: Results) -> Table:
+    """List how each of several temperatures was fitted."""
+    heads = _shortened(list(report.calibrators))
+    return [
+        ["predictions", "T", "minimizes", "fit"],
+        *(
+            [
+                head,
+                calibration.temperature(fit),
+                calibration.search(fit["criterion"]),
+                calibration.states(fit),
+            ]
+            for head, fit in zip(heads, report.calibrators.values(), strict=True)
+        ),
+    ]
+
+
+def _metrics(report: Results) -> list[Table]:
+    """List the values and their differences, in two tables if they are too wide for one."""
     models = list(dict.fromkeys(row.predictions for row in report.rows))
     rows: dict[str, dict[str, Row]] = {}
     for row in report.rows:
         rows.setdefault(row.metric, {})[row.predictions] = row
     changes = {(change.metric, change.after): change for change in report.changes}
     heads = _shortened(models)
-    head = ["metric", *heads, *(f"{model} - {heads[0]}" for model in heads[1:]), "bins"]
-    table = [head]
+    values = [["metric", *heads]]
+    differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
+    bins = [["bins"]]
     for metric, of in rows.items():
-        cells = [with_interval(of[model]) for model in models]
+        values.append([metric, *(with_interval(of[model]) for model in models)])
         resamples = report.settings["resamples"]
-        cells += [_changed(changes[metric, model], resamples) for model in models[1:]]
-        table.append([metric, *cells, of[models[0]].convention])
-    return table
+        differences.append([_changed(changes[metric, model], resamples) for model in models[1:]])
+        bins.append([of[models[0]].convention])
+    if len(models) <= MODELS_IN_ONE_TABLE:
+        return [_beside(values, differences, bins)]
+    metrics = [row[:1] for row in values]
+    return [_beside(values, bins), _beside(metrics, differences)]
+
+
+def _beside(*tables: Table) -> Table:
+    return [[cell for row in rows for cell in row] for rows in zip(*tables, strict=True)]
 
 
 def _shortened(names: list[str], letters: int = 30) -> list[str]:
@@ -148,14 +196,18 @@ def _parts(name: str, parts: list[Part]) -> Table:
     metrics = list(dict.fromkeys(part.metric for part in parts))
     heads = dict(zip(models, _shortened(models), strict=True))
     by_cell = {(part.part, part.predictions, part.metric): part for part in parts}
-    examples = {part.part: part.examples for part in parts}
+    clustered = parts[0].clusters is not None
+    sizes = {
+        part.part: [f"{part.examples:,}", *([f"{part.clusters:,}"] if clustered else [])]
+        for part in parts
+    }
     several = ["predictions"] if len(models) > 1 else []
-    table = [[name, "n", *several, *metrics]]
-    for part, count in examples.items():
+    table = [[name, "n", *["clusters"] * clustered, *several, *metrics]]
+    for part, counts in sizes.items():
         for model in models:
             cells = [with_interval(by_cell[part, model, metric]) for metric in metrics]
             label = [heads[model]] if several else []
-            table.append([part, f"{count:,}", *label, *cells])
+            table.append([part, *counts, *label, *cells])
     return table
 
 

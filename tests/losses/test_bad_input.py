@@ -79,7 +79,7 @@ BAD = {
             r"the state has 5 classes and the logits 3: make it with init\(3\)",
         )
         for name, options in {
-            "recall": {"normalised": True},
+            "recall": {"normalized": True},
             "recall_precision": {},
             "ece_weighted": {},
         }.items()

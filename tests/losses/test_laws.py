@@ -42,7 +42,7 @@ COUPLED = {
 
 
 def is_coupled(member):
-    return member.name in COUPLED or member.options.get("normalised", False)
+    return member.name in COUPLED or member.options.get("normalized", False)
 
 
 def scale_of(gradient):
@@ -514,7 +514,7 @@ def test_weightings_share_the_value(member):
 
 
 SMOOTH = (
-    *("cross_entropy", "label_smoothing", "brier", "entropy_regularised"),
+    *("cross_entropy", "label_smoothing", "brier", "entropy_regularized"),
     *("focal", "fl_gra", "inverse_focal", "bsce", "bsce_gra"),
 )
 
