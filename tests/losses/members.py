@@ -102,5 +102,15 @@ def total(objective, state, logits, labels, weights, **options):
 
 
 def value_and_gradient(objective, state, logits, labels, weights=None):
-    """Return the weighted sum and its gradient by the logits."""
-    return jax.value_and_grad(lambda z: total(objective, state, z, labels, weights))(logits)
+    """Return the weighted sum and its gradient by the logits, from a program shared by the laws."""
+    return _compiled(objective)(state, logits, labels, weights)
+
+
+@functools.cache
+def _compiled(objective):
+    """Compile it once for every shape: eager, each primitive would be a program of its own."""
+
+    def run(state, logits, labels, weights):
+        return jax.value_and_grad(lambda z: total(objective, state, z, labels, weights))(logits)
+
+    return jax.jit(run)
