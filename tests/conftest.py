@@ -11,17 +11,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from tests.flags import with_defaults
+from tests.flags import with_default
 
 # Before JAX starts. What the caller has set stays: JAX_PLATFORMS=cuda runs the tests on a GPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Most programs of the tests run once, so they are compiled quickly rather than well. Set this to 0
 # to test programs that are compiled as a user's are; the fixture `optimized` does so for one test.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-flags = {"xla_force_host_platform_device_count": "8"}
+os.environ["XLA_FLAGS"] = with_default("xla_force_host_platform_device_count", "8")
 if os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1":
-    flags["xla_cpu_use_fusion_emitters"] = "false"
-os.environ["XLA_FLAGS"] = with_defaults(os.environ.get("XLA_FLAGS", ""), flags)
+    os.environ["XLA_FLAGS"] = with_default("xla_cpu_use_fusion_emitters", "false")
 
 import jax
 import jaxtyping
@@ -82,10 +81,10 @@ def x64() -> Iterator[None]:
 @pytest.fixture
 def optimized() -> Iterator[None]:
     """Compile the new programs of a test as a user's are: products and sums are fused."""
-    before = jax.config.jax_disable_most_optimizations
     jax.config.update("jax_disable_most_optimizations", False)
     yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    quickly = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"
+    jax.config.update("jax_disable_most_optimizations", quickly)
 
 
 @pytest.fixture(scope="session")

@@ -2,18 +2,20 @@
 
 import importlib.util
 import mmap
+import os
 import pathlib
 
 
-def with_defaults(flags: str, defaults: dict[str, str]) -> str:
-    """Return the flags, with those defaults added that they do not set and that XLA has."""
-    missing = {name: value for name, value in defaults.items() if name not in flags}
-    return " ".join([flags, *(f"--{n}={v}" for n, v in missing.items() if exists(n))]).strip()
+def with_default(name: str, value: str) -> str:
+    """Return XLA_FLAGS with this flag, unless it is set there or XLA does not have it."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    return flags if name in flags or not exists(name) else f"{flags} --{name}={value}".strip()
 
 
-def without(flags: str, name: str) -> str:
-    """Return the flags but this one."""
-    return " ".join(flag for flag in flags.split() if not flag.startswith(f"--{name}="))
+def without(name: str) -> str:
+    """Return XLA_FLAGS without this flag."""
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    return " ".join(flag for flag in flags if not flag.startswith(f"--{name}="))
 
 
 def exists(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Binaries as processes, as a user starts them: one device, no settings of the tests but quick compiling."""
+"""Binaries as processes, with the settings of a user but for quick compiling."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def start(binary, *arguments):
     """Start `python -m experiments.BINARY`."""
-    flags = without(os.environ.get("XLA_FLAGS", ""), "xla_force_host_platform_device_count")
+    flags = without("xla_force_host_platform_device_count")
     return subprocess.Popen(
         [sys.executable, "-m", f"experiments.{binary}", *map(str, arguments)],
         stdout=subprocess.PIPE,
