@@ -9,7 +9,6 @@ import numpy as np
 
 from calib_jax.core.examples import Draw, read
 from calib_jax.train.due import Timetable
-from calib_jax.train.ordering import shuffled
 from calib_jax.train.plan import Task
 
 
@@ -33,7 +32,7 @@ def of_steps(
         return None
     first, size = int(np.argmax(wrong)), timetable.plan.batch_size
     epoch, offset = divmod(step + first, timetable.epoch_steps)
-    order = shuffled(len(task.train), seed, epoch)
+    order = task.examples_of(seed, epoch)
     batch = order[offset * size : (offset + 1) * size].tolist()
     if label := _label_out_of_range(task, batch, Draw(seed, epoch)):
         return label, (
