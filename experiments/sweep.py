@@ -17,7 +17,7 @@ Predictions use the last weights, or the best ones by patience_for if patience e
 The folder contains runs/LOSS/SEED (as experiments.train writes it), and for all runs together
 report.md, sweep.csv, sweep.json and figures: before and after temperature scaling, with intervals
 over the test examples, and tests against the baseline, which is the first loss unless --baseline
-names one.
+names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
 """
 
 import collections
@@ -64,6 +64,12 @@ _CHECKPOINT = flags.DEFINE_string(
     "checkpoint",
     None,
     "latest, or best_NAME; by default latest, or the best where patience has ended a run.",
+)
+_CRITERION = flags.DEFINE_list(
+    "criterion",
+    ["nll"],
+    "What the temperatures minimize: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
 )
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
@@ -256,6 +262,7 @@ def main() -> int:
     baseline = _BASELINE.value or losses[0]
     if baseline not in losses:
         raise cli.Refused(f"--baseline={baseline} is not among --losses={','.join(losses)}.")
+    cli.refusing(summary.phases_of, _CRITERION.value)
     folder = cli.refusing(seed_folders.named, _WORKDIR.value)
     if (folder / "checkpoints").exists() or seed_folders.there(folder):
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
@@ -298,6 +305,7 @@ def _tabulate(
         baseline=baseline,
         num_bins=_CONFIG.value.num_bins,
         num_resamples=_RESAMPLES.value,
+        criteria=_CRITERION.value,
         about=about,
         say=cli.say_step,
     )
