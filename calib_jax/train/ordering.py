@@ -7,7 +7,7 @@ number of devices. So a run can resume from any step of any epoch, on any machin
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -78,6 +78,18 @@ def in_batches(
             numbers[step, place, : len(part)] = part
             weights[step, place, : len(part)] = 1
     return Order(*(leaf.reshape(num_steps, -1) for leaf in (numbers, weights)))
+
+
+def with_weights(padding: Any, weights: Any) -> Any:
+    """Multiply the weights of rows by those of their labels, if there are any; on any device.
+
+    >>> with_weights(np.array([1.0, 0.0]), np.array([[1, 0, 2], [1, 1, 1]])).tolist()
+    [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+    if weights is None:
+        return padding
+    rows = padding.reshape(padding.shape + (1,) * (weights.ndim - padding.ndim))
+    return rows * weights.astype(padding.dtype)
 
 
 def of_process(order: Order, process: int, num_processes: int, *, accumulate: int = 1) -> Order:

@@ -49,7 +49,7 @@ class Work:
             validation=validation,
             test=validation,
             description="Random images.",
-            augment=data.compose(data.random_crop(padding=4), data.random_flip()),
+            augment=images.crop_and_flip,
             prepare=images.prepare_cifar10 if self.stored else lambda inputs: inputs,
         )
         return building.assemble(config, dataset)
