@@ -25,21 +25,42 @@ _PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is the index of pandas
 
 
+# Columns and arrays that a file may have beside logits and labels, one entry for each example.
+OPTIONAL = ("weights", "groups", "clusters")
 # Accepted spellings of the columns and arrays of a file of predictions.
 _SPELLINGS = {
     "label": "labels",
     "weight": "weights",
     "group": "groups",
+    "cluster": "clusters",
     "logit": "logits",
     "probability": "probabilities",
 }
 
 
-def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[str, int]:
-    """Find the wanted columns or arrays, in singular or plural, in upper or lower case."""
+def roles_of(
+    names: Sequence[str], wanted: Collection[str], where: str, clusters: str | None = None
+) -> dict[str, int]:
+    """Find the wanted columns or arrays, in singular or plural, in upper or lower case.
+
+    Args:
+      names: the columns or arrays of a file.
+      wanted: the roles that the caller reads.
+      where: name of the file, for messages.
+      clusters: the column or array that has the role `clusters`; by default the one of this name.
+    """
+    cluster_role = _role_of("clusters" if clusters is None else clusters)
+    if cluster_role in wanted and cluster_role not in ("clusters", "groups"):
+        raise Unreadable(
+            f"the clusters of {where} cannot be its {cluster_role}: name a column of ids."
+        )
     places: dict[str, int] = {}
     for place, name in enumerate(names):
-        role = _SPELLINGS.get(name.strip().lower(), name.strip().lower())
+        role = _role_of(name)
+        if role == cluster_role:
+            role = "clusters"
+        elif role == "clusters":  # another column was chosen
+            continue
         if role not in wanted:
             continue
         if role in places:
@@ -47,6 +68,11 @@ def roles_of(names: Sequence[str], wanted: Collection[str], where: str) -> dict[
             raise Unreadable(f"{where} has {both}, which mean the same: keep one of them.")
         places[role] = place
     return places
+
+
+def _role_of(name: str) -> str:
+    text = name.strip().lower()
+    return _SPELLINGS.get(text, text)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
@@ -69,6 +95,7 @@ class Table(NamedTuple):
       labels: `[n]`; a label that is a name becomes the number of its column plus `first_label`.
       weights: `[n]`, or None.
       groups: `[n]`, or None.
+      clusters: `[n]`, or None.
       notes: sentences on how columns were interpreted, and which were not read.
     """
 
@@ -76,6 +103,7 @@ class Table(NamedTuple):
     labels: np.ndarray
     weights: np.ndarray | None
     groups: np.ndarray | None
+    clusters: np.ndarray | None
     notes: list[str]
 
 
@@ -93,7 +121,14 @@ class _Classes(NamedTuple):
     bare: bool = False
 
 
-def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label: int) -> Table:
+def read(
+    file: BinaryIO,
+    path: pathlib.Path,
+    *,
+    probabilities: bool,
+    first_label: int,
+    clusters: str | None = None,
+) -> Table:
     """Read a table.
 
     Args:
@@ -101,12 +136,13 @@ def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label
       path: of the file, for messages.
       probabilities: whether to read columns probability_K, even if there are columns logit_K.
       first_label: the number of the first class.
+      clusters: the column of clusters, if it has another name.
     """
     with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
         rows = csv.reader(_lines(lines, path))
         head = next((row for row in rows if not _blank(row)), [])
         names = [name.strip() for name in head]
-        roles = roles_of(names, ("labels", "weights", "groups"), str(path))
+        roles = roles_of(names, ("labels", *OPTIONAL), str(path), clusters)
         if "labels" not in roles:
             raise _no_columns(path, names)
         first = next((row for row in rows if not _blank(row)), None)
@@ -140,8 +176,8 @@ def read(file: BinaryIO, path: pathlib.Path, *, probabilities: bool, first_label
     ignored = set(range(len(names))) - {*classes.places, *roles.values()}
     if ignored:
         notes.append(f"{path}: columns ignored: {listed([names[k] for k in sorted(ignored)])}.")
-    groups = np.array(texts["groups"]) if "groups" in roles else None
-    return Table(scores, labels, weights, groups, notes)
+    groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
+    return Table(scores, labels, weights, groups, ids, notes)
 
 
 def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label: int) -> list[str]:

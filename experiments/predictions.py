@@ -1,9 +1,9 @@
 """Read files of predictions without executing any of their content.
 
-run.npz                       arrays logits, labels and optionally groups and weights
+run.npz                       arrays logits, labels and optionally groups, clusters and weights
 logits.npy with labels.npy    memory-mapped; both paths are given: LOGITS.npy,LABELS.npy
-run.csv                       columns label, logit_0, logit_1, ... and optionally group, weight;
-                              or columns named by classes, and labels with these names
+run.csv                       columns label, logit_0, logit_1, ... and optionally group, cluster,
+                              weight; or columns named by classes, and labels with these names
 
 Singular and plural names are equivalent. Arrays `probabilities` and columns probability_0, ... are
 read if the caller asks for probabilities.
@@ -18,7 +18,7 @@ import numpy as np
 from calib_jax.core import reading
 from calib_jax.core.reading import Unreadable as Unreadable
 from experiments import prediction_tables
-from experiments.prediction_tables import listed, roles_of
+from experiments.prediction_tables import OPTIONAL, listed, roles_of
 
 _KIND = "a file of predictions"
 # Sums of weights times losses must stay within single precision.
@@ -33,6 +33,7 @@ class Predictions(NamedTuple):
       labels: `[*batch]`, counted from 0; labels of weight 0 that are out of range are -1.
       weights: `[*batch]`, or None.
       groups: `[*batch]`, or None.
+      clusters: `[*batch]`, or None.
       notes: sentences on how the file was interpreted, and what was not read.
     """
 
@@ -40,26 +41,30 @@ class Predictions(NamedTuple):
     labels: np.ndarray
     weights: np.ndarray | None = None
     groups: np.ndarray | None = None
+    clusters: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
 
-def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Predictions:
+def read(
+    name: str, *, probabilities: bool = False, first_label: int = 0, clusters: str | None = None
+) -> Predictions:
     """Read a file by its extension; two .npy files are given as LOGITS.npy,LABELS.npy.
 
     Args:
       name: of the file.
       probabilities: whether to read probabilities if the file contains both them and logits.
       first_label: the label of the first class, usually 0 or 1.
+      clusters: the column or array of clusters, if it has another name.
     """
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
     if endings == [".npz"]:
-        contents = _npz(paths[0], probabilities)
+        contents = _npz(paths[0], probabilities, clusters)
     elif endings == [".npy", ".npy"]:
         logits, labels = (reading.npy(path, _KIND) for path in paths)
         contents = Predictions(logits, labels)
     elif endings == [".csv"]:
-        contents = _csv(paths[0], probabilities, first_label)
+        contents = _csv(paths[0], probabilities, first_label, clusters)
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
@@ -67,22 +72,28 @@ def read(name: str, *, probabilities: bool = False, first_label: int = 0) -> Pre
     return _checked(name, contents, first_label)
 
 
-def _csv(path: pathlib.Path, probabilities: bool, first_label: int) -> Predictions:
+def _csv(
+    path: pathlib.Path, probabilities: bool, first_label: int, clusters: str | None
+) -> Predictions:
     with reading.opened(path, _KIND) as file:
         try:
             table = prediction_tables.read(
-                file, path, probabilities=probabilities, first_label=first_label
+                file,
+                path,
+                probabilities=probabilities,
+                first_label=first_label,
+                clusters=clusters,
             )
         except csv.Error as error:
             raise ValueError(str(error)) from error
     return Predictions(*table[:-1], notes=tuple(table.notes))
 
 
-def _npz(path: pathlib.Path, probabilities: bool) -> Predictions:
+def _npz(path: pathlib.Path, probabilities: bool, clusters: str | None) -> Predictions:
     with reading.npz(path, _KIND) as arrays:
         names = arrays.names
-        wanted = ("logits", "probabilities", "labels", "weights", "groups")
-        roles = roles_of(names, wanted, str(path))
+        wanted = ("logits", "probabilities", "labels", *OPTIONAL)
+        roles = roles_of(names, wanted, str(path), clusters)
         kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
         if kind not in roles and "probabilities" in roles:
             raise Unreadable(
@@ -96,18 +107,17 @@ def _npz(path: pathlib.Path, probabilities: bool) -> Predictions:
         values = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
-    return Predictions(
-        values[kind], values["labels"], values.get("weights"), values.get("groups"), notes
-    )
+    others = {role: values.get(role) for role in OPTIONAL}
+    return Predictions(values[kind], values["labels"], notes=notes, **others)
 
 
 def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
-    logits, labels, weights, groups, notes = contents
+    logits, labels, weights, groups, clusters, notes = contents
     if logits.dtype.kind != "f":
         raise Unreadable(f"the logits of {name} must be floating point, got {logits.dtype}.")
     if logits.ndim == 0:
         raise Unreadable(f"the logits of {name} are one number; one row an example is wanted.")
-    others = {"labels": labels, "weights": weights, "groups": groups}
+    others = {"labels": labels, "weights": weights, "groups": groups, "clusters": clusters}
     for key, values in others.items():
         if values is not None and values.ndim == 0:
             raise Unreadable(f"the {key} of {name} are one number; one an example is wanted.")
@@ -126,7 +136,7 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
         weights = _checked_weights(name, weights)
     num_classes = 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
     labels = _from_zero(name, labels, weights, num_classes, first_label)
-    return Predictions(logits, labels, weights, groups, notes)
+    return Predictions(logits, labels, weights, groups, clusters, notes)
 
 
 def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:

@@ -7,13 +7,15 @@
     python -m experiments.score --predictions=a.npz --predictions=b.npz --average
     python -m experiments.score --predictions=forest.csv --probabilities --floor=1e-6
 
-A file is .npz with arrays `logits` and `labels` (and optionally `groups` and `weights`), a pair
-LOGITS.npy,LABELS.npy, or .csv with columns label, logit_0, logit_1, ... (and group, weight).
+A file is .npz with arrays `logits` and `labels` (and optionally `groups`, `clusters` and
+`weights`), a pair LOGITS.npy,LABELS.npy, or .csv with columns label, logit_0, logit_1, ... (and
+group, cluster, weight).
 Columns of a .csv may also be named by classes, as logit_cat or cat, if labels are these names.
 Singular and plural names are equivalent. Other arrays and columns are not read, and the report
 lists them. One column of logits is a binary model. Labels count from 0, or from --first_label.
-Weight 0 leaves an example out. No model, config or accelerator is needed. Every number has a
-bootstrap interval.
+Weight 0 leaves an example out. Clusters are the images of pixels or the documents of sentences:
+with them, or with --clusters=NAME of another column, whole clusters are resampled. No model, config
+or accelerator is needed. Every number has a bootstrap interval.
 """
 
 from __future__ import annotations
@@ -53,6 +55,12 @@ _METRICS = flags.DEFINE_list(
 _BINS = flags.DEFINE_integer("bins", 15, "Number of bins of every metric that has bins.")
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _PER_GROUP = flags.DEFINE_bool("per_group", True, "Add a table per group if the file has groups.")
+_CLUSTERS = flags.DEFINE_string(
+    "clusters",
+    None,
+    "Column or array of clusters, which are resampled as a whole; by default the one called"
+    " clusters, if there is one. Empty resamples examples.",
+)
 _LEVEL = flags.DEFINE_float("level", 0.9, "Nominal coverage of the intervals, a fraction.")
 _INTERVAL = flags.DEFINE_string("interval", "percentile", "percentile or basic.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
@@ -77,7 +85,10 @@ def read(name: str) -> predictions.Predictions:
     from experiments import predictions
 
     return predictions.read(
-        name, probabilities=_PROBABILITIES.value, first_label=_FIRST_LABEL.value
+        name,
+        probabilities=_PROBABILITIES.value,
+        first_label=_FIRST_LABEL.value,
+        clusters=_CLUSTERS.value or None,
     )
 
 
@@ -160,11 +171,18 @@ def scored() -> report.Report:
         used.append(other)
 
     groups = models[0].groups if _PER_GROUP.value else None
+    clusters = None if _CLUSTERS.value == "" else models[0].clusters
+    if _CLUSTERS.value and clusters is None:
+        raise ValueError(
+            f"{names[0]} has no column or array called {_CLUSTERS.value!r}: correct --clusters, or"
+            " leave it out."
+        )
     scores = report.score(
         logits,
         models[0].labels,
         weights=models[0].weights,
         groups=None if groups is None else groups.reshape(-1),
+        clusters=clusters,
         calibrate=imports.calibrator(_CALIBRATE.value),
         fit_on=fit_on,
         cross_fit=_CROSS_FIT.value,

@@ -264,6 +264,12 @@ def between(name: str, value: Any, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
 
 
+def level(value: Any) -> None:
+    """Validate the nominal coverage of an interval, a fraction."""
+    if concrete(value) and not 0 < value < 1:
+        raise ValueError(f"level must be a fraction between 0 and 1, got {value}.")
+
+
 def ascending(name: str, values: Any) -> None:
     """Validate that static numbers strictly ascend."""
     if all(concrete(value) for value in values) and not np.all(np.diff(np.asarray(values)) > 0):
@@ -275,6 +281,20 @@ def same_length(**named: Any) -> None:
     if len({len(values) for values in named.values()}) > 1:
         sizes = ", ".join(f"{name} has {len(values)}" for name, values in named.items())
         raise ValueError(f"lengths must agree: {sizes}.")
+
+
+def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate the clusters of examples of this shape; return them along one axis."""
+    ids = np.asarray(clusters)
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
+        ids = ids.astype(str)  # a column of a table
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
@@ -291,13 +311,19 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """List the options of a function with their defaults: all that is keyword-only or optional."""
-    parameters = inspect.signature(function).parameters.values()
+    """List the options of a function with their defaults.
+
+    Options are keyword-only or have a default. `weights` has one, too, but holds data.
+    """
     return {
-        one.name: one.default
-        for one in parameters
-        if one.kind is one.KEYWORD_ONLY
-        or (one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty)
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        or (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is not parameter.empty
+            and name != "weights"
+        )
     }
 
 

@@ -62,16 +62,16 @@ def entropy_penalty(
     return power(p.log_rest, gamma) * plogp
 
 
-@register("entropy_regularised")
+@register("entropy_regularized")
 @checks.takes_options_of(entropy_penalty, without=["axis_name"])
-def _entropy_regularised(*, scale: Number = 1.0, **options: Any) -> Objective:
+def _entropy_regularized(*, scale: Number = 1.0, **options: Any) -> Objective:
     """Cross-entropy minus `scale` times the entropy (with gamma = 1, as released)."""
     return regularized(cross_entropy, with_options(entropy_penalty, **options), scale)
 
 
-@register("focal_entropy_regularised")
+@register("focal_entropy_regularized")
 @checks.takes_options_of(entropy_penalty, without=["axis_name"])
-def _focal_entropy_regularised(
+def _focal_entropy_regularized(
     *, focal_gamma: Number = 3.0, scale: Number = 1.0, **options: Any
 ) -> Objective:
     """Focal loss minus `scale` times the entropy."""

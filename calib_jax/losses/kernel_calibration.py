@@ -92,7 +92,7 @@ def mmce_weighted_penalty(
     weights: Weights | None = None,
     *,
     bandwidth: Number = 0.4,
-    double_normalisation: bool = False,
+    double_normalization: bool = False,
     axis_name: AxisName = None,
 ) -> Scalar:
     r"""Compute the weighted MMCE, in which right and wrong predictions have equal weight.
@@ -106,7 +106,7 @@ def mmce_weighted_penalty(
 
     Args:
       logits, labels, weights, bandwidth, axis_name: as in `mmce_penalty`.
-      double_normalisation: divide by $m^2 (m^2 + 10^{-5})$ and so on, as the released code does
+      double_normalization: divide by $m^2 (m^2 + 10^{-5})$ and so on, as the released code does
         by taking means and dividing again; the value then shrinks with the batch like 1/m.
 
     Returns:
@@ -129,7 +129,7 @@ def mmce_weighted_penalty(
     distance = jnp.stack([1 - confidence, -confidence], axis=1)
     shares = weight[:, None] * sides * distance / counts[None]
     gram = _kernel_gram(confidence, shares, bandwidth)
-    if double_normalisation:
+    if double_normalization:
         gram = gram / (counts[:, None] * counts[None, :] + 1e-5)
     # If one side is missing, take the root of a constant: its slope is finite, its gradient 0.
     return jnp.where(both, jnp.sqrt(jnp.where(both, jnp.sum(gram), 1.0) + 1e-10), 0.0)

@@ -46,7 +46,13 @@ __all__ = [
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
 
-_CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue("objective")
+_CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue(
+    "objective",
+    renamed={
+        "entropy_regularised": "entropy_regularized",
+        "focal_entropy_regularised": "focal_entropy_regularized",
+    },
+)
 
 
 class Objective(NamedTuple):

@@ -116,7 +116,7 @@ def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dic
 @register("recall")
 @former_options(removed=REMOVED)
 def _recall(
-    *, alpha: Number = 1.0, counters: str = "recall", normalised: bool = False
+    *, alpha: Number = 1.0, counters: str = "recall", normalized: bool = False
 ) -> Objective:
     r"""Recall loss with a moving average, $R \leftarrow \alpha R_{batch} + (1 - \alpha) R$.
 
@@ -125,7 +125,7 @@ def _recall(
         at 0, and a class that is absent from a batch keeps its value.
       counters: "recall", or "released": errors and counts of at least one per class, so that
         no weight is ever 0 and an absent class has weight 1.
-      normalised: divide the class weights by their mean over the batch, as one of the released
+      normalized: divide the class weights by their mean over the batch, as one of the released
         functions does; the mean of the terms is then a weighted mean of cross-entropy.
     """
     checks.between("alpha", alpha, 0, 1)
@@ -142,7 +142,7 @@ def _recall(
         checks.classes_of_state(len(state.miss_rate), logits)
         cross_entropy = unchecked_cross_entropy(logits, labels)
         factors = _of_class(state.miss_rate, labels)
-        if normalised:
+        if normalized:
             factors = _mean_one(factors, weights, axis_name)
         return times(factors.astype(cross_entropy.dtype), cross_entropy)
 

@@ -72,7 +72,7 @@ def gamma_by_probability(
     """Build a step function from p_y to gamma; its value is a constant for autodiff."""
     if len(gammas) != len(thresholds) + 1:
         raise ValueError(
-            f"gammas must be one more than thresholds, got {len(gammas)} gammas for"
+            f"gammas must have one more entry than thresholds, got {len(gammas)} gammas for"
             f" {len(thresholds)} thresholds."
         )
     checks.ascending("thresholds", thresholds)

@@ -54,7 +54,7 @@ def scheduled_focal(
         checks.ascending("milestones", milestones)
         if len(milestones) != count:
             raise ValueError(
-                f"gammas must be one more than milestones, got {len(gammas)} gammas for"
+                f"gammas must have one more entry than milestones, got {len(gammas)} gammas for"
                 f" {len(milestones)} milestones."
             )
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Integer, Shaped
+from jaxtyping import Int, Integer
 
 from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, PyTree
@@ -133,7 +133,7 @@ def bootstrap(
     checks.one_of("scheme", scheme, resampling.SCHEMES)
     if by_class and scheme == "poisson":
         raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
-    ids = None if clusters is None else _cluster_ids(clusters, np.shape(labels))
+    ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
     logits, labels, weights, kept = _measurable(logits, labels, weights)
 
     num_rows = labels.shape[0]
@@ -305,8 +305,7 @@ def difference(
 
 
 def _check_interval(level: float, method: str) -> None:
-    if not 0 < level < 1:
-        raise ValueError(f"level must be a fraction between 0 and 1, got {level}.")
+    checks.level(level)
     checks.one_of("method", method, INTERVALS)
 
 
@@ -354,19 +353,6 @@ def _measurable(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, A
     if len(kept) < len(labels):
         logits, labels, weights = logits[kept], labels[kept], weights[kept]
     return logits, labels, weights, kept
-
-
-def _cluster_ids(clusters: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, " rows"]:
-    ids = np.asarray(clusters)
-    if ids.shape != shape:
-        raise ValueError(
-            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
-        )
-    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
-        ids = ids.astype(str)  # a column of a table
-    if ids.dtype.kind not in "iuUS":
-        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
-    return ids.reshape(-1)
 
 
 def _classes_of_clusters(

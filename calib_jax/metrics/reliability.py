@@ -126,9 +126,7 @@ def classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
 
 
 def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliability:
-    checks.above("level", level, 0)
-    if not level < 1:
-        raise ValueError(f"level must be less than 1, got {level}.")
+    checks.level(level)
     n = jnp.asarray(bins.weight)
     edges = jnp.asarray(edges, n.dtype)
     accuracy = ratio(bins.hit, n)

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
@@ -27,8 +28,12 @@ def calibrated(
     cross_fit: int | None,
     criterion: str,
     seed: int,
+    clusters: Shaped[np.ndarray, " rows"] | None = None,
 ) -> tuple[Logits, dict[str, Any]]:
-    """Fit a calibrator and apply it; return the logits and a description of the fit."""
+    """Fit a calibrator and apply it; return the logits and a description of the fit.
+
+    Folds contain whole clusters, so no fold is fitted on examples that depend on it.
+    """
     # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
     logits, _ = rows.present(logits, labels, weights)
     if fit_on is not None:
@@ -39,11 +44,17 @@ def calibrated(
             "a calibrator is never fitted on the examples that are scored.\nGive fit_on (other"
             " examples), or cross_fit=5 to fit on all folds but the scored one."
         )
-    num_rows = len(labels)
-    if not 2 <= cross_fit <= num_rows:
-        raise ValueError(f"cross_fit must lie in [2, {num_rows}], got {cross_fit}.")
+    unit = np.arange(len(labels))
+    if clusters is not None:
+        unit = np.unique(clusters, return_inverse=True)[1].reshape(-1)
+    num_units = int(unit.max()) + 1
+    if not 2 <= cross_fit <= num_units:
+        what = "examples" if clusters is None else "clusters"
+        raise ValueError(
+            f"cross_fit must lie in [2, {num_units}], the number of {what}, got {cross_fit}."
+        )
     apply, fit = calibrators.named(name).apply, _fit(name, criterion)
-    fold = np.random.default_rng(seed).permutation(num_rows) % cross_fit
+    fold = np.random.default_rng(seed).permutation(num_units)[unit] % cross_fit
     result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
     all_params = []
     for i in range(cross_fit):
@@ -53,6 +64,8 @@ def calibrated(
         all_params.append(_plain(params))
         result = jnp.where((fold_weights == 0)[:, None], apply(params, logits), result)
     fitted_on = f"the rest of the examples, in {cross_fit} folds"
+    if clusters is not None:
+        fitted_on += " of whole clusters"
     return result, _described(name, criterion, fitted_on, all_params)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 # Bootstrap p-values of differences test a difference of errors that include noise.
 _NO_P = (
     "No p-value for {names}: noise alone raises a plug-in calibration error, by an amount that"
     " depends on the model's sharpness, so two perfectly calibrated models can differ."
 )
+ENOUGH_CLUSTERS = 30
+BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
 NAN = "nan: the metric has no value on these examples."
 
 
@@ -17,6 +19,21 @@ def no_p(names: Iterable[str]) -> list[str]:
     """Explain why these metrics have no p-value; return an empty list if there are none."""
     names = list(dict.fromkeys(names))
     return [_NO_P.format(names=", ".join(names))] if names else []
+
+
+def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
+    """Warn of sets of examples in too few clusters; return an empty list if there are none.
+
+    >>> few_clusters({"all examples": 40, "group a": 12})
+    ['Fewer than 30 clusters (group a: 12): such intervals are often too narrow.']
+    """
+    few = [f"{name}: {count}" for name, count in counts.items() if count < ENOUGH_CLUSTERS]
+    if not few:
+        return []
+    listed = ", ".join(few[:most]) + f" and {len(few) - most} more" * (len(few) > most)
+    return [
+        f"Fewer than {ENOUGH_CLUSTERS} clusters ({listed}): such intervals are often too narrow."
+    ]
 
 
 def p_of(p_value: float | None, num_resamples: int) -> str:

@@ -56,7 +56,18 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A metric on a subset of the examples: one class or one group."""
+    """A metric on a subset of the examples: one class or one group.
+
+    Attributes:
+      part: name of the class or group.
+      examples: their number.
+      metric: its name.
+      predictions: name of the predictions.
+      value: point estimate.
+      low: lower end of the interval.
+      high: upper end of the interval.
+      clusters: number of clusters with an example of the subset; None without clusters.
+    """
 
     part: str
     examples: int
@@ -65,6 +76,7 @@ class Part:
     value: float
     low: float
     high: float
+    clusters: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Results:
     """The results of `score`, which `tables`, `pictures` and `files` render.
 
     Attributes:
-      settings: numbers of examples and classes, level, resamples, seed, versions.
+      settings: numbers of examples, clusters and classes, level, resamples, seed, versions.
       rows: the metrics.
       changes: paired differences, to calibrated or to other predictions.
       classes: metrics per class, if requested.

@@ -49,6 +49,7 @@ def score(
     *,
     weights: Any = None,
     groups: Any = None,
+    clusters: Any = None,
     calibrate: str | None = None,
     fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
@@ -73,6 +74,9 @@ def score(
       labels: `[n]`.
       weights: `[n]`; weight 0 excludes an example.
       groups: `[n]` group names of any type; adds metrics per group.
+      clusters: `[n]` integers or strings, such as the image of a pixel or the document of a
+        sentence. Whole clusters are resampled, and put into one fold by `cross_fit`, so examples
+        of one cluster may depend on each other. Intervals need some 30 clusters or more.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
       fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
         fitted on the examples that are scored.
@@ -99,13 +103,16 @@ def score(
     True
     """
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
-    given, logits = logits, as_logits(logits, weights=weights, **understood)
+    given, batch = logits, np.shape(labels)
+    logits = as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
+    ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     notes = notes_on(given, logits, labels, weights, **understood)
     several = _chosen(metrics, num_bins)
     bootstrap = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,
+        "clusters": ids,
     }
     names = [
         name,
@@ -131,7 +138,7 @@ def score(
                     " fitted on these.\nGive other examples, or cross_fit=5."
                 )
         models[calibrate], fitted = calibration.calibrated(
-            calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed
+            calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed, ids
         )
     if compare is not None:
         other = as_logits(compare, weights=weights, **understood)
@@ -167,6 +174,7 @@ def score(
     return Report(
         settings={
             "examples": int(labels.size),
+            "clusters": _num_clusters(ids, weights),
             "classes": int(logits.shape[-1]),
             "weighted": weights is not None,
             "level": level,
@@ -231,16 +239,18 @@ def _per_class(
     interval: Mapping[str, Any],
 ) -> list[Part]:
     several = _chosen(PER_CLASS, num_bins)
-    present = np.asarray(labels) if weights is None else np.asarray(labels)[np.asarray(weights) > 0]
-    support = np.bincount(present.reshape(-1), minlength=1)
+    class_of_row = np.asarray(labels)
+    present = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
+    ids = interval["clusters"]
     parts = []
     for model, logits in models.items():
         estimates = metrics_package.estimates(several, logits, labels, weights, **interval)
         for k in range(logits.shape[-1]):
-            count = int(support[k]) if k < len(support) else 0
+            rows = present & (class_of_row == k)
+            count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
-                numbers = (float(each[k]) for each in estimate)
-                parts.append(Part(str(k), count, name, model, *numbers))
+                value, low, high = (float(each[k]) for each in estimate)
+                parts.append(Part(str(k), count, name, model, value, low, high, num_clusters))
     return parts
 
 
@@ -256,19 +266,33 @@ def _per_group(
         return []
     groups = np.asarray(groups)
     checks.same_length(groups=groups, labels=labels)
+    ids = interval["clusters"]
     parts = []
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         group_weights = None if weights is None else np.asarray(weights)[rows]
         if group_weights is not None and not np.any(group_weights > 0):
             continue
+        group_ids = None if ids is None else ids[rows]
+        num_clusters = _num_clusters(group_ids, group_weights)
+        group_interval = {**interval, "clusters": group_ids}
         for model, logits in models.items():
             estimates = metrics_package.estimates(
-                several, logits[rows], labels[rows], group_weights, **interval
+                several, logits[rows], labels[rows], group_weights, **group_interval
             )
             for name, estimate in estimates.items():
-                parts.append(Part(str(group), len(rows), name, model, *map(float, estimate)))
+                value, low, high = map(float, estimate)
+                parts.append(
+                    Part(str(group), len(rows), name, model, value, low, high, num_clusters)
+                )
     return parts
+
+
+def _num_clusters(ids: Any, weights: Any) -> int | None:
+    """Count the clusters that have an example of positive weight; return None without clusters."""
+    if ids is None:
+        return None
+    return len(np.unique(ids if weights is None else ids[np.asarray(weights) > 0]))
 
 
 def _versions() -> dict[str, str]:

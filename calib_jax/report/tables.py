@@ -42,8 +42,8 @@ def as_markdown(report: Results) -> str:
 def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
-    fields = ["table", "part", "metric", "predictions", "examples", "value", "low", "high"]
-    fields += ["p_value", "convention", "note"]
+    fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
+    fields += ["value", "low", "high", "p_value", "convention", "note"]
     write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
     write.writeheader()
 
@@ -54,11 +54,11 @@ def as_csv(report: Results) -> str:
             notes += caveats.no_p([estimate.metric])
         write.writerow({"table": table, "note": " ".join(notes), **cells})
 
-    examples = report.settings["examples"]
+    whole = {key: report.settings[key] for key in ("examples", "clusters")}
     for row in report.rows:
-        add("metrics", row, examples=examples)
+        add("metrics", row, **whole)
     for change in report.changes:
-        add("changes", change, examples=examples, predictions=f"{change.before} -> {change.after}")
+        add("changes", change, predictions=f"{change.before} -> {change.after}", **whole)
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
             add(name, part)
@@ -86,8 +86,12 @@ def as_json(report: Results) -> str:
 def _headline(report: Results) -> str:
     settings = report.settings
     weighted = " (weighted)" if settings["weighted"] else ""
+    clusters, classes = settings["clusters"], f"{settings['classes']} classes"
+    within = classes
+    if clusters is not None:
+        within = f"{clusters:,} clusters; whole clusters are resampled. {classes}"
     line = (
-        f"{settings['examples']:,} examples{weighted} in {settings['classes']} classes;"
+        f"{settings['examples']:,} examples{weighted} in {within};"
         f" {settings['level']:.0%} {settings['interval']} intervals of"
         f" {settings['resamples']:,} resamples."
     )
@@ -102,10 +106,22 @@ def notes(report: Results) -> list[str]:
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
+        *_on_clusters(report),
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NAN] if undefined else []),
     ]
+
+
+def _on_clusters(report: Results) -> list[str]:
+    """Warn where clusters are few, and where they are not respected."""
+    whole = report.settings["clusters"]
+    if whole is None:
+        return []
+    counts = {"all examples": whole}
+    for kind, parts in (("class", report.classes), ("group", report.groups)):
+        counts |= {f"{kind} {part.part}": part.clusters or 0 for part in parts}
+    return [*caveats.few_clusters(counts), caveats.BANDS]
 
 
 def _triple(estimate: Estimated) -> tuple[float, float, float]:
@@ -148,14 +164,18 @@ def _parts(name: str, parts: list[Part]) -> Table:
     metrics = list(dict.fromkeys(part.metric for part in parts))
     heads = dict(zip(models, _shortened(models), strict=True))
     by_cell = {(part.part, part.predictions, part.metric): part for part in parts}
-    examples = {part.part: part.examples for part in parts}
+    clustered = parts[0].clusters is not None
+    sizes = {
+        part.part: [f"{part.examples:,}", *([f"{part.clusters:,}"] if clustered else [])]
+        for part in parts
+    }
     several = ["predictions"] if len(models) > 1 else []
-    table = [[name, "n", *several, *metrics]]
-    for part, count in examples.items():
+    table = [[name, "n", *["clusters"] * clustered, *several, *metrics]]
+    for part, counts in sizes.items():
         for model in models:
             cells = [with_interval(by_cell[part, model, metric]) for metric in metrics]
             label = [heads[model]] if several else []
-            table.append([part, f"{count:,}", *label, *cells])
+            table.append([part, *counts, *label, *cells])
     return table
 
 

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import statistics
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,6 @@ from typing import Any
 from flax import traverse_util
 
 from calib_jax.core import reading
-from calib_jax.core.packages import require
 from calib_jax.core.types import PyTree
 from calib_jax.train import files
 from calib_jax.train.files import Row
@@ -50,46 +48,6 @@ FORMAT_FILE = "format.json"
 FORMAT = 1
 
 SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
-
-
-class Console:
-    """Console output: lines, and a progress bar on a terminal.
-
-    Args:
-      total_steps: the total number of steps of all runs.
-      progress: whether to show a progress bar; only lines are printed outside a terminal.
-      quiet: print nothing.
-    """
-
-    def __init__(self, total_steps: int, *, progress: bool = True, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._bar: Any = None
-        if progress and not quiet and sys.stderr.isatty():
-            require("tqdm")
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
-
-    def say(self, text: str) -> None:
-        """Print a line and flush."""
-        if self._quiet:
-            return
-        if self._bar is not None:
-            self._bar.write(text)
-        else:
-            print(text, flush=True)
-
-    def advance(self, step: int, loss: float | None = None) -> None:
-        """Set the progress bar to the number of steps done."""
-        if self._bar is not None:
-            if loss is not None:
-                self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-            self._bar.update(step - self._bar.n)
-
-    def close(self) -> None:
-        """Close the progress bar and leave it visible."""
-        if self._bar is not None:
-            self._bar.close()
 
 
 class Journal:
@@ -234,6 +192,17 @@ def format_of(folder: Path) -> tuple[int, str]:
     except reading.Unreadable as error:
         return 0, reading.reason(error.__cause__ or error)
     return (number, "") if type(number) is int else (0, "it has no format number")
+
+
+def newer_format(folder: Path) -> str:
+    """Return an error message if a newer version of calib_jax wrote a folder, else ""."""
+    number, _ = format_of(folder)
+    if number <= FORMAT:
+        return ""
+    return (
+        f"{folder} has the format {number}, and this version of calib_jax reads formats up to"
+        f" {FORMAT}: update calib_jax, or choose another folder."
+    )
 
 
 def line_of(row: Row) -> str:

@@ -24,10 +24,11 @@ from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train import diagnosis, memory
 from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.console import Console
 from calib_jax.train.due import Pieces, Standing, Timetable
 from calib_jax.train.files import Row
 from calib_jax.train.interruption import Interruption
-from calib_jax.train.journal import GRADIENT_NORMS, LOSS_STATE, Console, mean_line
+from calib_jax.train.journal import GRADIENT_NORMS, LOSS_STATE, mean_line
 from calib_jax.train.last_layer import EDGES
 from calib_jax.train.plan import Outcome, Task
 from calib_jax.train.programs import Programs

@@ -18,8 +18,9 @@ import numpy as np
 
 from calib_jax.core.types import PyTree
 from calib_jax.train.checkpoint import Checkpoints
+from calib_jax.train.console import Console
 from calib_jax.train.files import Row, writing
-from calib_jax.train.journal import FORMAT, ROWS, Console, Journal, differences, format_of
+from calib_jax.train.journal import ROWS, Journal, differences, newer_format
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
@@ -98,7 +99,8 @@ class Record:
         self._checkpoints: Checkpoints | None = None
         self.saved: int | None = None  # the newest checkpoint
         if together.leads:
-            self._check_format()
+            if message := newer_format(self.folder):
+                raise AnotherConfig(message)
             with writing(self.folder):
                 self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
                 self._journal = Journal(self.folder, tensorboard=tensorboard)
@@ -182,15 +184,6 @@ class Record:
             self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
         return ledger, saved.state
-
-    def _check_format(self) -> None:
-        """Raise `AnotherConfig` if a newer version of calib_jax wrote the folder."""
-        number, _ = format_of(self.folder)
-        if number > FORMAT:
-            raise AnotherConfig(
-                f"{self.folder} has the format {number}, and this version of calib_jax reads"
-                f" formats up to {FORMAT}: update calib_jax, or choose another folder."
-            )
 
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""

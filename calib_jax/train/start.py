@@ -10,10 +10,10 @@ from typing import Any
 
 from calib_jax.train import memory, parallel
 from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.console import Console
 from calib_jax.train.due import Timetable
 from calib_jax.train.files import writing
 from calib_jax.train.interruption import recorded_signals
-from calib_jax.train.journal import Console
 from calib_jax.train.lock import only_one
 from calib_jax.train.loop import Loop
 from calib_jax.train.ordering import steps_per_epoch

@@ -2,7 +2,7 @@
 
 The MMCE baseline of Mukhoti et al. 2020, whose vision scripts use lambda 2. They minimise N (mean
 CE + lambda MMCE_w) over a batch of N, which equals the sum of our terms, as in `mmce`. Their code
-divides by the numbers of examples twice; `double_normalisation=True` reproduces this.
+divides by the numbers of examples twice; `double_normalization=True` reproduces this.
 """
 
 from ml_collections import ConfigDict
@@ -12,4 +12,4 @@ from configs.losses import fragment
 
 def get_config() -> ConfigDict:
     """Return the fragment."""
-    return fragment("mmce_weighted", scale=2.0, bandwidth=0.4, double_normalisation=False)
+    return fragment("mmce_weighted", scale=2.0, bandwidth=0.4, double_normalization=False)

@@ -12,4 +12,4 @@ from configs.losses import fragment
 
 def get_config() -> ConfigDict:
     """Return the fragment."""
-    return fragment("recall", reduction="mean", alpha=1.0, counters="recall", normalised=False)
+    return fragment("recall", reduction="mean", alpha=1.0, counters="recall", normalized=False)

@@ -1,4 +1,4 @@
-"""Catalogues: members by name, and a room that loads its files."""
+"""Catalogues: members by name, and a package that loads its files."""
 
 import sys
 import types
@@ -73,37 +73,37 @@ def test_registering_hands_the_function_back(pets):
 
 
 @pytest.fixture
-def a_room(tmp_path, monkeypatch):
+def a_package(tmp_path, monkeypatch):
     """Return a function that makes a package of files and returns it as a module."""
 
     def make(**files):
         for name, text in files.items():
             (tmp_path / f"{name}.py").write_text(text)
-        room = types.ModuleType("a_room_of_tests")
-        room.__path__ = [str(tmp_path)]
+        package = types.ModuleType("a_package_of_tests")
+        package.__path__ = [str(tmp_path)]
         for name in ("", *(f".{name}" for name in files)):
-            monkeypatch.setitem(sys.modules, f"a_room_of_tests{name}", room)
+            monkeypatch.setitem(sys.modules, f"a_package_of_tests{name}", package)
         for name in files:
-            monkeypatch.delitem(sys.modules, f"a_room_of_tests.{name}")
-        return room
+            monkeypatch.delitem(sys.modules, f"a_package_of_tests.{name}")
+        return package
 
     return make
 
 
-def test_a_room_is_what_its_files_say_is_public(a_room):
-    room = a_room(
+def test_a_package_has_the_public_names_of_its_files(a_package):
+    package = a_package(
         fish='__all__ = ["fish"]\ndef fish(): return 1\ndef _scales(): return 2',
         water="depth = 3",
     )
-    names = load_subpackage(room)
+    names = load_subpackage(package)
     assert list(names) == ["fish"]
     assert names["fish"]() == 1  # the function, not the file of its name
 
 
-def test_two_files_may_not_offer_one_name(a_room):
-    room = a_room(a='__all__ = ["x"]\nx = 1', b='__all__ = ["x"]\nx = 2')
+def test_two_files_may_not_have_one_public_name(a_package):
+    package = a_package(a='__all__ = ["x"]\nx = 1', b='__all__ = ["x"]\nx = 2')
     with pytest.raises(ImportError, match="two members named 'x'"):
-        load_subpackage(room)
+        load_subpackage(package)
 
 
 def test_a_former_name_gets_the_present_one():

@@ -65,6 +65,27 @@ def test_singular_and_plural_mean_the_same(tmp_path, spelling):
         refused(both, "has 'weights' and 'weight', which mean the same")
 
 
+@pytest.mark.parametrize("spelling", ["cluster", "Clusters"])
+def test_clusters_have_their_name_or_a_chosen_one(tmp_path, spelling):
+    ids = np.array(["x", "y", "x", "y"])
+    photo = np.arange(4)
+    npz = npz_file(tmp_path, **{spelling: ids, "Photo": photo, "group": ids})
+    lines = [f"label,logit_0,Photo,{spelling},group", "1,2.5,0,x,x", "0,1,1,y,y"]
+    table = csv_file(tmp_path, *lines)
+    for name, num_rows in ((npz, 4), (table, 2)):
+        found = predictions.read(name)
+        assert found.clusters.tolist() == ids[:num_rows].tolist()
+        assert found.notes[0].endswith("ignored: Photo.")
+        found = predictions.read(name, clusters="photo")
+        assert [str(k) for k in found.clusters] == [str(k) for k in photo[:num_rows]]
+        assert found.groups.tolist() == ids[:num_rows].tolist()
+        assert found.notes[0].endswith(f"ignored: {spelling}.")
+        found = predictions.read(name, clusters="groups")  # an existing role changes
+        assert (found.clusters.tolist(), found.groups) == (ids[:num_rows].tolist(), None)
+        assert predictions.read(name, clusters="none").clusters is None
+        refused(name, "clusters of .* cannot be its labels", clusters="label")
+
+
 def test_what_is_ignored_is_named(tmp_path):
     found = predictions.read(npz_file(tmp_path, features=np.ones(3), paths=np.ones(2)))
     assert found.notes == (f"{tmp_path / 'run.npz'}: arrays ignored: features, paths.",)
@@ -199,6 +220,7 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         ({"weights": np.zeros(4)}, "weights of .* sum to 0"),
         ({"groups": np.ones((4, 3))}, r"groups of .* must have shape \(4,\), .* got \(4, 3\)"),
         ({"groups": np.array("a")}, "groups of .* are one number"),
+        ({"clusters": np.arange(3)}, "it has 4 logits, 4 labels, 3 clusters"),
         ({"groups": np.array([{}] * 4)}, "holds pickled objects, which are never read"),
     ],
 )

@@ -1,6 +1,7 @@
 """Folders written under old names of config keys: they resume, and are read by every binary."""
 
 import contextlib
+import functools
 import json
 import shutil
 
@@ -81,14 +82,25 @@ def test_other_binaries_read_an_old_folder(old_folder):
 
 
 def test_every_old_key_becomes_the_key_of_today():
-    config = cli.plain(config_of("cifar100_resnet50"))
-    assert renamed.current(config) == config
-    old = cli.plain(config_of("cifar100_resnet50"))
-    for key, new in renamed.KEYS.items():
-        *path, last = key.split(".")
-        part = old
-        for name in path:
-            part = part[name]
-        part[last] = part.pop(new)
-    assert old != config
-    assert renamed.current(old) == config
+    seen = set()
+    for loss in ("recall", "mmce_weighted"):
+        config = cli.plain(config_of("cifar100_resnet50", loss))
+        assert renamed.current(config) == config
+        old = cli.plain(config_of("cifar100_resnet50", loss))
+        for key, new in renamed.KEYS.items():
+            *path, last = key.split(".")
+            part = functools.reduce(lambda part, name: part[name], path, old)
+            if new in part:
+                part[last] = part.pop(new)
+                seen.add(key)
+        assert renamed.current(old) == config != old
+    assert seen == set(renamed.KEYS)
+
+
+def test_former_names_of_a_loss_and_options_without_effect():
+    loss = {"name": "entropy_regularised", "options": {"scale": 1.0}, "reduction": "sum"}
+    assert renamed.current({"loss": loss})["loss"] == {**loss, "name": "entropy_regularized"}
+    loss = {"name": "recall", "options": {"normalised": False, "weighting": "loss"}}
+    assert renamed.current({"loss": loss})["loss"]["options"] == {"normalized": False}
+    loss = {"name": "focal", "options": {"weighting": "loss"}}
+    assert renamed.current({"warm_up_loss": loss}) == {"warm_up_loss": loss}

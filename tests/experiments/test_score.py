@@ -208,6 +208,28 @@ def test_what_was_understood_is_printed_and_columns_carry_names(tmp_path, flagge
     assert list(score.scored().reliability) == ["ours", "theirs"]
 
 
+def test_whole_clusters_are_resampled(tmp_path, flagged):
+    data = sample()
+    photo = np.repeat(np.arange(40), 3)
+    np.savez(tmp_path / "run.npz", **data, photo=photo, clusters=photo // 2)
+    file = f"--predictions={tmp_path / 'run.npz'}"
+    wanted = {"metrics": ["nll"], "num_resamples": 20}
+    for argument, ids, number in (
+        ("--seed=0", photo // 2, 20),
+        ("--clusters=PHOTO", photo, 40),
+        ("--clusters=", None, None),
+    ):
+        flagged(file, argument)
+        scored = score.scored()
+        assert scored.settings["clusters"] == number
+        (row,) = (row for row in scored.rows if row.metric == "nll")
+        (other,) = report.score(data["logits"], data["labels"], clusters=ids, **wanted).rows
+        assert (row.low, row.high) == pytest.approx((other.low, other.high), rel=1e-5)
+    flagged(file, "--clusters=image")
+    with pytest.raises(ValueError, match=r"run\.npz has no column or array called 'image'"):
+        score.scored()
+
+
 def test_an_average_of_probabilities(tmp_path, flagged):
     first = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     second = np.array([[0.4, 0.6], [0.1, 0.9], [0.8, 0.2]])

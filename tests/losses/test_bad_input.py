@@ -79,7 +79,7 @@ BAD = {
             r"the state has 5 classes and the logits 3: make it with init\(3\)",
         )
         for name, options in {
-            "recall": {"normalised": True},
+            "recall": {"normalized": True},
             "recall_precision": {},
             "ece_weighted": {},
         }.items()
@@ -137,7 +137,7 @@ BAD = {
     "gammas and thresholds": (
         lambda: losses.flsd(LOGITS, LABELS, gammas=(5.0, 3.0)),
         ValueError,
-        "one more than thresholds, got 2 gammas for 2 thresholds",
+        "one more entry than thresholds, got 2 gammas for 2 thresholds",
     ),
     "milestones that do not ascend": (
         objective("flsc531", milestones=(250, 100)),
@@ -147,7 +147,7 @@ BAD = {
     "milestones and gammas": (
         objective("flsc531", milestones=(100,)),
         ValueError,
-        "one more than milestones, got 3 gammas for 1 milestones",
+        "one more entry than milestones, got 3 gammas for 1 milestones",
     ),
     "weighting": (
         lambda: losses.focal(LOGITS, LABELS, weighting="gradiant"),

@@ -16,13 +16,13 @@ def negative_entropy(logits, labels, *, gamma=0.0):
     return p.rest**gamma * np.sum(p.all * log, axis=-1)
 
 
-def entropy_regularised(logits, labels, *, scale=1.0, gamma=0.0):
+def entropy_regularized(logits, labels, *, scale=1.0, gamma=0.0):
     """-log p_y plus scale times the negative entropy."""
     penalty = negative_entropy(logits, labels, gamma=gamma)
     return probabilities(logits, labels).cross_entropy + scale * penalty
 
 
-def focal_entropy_regularised(logits, labels, *, focal_gamma=3.0, scale=1.0, gamma=0.0):
+def focal_entropy_regularized(logits, labels, *, focal_gamma=3.0, scale=1.0, gamma=0.0):
     """-(1 - p_y)^focal_gamma log p_y plus scale times the negative entropy."""
     p = probabilities(logits, labels)
     focal = p.rest**focal_gamma * p.cross_entropy
@@ -30,8 +30,8 @@ def focal_entropy_regularised(logits, labels, *, focal_gamma=3.0, scale=1.0, gam
 
 
 REFERENCES = {
-    "entropy_regularised": entropy_regularised,
-    "focal_entropy_regularised": focal_entropy_regularised,
+    "entropy_regularized": entropy_regularized,
+    "focal_entropy_regularized": focal_entropy_regularized,
 }
 
 
@@ -44,7 +44,7 @@ def test_value_and_gradient(name, scale, gamma):
 
 def test_focal_gamma():
     checks.check_objective(
-        "focal_entropy_regularised", focal_entropy_regularised, focal_gamma=1.0, gamma=1.0
+        "focal_entropy_regularized", focal_entropy_regularized, focal_gamma=1.0, gamma=1.0
     )
 
 

@@ -259,18 +259,18 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "brier_exp_pure": train("brier_exp", form="pure"),
     "mmce_raw": penalty(losses.mmce_penalty, {"bandwidth": "kernel_denominator"}),
     "mmcew_raw": penalty(
-        losses.mmce_weighted_penalty, {"bandwidth": "kernel_denominator"}, double_normalisation=True
+        losses.mmce_weighted_penalty, {"bandwidth": "kernel_denominator"}, double_normalization=True
     ),
     "ce_mmce": train("mmce", {"scale": "lamda"}),
-    "ce_mmcew": train("mmce_weighted", {"scale": "lamda"}, double_normalisation=True),
-    "bsce_ce_mmcew": train("mmce_weighted", {"scale": "lamda"}, double_normalisation=True),
+    "ce_mmcew": train("mmce_weighted", {"scale": "lamda"}, double_normalization=True),
+    "bsce_ce_mmcew": train("mmce_weighted", {"scale": "lamda"}, double_normalization=True),
     "mmce_gra": train("mmce_gra"),
     "ls_sum": call(losses.label_smoothing, {"alpha": "smoothing"}),
     "ls_mean": call(losses.label_smoothing, {"alpha": "smoothing"}),
     "entropy_reg": call(losses.entropy_penalty, GAMMA),
-    "ce_entropy_reg": train("entropy_regularised", {**GAMMA, "scale": "lamda"}),
+    "ce_entropy_reg": train("entropy_regularized", {**GAMMA, "scale": "lamda"}),
     "focal_entropy_reg": train(
-        "focal_entropy_regularised", {**GAMMA, "focal_gamma": "gamma", "scale": "lamda"}
+        "focal_entropy_regularized", {**GAMMA, "focal_gamma": "gamma", "scale": "lamda"}
     ),
     "ce_exp": train("cross_entropy_exp", {"temperature": "temperature"}),
     "ce_weight_bs": train("cross_entropy_brier_weight", {"temperature": "temperature"}),
@@ -297,9 +297,9 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "temp_bsce_gra": tempered("tempered_bsce", "gradient", "gamma", "beta"),
     "adafocal_fixed": adafocal_fixed,
     "ece_train_loss": ece_weighted,
-    "recall_ce": recall("recall", normalised=False),
-    "recall_ce_fn": recall("recall", normalised=True),
-    "recall_ce_fn_ema": recall("recall", normalised=True),
+    "recall_ce": recall("recall", normalized=False),
+    "recall_ce_fn": recall("recall", normalized=True),
+    "recall_ce_fn_ema": recall("recall", normalized=True),
     "recall_prec_ce_fn": recall("recall_precision", floor=1e-9),
     "seg_focal_pix": call(losses.focal, GAMMA),
 }

@@ -27,10 +27,10 @@ def mmce(logits, labels, *, bandwidth=0.4):
     return total / len(labels) ** 2
 
 
-def mmce_weighted(logits, labels, *, bandwidth=0.4, double_normalisation=False):
+def mmce_weighted(logits, labels, *, bandwidth=0.4, double_normalization=False):
     """Distance of the correct and the wrong examples' confidences, each group with its own mean.
 
-    The released code divides by the group sizes twice (`double_normalisation`): by the number of
+    The released code divides by the group sizes twice (`double_normalization`): by the number of
     pairs in the mean and again, plus 1e-5, outside of it.
     """
     p = probabilities(logits, labels)
@@ -47,7 +47,7 @@ def mmce_weighted(logits, labels, *, bandwidth=0.4, double_normalisation=False):
                 for b in other_tops
             ]
             term = np.mean(pairs)
-            if double_normalisation:
+            if double_normalization:
                 term = term / (len(pairs) + 1e-5)
             total += term if one == other else -term
     return np.sqrt(total + 1e-10)
@@ -60,11 +60,11 @@ def mmce_objective(logits, labels, *, scale=2.0, bandwidth=0.4):
 
 
 def mmce_weighted_objective(
-    logits, labels, *, scale=2.0, bandwidth=0.4, double_normalisation=False
+    logits, labels, *, scale=2.0, bandwidth=0.4, double_normalization=False
 ):
     """Cross-entropy plus scale times the weighted MMCE."""
     penalty = mmce_weighted(
-        logits, labels, bandwidth=bandwidth, double_normalisation=double_normalisation
+        logits, labels, bandwidth=bandwidth, double_normalization=double_normalization
     )
     return probabilities(logits, labels).cross_entropy + scale * penalty
 
@@ -88,10 +88,10 @@ def test_mmce_value_and_gradient(scale):
     checks.check_objective("mmce", mmce_objective, scale=scale)
 
 
-@pytest.mark.parametrize("double_normalisation", [False, True])
-def test_mmce_weighted_value_and_gradient(double_normalisation):
+@pytest.mark.parametrize("double_normalization", [False, True])
+def test_mmce_weighted_value_and_gradient(double_normalization):
     checks.check_objective(
-        "mmce_weighted", mmce_weighted_objective, double_normalisation=double_normalisation
+        "mmce_weighted", mmce_weighted_objective, double_normalization=double_normalization
     )
 
 

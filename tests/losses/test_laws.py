@@ -42,7 +42,7 @@ COUPLED = {
 
 
 def is_coupled(member):
-    return member.name in COUPLED or member.options.get("normalised", False)
+    return member.name in COUPLED or member.options.get("normalized", False)
 
 
 def scale_of(gradient):
@@ -102,11 +102,11 @@ def test_finite_at_the_extremes(member):
             logits, labels = jnp.asarray(rows, dtype), jnp.asarray(truth)
             state = objective.init(logits.shape[-1])
 
-            found = [terms_and_gradient(objective, state, logits, labels)]
+            results = [terms_and_gradient(objective, state, logits, labels)]
             if dtype == "float32" and case == "three classes":
                 # Compiled as well: XLA divides once by a product where two divisions stand.
                 compiled = jax.jit(functools.partial(terms_and_gradient, objective))
-                found.append(compiled(state, logits, labels))
+                results.append(compiled(state, logits, labels))
                 # The sharp bins of soft-ECE amplify rounding by what the batch happens to be.
                 trained = trained_state(objective, num_classes=3)
                 usual, classes, _ = batch(11, 3, seed=1)
@@ -115,7 +115,7 @@ def test_finite_at_the_extremes(member):
                     arguments = (trained, scale * usual, classes)
                     there = terms_and_gradient(objective, *arguments)
                     assert_close(compiled(*arguments), there)
-            for terms, gradient in found:
+            for terms, gradient in results:
                 assert terms.dtype == jnp.float32, case
                 assert gradient.dtype == logits.dtype, case
                 assert jnp.all(jnp.isfinite(terms)), (case, terms)
@@ -160,8 +160,8 @@ def test_labels_of_every_integer_type_are_the_same(member):
         evidence = objective.evidence(state, logits, jnp.asarray(labels, jnp.int32))
         for dtype in dtypes:
             narrow = labels.astype(dtype)
-            found = value_and_gradient(objective, state, logits, narrow)
-            chex.assert_trees_all_equal(found, expected)
+            results = value_and_gradient(objective, state, logits, narrow)
+            chex.assert_trees_all_equal(results, expected)
             chex.assert_trees_all_equal(objective.evidence(state, logits, narrow), evidence)
 
 
@@ -514,7 +514,7 @@ def test_weightings_share_the_value(member):
 
 
 SMOOTH = (
-    *("cross_entropy", "label_smoothing", "brier", "entropy_regularised"),
+    *("cross_entropy", "label_smoothing", "brier", "entropy_regularized"),
     *("focal", "fl_gra", "inverse_focal", "bsce", "bsce_gra"),
 )
 

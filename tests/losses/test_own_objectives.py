@@ -72,8 +72,8 @@ def test_a_penalty_is_added_to_every_term_of_any_objective():
         both = losses.regularized(loss, penalty, 0.5)
         assert both.clock == base.clock
         expected = base.value(state, LOGITS, LABELS, WEIGHTS) + 0.5 * (3 + jnp.sum(LOGITS))
-        found = both.value(state, LOGITS, LABELS, WEIGHTS)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        terms = both.value(state, LOGITS, LABELS, WEIGHTS)
+        np.testing.assert_allclose(terms, expected, rtol=1e-6)
 
 
 def test_arguments_are_validated_once_in_an_objective(monkeypatch):

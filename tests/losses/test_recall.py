@@ -13,14 +13,14 @@ from .reference import probabilities
 PROGRESS = losses.Progress(steps=0, epochs=0, num_epochs=1)
 
 
-def recall(logits, labels, *, miss_rate=None, normalised=False):
+def recall(logits, labels, *, miss_rate=None, normalized=False):
     """-w_y log p_y, w = `miss_rate` [K] being the state: ones at the start.
 
-    normalised: divided by the mean of w_y, so that the mean over the batch is the weighted mean.
+    normalized: divided by the mean of w_y, so that the mean over the batch is the weighted mean.
     """
     weight = np.ones(len(labels)) if miss_rate is None else np.asarray(miss_rate)[labels]
     terms = weight * probabilities(logits, labels).cross_entropy
-    return terms / np.mean(weight) if normalised else terms
+    return terms / np.mean(weight) if normalized else terms
 
 
 def recall_precision(
@@ -39,7 +39,7 @@ def recall_precision(
     if weight.any():
         weight = weight / np.mean(weight)
     precision_terms = -np.log(probabilities(logits, predicted).rest + floor)
-    return recall(logits, labels, miss_rate=miss_rate, normalised=True) + weight * precision_terms
+    return recall(logits, labels, miss_rate=miss_rate, normalized=True) + weight * precision_terms
 
 
 REFERENCES = {"recall": recall, "recall_precision": recall_precision}
@@ -78,9 +78,9 @@ def next_rates(logits, labels, present, miss_rate, false_rate, **options):
     return rates
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-def test_initial_value_and_gradient(normalised):
-    checks.check_objective("recall", recall, normalised=normalised)
+@pytest.mark.parametrize("normalized", [False, True])
+def test_initial_value_and_gradient(normalized):
+    checks.check_objective("recall", recall, normalized=normalized)
 
 
 @pytest.mark.parametrize("floor", [0.0, 1e-3])
@@ -91,12 +91,12 @@ def test_initial_precision_value_and_gradient(floor):
 MISS_RATE, FALSE_RATE = np.array([0.5, 0.0, 1.0, 0.3, 0.25]), np.array([1.0, 0.2, 0.7, 0.1, 0.0])
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-def test_value_and_gradient_in_a_state(normalised):
+@pytest.mark.parametrize("normalized", [False, True])
+def test_value_and_gradient_in_a_state(normalized):
     with jax.enable_x64(True):
         state = losses.RecallState(miss_rate=jnp.asarray(MISS_RATE))
-    value = checks.objective_value("recall", 5, state=state, normalised=normalised)
-    checks.check(value, recall, *checks.batch(), miss_rate=MISS_RATE, normalised=normalised)
+    value = checks.objective_value("recall", 5, state=state, normalized=normalized)
+    checks.check(value, recall, *checks.batch(), miss_rate=MISS_RATE, normalized=normalized)
 
 
 def test_precision_value_and_gradient_in_a_state():

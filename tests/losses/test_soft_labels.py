@@ -148,9 +148,9 @@ def test_an_impossible_class_without_weight_is_no_class(name):
     wider, zero = (
         jnp.insert(part, 2, fill, axis=1) for part, fill in ((logits, -jnp.inf), (soft, 0))
     )
-    found, gradient = jax.value_and_grad(lambda z: jnp.sum(loss(z, zero)))(wider)
+    results, gradient = jax.value_and_grad(lambda z: jnp.sum(loss(z, zero)))(wider)
     expected, plain = jax.value_and_grad(lambda z: jnp.sum(loss(z, soft)))(logits)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(results, expected, rtol=1e-5)
     np.testing.assert_allclose(jnp.delete(gradient, 2, axis=1), plain, rtol=1e-4, atol=1e-6)
     assert not jnp.any(gradient[:, 2])
     # With weight on it the loss is infinite (Brier's is not), and no gradient is NaN.

@@ -188,12 +188,12 @@ OPTIONS = {
     ),
     "a level of nothing": (
         lambda: metrics.reliability(LOGITS, LABELS, level=0.0),
-        "level must be greater than 0, got 0.0.",
+        "level must be a fraction between 0 and 1, got 0.0.",
         ValueError,
     ),
     "a level in percent": (
         lambda: metrics.reliability(LOGITS, LABELS, level=90),
-        "level must be less than 1, got 90.",
+        "level must be a fraction between 0 and 1, got 90.",
         ValueError,
     ),
     "a metric near one": (

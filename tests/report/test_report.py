@@ -192,7 +192,9 @@ def test_refusals():
     logits, labels = sample(num_rows=30)
     with pytest.raises(ValueError, match="never fitted on the examples that are scored"):
         report.score(logits, labels, calibrate="temperature", **FEW)
-    with pytest.raises(ValueError, match=r"cross_fit must lie in \[2, 30\], got 31"):
+    with pytest.raises(
+        ValueError, match=r"cross_fit must lie in \[2, 30\], the number of examples, got 31"
+    ):
         report.score(logits, labels, calibrate="temperature", cross_fit=31, **FEW)
     with pytest.raises(ValueError, match="'temprature'; did you mean 'temperature'"):
         report.score(logits, labels, calibrate="temprature", cross_fit=5, **FEW)

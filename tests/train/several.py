@@ -75,6 +75,9 @@ def communicated():
         assert train.first(run(run(train.replicate(np.zeros(()), local), part), part)) == 6.0
     with pytest.raises(ProcessZeroFailed if index else ZeroDivisionError, match="integer division"):
         together.broadcast(lambda: 1 // 0)
+    together.raise_alike(None)
+    with pytest.raises(ProcessZeroFailed if index else OSError, match=r"disk|process 0 had an err"):
+        together.raise_alike(None if index else OSError("disk"))
     return broadcast
 
 

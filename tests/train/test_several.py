@@ -85,3 +85,12 @@ def test_more_processes_than_examples(tmp_path, monkeypatch):
     monkeypatch.setattr(train.start, "Together", lambda devices: many)
     with pytest.raises(ValueError, match="39 processes cannot share 38 examples"):
         several.trained(tmp_path)
+
+
+def test_processes_with_different_runs(tmp_path, monkeypatch):
+    """The other process has sent the lengths of its own data sets."""
+    other = types.SimpleNamespace(number=2, leads=False, broadcast=lambda opened: b"[[37, 30]]")
+    monkeypatch.setattr(train.start, "Together", lambda devices: other)
+    with pytest.raises(ValueError, match="this process and process 0 train different runs: start"):
+        several.trained(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -11,4 +11,4 @@ from configs.losses import fragment
 
 def get_config() -> ConfigDict:
     """Return the fragment."""
-    return fragment("entropy_regularised", reduction="mean", scale=1.0, gamma=0.0)
+    return fragment("entropy_regularized", reduction="mean", scale=1.0, gamma=0.0)

@@ -1,0 +1,144 @@
+"""Scores of clustered examples: width of intervals, folds, parts, what the report says."""
+
+import csv
+import dataclasses
+import io
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, metrics, report
+from calib_jax.report import calibration, caveats, scoring, tables
+
+FEW = {"metrics": ["nll"], "num_resamples": 50}
+
+
+def images(num_images=40, num_pixels=400, num_right=30):
+    """Return logits, labels and clusters of images whose pixels are all equal."""
+    image = np.repeat(np.arange(num_images), num_pixels)
+    labels = np.where(image < num_right, 0, 1)
+    return np.tile(np.float32([1, 0, -1]), (len(image), 1)), labels, image
+
+
+def half_width(scored, metric="accuracy"):
+    (row,) = (row for row in scored.rows if row.metric == metric)
+    return (row.high - row.low) / 2
+
+
+def test_equal_pixels_count_once():
+    """400 equal pixels per image: the interval by pixel is sqrt(400) = 20 times too narrow."""
+    logits, labels, image = images()
+    options = {"metrics": ["accuracy"], "num_resamples": 200}
+    by_image = half_width(report.score(logits, labels, clusters=image, **options))
+    by_pixel = half_width(report.score(logits, labels, **options))
+    assert by_image == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
+    assert by_pixel == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 16_000), rel=0.15)
+    assert 16 < by_image / by_pixel < 24
+
+
+@pytest.fixture(scope="module")
+def clustered():
+    """Score 5 examples in each of 24 clusters, half of them in each group, two of weight 0."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((120, 3)).astype(np.float32)
+    labels = random.integers(0, 3, 120)
+    number = random.permutation(np.repeat(np.arange(24), 5))
+    data = (labels, np.where(number < 2, 0, 1).astype(np.float32), number % 2)
+    names = np.char.add("text ", number.astype(str))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scoring, "PER_CLASS", ("per_class_recall",))
+        scored = report.score(
+            logits,
+            labels,
+            weights=data[1],
+            groups=data[2],
+            clusters=names,
+            compare=-logits,
+            per_class=True,
+            **FEW,
+        )
+    return scored, (logits, *data, names)
+
+
+def test_every_interval_is_that_of_whole_clusters(clustered):
+    scored, (logits, labels, weights, groups, names) = clustered
+    (change,) = scored.changes
+    options = {"key": jax.random.key(0), "num_resamples": 50}  # of `score` by default
+    wanted = metrics.paired_bootstrap(
+        metrics.nll, logits, -logits, labels, weights, clusters=names, **options
+    )
+    np.testing.assert_allclose([change.low, change.high], [wanted.low, wanted.high], rtol=1e-4)
+    odd = groups == 1
+    wanted = metrics.estimates(
+        metrics.nll, logits[odd], labels[odd], weights[odd], clusters=names[odd], **options
+    )
+    by_key = {(p.part, p.metric, p.predictions): p for p in [*scored.groups, *scored.classes]}
+    part = by_key["1", "nll", "as given"]
+    np.testing.assert_allclose([part.low, part.high], [wanted.low, wanted.high], rtol=1e-4)
+    assert (part.examples, part.clusters) == (60, 11)
+    present = names[(labels == 2) & (weights > 0)]
+    part = by_key["2", "per_class_recall", "other"]
+    assert (part.examples, part.clusters) == (len(present), len(set(present)))
+
+
+def test_the_report_says_what_was_resampled(clustered):
+    scored, _ = clustered
+    few = "Fewer than 30 clusters (all examples: 22, class 0: "
+    for text in (str(scored), scored._repr_markdown_()):
+        assert "120 examples (weighted) in 22 clusters; whole clusters are resampled." in text
+        assert few in text
+        assert caveats.BANDS in text
+    assert "group  n   clusters  predictions" in str(scored)
+    record = json.loads(tables.as_json(scored))
+    assert record["settings"]["clusters"] == 22
+    assert record["groups"][0]["clusters"] == 11
+    assert any(note.startswith(few) for note in record["notes"])
+    rows = list(csv.DictReader(io.StringIO(tables.as_csv(scored))))
+    assert {row["clusters"] for row in rows if row["table"] == "metrics"} == {"22"}
+
+    def with_clusters(count):
+        settings = scored.settings | {"clusters": count}
+        return str(dataclasses.replace(scored, settings=settings, groups=[], classes=[]))
+
+    assert "in 30 clusters; whole" in with_clusters(30)
+    assert "Fewer than" not in with_clusters(30)
+    assert "cluster" not in with_clusters(None)
+
+
+def test_many_small_parts_are_counted():
+    counts = {f"class {k}": k for k in range(9)}
+    (sentence,) = caveats.few_clusters(counts)
+    assert "class 4: 4 and 4 more)" in sentence
+    assert caveats.few_clusters({"all examples": 30}) == []
+
+
+def test_folds_contain_whole_clusters():
+    """With one fold per cluster, each temperature is fitted without the cluster that it scales."""
+    random = np.random.default_rng(1)
+    logits = 3 * random.standard_normal((36, 3)).astype(np.float32)
+    labels, cluster = random.integers(0, 3, 36), random.permutation(np.arange(36) // 9)
+    given = (jnp.asarray(logits), jnp.asarray(labels), None, None)
+
+    def folds(count):
+        return calibration.calibrated("temperature", *given, count, "nll", 0, cluster)[1]
+
+    weights = [(cluster != k).astype(np.float32) for k in range(4)]
+    fits = [calibrators.temperature.fit(logits, labels, weight) for weight in weights]
+    temperatures = [fold["temperature"] for fold in folds(4)["params"]]
+    wanted = [float(fit.temperature) for fit in fits]
+    np.testing.assert_allclose(sorted(temperatures), sorted(wanted), rtol=1e-5)
+    assert folds(4)["fitted_on"] == "the rest of the examples, in 4 folds of whole clusters"
+    with pytest.raises(ValueError, match=r"lie in \[2, 4\], the number of clusters, got 5"):
+        folds(5)
+
+
+def test_refusals():
+    logits, labels, image = images(3, 2)
+    sentence = r"clusters must have shape \(6,\), one for each example, got \(5,\)"
+    with pytest.raises(ValueError, match=sentence):
+        report.score(logits, labels, clusters=image[1:], **FEW)
+    with pytest.raises(TypeError, match="clusters must be integers or strings, got float64"):
+        report.score(logits, labels, clusters=image / 2, **FEW)
