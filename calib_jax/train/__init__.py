@@ -41,7 +41,7 @@ from calib_jax.train.parallel import (
     split,
 )
 from calib_jax.train.plan import Outcome, Plan, Run, Task
-from calib_jax.train.prediction import predict, predict_all
+from calib_jax.train.prediction import Predicted, predict, predict_all
 from calib_jax.train.record import AnotherConfig
 from calib_jax.train.resident import Resident
 from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
@@ -68,6 +68,7 @@ __all__ = [
     "Order",
     "Outcome",
     "Plan",
+    "Predicted",
     "Resident",
     "Run",
     "Streamed",

@@ -32,6 +32,17 @@ class Predicted(NamedTuple):
     labels: np.ndarray
     weights: np.ndarray | None
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of a file of predictions by name; without weights if there are none."""
+        return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
+
+    @property
+    def present(self) -> np.ndarray:
+        """The logits of labels that have weight, `[rows, classes]`."""
+        rows: np.ndarray = self.logits.reshape(-1, self.logits.shape[-1])
+        return rows if self.weights is None else rows[self.weights.reshape(-1) > 0]
+
 
 class _Everything:
     """A statistic that keeps every row."""
