@@ -16,7 +16,13 @@ def base(loss: str) -> ConfigDict:
     return ConfigDict(
         {
             # Data, model, loss and seeds.
-            "data": {"name": "", "options": {}},
+            "data": {
+                "name": "",
+                "options": {},
+                # shuffled: every example once an epoch; class_balanced: classes equally often,
+                # examples drawn with replacement.
+                "order": "shuffled",
+            },
             "model": {"name": "", "options": {}},
             "loss": losses.load(loss),
             "seed": 1,

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
-from calib_jax.core.examples import as_stored
+from calib_jax.core.examples import as_stored, labels_of
 from calib_jax.train import memory
 from experiments import cli, imports, initial
 
@@ -33,6 +33,11 @@ class Experiment(NamedTuple):
     module: Any
     task: train.Task
     plan: train.Plan
+
+    @property
+    def epoch_steps(self) -> int:
+        """The number of training steps in an epoch."""
+        return _epoch_steps(self.config, self.dataset, self.task.order)
 
     def state(self, *, anew: bool = True) -> train.TrainState:
         """Create the state before the first step; `anew` is as in `initial.variables`."""
@@ -119,8 +124,8 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         )
     for tried in (objective, warm_up):
         _try(tried, dataset.num_classes)
-    steps = train.steps_per_epoch(len(dataset.train), config.batch_size, drop_last=config.drop_last)
-    rate = learning_rate(config, steps)
+    order = sampling(config.data.order, dataset)
+    rate = learning_rate(config, _epoch_steps(config, dataset, order))
     evaluated = {"validation": dataset.validation}
     if config.evaluate_test:
         evaluated["test"] = dataset.test
@@ -142,6 +147,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         mix=data.mixup(config.mixup) if config.mixup else None,
         learning_rate=rate,
         last_layer=train.LastLayer(objective) if config.diagnose else None,
+        order=order,
     )
     _check_epochs(config.run.show_epochs)
     checks.at_least("num_seeds", config.num_seeds, 1)
@@ -166,6 +172,25 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         patience_for=config.patience_for,
     )
     return Experiment(config, dataset, module, task, plan)
+
+
+def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
+    """Return the order of the training examples that a config names; None shuffles them."""
+    checks.one_of("data.order", name, ("shuffled", "class_balanced"))
+    if name == "shuffled":
+        return None
+    labels = labels_of(dataset.train)
+    if labels is None:
+        raise ValueError(
+            f"data.order=class_balanced needs the labels of {dataset.name} in memory, and its"
+            " source has no attribute `labels`."
+        )
+    return train.class_balanced(labels)
+
+
+def _epoch_steps(config: ConfigDict, dataset: data.Dataset, order: train.Sampling | None) -> int:
+    count = len(dataset.train) if order is None else len(order(config.seed, 0))
+    return train.steps_per_epoch(count, config.batch_size, drop_last=config.drop_last)
 
 
 def _check_epochs(epochs: Any) -> None:

@@ -245,7 +245,7 @@ def _title(part: Part, phase: str) -> str:
     if part.loss != ALONE:
         title += f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
     if phase == summary.AFTER:
-        fitted = part.found.temperatures.items()
+        fitted = part.found.temperatures[phase].items()
         temperatures = [
             f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}" for name, of in fitted
         ]
@@ -260,7 +260,7 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     table = [head + ["p of seeds"] * tested]
     cells = {(c.metric, c.loss): c for c in part.found.cells if c.phase == phase}
     for metric in summary.CELLS:
-        for name in part.found.temperatures:
+        for name in part.found.temperatures[summary.AFTER]:
             cell = cells[metric, name]
             row = [metric, name, tables.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
@@ -298,7 +298,9 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "folders": {item.name: item.given for item in comparison.folders},
         **comparison.about,
         "seeds": {part.loss: part.seeds for part in comparison.parts},
-        "temperatures": {part.loss: part.found.temperatures for part in comparison.parts},
+        "temperatures": {
+            part.loss: part.found.temperatures[summary.AFTER] for part in comparison.parts
+        },
         "metrics": rows,
         "settings": [dataclasses.asdict(item) for item in comparison.settings],
         "notes": [*comparison.notes, *_caveats(comparison)],

@@ -224,11 +224,12 @@ class _ConfigParser(flags.ArgumentParser):
         config: Any = self._of_files.parse(path)
         for section, name in paths.items():
             member = imported(section.replace("_", " "), name)
-            values = {"name": name, "options": _default_options(member)}
+            values = {"name": name, "options": ConfigDict(_default_options(member))}
             if "reduction" in config[section]:
                 values["reduction"] = "mean"
             with config.unlocked():
-                config[section] = ConfigDict(values)
+                for key, value in values.items():
+                    config[section][key] = value
         return config
 
 

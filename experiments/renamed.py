@@ -1,11 +1,16 @@
-"""Config keys that were renamed or removed, so that folders written with them still resume.
+"""Saved configs under today's keys, so that folders of older versions still resume.
 
-The tables hold only what leaves results unchanged. Any other difference between the config of a
-folder and that of the command is reported by its key.
+The tables hold keys that were renamed or removed and leave results unchanged. A key that was added
+later is taken at its default, from `configs.base` or the fragment of the loss. Any other difference
+between the config of a folder and that of the command is reported by its key.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+from configs import losses
+from configs.base import base
+from experiments import cli
 
 # The old key and its new name, which replaces the last part of the key.
 KEYS = {
@@ -22,27 +27,46 @@ LOSSES = {
 # Options of objectives that had no effect.
 WITHOUT_EFFECT = {"recall": ("weighting",), "ece_weighted": ("weighting",)}
 
+SECTIONS = ("loss", "warm_up_loss")
+CHOSEN = "best"  # its keys are the user's choice
+
 
 def current(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved config under today's keys.
+    """Return a saved config under today's keys, with the keys that were added since.
 
-    >>> current({"optimiser": {"name": "sgd"}, "seed": 1})
-    {'seed': 1, 'optimizer': {'name': 'sgd'}}
-    >>> current({"loss": {"name": "recall", "options": {"weighting": "loss", "alpha": 1.0}}})
-    {'loss': {'name': 'recall', 'options': {'alpha': 1.0}}}
+    >>> config = current({"optimiser": {"name": "adam"}})
+    >>> config["optimizer"]["name"], config["data"]["order"]
+    ('adam', 'shuffled')
+    >>> old = {"name": "recall", "options": {"weighting": "loss", "alpha": 1.0}}
+    >>> "weighting" in current({"loss": old})["loss"]["options"]
+    False
     """
     config = _renamed(config, "")
-    for section in ("loss", "warm_up_loss"):
+    defaults = cli.plain(base("cross_entropy"))
+    for section in SECTIONS:
         if section in config:
             config[section] = _current_loss(config[section])
-    return config
+            name = config[section]["name"]
+            defaults[section] = cli.plain(losses.load(name)) if name in losses.names() else {}
+    return _completed(config, defaults)
+
+
+def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the keys that a part of the config lacks."""
+    values = {**config}
+    for key, default in defaults.items():
+        if key not in values:
+            values[key] = default
+        elif isinstance(default, Mapping) and key != CHOSEN:
+            values[key] = _completed(values[key], default)
+    return values
 
 
 def _current_loss(loss: Mapping[str, Any]) -> dict[str, Any]:
-    name = LOSSES.get(loss.get("name", ""), loss.get("name", ""))
+    name = LOSSES.get(loss["name"], loss["name"])
     options = loss.get("options", {})
     kept = {k: v for k, v in options.items() if k not in WITHOUT_EFFECT.get(name, ())}
-    return {key: {"name": name, "options": kept}.get(key, value) for key, value in loss.items()}
+    return {**loss, "name": name, "options": kept}
 
 
 def _renamed(config: Mapping[str, Any], prefix: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _of_sets(rows: list[dict[str, Any]], key: str) -> dict[str, np.ndarray]:
     return {
         title: _column(rows, f"{prefix}_{key}")
         for prefix, title in SETS.items()
-        if f"{prefix}_{key}" in rows[0]
+        if any(f"{prefix}_{key}" in row for row in rows)
     }
 
 

@@ -1,8 +1,10 @@
-"""Score saved predictions of any model: accuracy, calibration and their intervals.
+r"""Score saved predictions of any model: accuracy, calibration and their intervals.
 
     python -m experiments.score --predictions=run.npz
     python -m experiments.score --predictions=run.npz --calibrate=temperature --fit_on=val.npz
     python -m experiments.score --predictions=run.npz --calibrate=temperature --cross_fit=5
+    python -m experiments.score --predictions=run.npz --calibrate=temperature --fit_on=val.npz \
+        --criterion=nll,ece,adaptive_ece:0.01
     python -m experiments.score --predictions=run.npz --compare=other.npz --out=folder
     python -m experiments.score --predictions=a.npz --predictions=b.npz --average
     python -m experiments.score --predictions=forest.csv --probabilities --floor=1e-6
@@ -42,8 +44,11 @@ _CALIBRATE = flags.DEFINE_string(
 )
 _FIT_ON = flags.DEFINE_string("fit_on", None, "File of other predictions to fit it on.")
 _CROSS_FIT = flags.DEFINE_integer("cross_fit", None, "Number of folds, instead of --fit_on.")
-_CRITERION = flags.DEFINE_string(
-    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_list(
+    "criterion",
+    ["nll"],
+    "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
 )
 _COMPARE = flags.DEFINE_string("compare", None, "File of other predictions of the same examples.")
 _METRICS = flags.DEFINE_list(

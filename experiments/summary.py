@@ -10,7 +10,8 @@ For every metric of a loss the table contains
     p          two-sided, of that difference; not of a metric that noise raises (`Metric.biased`)
     p_seeds    of a paired t-test over the seeds, if there are at least five; for the same metrics
 
-as trained, and after a temperature fitted on the validation set.
+as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
+papers' grid of temperatures, or by AdaFocal's.
 """
 
 import csv
@@ -26,8 +27,8 @@ import numpy as np
 
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
-from calib_jax.report import caveats, tables
-from calib_jax.report.pictures import drawable
+from calib_jax.report import calibration, caveats, tables
+from calib_jax.report.pictures import drawable, file_name
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
 SHOWN = ("error", "nll", "ece", "adaptive_ece")
@@ -97,10 +98,22 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
-    """The table, and the data of the figures."""
+    """The table, and the data of the figures.
+
+    Attributes:
+      cells: all numbers.
+      criteria: of the temperatures, by phase.
+      temperatures: of every run, by phase and loss.
+      reliability: tables by phase and loss.
+      curves: values over the epochs, by metric and loss.
+      epochs: of the curves.
+      baseline: the loss that the others are tested against.
+      about: a description of the runs.
+    """
 
     cells: list[Cell]
-    temperatures: dict[str, list[float]]
+    criteria: dict[str, str]
+    temperatures: dict[str, dict[str, list[float]]]
     reliability: dict[str, dict[str, Any]]
     curves: dict[str, dict[str, np.ndarray]]
     epochs: np.ndarray
@@ -114,6 +127,7 @@ def summarise(
     baseline: str,
     num_bins: int = 15,
     num_resamples: int = 1000,
+    criteria: Sequence[str] = (calibration.EXACT,),
     about: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Summary:
@@ -124,6 +138,7 @@ def summarise(
       baseline: the loss that the others are tested against.
       num_bins: of every metric that has bins.
       num_resamples: of the bootstrap.
+      criteria: of the temperatures, each as in `report.score`.
       about: a description of the runs, for the files.
       say: called with a line of text before each step that takes seconds.
     """
@@ -140,20 +155,21 @@ def summarise(
     label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
-    temperatures: dict[str, list[float]] = {}
-    diagrams: dict[str, dict[str, Any]] = {BEFORE: {}, AFTER: {}}
+    by_phase = phases_of(criteria)
+    temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
+    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
     for number, loss in enumerate(losses, start=1):
         loss_runs = [run for run in runs if run.loss == loss]
         say(f"{number}/{len(losses)}  {loss}: a temperature and {num_resamples:,} resamples a run")
-        fits = [calibrators.temperature.fit(*run.validation) for run in loss_runs]
-        temperatures[loss] = [float(fit.temperature) for fit in fits]
-        phases = {
-            BEFORE: [np.asarray(run.test[0]) for run in loss_runs],
-            AFTER: [
-                np.asarray(calibrators.temperature.apply(fit, run.test[0]))
-                for run, fit in zip(loss_runs, fits, strict=True)
-            ],
-        }
+        phases = {BEFORE: [np.asarray(run.test[0]) for run in loss_runs]}
+        for phase, criterion in by_phase.items():
+            fit = calibration.fit_of("temperature", criterion)
+            fits = [fit(*run.validation) for run in loss_runs]
+            temperatures[phase][loss] = [float(params.temperature) for params in fits]
+            phases[phase] = [
+                np.asarray(calibrators.temperature.apply(params, run.test[0]))
+                for run, params in zip(loss_runs, fits, strict=True)
+            ]
         for phase, answers in phases.items():
             seed_values = [metrics.values_of(chosen, logits, labels, weights) for logits in answers]
             values[loss, phase] = [{k: float(v) for k, v in item.items()} for item in seed_values]
@@ -181,7 +197,7 @@ def summarise(
             )
     cells = [
         _cell(loss, phase, metric, values, samples, baseline, paired=seeds[loss] == seeds[baseline])
-        for phase in (BEFORE, AFTER)
+        for phase in diagrams
         for loss in losses
         for metric in chosen.values()
     ]
@@ -199,11 +215,25 @@ def summarise(
         for name in ("error", "nll", "ece")
         if longest and f"validation_{name}" in longest[0]
     }
-    return Summary(cells, temperatures, diagrams, curves, epochs, baseline, dict(about or {}))
+    return Summary(
+        cells, by_phase, temperatures, diagrams, curves, epochs, baseline, dict(about or {})
+    )
+
+
+def phases_of(criteria: Sequence[str]) -> dict[str, str]:
+    """Name the phase after each temperature; raise an error for an unknown criterion.
+
+    >>> phases_of(["nll"]), phases_of(["ece"])
+    ({'after temperature': 'nll'}, {'after temperature by ece': 'ece'})
+    """
+    calibration.columns("temperature", criteria)  # validates them
+    if list(criteria) == [calibration.EXACT]:
+        return {AFTER: calibration.EXACT}
+    return {f"{AFTER} by {criterion}": criterion for criterion in criteria}
 
 
 def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
-    return [row[key] for row in rows] + [float("nan")] * (length - len(rows))
+    return [row.get(key, float("nan")) for row in rows] + [float("nan")] * (length - len(rows))
 
 
 def _cell(
@@ -261,18 +291,8 @@ def _cell(
 def text(summary: Summary) -> str:
     """Format the table in columns."""
     lines = [_head(summary)]
-    for phase in (BEFORE, AFTER):
-        names = list(summary.temperatures)
-        width = max(len(name) for name in names)
-        more = "     T " if phase == AFTER else ""
-        lines += ["", phase, " " * width + more + "".join(f"  {name:<29s}" for name in SHOWN)]
-        for loss in names:
-            mean = np.mean(summary.temperatures[loss])
-            line = f"{loss:<{width}s}" + (f" {mean:6.2f}" if phase == AFTER else "")
-            cells = [_said(cell) for cell in _of(summary, loss, phase)]
-            lines.append((line + "".join(f"  {cell_text:<29s}" for cell_text in cells)).rstrip())
-    if table := _differences(summary):
-        lines += ["", f"difference to {summary.baseline}", tables.aligned(table)]
+    for title, table in _sections(summary):
+        lines += ["", title, tables.aligned(table)]
     for line in _foot(summary):
         lines += ["", line]
     return "\n".join(lines)
@@ -281,23 +301,33 @@ def text(summary: Summary) -> str:
 def markdown(summary: Summary, shown: Iterable[str]) -> str:
     """Format the table as Markdown, with the figures of these names."""
     parts = [f"# {summary.about.get('title', 'Sweep')}", _head(summary)]
-    for phase in (BEFORE, AFTER):
-        more = " T |" if phase == AFTER else ""
-        parts.append(f"## {phase.capitalize()}")
-        lines = [
-            f"| loss |{more} " + " | ".join(SHOWN) + " |",
-            "|---|" + "---|" * (len(SHOWN) + bool(more)),
-        ]
-        for loss, fitted in summary.temperatures.items():
-            middle = f" {np.mean(fitted):.2f} |" if more else ""
-            cells = " | ".join(_said(cell) for cell in _of(summary, loss, phase))
-            lines.append(f"| {loss} |{middle} {cells} |")
-        parts.append("\n".join(lines))
-    if table := _differences(summary):
-        parts += [f"## Difference to {summary.baseline}", tables.in_markdown(table)]
+    for title, table in _sections(summary):
+        parts += [f"## {title[0].upper()}{title[1:]}", tables.in_markdown(table)]
     parts += _foot(summary)
     parts += [f"![{name}]({name}.png)" for name in shown]
     return "\n\n".join(parts) + "\n"
+
+
+def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
+    """Return titled tables: as trained, after the temperatures side by side, and differences."""
+    losses = list(summary.reliability[BEFORE])
+    before = [["loss", *SHOWN], *([loss, *_written(summary, loss, BEFORE)] for loss in losses)]
+    several = len(summary.criteria) > 1
+    after = [["loss", *["T by"] * several, "T", *SHOWN]]
+    for loss in losses:
+        for phase, criterion in summary.criteria.items():
+            mean = f"{np.mean(summary.temperatures[phase][loss]):.2f}"
+            how = [criterion] * several
+            after.append([loss, *how, mean, *_written(summary, loss, phase)])
+    title = AFTER if several else next(iter(summary.criteria))
+    sections = [(BEFORE, before), (title, after)]
+    if table := _differences(summary):
+        sections.append((f"difference to {summary.baseline}", table))
+    return sections
+
+
+def _written(summary: Summary, loss: str, phase: str) -> list[str]:
+    return [_with_interval(cell) for cell in _of(summary, loss, phase)]
 
 
 def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
@@ -305,7 +335,7 @@ def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
     return [cells[name] for name in SHOWN]
 
 
-def _said(cell: Cell) -> str:
+def _with_interval(cell: Cell) -> str:
     star = "*" if cell.p is not None and cell.p < 0.05 else ""
     mark = outside.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
@@ -316,15 +346,18 @@ def _said(cell: Cell) -> str:
 
 def _differences(summary: Summary) -> tables.Table:
     """Return a table of the differences that have no p-value; empty if there are none."""
-    rows: dict[str, dict[str, str]] = {}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in summary.cells:
         if cell.change and cell.untested and cell.metric in SHOWN:
-            column = f"{cell.metric}, {cell.phase}"
-            rows.setdefault(cell.loss, {})[column] = tables.with_interval(cell.change, sign="+")
+            row = rows.setdefault((cell.loss, cell.phase), {})
+            row[cell.metric] = tables.with_interval(cell.change, sign="+")
     if not rows:
         return []
     columns = list(next(iter(rows.values())))
-    return [["", *columns], *([loss, *cells.values()] for loss, cells in rows.items())]
+    return [
+        ["loss", "phase", *columns],
+        *([*key, *cells.values()] for key, cells in rows.items()),
+    ]
 
 
 def _head(summary: Summary) -> str:
@@ -340,8 +373,20 @@ def _foot(summary: Summary) -> list[str]:
         f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}; {LEVEL:.0%} interval of"
         f" that mean over the test examples.{star * any(cell.change for cell in shown)} ECE with"
         f" {bins} bins of equal width, adaptive_ece of equal mass.",
+        *_on_grids(summary),
         *notes_of(shown),
     ]
+
+
+def _on_grids(summary: Summary) -> list[str]:
+    """Describe the temperatures that were searched on a grid."""
+    grids = [
+        f"T by {criterion}: the first minimum of {calibration.search(criterion)}, on the validation"
+        " set."
+        for criterion in summary.criteria.values()
+        if criterion != calibration.EXACT
+    ]
+    return [" ".join(grids)] if grids else []
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
@@ -357,7 +402,9 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     record = {
         **summary.about,
         "baseline": summary.baseline,
-        "temperatures": summary.temperatures,
+        "temperatures": next(iter(summary.temperatures.values())),
+        "criteria": summary.criteria,
+        "temperatures_by_phase": summary.temperatures,
         "cells": [dataclasses.asdict(cell) for cell in summary.cells],
         "notes": notes_of(summary.cells),
     }
@@ -378,16 +425,20 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
 def pictures(summary: Summary) -> dict[str, Any]:
     """Draw the reliability diagrams, intervals and training curves of all losses."""
     width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # keeps a single diagram small
-    before, after = (
-        plots.reliability_grid(
+    several = len(summary.criteria) > 1
+    names = {BEFORE: "reliability"} | {
+        phase: "reliability_after" + f"_{file_name(criterion)}" * several
+        for phase, criterion in summary.criteria.items()
+    }
+    drawn = {
+        name: plots.reliability_grid(
             summary.reliability[phase],
             width=width,
             ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
             title=f"test set, {phase}",
         )
-        for phase in (BEFORE, AFTER)
-    )
-    drawn = {"reliability": before, "reliability_after": after}
+        for phase, name in names.items()
+    }
     bars, note = drawable(
         (cell.loss, f"{cell.metric}, {cell.phase}", (cell.value, cell.low, cell.high))
         for cell in summary.cells

@@ -17,7 +17,7 @@ Predictions use the last weights, or the best ones by patience_for if patience e
 The folder contains runs/LOSS/SEED (as experiments.train writes it), and for all runs together
 report.md, sweep.csv, sweep.json and figures: before and after temperature scaling, with intervals
 over the test examples, and tests against the baseline, which is the first loss unless --baseline
-names one.
+names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
 """
 
 import collections
@@ -45,6 +45,7 @@ from experiments import (
     predictions,
     provenance,
     renamed,
+    resuming,
     seed_folders,
     summary,
 )
@@ -63,6 +64,12 @@ _CHECKPOINT = flags.DEFINE_string(
     "checkpoint",
     None,
     "latest, or best_NAME; by default latest, or the best where patience has ended a run.",
+)
+_CRITERION = flags.DEFINE_list(
+    "criterion",
+    ["nll"],
+    "What the temperatures minimize: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
 )
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
@@ -135,8 +142,8 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
     for member in requested:
         if result := member.result():
-            now = cli.plain(member.config)
-            changed = train.differences(_fixed(renamed.current(result["config"])), _fixed(now))
+            before, now = map(renamed.current, (result["config"], cli.plain(member.config)))
+            changed = train.differences(before, now, free=resuming.MEASURED)
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
@@ -146,10 +153,6 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     if missing is not None and missing.config.init_from:
         built(missing.config).state()  # reads the weights, which may not fit the network
     return requested
-
-
-def _fixed(config: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key != "run"}
 
 
 def _config_of(loss: str) -> ConfigDict:
@@ -220,7 +223,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         runs,
         experiment.task,
         experiment.plan,
-        free=["run"],
+        free=resuming.MEASURED,
         current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
@@ -259,6 +262,7 @@ def main() -> int:
     baseline = _BASELINE.value or losses[0]
     if baseline not in losses:
         raise cli.Refused(f"--baseline={baseline} is not among --losses={','.join(losses)}.")
+    cli.refusing(summary.phases_of, _CRITERION.value)
     folder = cli.refusing(seed_folders.named, _WORKDIR.value)
     if (folder / "checkpoints").exists() or seed_folders.there(folder):
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
@@ -301,6 +305,7 @@ def _tabulate(
         baseline=baseline,
         num_bins=_CONFIG.value.num_bins,
         num_resamples=_RESAMPLES.value,
+        criteria=_CRITERION.value,
         about=about,
         say=cli.say_step,
     )

@@ -47,6 +47,7 @@ from experiments import (
     processes,
     provenance,
     renamed,
+    resuming,
     run_report,
     seed_folders,
 )
@@ -73,7 +74,7 @@ def start(
         runs,
         experiment.task,
         experiment.plan,
-        free=["run"],
+        free=resuming.free(experiment),
         current=renamed.current,
         environment=provenance.describe(),
         devices=devices,

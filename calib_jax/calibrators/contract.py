@@ -104,15 +104,22 @@ class Examples(NamedTuple):
         logits, labels = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
         weight = weigh(jnp.ones(labels.shape, logits.dtype), self.weights).astype(logits.dtype)
-        # Where differences of a row could overflow, z + z does, and 0 times it is NaN.
-        wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
-        wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
-        wrong |= ~valid(labels, logits.shape[1])
+        wrong = unusable_rows(logits, labels)
         if mixes_classes:
             wrong |= jnp.any(logits == -jnp.inf, axis=1)
         total = jnp.sum(weight)
         usable = ~jnp.any(wrong) & (total > 0) & (total < jnp.inf)
         return Rows(logits, widened(labels), weight, usable)
+
+
+def unusable_rows(
+    logits: Float[Array, "rows classes"], labels: Integer[Array, " rows"]
+) -> Bool[Array, " rows"]:
+    """Mark rows with a label out of range, with NaN, or whose differences overflow."""
+    # Where differences of a row could overflow, z + z does, and 0 times it is NaN.
+    wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
+    wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
+    return wrong | ~valid(labels, logits.shape[1])
 
 
 def _overflows(logits: Float[Array, "rows classes"]) -> Bool[Array, " rows"]:
@@ -139,16 +146,21 @@ def examples(
       mixes_classes: whether the calibrator cannot handle impossible classes.
     """
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-    if logits.shape[1] == 1:
-        raise ValueError(
-            f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
-            " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
-        )
+    check_classes(name, logits.shape[1])
     if known(logits, labels, weights):
         refuse(name, _trouble_in(logits, labels, weights), logits.shape)
         if mixes_classes:
             _refuse_impossible(name, logits, weights)
     return Examples(logits, labels, weights)
+
+
+def check_classes(name: str, num_classes: int) -> None:
+    """Raise an error for a single class."""
+    if num_classes == 1:
+        raise ValueError(
+            f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
+            " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
+        )
 
 
 _trouble_in = jax.jit(trouble_in)
@@ -184,19 +196,31 @@ def mean_nll(logits: Logits, rows: Rows) -> Scalar:
 
 def unknown_state(rows: Rows) -> State:
     """Return a placeholder state, which `finished` replaces."""
-    nothing = jnp.zeros((), rows.logits.dtype)
+    return placeholder(rows.logits.dtype)
+
+
+def placeholder(dtype: Any) -> State:
+    """Return a placeholder state of a dtype, which `ended` replaces."""
+    nothing = jnp.zeros((), dtype)
     return State(jnp.zeros((), jnp.int32), nothing, nothing)
 
 
 def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
     """Compute the NLL before and after, and set the state of fitted parameters."""
-    return ended(params, code, rows, mean_nll(rows.logits, rows), mean_nll(calibrated, rows))
+    before, after = mean_nll(rows.logits, rows), mean_nll(calibrated, rows)
+    return ended(params, code, rows.usable, before, after)
 
 
-def ended(params: _Params, code: Any, rows: Rows, nll_before: Scalar, nll_after: Scalar) -> _Params:
+def ended(
+    params: _Params,
+    code: Any,
+    usable: Bool[Array, ""] | bool,
+    nll_before: Scalar,
+    nll_after: Scalar,
+) -> _Params:
     """Set the state of fitted parameters; replace unusable parameters by NaN."""
     finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params._replace(state=None))]
-    usable = rows.usable & jnp.all(jnp.stack(finite))
+    usable = usable & jnp.all(jnp.stack(finite))
     state = State(
         code=jnp.where(usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),
         nll_before=nll_before,

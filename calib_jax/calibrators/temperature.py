@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool
 
-from calib_jax.calibrators import contract
+from calib_jax.calibrators import contract, streaming
 from calib_jax.calibrators.contract import Code, Examples, Rows, State
 from calib_jax.core import checks, temperature
 from calib_jax.core.former import former_options
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Labels, Logits, Number, Scalar, Vector, Weights
+from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 
 # The criterion of a grid search: a function of (logits / T, labels, weights) to a scalar.
 Criterion: TypeAlias = Callable[[Logits, Labels, Weights | None], Any]
@@ -74,11 +75,38 @@ def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
     fitted = temperature.fit_nll(
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
     )
-    params = Params(fitted.temperature, contract.unknown_state(rows))
+    return _ended(fitted, rows.usable)
+
+
+def _ended(fitted: temperature.TemperatureFit, usable: Bool[Array, ""] | bool) -> Params:
+    params = Params(fitted.temperature, contract.placeholder(fitted.temperature.dtype))
     limited = jnp.where(fitted.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
     unsettled = jnp.where(fitted.indistinct, Code.INDISTINCT, limited)
     code = jnp.where(fitted.converged, Code.CONVERGED, unsettled)
-    return contract.ended(params, code, rows, fitted.nll_before, fitted.nll_after)
+    return contract.ended(params, code, usable, fitted.nll_before, fitted.nll_after)
+
+
+def fit_stream(blocks: Any, *, max_iterations: int = 100) -> Params:
+    """Fit the temperature as `fit` does, over examples that do not fit into memory.
+
+    The blocks are read about six times: once for the checks and the NLL before, then for each
+    Newton step, and once for the NLL after. Memory does not grow with their number, and the sums
+    over blocks are in float64.
+
+    Args:
+      blocks: tuples `(logits, labels)` or `(logits, labels, weights)` of any sizes: a list, or a
+        function that returns a new iterator for each pass.
+      max_iterations: the largest number of steps.
+
+    >>> logits = jnp.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    >>> blocks = [(logits[:3], jnp.array([0, 0, 1])), (logits[3:], jnp.array([1]))]
+    >>> fit_stream(blocks).temperature.round(4)
+    Array(1.8205, dtype=float32)
+    """
+    checks.at_least("max_iterations", max_iterations, 1)
+    pieces = streaming.Pieces("temperature", blocks)
+    fitted = temperature.fit_nll_of_pieces(pieces, max_iterations=max_iterations)
+    return _ended(fitted, pieces.usable)
 
 
 @former_options(renamed={"objective": "criterion"})
@@ -153,4 +181,4 @@ def apply(params: Any, logits: Any) -> Logits:
     return temperature.scaled(logits, params.temperature)
 
 
-__all__ = ["Params", "apply", "fit", "fit_grid"]
+__all__ = ["Params", "apply", "fit", "fit_grid", "fit_stream"]

@@ -95,10 +95,12 @@ class Draw(NamedTuple):
     Attributes:
       seed: of the run.
       epoch: counted from 0.
+      copy: how often the example was read earlier in this epoch; 0 unless it is sampled repeatedly.
     """
 
     seed: int
     epoch: int
+    copy: int = 0
 
 
 @runtime_checkable
@@ -128,9 +130,25 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
     return examples
 
 
+def labels_of(source: Source) -> np.ndarray | None:
+    """Return the labels of all examples; None if the source does not know them without a pass.
+
+    A source that knows them has an attribute `labels`.
+
+    >>> labels_of(InMemory(np.array([5, 6, 7]), np.array([0, 1, 0])))
+    array([0, 1, 0])
+    """
+    labels = getattr(source, "labels", None)
+    return None if labels is None else np.asarray(labels)
+
+
 @dataclasses.dataclass(frozen=True)
 class _AsStored:
     source: Source
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        return labels_of(self.source)
 
     def __len__(self) -> int:
         return len(self.source)

@@ -66,7 +66,8 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
         printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
         tolerance = xp.where(xp.all(near), max(_TOLERANCE, printed), tolerance)
     inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
-    return inside & (xp.abs(xp.sum(rows, axis=-1) - 1) <= tolerance)
+    with np.errstate(over="ignore"):
+        return inside & (xp.abs(xp.sum(rows, axis=-1) - 1) <= tolerance)
 
 
 def _present(logits: Any, weights: Any) -> Any:

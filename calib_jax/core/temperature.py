@@ -14,8 +14,8 @@ they are minimised over the papers' grid.
 """
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,8 @@ _LONGEST_STEP = 4.0  # in log T
 
 _BLOCK = 200_000  # entries: a block and its exponentials stay in the cache of a CPU
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
+
+_LAST_STEP = 1e-5  # in log T, over a stream: the error after a step is about its square
 
 _Function: TypeAlias = Callable[[Array, Array, Array], PyTree]
 
@@ -84,6 +86,47 @@ def fit_nll(
     A logit of -inf is a class of probability 0 at every T. If it is the true class, the NLL of
     the row is infinite at every T, and the fit ignores the row.
     """
+    rows = _prepared(logits, labels, weights)
+    total = jnp.sum(rows.counted)
+    share = rows.counted / total
+
+    def derivatives(scale: Scalar, every: int) -> Callable[[Scalar], tuple[Scalar, Scalar]]:
+        parts = [part[::every] for part in (rows.logits, rows.true, share)]
+        return lambda b: _sums(functools.partial(_derivatives, scale=scale, b=b), *parts)
+
+    def mean_nll(temperature: Number) -> Scalar:
+        losses = functools.partial(_losses, temperature=temperature)
+        sums = _over_blocks(losses, rows.logits, rows.true, share)
+        return jnp.where(total > 0, jnp.sum(sums), jnp.nan)
+
+    facts = _merged(_over_blocks(_facts, rows.logits, rows.true, rows.counted))
+    start = jnp.asarray(_START, share.dtype)
+    if logits.size > _SUBSET * _BLOCK:
+        near, settled = _newton(derivatives(facts.scale, _SUBSET), start, max_iterations)
+        start = jnp.where(settled, near, start)
+    b, settled = _newton(derivatives(facts.scale, 1), start, max_iterations)
+    temperature = _temperature(facts, b)
+    before, after = mean_nll(1), mean_nll(temperature)
+    return _ended(facts, settled, temperature, before, after, rows.impossible)
+
+
+class _Prepared(NamedTuple):
+    """Rows with the logit of their true class.
+
+    Attributes:
+      logits: `[rows, classes]`, of any floating type.
+      true: the logit of the true class; NaN where the label is out of range.
+      counted: the weights, 0 where the true class is impossible.
+      impossible: whether a row of positive weight has an impossible true class.
+    """
+
+    logits: Logits
+    true: Vector
+    counted: Vector
+    impossible: Bool[Array, ""]
+
+
+def _prepared(logits: Logits, labels: Labels, weights: Weights | None) -> _Prepared:
     num_classes = logits.shape[-1]
     logits, labels = logits.reshape(-1, num_classes), labels.reshape(-1)
     dtype = jnp.promote_types(logits.dtype, jnp.float32)
@@ -91,52 +134,181 @@ def fit_nll(
     true = numerics.true_class(logits, labels).astype(dtype)
     true = jnp.where(valid(labels, num_classes), true, jnp.nan)
     counted = jnp.where(true == -jnp.inf, 0, weight)
-    total = jnp.sum(counted)
-    share = counted / total
-    impossible = jnp.any((weight > 0) & (counted == 0))
+    return _Prepared(logits, true, counted, jnp.any((weight > 0) & (counted == 0)))
 
-    def mean_nll(temperature: Number) -> Scalar:
-        losses = functools.partial(_losses, temperature=temperature)
-        sums = _over_blocks(losses, logits, true, share)
-        return jnp.where(total > 0, jnp.sum(sums), jnp.nan)
 
-    facts = _over_blocks(_facts, logits, true, counted)
-    scale = jnp.max(facts.scale)
-    has_optimum = (jnp.sum(facts.slope * (facts.scale / scale)) < 0) & jnp.any(facts.some_wrong)
+@functools.partial(jax.jit, inline=True)
+def _temperature(facts: "_Facts", b: Scalar) -> Scalar:
+    limits = jnp.finfo(b.dtype)
+    return jnp.clip(facts.scale / b, limits.tiny, limits.max)
 
-    derivatives = functools.partial(_derivatives, scale=scale)
 
-    def newton(start: Scalar, *rows: Array) -> tuple[Scalar, Array]:
-        at = lambda b: _sums(functools.partial(derivatives, b=b), *rows)  # noqa: E731
-        return _newton(at, start, max_iterations)
-
-    start = jnp.asarray(_START, dtype)
-    if logits.size > _SUBSET * _BLOCK:
-        near, settled = newton(start, *(part[::_SUBSET] for part in (logits, true, share)))
-        start = jnp.where(settled, near, start)
-    b, settled = newton(start, logits, true, share)
-
-    limits = jnp.finfo(dtype)
-    temperature = jnp.clip(scale / b, limits.tiny, limits.max)
-    before, after = mean_nll(1), mean_nll(temperature)
+@functools.partial(jax.jit, inline=True)
+def _ended(
+    facts: "_Facts",
+    settled: Bool[Array, ""],
+    temperature: Scalar,
+    before: Scalar,
+    after: Scalar,
+    impossible: Bool[Array, ""],
+) -> TemperatureFit:
+    """Choose between a temperature and 1 by their NLL."""
+    has_optimum = (facts.slope < 0) & facts.some_wrong
     # Without an optimum, a T of equal NLL is kept at 1: its gain may be rounding.
     better = jnp.where(has_optimum, after <= before, after < before)
     # T = 1 is the optimum as well if the two differ by the rounding of a mean alone.
-    alike = jnp.abs(after - before) <= 16 * limits.eps * before
+    alike = jnp.abs(after - before) <= 16 * jnp.finfo(temperature.dtype).eps * before
     return TemperatureFit(
         temperature=jnp.where(better, temperature, 1),
         has_optimum=has_optimum,
         converged=has_optimum & settled & jnp.isfinite(before) & (better | alike),
-        indistinct=~jnp.any(facts.distinct),
+        indistinct=~facts.distinct,
         nll_before=jnp.where(impossible, jnp.inf, before),
         nll_after=jnp.where(impossible, jnp.inf, jnp.where(better, after, before)),
     )
 
 
+@runtime_checkable
+class Pieces(Protocol):
+    """A stream of examples, as pieces of one shape with logits, labels and weights."""
+
+    def results(self, function: Callable[..., PyTree], *numbers: Any) -> Iterator[PyTree]:
+        """Apply a compiled function to every piece."""
+        ...
+
+    def means(self, function: Callable[..., PyTree], *numbers: Any) -> PyTree:
+        """Average the means of every piece by their weights, in float64."""
+        ...
+
+
+def fit_nll_of_pieces(pieces: Pieces, *, max_iterations: Number) -> TemperatureFit:
+    """Minimise the mean NLL as `fit_nll` does, over a stream that is read about six times."""
+    summaries = pieces.results(_summary)
+    first = next(summaries)
+    dtype = first.loss.dtype
+    facts, total, loss, impossible = functools.reduce(_with, summaries, first)
+    facts = _Facts(*(leaf.astype(dtype) if leaf.dtype != bool else leaf for leaf in facts))
+
+    def search(mean_of: Callable[..., Any], start: Any) -> _Search:
+        state = _search(jnp.asarray(start, dtype))
+        while _going(state, max_iterations, _LAST_STEP):
+            derivatives = mean_of(_mean_derivatives, facts.scale, state.b)
+            state = _following(state, *(value.astype(dtype) for value in derivatives))
+        return state
+
+    def mean_of_first(*arguments: Any) -> Any:
+        return next(iter(pieces.results(*arguments)))[1]
+
+    has_optimum = first.facts.slope < 0 and first.facts.some_wrong
+    start = search(mean_of_first, _START).b if has_optimum else _START
+    state = search(pieces.means, start)
+    temperature = _temperature(facts, state.b)
+    before = np.asarray(loss / total if total > 0 else np.nan, dtype)
+    after = pieces.means(_mean_losses, temperature).astype(dtype)
+    settled = _settled(state, _LAST_STEP)
+    return _ended(facts, settled, temperature, before, after, impossible)
+
+
+class _Summary(NamedTuple):
+    """The first pass: what decides about an optimum, the total weight, and the NLL at T = 1."""
+
+    facts: "_Facts"
+    weight: Scalar
+    loss: Scalar
+    impossible: Bool[Array, ""]
+
+
+def _with(a: _Summary, b: _Summary) -> _Summary:
+    """Merge two parts of a stream on the host, in float64."""
+
+    def stacked(*leaves: Any) -> Any:
+        return np.stack(leaves).astype(bool if leaves[0].dtype == bool else np.float64)
+
+    facts = _merged(jax.tree.map(stacked, a.facts, b.facts))
+    weight, loss = (np.float64(x) + np.float64(y) for x, y in zip(a[1:3], b[1:3], strict=True))
+    return _Summary(facts, weight, loss, a.impossible | b.impossible)
+
+
+@jax.jit
+def _summary(logits: Logits, labels: Labels, weights: Weights) -> _Summary:
+    rows = _prepared(logits, labels, weights)
+    facts = _merged(_over_blocks(_facts, rows.logits, rows.true, rows.counted))
+    losses = functools.partial(_losses, temperature=1)
+    loss = _sums(losses, rows.logits, rows.true, rows.counted)
+    return _Summary(facts, jnp.sum(rows.counted), loss, rows.impossible)
+
+
+def _mean_of(function: Callable[..., PyTree]) -> Callable[..., tuple[Scalar, PyTree]]:
+    """Compile a weighted sum as a function of a piece that returns its weight and the mean."""
+
+    @jax.jit
+    def mean(
+        logits: Logits, labels: Labels, weights: Weights, *numbers: Number
+    ) -> tuple[Scalar, PyTree]:
+        rows = _prepared(logits, labels, weights)
+        total = jnp.sum(rows.counted)
+        share = rows.counted / jnp.where(total > 0, total, 1)
+        return total, _sums(
+            lambda *block: function(*block, *numbers), rows.logits, rows.true, share
+        )
+
+    return mean
+
+
+class _Search(NamedTuple):
+    """The state of the Newton steps: b, its bracket, the last relative step, and their number."""
+
+    b: Scalar
+    low: Scalar
+    high: Scalar
+    step: Scalar
+    iteration: Array
+
+
+def _search(start: Scalar) -> _Search:
+    number = functools.partial(jnp.asarray, dtype=start.dtype)
+    return _Search(start, number(_LOWEST), number(_HIGHEST), number(1), jnp.zeros((), jnp.int32))
+
+
+@functools.partial(jax.jit, inline=True)
+def _following(search: _Search, slope: Scalar, curvature: Scalar) -> _Search:
+    """Take a Newton step for the root of the slope as a function of log b, inside the bracket."""
+    b = search.b
+    low, high = jnp.where(slope < 0, b, search.low), jnp.where(slope < 0, search.high, b)
+    step = -slope / (b * curvature)  # the derivative by log b is b f''
+    newton = b * jnp.exp(jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
+    inside = (newton > low) & (newton < high)
+    middle = jnp.sqrt(low) * jnp.sqrt(high)
+    farthest = jnp.exp(jnp.asarray(_LONGEST_STEP, b.dtype))
+    following = jnp.where(inside, newton, jnp.clip(middle, b / farthest, b * farthest))
+    # Rounding decides the sign of the slope where a step is this small.
+    following = jnp.where((slope == 0) | (jnp.abs(step) <= _smallest_step(b)), b, following)
+    return _Search(following, low, high, (following - b) / b, search.iteration + 1)
+
+
+def _smallest_step(b: Scalar) -> float:
+    return 4 * float(jnp.finfo(b.dtype).eps)
+
+
+@functools.partial(jax.jit, inline=True)
+def _going(search: _Search, max_iterations: Number, last_step: Number) -> Bool[Array, ""]:
+    smallest = _smallest_step(search.b)
+    wide = search.high / search.low > 1 + smallest
+    unsettled = (jnp.abs(search.step) > jnp.maximum(smallest, last_step)) & wide
+    return (search.iteration < max_iterations) & unsettled
+
+
+@functools.partial(jax.jit, inline=True)
+def _settled(search: _Search, last_step: Number) -> Bool[Array, ""]:
+    """Check the last step, of which rounding may keep changing the last digits."""
+    last = jnp.minimum(jnp.abs(search.step), search.high / search.low - 1)
+    return last <= jnp.maximum(64 * _smallest_step(search.b), last_step)
+
+
 def _newton(
     derivatives: Callable[[Scalar], tuple[Scalar, Scalar]], start: Scalar, max_iterations: Number
 ) -> tuple[Scalar, Bool[Array, ""]]:
-    """Find the root of a rising function by Newton steps in log b, inside a bracket.
+    """Find the root of a rising function, given with its derivative.
 
     Args:
       derivatives: the function and its derivative, at b.
@@ -146,35 +318,12 @@ def _newton(
     Returns:
       The last b, and whether the steps have settled there.
     """
-    smallest_step = 4 * jnp.finfo(start.dtype).eps
-
-    def going(carry: tuple[Array, Array, Array, Array, Array]) -> Array:
-        _, low, high, step, iteration = carry
-        unsettled = (jnp.abs(step) > smallest_step) & (high / low > 1 + smallest_step)
-        return (iteration < max_iterations) & unsettled
-
-    def iterate(
-        carry: tuple[Array, Array, Array, Array, Array],
-    ) -> tuple[Array, Array, Array, Array, Array]:
-        b, low, high, _, iteration = carry
-        slope, curvature = derivatives(b)
-        low, high = jnp.where(slope < 0, b, low), jnp.where(slope < 0, high, b)
-        # Newton step for the root of the slope as a function of log b; its derivative is b f''.
-        step = -slope / (b * curvature)
-        newton = b * jnp.exp(jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
-        inside = (newton > low) & (newton < high)
-        middle = jnp.sqrt(low) * jnp.sqrt(high)
-        farthest = jnp.exp(jnp.asarray(_LONGEST_STEP, b.dtype))
-        following = jnp.where(inside, newton, jnp.clip(middle, b / farthest, b * farthest))
-        # Rounding decides the sign of the slope where a step is this small.
-        following = jnp.where((slope == 0) | (jnp.abs(step) <= smallest_step), b, following)
-        return following, low, high, (following - b) / b, iteration + 1
-
-    number = lambda value: jnp.asarray(value, start.dtype)  # noqa: E731
-    carry = (start, number(_LOWEST), number(_HIGHEST), number(1), jnp.zeros((), jnp.int32))
-    b, low, high, step, _ = lax.while_loop(going, iterate, carry)
-    # Rounding may keep changing the last digits; too few iterations leave larger steps.
-    return b, jnp.minimum(jnp.abs(step), high / low - 1) <= 64 * smallest_step
+    search = lax.while_loop(
+        lambda search: _going(search, max_iterations, 0),
+        lambda search: _following(search, *derivatives(search.b)),
+        _search(start),
+    )
+    return search.b, _settled(search, 0)
 
 
 def _over_blocks(function: _Function, logits: Logits, true: Vector, weight: Vector) -> PyTree:
@@ -253,8 +402,19 @@ def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
     )
 
 
+def _merged(facts: _Facts) -> _Facts:
+    """Merge the facts of blocks, stacked in JAX or NumPy arrays."""
+    scale = facts.scale.max()
+    return _Facts(
+        scale=scale,
+        slope=(facts.slope * (facts.scale / scale)).sum(),
+        some_wrong=facts.some_wrong.any(),
+        distinct=facts.distinct.any(),
+    )
+
+
 def _derivatives(
-    logits: Logits, true: Vector, share: Vector, *, scale: Scalar, b: Scalar
+    logits: Logits, true: Vector, share: Vector, scale: Scalar, b: Scalar
 ) -> tuple[Scalar, Scalar]:
     """Compute the first and second derivatives of the NLL of `b / scale * logits` by b."""
     below, possible, top = _below_top(logits)
@@ -270,7 +430,7 @@ def _derivatives(
     return jnp.sum(weigh(slopes, share)), jnp.sum(weigh(variance, share))
 
 
-def _losses(logits: Logits, true: Vector, share: Vector, *, temperature: Number) -> Scalar:
+def _losses(logits: Logits, true: Vector, share: Vector, temperature: Number) -> Scalar:
     """Sum the NLL of the scaled logits."""
     below, possible, top = _below_top(scaled(logits, temperature))
     # Add 1 last, inside log1p, which keeps the digits of a small loss.
@@ -278,6 +438,9 @@ def _losses(logits: Logits, true: Vector, share: Vector, *, temperature: Number)
     others = jnp.sum(jnp.where(possible & (below != 0), jnp.exp(below), 0), axis=-1)
     losses = jnp.log1p(others + (ties - 1)) - (scaled(true, temperature) - top)
     return jnp.sum(weigh(losses, share))
+
+
+_mean_derivatives, _mean_losses = _mean_of(_derivatives), _mean_of(_losses)
 
 
 def scaled(logits: Float[Array, "*shape"], temperature: Number) -> Float[Array, "*shape"]:

@@ -59,6 +59,11 @@ class Photographs:
     size: int = 224
     resize: int = 256
 
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of the photographs."""
+        return self.coded.labels[self.index]
+
     def __len__(self) -> int:
         return len(self.index)
 
@@ -68,14 +73,14 @@ class Photographs:
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
         """Crop a random window of each photograph, and mirror half of them.
 
-        The draw depends on the seed, the epoch and the number among all coded photographs, so a
-        subset of the photographs has the same views.
+        The draw depends on the seed, the epoch, the copy and the number among all coded
+        photographs, so a subset of the photographs has the same views.
         """
 
         def view(coded: bytes, number: int) -> np.ndarray:
             # NumPy pads short seeds with zeros. Without the last word, number 0 would share the
             # random stream of (seed, epoch), which shuffles the epoch.
-            words = [draw.seed, draw.epoch, number, 1]
+            words = [draw.seed, draw.epoch, number, 1 + draw.copy]
             return random_window(coded, self.size, np.random.default_rng(words))
 
         return self._read(index, view)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.examples import Draw, Examples, InMemory, Source, read
+from calib_jax.core.examples import Draw, Examples, InMemory, Source, labels_of, read
 
 __all__ = ["Split", "Subset", "shuffled", "split", "subset"]
 
@@ -70,6 +70,12 @@ class Subset:
 
     source: Source
     index: np.ndarray
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The labels of the examples, if the source knows its labels."""
+        labels = labels_of(self.source)
+        return None if labels is None else labels[self.index]
 
     def __len__(self) -> int:
         return len(self.index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -12,11 +12,13 @@ from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core import rows
+from calib_jax.core import checks, rows
 from calib_jax.core.types import Labels, Logits, Weights
 
 # Logits, labels and weights of held-out examples.
 Evidence: TypeAlias = tuple[Any, Any, Any]
+EXACT = "nll"  # the criterion that needs no grid
+PAPERS_STEP = 0.1
 
 
 def calibrated(
@@ -53,7 +55,7 @@ def calibrated(
         raise ValueError(
             f"cross_fit must lie in [2, {num_units}], the number of {what}, got {cross_fit}."
         )
-    apply, fit = calibrators.named(name).apply, _fit(name, criterion)
+    apply, fit = calibrators.named(name).apply, fit_of(name, criterion)
     fold = np.random.default_rng(seed).permutation(num_units)[unit] % cross_fit
     result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
     all_params = []
@@ -73,48 +75,123 @@ def fitted(
     name: str, fit_on: Evidence, criterion: str
 ) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
     """Fit a calibrator; return the function that applies it and a description of the fit."""
-    params = _fit(name, criterion)(*fit_on)
+    params = fit_of(name, criterion)(*fit_on)
     _, labels, weights = fit_on
     count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
     described = _described(name, criterion, f"{count:,} other examples", _plain(params))
     return functools.partial(calibrators.named(name).apply, params), described
 
 
+def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
+    """Name the column of each criterion: by the calibrator, or by the criteria if they are several.
+
+    Criteria that the calibrator cannot minimise raise an error, before anything is fitted.
+
+    >>> columns("temperature", "ece"), columns("temperature", ["nll", "ece"])
+    ({'temperature': 'ece'}, {'T by nll': 'nll', 'T by ece': 'ece'})
+    """
+    criteria = [criterion] if isinstance(criterion, str) else list(criterion)
+    if not criteria or len(set(criteria)) < len(criteria):
+        raise ValueError(
+            f"criterion must be one name or several different ones, got {', '.join(criteria)}."
+        )
+    for each in criteria:
+        fit_of(name, each)
+    if len(criteria) == 1:
+        return {name: criteria[0]}
+    return {f"T by {each}": each for each in criteria}
+
+
 def sentence(calibrator: dict[str, Any]) -> str:
     """Format the calibrator's name and the data of its fit; for temperature scaling also T.
 
-    >>> sentence({"name": "temperature", "fitted_on": "9 others", "params": {"temperature": 1.5}})
+    >>> fit = {"name": "temperature", "fitted_on": "9 others", "params": {"temperature": 1.5}}
+    >>> sentence({**fit, "criterion": "nll"})
     'temperature fitted on 9 others, T = 1.5.'
+    >>> sentence({**fit, "criterion": "ece"})
+    'temperature fitted on 9 others by ece on 0.1, 0.2, ..., 10, T = 1.5.'
     """
-    fitted = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
+    described = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
     if calibrator["name"] != "temperature":
-        return f"{fitted}."
-    params = calibrator["params"]
-    folds = params if isinstance(params, list) else [params]
-    temperatures = [fold["temperature"] for fold in folds]
+        return f"{described}."
+    criterion = calibrator["criterion"]
+    how = "" if criterion == EXACT else f" by {search(criterion)}"
+    return f"{described}{how}, T = {temperature(calibrator)}."
+
+
+def temperature(calibrator: dict[str, Any]) -> str:
+    """Format the fitted temperature, or the smallest and largest one of several folds."""
+    temperatures = [fold["temperature"] for fold in _folds(calibrator)]
     ends = dict.fromkeys(f"{end:.4g}" for end in (min(temperatures), max(temperatures)))
-    return f"{fitted}, T = {' to '.join(ends)}."
+    return " to ".join(ends)
+
+
+def states(calibrator: dict[str, Any]) -> str:
+    """List how the fits ended."""
+    return ", ".join(dict.fromkeys(fold["state"]["name"] for fold in _folds(calibrator)))
+
+
+def search(criterion: str) -> str:
+    """Describe the criterion of a temperature and the temperatures that were tried.
+
+    >>> search("nll"), search("adaptive_ece:0.01")
+    ('nll', 'adaptive_ece on 0.01, 0.02, ..., 10')
+    """
+    metric, step = _parsed(criterion)
+    return metric if step is None else f"{metric} on {step:g}, {2 * step:g}, ..., 10"
+
+
+def _folds(calibrator: dict[str, Any]) -> list[dict[str, Any]]:
+    params = calibrator["params"]
+    return params if isinstance(params, list) else [params]
 
 
 def _described(name: str, criterion: str, fitted_on: str, params: Any) -> dict[str, Any]:
     return {"name": name, "criterion": criterion, "fitted_on": fitted_on, "params": params}
 
 
-def _fit(name: str, criterion: str) -> Any:
+def _parsed(criterion: str) -> tuple[str, float | None]:
+    """Split a criterion into the metric and the step of the grid; None is no grid."""
+    if criterion == EXACT:
+        return criterion, None
+    metric, colon, text = criterion.partition(":")
+    try:
+        step = float(text) if colon else PAPERS_STEP
+    except ValueError:
+        raise ValueError(
+            f"criterion {criterion!r} must be a metric and a step, such as adaptive_ece:0.01."
+        ) from None
+    checks.between(f"the step of criterion {criterion!r}", step, 0.001, 1)
+    return metric, step
+
+
+def fit_of(name: str, criterion: str = EXACT) -> Any:
+    """Return the function (logits, labels, weights) -> params of a calibrator.
+
+    Args:
+      name: of the calibrator.
+      criterion: "nll" for the calibrator's own fit. A temperature may also be the first minimum
+        of a metric on a grid up to 10: METRIC for the papers' step 0.1, or METRIC:STEP.
+    """
     module = calibrators.named(name)
-    if criterion == "nll":
+    if criterion == EXACT:
         return module.fit
     if name != "temperature":
         raise ValueError(
             f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL.\n"
             "Leave criterion out, or calibrate by temperature."
         )
-    metric = metrics_package.named(criterion)
+    metric, step = _parsed(criterion)
+    value_of = _value_of(metrics_package.named(metric))
+    return functools.partial(module.fit_grid, start=step, step=step, criterion=value_of)
 
+
+@functools.cache  # a new function would be compiled again for every fit
+def _value_of(metric: metrics_package.Metric) -> Callable[[Logits, Labels, Weights | None], Any]:
     def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
         return metric.value(metric.stat(logits, labels, weights))
 
-    return functools.partial(module.fit_grid, criterion=value_of)
+    return value_of
 
 
 def _plain(params: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
         figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first))
     for other in others:
         # Names of other predictions may be any text, so they are not used as file names.
-        kind = other if other == report.calibrator.get("name") else "other"
+        kind = file_name(other) if other in report.calibrators else "other"
         figures[f"reliability_{kind}"] = plots.reliability_before_after(
             report.reliability[first],
             report.reliability[other],
@@ -69,6 +70,15 @@ def drawable(
         by_method.setdefault(method, {})[metric] = (value, low, high) if has_ends else value
     note = f"not drawn, since it has no finite value: {', '.join(left_out)}"
     return by_method, note if left_out else None
+
+
+def file_name(text: str) -> str:
+    """Replace characters that are not portable in file names.
+
+    >>> file_name("T by adaptive_ece:0.01")
+    'T_by_adaptive_ece_0.01'
+    """
+    return re.sub(r"[^\w.]+", "_", text)
 
 
 def _literal(name: str) -> str:

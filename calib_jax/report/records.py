@@ -90,7 +90,8 @@ class Results:
       classes: metrics per class, if requested.
       groups: metrics per group, if there are groups.
       reliability: the reliability table of each set of predictions.
-      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
+      calibrators: the name, criterion, parameters and data of each fit, by the name of the
+        calibrated predictions.
       notes: changes made to the predictions before scoring, as sentences.
     """
 
@@ -100,8 +101,13 @@ class Results:
     classes: list[Part]
     groups: list[Part]
     reliability: dict[str, Any]
-    calibrator: dict[str, Any]
+    calibrators: dict[str, dict[str, Any]]
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def calibrator(self) -> dict[str, Any]:
+        """The first fit; empty without a calibrator."""
+        return next(iter(self.calibrators.values()), {})
 
     @property
     def name(self) -> str:

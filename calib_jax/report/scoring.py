@@ -53,7 +53,7 @@ def score(
     calibrate: str | None = None,
     fit_on: tuple[Any, ...] | None = None,
     cross_fit: int | None = None,
-    criterion: str = "nll",
+    criterion: str | Sequence[str] = "nll",
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
@@ -81,7 +81,9 @@ def score(
       fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
         fitted on the examples that are scored.
       cross_fit: without `fit_on`, the number of folds for cross-fitting.
-      criterion: what a temperature minimises: "nll", or a metric's name to search the papers' grid.
+      criterion: what a temperature minimises: "nll", a metric's name to search the papers' grid
+        0.1, 0.2, ..., 10, or METRIC:STEP for another step: "adaptive_ece:0.01" is AdaFocal's. A
+        list of several puts these temperatures side by side.
       compare: other predictions of the same examples, for a paired comparison.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions.
@@ -114,9 +116,10 @@ def score(
         "num_resamples": num_resamples,
         "clusters": ids,
     }
+    columns = calibration.columns(calibrate, criterion) if calibrate else {}
     names = [
         name,
-        *([calibrate] if calibrate else []),
+        *columns,
         *([compare_name] if compare is not None else []),
     ]
     if len(set(names)) < len(names):
@@ -124,7 +127,7 @@ def score(
             f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
         )
     models = {name: logits}
-    fitted: dict[str, Any] = {}
+    fits: dict[str, dict[str, Any]] = {}
     if calibrate is not None:
         held_out = None
         if fit_on is not None:
@@ -137,9 +140,10 @@ def score(
                     "score: fit_on holds the examples that are scored, and a calibrator is never"
                     " fitted on these.\nGive other examples, or cross_fit=5."
                 )
-        models[calibrate], fitted = calibration.calibrated(
-            calibrate, logits, labels, weights, held_out, cross_fit, criterion, seed, ids
-        )
+        for column, each in columns.items():
+            models[column], fits[column] = calibration.calibrated(
+                calibrate, logits, labels, weights, held_out, cross_fit, each, seed, ids
+            )
     if compare is not None:
         other = as_logits(compare, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
@@ -192,7 +196,7 @@ def score(
             model: metrics_package.reliability(z, labels, weights, num_bins=num_bins, level=level)
             for model, z in models.items()
         },
-        calibrator=fitted,
+        calibrators=fits,
         notes=notes,
     )
 

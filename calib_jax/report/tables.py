@@ -15,6 +15,7 @@ from calib_jax.report import calibration, caveats
 from calib_jax.report.records import Change, Part, Results, Row
 
 Table = list[list[str]]  # the first row is the header
+MODELS_IN_ONE_TABLE = 3
 
 
 @runtime_checkable
@@ -78,6 +79,7 @@ def as_json(report: Results) -> str:
             for name, table in report.reliability.items()
         },
         "calibrator": report.calibrator,
+        **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": notes(report),
     }
     return json.dumps(_without_nan(everything), indent=1, allow_nan=False)
@@ -95,7 +97,9 @@ def _headline(report: Results) -> str:
         f" {settings['level']:.0%} {settings['interval']} intervals of"
         f" {settings['resamples']:,} resamples."
     )
-    if report.calibrator:
+    if len(report.calibrators) > 1:
+        line += f" The temperatures were fitted on {report.calibrator['fitted_on']}."
+    elif report.calibrator:
         line += f" {calibration.sentence(report.calibrator)}"
     return line
 
@@ -129,28 +133,56 @@ def _triple(estimate: Estimated) -> tuple[float, float, float]:
 
 
 def _tables(report: Results) -> list[Table]:
-    tables = [_metrics(report)]
+    tables = _metrics(report)
+    if len(report.calibrators) > 1:
+        tables.append(_temperatures(report))
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
             tables.append(_parts(name, parts))
     return tables
 
 
-def _metrics(report: Results) -> Table:
+def _temperatures(report: Results) -> Table:
+    """List how each of several temperatures was fitted."""
+    heads = _shortened(list(report.calibrators))
+    return [
+        ["predictions", "T", "minimizes", "fit"],
+        *(
+            [
+                head,
+                calibration.temperature(fit),
+                calibration.search(fit["criterion"]),
+                calibration.states(fit),
+            ]
+            for head, fit in zip(heads, report.calibrators.values(), strict=True)
+        ),
+    ]
+
+
+def _metrics(report: Results) -> list[Table]:
+    """List the values and their differences, in two tables if they are too wide for one."""
     models = list(dict.fromkeys(row.predictions for row in report.rows))
     rows: dict[str, dict[str, Row]] = {}
     for row in report.rows:
         rows.setdefault(row.metric, {})[row.predictions] = row
     changes = {(change.metric, change.after): change for change in report.changes}
     heads = _shortened(models)
-    head = ["metric", *heads, *(f"{model} - {heads[0]}" for model in heads[1:]), "bins"]
-    table = [head]
+    values = [["metric", *heads]]
+    differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
+    bins = [["bins"]]
     for metric, of in rows.items():
-        cells = [with_interval(of[model]) for model in models]
+        values.append([metric, *(with_interval(of[model]) for model in models)])
         resamples = report.settings["resamples"]
-        cells += [_changed(changes[metric, model], resamples) for model in models[1:]]
-        table.append([metric, *cells, of[models[0]].convention])
-    return table
+        differences.append([_changed(changes[metric, model], resamples) for model in models[1:]])
+        bins.append([of[models[0]].convention])
+    if len(models) <= MODELS_IN_ONE_TABLE:
+        return [_beside(values, differences, bins)]
+    metrics = [row[:1] for row in values]
+    return [_beside(values, bins), _beside(metrics, differences)]
+
+
+def _beside(*tables: Table) -> Table:
+    return [[cell for row in rows for cell in row] for rows in zip(*tables, strict=True)]
 
 
 def _shortened(names: list[str], letters: int = 30) -> list[str]:

@@ -18,17 +18,25 @@ require("flax", "optax")
 
 from calib_jax.core.former import no_attribute
 from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.changes import AnotherConfig, differences
 from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.feeding import feed
 from calib_jax.train.files import CannotWrite
 from calib_jax.train.forward import Forward, linen
 from calib_jax.train.groups import grouped
-from calib_jax.train.journal import differences, last_table
+from calib_jax.train.journal import last_table
 from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.lock import InUse
 from calib_jax.train.memory import DoesNotFit
 from calib_jax.train.optimizers import OPTIMIZERS, optimizer
-from calib_jax.train.ordering import Order, in_batches, shuffled, steps_per_epoch
+from calib_jax.train.ordering import (
+    Order,
+    Sampling,
+    class_balanced,
+    in_batches,
+    shuffled,
+    steps_per_epoch,
+)
 from calib_jax.train.parallel import (
     AXIS,
     Devices,
@@ -42,7 +50,7 @@ from calib_jax.train.parallel import (
 )
 from calib_jax.train.plan import Outcome, Plan, Run, Task
 from calib_jax.train.prediction import Predicted, predict, predict_all
-from calib_jax.train.record import AnotherConfig
+from calib_jax.train.prediction_blocks import predict_blocks, read_blocks, write_blocks
 from calib_jax.train.resident import Resident
 from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
 from calib_jax.train.start import NonFinite, fit, fit_all
@@ -71,10 +79,12 @@ __all__ = [
     "Predicted",
     "Resident",
     "Run",
+    "Sampling",
     "Streamed",
     "Task",
     "TrainState",
     "all_devices",
+    "class_balanced",
     "create",
     "data_parallel",
     "differences",
@@ -94,12 +104,15 @@ __all__ = [
     "optimizer",
     "predict",
     "predict_all",
+    "predict_blocks",
+    "read_blocks",
     "replicate",
     "schedule",
     "shuffled",
     "split",
     "steps_per_epoch",
     "warmed_up",
+    "write_blocks",
 ]
 
 

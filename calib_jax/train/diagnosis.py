@@ -9,7 +9,6 @@ import numpy as np
 
 from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
 from calib_jax.train.due import Timetable
-from calib_jax.train.ordering import shuffled
 from calib_jax.train.plan import Task
 
 _AT_ONCE = 256  # examples that are read at once to find a label
@@ -35,7 +34,7 @@ def of_steps(
         return None
     first, size = int(np.argmax(wrong)), timetable.plan.batch_size
     epoch, offset = divmod(step + first, timetable.epoch_steps)
-    order = shuffled(len(task.train), seed, epoch)
+    order = task.examples_of(seed, epoch)
     batch = order[offset * size : (offset + 1) * size].tolist()
     examples = read(task.train, np.asarray(batch), Draw(seed, epoch))
     if label := label_out_of_range("training", examples, batch, task.num_classes):

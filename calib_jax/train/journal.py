@@ -27,8 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flax import traverse_util
-
 from calib_jax.core import reading
 from calib_jax.core.types import PyTree
 from calib_jax.train import files
@@ -170,7 +168,10 @@ class Journal:
         for name, table in (tables or {}).items():
             files.append(self._folder / name, _json_lines([table]))
         files.append(self._folder / ROWS, _json_lines([row]))
-        files.append(path, _csv_lines([row], columns))
+        if columns and not row.keys() <= set(columns):  # metrics were added when the run resumed
+            files.replace(path, _csv_lines(files.json_rows(self._folder / ROWS).rows))
+        else:
+            files.append(path, _csv_lines([row], columns))
         if self._events is not None:
             for name, value in row.items():
                 self._events.add_scalar(name, value, row["step"])
@@ -313,17 +314,3 @@ def _events(folder: Path) -> PyTree:
             "tensorboard=True needs tensorboardX: pip install 'calib_jax[tensorboard]'."
         ) from error
     return SummaryWriter(str(folder / "tensorboard"))
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """List the keys in which two nested configs differ, with both values.
-
-    >>> differences({"lr": 0.1, "loss": {"gamma": 3}}, {"lr": 0.1, "loss": {"gamma": 5}})
-    ['loss.gamma: 3 before, 5 now']
-    """
-    flat_before, flat_now = (traverse_util.flatten_dict(dict(c), sep=".") for c in (before, now))
-    return [
-        f"{key}: {flat_before.get(key, 'nothing')} before, {flat_now.get(key, 'nothing')} now"
-        for key in sorted(flat_before.keys() | flat_now.keys())
-        if flat_before.get(key, ...) != flat_now.get(key, ...)
-    ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import optax
 
 from calib_jax.core import checks
@@ -14,6 +15,7 @@ from calib_jax.core.examples import Source
 from calib_jax.core.types import PyTree
 from calib_jax.train.forward import Forward
 from calib_jax.train.last_layer import LastLayer
+from calib_jax.train.ordering import Sampling, examples_of_epoch
 from calib_jax.train.state import TrainState
 from calib_jax.train.step import REDUCTIONS, Augment, Mix, identity
 
@@ -38,6 +40,8 @@ class Task:
       augment, prepare, mix: as in `make_train_step`.
       learning_rate: the rate as a function of the step, for the log.
       last_layer: last-layer statistics to compute in evaluation, if given.
+      order: `(seed, epoch) -> indices`, the training examples of an epoch, such as
+        `class_balanced(labels)`; None permutes all examples. All epochs have as many batches.
     """
 
     forward: Forward
@@ -55,6 +59,7 @@ class Task:
     mix: Mix | None = None
     learning_rate: Callable[[int], Any] | None = None
     last_layer: LastLayer | None = None
+    order: Sampling | None = None
 
     def __post_init__(self) -> None:
         for name in ("reduction", "warm_up_reduction"):
@@ -64,6 +69,10 @@ class Task:
                 "the objective learns from the validation set after every evaluation, and"
                 ' evaluated={} has none: give evaluated={"validation": SOURCE}.'
             )
+
+    def examples_of(self, seed: int, epoch: int) -> np.ndarray:
+        """Return the indices of the training examples of one epoch, in training order."""
+        return examples_of_epoch(self.order, len(self.train), seed, epoch)
 
 
 @dataclasses.dataclass(frozen=True)

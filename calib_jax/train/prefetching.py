@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Draw, Examples, InMemory, Source, read
+from calib_jax.core.examples import Draw, Examples, InMemory, RandomViews, Source, read
 from calib_jax.train import parallel
 from calib_jax.train.ordering import Order, with_weights
 from calib_jax.train.parallel import Devices
@@ -59,13 +59,14 @@ def batches(
 
     An exception in a thread is raised here. All threads end with the generator.
     """
-    examples = read_ahead(source, order.examples, draw=draw, threads=threads)
+    examples = read_ahead(source, order, draw=draw, threads=threads)
+    keys = order.keys(len(source))
     double = jax.config.read("jax_enable_x64")  # a thread does not inherit it
 
     def place(step: int) -> Batch:
         inputs, labels, label_weights = next(examples)
         weights = with_weights(order.weights[step], label_weights)
-        batch = Batch(inputs, np.asarray(labels), weights, order.examples[step])
+        batch = Batch(inputs, np.asarray(labels), weights, keys[step])
         deal = lambda leaf: parallel.rows_of_devices(leaf, len(devices), accumulate, 0)  # noqa: E731
         with jax.enable_x64(double):
             return parallel.split(jax.tree.map(deal, batch), devices)
@@ -82,7 +83,7 @@ def batches(
 
 
 def read_ahead(
-    source: Source, rows: np.ndarray, *, draw: Draw | None = None, threads: int = 1
+    source: Source, order: Order, *, draw: Draw | None = None, threads: int = 1
 ) -> Generator[Examples, None, None]:
     """Read batches in order on the host, while threads prefetch the next ones.
 
@@ -91,27 +92,36 @@ def read_ahead(
 
     Args:
       source: the examples.
-      rows: `[steps, rows]`, the indices of the examples.
+      order: the batches.
       draw: selects the random views of a source that has them.
       threads: the number of reader threads.
     """
     # One thread copies arrays in memory as fast as several.
-    piece = rows.shape[1] if isinstance(source, InMemory) else ROWS_AT_ONCE
+    size = order.examples.shape[1]
+    piece = size if isinstance(source, InMemory) else ROWS_AT_ONCE
+    pieces = [slice(start, min(start + piece, size)) for start in range(0, size, piece)]
+    views = draw is not None and isinstance(source, RandomViews)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
 
-    def fill(buffer: _Buffer, index: np.ndarray, rows: slice) -> None:
-        buffer.put(read(source, index[rows], draw), rows)
+    def fill(buffer: _Buffer, step: int, rows: slice) -> None:
+        index, copies = order.examples[step, rows], order.copies[step, rows]
+        if draw is None or not (views and copies.any()):
+            buffer.put(read(source, index, draw), rows)
+            return
+        for copy in np.unique(copies):  # a source reads one copy of each example
+            places = np.flatnonzero(copies == copy)
+            view = draw._replace(copy=int(copy))
+            buffer.put(read(source, index[places], view), rows.start + places)
 
-    def begin(index: np.ndarray) -> tuple[_Buffer, list[Future[None]]]:
-        buffer = _Buffer(len(index))
-        pieces = [slice(start, start + piece) for start in range(0, len(index), piece)]
-        return buffer, [pool.submit(fill, buffer, index, rows) for rows in pieces]
+    def begin(step: int) -> tuple[_Buffer, list[Future[None]]]:
+        buffer = _Buffer(size)
+        return buffer, [pool.submit(fill, buffer, step, rows) for rows in pieces]
 
     end = weakref.finalize(begin, pool.shutdown, cancel_futures=True)  # also runs at process exit
     try:
-        for buffer, pieces in ahead(begin, rows, BATCHES_READ_AHEAD):
-            for written in pieces:
-                written.result()
+        for buffer, written in ahead(begin, range(order.num_steps), BATCHES_READ_AHEAD):
+            for future in written:
+                future.result()
             assert buffer.examples is not None
             yield buffer.examples
     finally:
@@ -130,7 +140,7 @@ class _Buffer:
         self._lock = threading.Lock()
         self.examples: Examples | None = None
 
-    def put(self, piece: Examples, rows: slice) -> None:
+    def put(self, piece: Examples, rows: slice | np.ndarray) -> None:
         """Copy a piece to its rows; the first piece determines the shapes of the batch."""
         with self._lock:
             if self.examples is None:

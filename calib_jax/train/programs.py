@@ -13,7 +13,7 @@ from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.due import Timetable
 from calib_jax.train.feeding import feed
 from calib_jax.train.measuring import Measuring
-from calib_jax.train.ordering import in_batches, shuffled
+from calib_jax.train.ordering import in_batches
 from calib_jax.train.plan import Task
 from calib_jax.train.runner import Feed, Runner
 from calib_jax.train.state import all_finite
@@ -36,7 +36,7 @@ class Programs:
     def __init__(self, task: Task, timetable: Timetable, arrangement: Arrangement) -> None:
         plan = timetable.plan
         axis_name = None if arrangement.apart else parallel.AXIS
-        self._num_examples = len(task.train)
+        self._task = task
         self._timetable = timetable
         self._arrangement = arrangement
         self._epochs: dict[int, int] = {}  # the epoch that each run has started
@@ -82,12 +82,17 @@ class Programs:
         runner = self._warm_up_runner if timetable.is_warm_up(step) else self._runner
         if self._epochs.get(number) != epoch:
             order = in_batches(
-                shuffled(self._num_examples, seed, epoch),
+                self._task.examples_of(seed, epoch),
                 plan.batch_size,
                 multiple=self._arrangement.sharing,
                 accumulate=plan.accumulate,
                 drop_last=plan.drop_last,
             )
+            if order.num_steps != timetable.epoch_steps:
+                raise ValueError(
+                    f"the order of epoch {epoch} has {order.num_steps} batches, and that of epoch 0"
+                    f" has {timetable.epoch_steps}: give all epochs as many examples."
+                )
             runner.begin(order, offset, Draw(seed, epoch), run=number)
             self._epochs[number] = epoch
         return runner

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,16 @@ import jax
 import numpy as np
 
 from calib_jax.core.types import PyTree
+from calib_jax.train.changes import AnotherConfig, Changes
 from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.console import Console
 from calib_jax.train.files import Row, writing
-from calib_jax.train.journal import ROWS, Journal, differences, newer_format
+from calib_jax.train.journal import ROWS, Journal, newer_format
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
 
 CHECKPOINTS = "checkpoints"
-
-
-class AnotherConfig(ValueError):
-    """Raised when the folder holds a run of another config or of a newer version."""
 
 
 @dataclasses.dataclass
@@ -58,6 +55,15 @@ class Ledger:
     done: bool = False
     logged: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
+    def impatient(self, plan: Plan) -> bool:
+        """Return whether the plan's patience has run out."""
+        return 0 < plan.patience <= self.waited
+
+    def replan(self, plan: Plan, step: int, total_steps: int) -> None:
+        """Adapt a saved ledger to a plan that may have changed since."""
+        self.best = {name: best for name, best in self.best.items() if name in plan.best}
+        self.done = step >= total_steps or (self.done and self.impatient(plan))
+
 
 class Record:
     """The progress, checkpoints and log of one run.
@@ -65,8 +71,7 @@ class Record:
     Args:
       run: the run.
       plan: the plan of all runs.
-      free: config keys that may change when the run resumes.
-      current: converts a saved config to the names that its keys have today.
+      changes: the changes of the config with which the run may resume.
       together: the communication between processes.
       console: the console to print to.
       tensorboard: also write TensorBoard events.
@@ -76,8 +81,7 @@ class Record:
         self,
         run: Run,
         plan: Plan,
-        free: Collection[str],
-        current: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        changes: Changes,
         together: Together,
         console: Console,
         *,
@@ -86,8 +90,7 @@ class Record:
         self.run = run
         self.folder = Path(run.folder)
         self.plan = plan
-        self.free = free
-        self.current = current
+        self.changes = changes
         self.together = together
         self.console = console
         self.ledger = Ledger()
@@ -165,8 +168,9 @@ class Record:
             self._mend(self._journal.write_format() + self._journal.rewind(0))
             self._journal.describe(self.run.config)
             return None, template
-        config = self._checkpoints.about()["config"]
-        self._compare(config)
+        about = self._checkpoints.about()
+        config, now = about["config"], self.run.config
+        self.changes.check(self.folder, config, now, max(self._checkpoints.steps))
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
         if not {field.name for field in dataclasses.fields(Ledger)}.issuperset(ledger):
@@ -178,36 +182,26 @@ class Record:
         logged = ledger.get("logged", {})
         remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
         remarks += self._journal.write_format()
-        remarks += self._journal.redescribe(config, lambda there: not self._changed(config, there))
+        remarks += self._journal.redescribe(
+            config, lambda there: not self.changes.fixed(config, there, step)
+        )
         self._mend(remarks)
-        if not ledger["done"]:
+        if changed := self.changes.all(config, now):
+            self._journal.describe(now)
+            self.note(f"changed from step {step} on: {'; '.join(changed)}.")
+        ledger = Ledger(**ledger)
+        if saved.about.get("patience_for", self.plan.patience_for) != self.plan.patience_for:
+            ledger.waited = 0  # waiting starts anew for another metric
+        ledger.replan(self.plan, step, total_steps)
+        if not ledger.done:
             self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
-        return ledger, saved.state
+        return dataclasses.asdict(ledger), saved.state
 
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
         if remarks:
             self.say(f"warning: files in {self.folder} were damaged: {'; '.join(remarks)}.")
-
-    def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-        """List the keys in which two configs differ, without the free keys."""
-        fixed = (
-            {key: value for key, value in self.current(config).items() if key not in self.free}
-            for config in (before, now)
-        )
-        return differences(*fixed)
-
-    def _compare(self, before: Mapping[str, Any]) -> None:
-        """Raise `AnotherConfig` if the saved config differs in a key that is not free."""
-        changed = self._changed(before, self.run.config)
-        if changed:
-            listed = "; ".join(changed[:5])
-            listed += f"; and {len(changed) - 5} more keys" if len(changed) > 5 else ""
-            raise AnotherConfig(
-                f"{self.folder} holds a run of another config ({listed}): choose another folder, or"
-                " the old values."
-            )
 
     # ------------------------------------------------------------------------------------------
     # Training.
@@ -265,9 +259,9 @@ class Record:
         for name in (ROWS, *tables):
             self.ledger.logged.setdefault(name, []).append(self.step)
         self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
-        patient = not self.plan.patience or self.ledger.waited < self.plan.patience
-        self.ledger.done = last or not patient
-        if not patient and not last:
+        impatient = self.ledger.impatient(self.plan)
+        self.ledger.done = last or impatient
+        if impatient and not last:
             name = self.plan.patience_for
             best = self.ledger.best.get(name, {"epoch": math.nan})
             self.say(
@@ -309,7 +303,8 @@ class Record:
         if every:
             kept |= {step for step in {*known, self.step} if step % every == 0}
         if self.step not in known:
-            about = {"config": self.run.config, "ledger": ledger}
+            patience_for = self.plan.patience_for
+            about = {"config": self.run.config, "ledger": ledger, "patience_for": patience_for}
             self._checkpoints.save(host, about, self.step, kept=kept)
 
     def wait(self) -> None:

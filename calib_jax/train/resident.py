@@ -54,7 +54,7 @@ class Resident:
             placed = parallel.split(order, arrangement.local)
 
         def all_steps(state: TrainState, examples: Any, order: Order) -> Joint:
-            def stat_of(rows: tuple[Any, Any]) -> Joint:
+            def stat_of(rows: tuple[Any, ...]) -> Joint:
                 return step(state, _batch(examples, *rows))
 
             stat: Joint = merged_scan(stat_of, tuple(order))
@@ -80,17 +80,18 @@ class _ResidentRunner:
         self._placed: PyTree = None
 
         def steps(state: TrainState, order: Order, start: Any, stop: Any, examples: Any) -> Any:
-            index, weights = order
+            def batch_of(number: Any) -> Batch:
+                return _batch(examples, *(part[number] for part in order))
 
             def body(number: Any, carry: Any) -> Any:
                 state, measured = carry
-                state, values = step(state, _batch(examples, index[number], weights[number]))
+                state, values = step(state, batch_of(number))
                 write = lambda rows, value: rows.at[number].set(value)  # noqa: E731
                 return state, jax.tree.map(write, measured, values)
 
-            batch = _batch(examples, index[0], weights[0])
-            shapes = jax.eval_shape(step, state, batch)[1]
-            empty = jax.tree.map(lambda s: jnp.zeros((len(index), *s.shape), s.dtype), shapes)
+            shapes = jax.eval_shape(step, state, batch_of(0))[1]
+            rows = len(order.examples)
+            empty = jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), shapes)
             return lax.fori_loop(start, stop, body, (state, empty))
 
         self._run = arrangement.program(steps, per_run=3, donate=True)
@@ -132,9 +133,10 @@ class _ResidentRunner:
         ]
 
 
-def _batch(examples: Any, index: Any, weights: Any) -> Batch:
+def _batch(examples: Any, index: Any, weights: Any, copies: Any) -> Batch:
     inputs, labels, label_weights = jax.tree.map(lambda leaf: leaf[index], examples)
-    return Batch(inputs, labels, with_weights(weights, label_weights), index)
+    key = index + copies * len(examples.labels)  # as in `Order.keys`
+    return Batch(inputs, labels, with_weights(weights, label_weights), key)
 
 
 def _shares(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:

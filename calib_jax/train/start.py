@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calib_jax.train import memory, parallel
 from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.changes import Changes, Config, Free
 from calib_jax.train.console import Console
 from calib_jax.train.due import Timetable
 from calib_jax.train.files import writing
@@ -58,8 +62,8 @@ def fit_all(
     task: Task,
     plan: Plan,
     *,
-    free: Collection[str] = (),
-    current: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict,
+    free: Free = (),
+    current: Callable[[Config], Config] = dict,
     environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     over: str = "map",
@@ -79,8 +83,9 @@ def fit_all(
       task: the network, loss, optimizer, metrics and data.
       plan: the length of training, and the intervals of evaluations and checkpoints; its seed is
         not used.
-      free: config keys that may change when a run resumes, since results do not depend on them.
-      current: converts the config of a folder to the names that its keys have today.
+      free: config keys that may change when a run resumes, since the steps done do not depend on
+        them; or a function of the two configs and the steps done that returns them.
+      current: converts the config of a folder to the keys of today.
       environment: JSON about the machine and the versions; logged at each start of the runs.
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
@@ -100,9 +105,11 @@ def fit_all(
             " as many as there are examples."
         )
     memory.check_states(runs[0].state, len(runs), devices, over=over)
-    epoch_steps = steps_per_epoch(len(task.train), plan.batch_size, drop_last=plan.drop_last)
+    first_epoch = task.examples_of(runs[0].seed, 0)
+    epoch_steps = steps_per_epoch(len(first_epoch), plan.batch_size, drop_last=plan.drop_last)
     timetable = Timetable(plan, epoch_steps)
-    facts = _facts(task, plan, arrangement)
+    facts = _facts(task, plan, arrangement, first_epoch)
+    changes = Changes(free, current)
     records: list[Record] = []
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(recorded_signals())
@@ -117,9 +124,7 @@ def fit_all(
             for run in runs:
                 if together.leads:
                     stack.enter_context(_claimed(Path(run.folder)))
-                record = Record(
-                    run, plan, free, current, together, console, tensorboard=tensorboard
-                )
+                record = Record(run, plan, changes, together, console, tensorboard=tensorboard)
                 stack.callback(record.close)
                 records.append(record)
             return facts
@@ -135,12 +140,13 @@ def fit_all(
         return loop.run(environment or {})
 
 
-def _facts(task: Task, plan: Plan, arrangement: Arrangement) -> bytes:
+def _facts(task: Task, plan: Plan, arrangement: Arrangement, first_epoch: np.ndarray) -> bytes:
     """Serialize the values that determine the programs, so that processes can compare them."""
     sizes = [len(task.train), *map(len, task.evaluated.values())]
     names = ("batch_size", "num_epochs", "accumulate", "eval_every_steps", "resident_bytes")
     fixed = [getattr(plan, name) for name in names]
-    return json.dumps([sizes, fixed, arrangement.over, arrangement.num_runs]).encode()
+    order = zlib.crc32(first_epoch.astype(np.int64).tobytes())
+    return json.dumps([sizes, fixed, order, arrangement.over, arrangement.num_runs]).encode()
 
 
 @contextlib.contextmanager

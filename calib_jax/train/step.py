@@ -44,7 +44,8 @@ class Batch:
       inputs: a tree of arrays.
       labels: `[rows, ...]`.
       weights: `[rows]` or the shape of the labels; 0 for padding and for absent labels.
-      index: `[rows]`, the index of each example, from which its random key is folded.
+      index: `[rows]`, the number of each example, from which its random key is folded; see
+        `Order.keys`.
     """
 
     inputs: PyTree

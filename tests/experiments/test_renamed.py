@@ -98,9 +98,14 @@ def test_every_old_key_becomes_the_key_of_today():
 
 
 def test_former_names_of_a_loss_and_options_without_effect():
-    loss = {"name": "entropy_regularised", "options": {"scale": 1.0}, "reduction": "sum"}
+    loss = {
+        "name": "entropy_regularised",
+        "options": {"scale": 1.0, "gamma": 0.0},
+        "reduction": "sum",
+    }
     assert renamed.current({"loss": loss})["loss"] == {**loss, "name": "entropy_regularized"}
     loss = {"name": "recall", "options": {"normalised": False, "weighting": "loss"}}
-    assert renamed.current({"loss": loss})["loss"]["options"] == {"normalized": False}
-    loss = {"name": "focal", "options": {"weighting": "loss"}}
-    assert renamed.current({"warm_up_loss": loss}) == {"warm_up_loss": loss}
+    options = renamed.current({"loss": loss})["loss"]["options"]
+    assert options == {"normalized": False, "alpha": 1.0, "counters": "recall"}
+    loss = {"name": "focal", "options": {"weighting": "loss", "gamma": 2.0}, "reduction": "sum"}
+    assert renamed.current({"warm_up_loss": loss})["warm_up_loss"] == loss

@@ -84,7 +84,9 @@ def test_values_are_means_over_seeds(found, metric):
 def test_after_is_with_a_temperature_of_the_validation_set(found):
     run = runs()[3]
     fit = calibrators.temperature.fit(*run.validation)
-    assert found.temperatures["b"][0] == pytest.approx(float(fit.temperature), rel=1e-6)
+    assert found.temperatures[summary.AFTER]["b"][0] == pytest.approx(
+        float(fit.temperature), rel=1e-6
+    )
     own = [run for run in runs() if run.loss == "b"]
     values = [
         metrics.nll(
@@ -96,6 +98,37 @@ def test_after_is_with_a_temperature_of_the_validation_set(found):
     assert cell(found, "b", summary.AFTER, "nll").value == pytest.approx(np.mean(values), rel=1e-5)
     before, after = (cell(found, "b", p, "nll").value for p in (summary.BEFORE, summary.AFTER))
     assert after < before
+
+
+def test_several_temperatures_are_side_by_side(tmp_path):
+    criteria = ["nll", "ece", "adaptive_ece:0.01"]
+    several = summary.summarise(
+        runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200, criteria=criteria
+    )
+    run = runs(seeds=1)[1]
+    for criterion, step in (("ece", 0.1), ("adaptive_ece:0.01", 0.01)):
+        phase = f"after temperature by {criterion}"
+        (temperature,) = several.temperatures[phase]["b"]
+        assert temperature / step == pytest.approx(round(temperature / step), abs=1e-3)
+        value = metrics.ece(run.test[0] / np.float32(temperature), run.test[1], num_bins=NUM_BINS)
+        assert cell(several, "b", phase, "ece").value == pytest.approx(float(value), rel=1e-4)
+    names = summary.save(several, tmp_path)
+    assert "reliability_after_adaptive_ece_0.01.png" in names
+    text = summary.text(several)
+    rows = [line.split()[:3] for line in text.split("\nafter temperature\n")[1].splitlines()]
+    by_exact = several.temperatures["after temperature by nll"]["b"][0]
+    assert rows[0] == ["loss", "T", "by"]
+    assert rows[4] == ["b", "nll", f"{by_exact:.2f}"]
+    assert [row[1] for row in rows[4:7]] == criteria
+    assert max(map(len, text.split("difference to")[0].splitlines()[1:])) < 160
+    how = "T by ece: the first minimum of ece on 0.1, 0.2, ..., 10, on the validation set."
+    assert how in text
+    assert how in (tmp_path / "report.md").read_text()
+    record = json.loads((tmp_path / "sweep.json").read_text())
+    assert record["criteria"] == {f"after temperature by {each}": each for each in criteria}
+    for wrong in (["nll", "eec"], ["nll", "nll"], ["ece:0"]):
+        with pytest.raises(ValueError, match=r"did you mean 'ece'|several different|must lie in"):
+            summary.phases_of(wrong)
 
 
 def test_intervals_are_of_the_mean_over_seeds(found):

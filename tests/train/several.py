@@ -18,12 +18,14 @@ PROCESSES = 2
 
 
 def cases(folder):
-    """What is trained: on the devices and as a stream, a loss of each clock, two seeds."""
+    """What is trained: on the devices and as a stream, shuffled and balanced, two seeds."""
     plan = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})
     stream = dataclasses.replace(plan, resident_bytes=0, accumulate=2)
-    for name, loss, its, seeds in (
-        ("resident", "adafocal", plan, (1, 2)),
-        ("streamed", "recall", stream, (1,)),
+    source = tasks.examples(38)
+    balanced = train.class_balanced(source.labels, num_samples=40)
+    for name, loss, its, seeds, order in (
+        ("resident", "adafocal", plan, (1, 2), None),
+        ("streamed", "recall", stream, (1,), balanced),
     ):
         objective = losses.objective(loss)
         task = train.Task(
@@ -31,7 +33,8 @@ def cases(folder):
             objective=objective,
             tx=tasks.sgd(),
             metrics={"nll": metrics.named("nll")},
-            train=tasks.examples(38),
+            train=source,
+            order=order,
             evaluated={"validation": tasks.examples(30, seed=2)},
             num_classes=tasks.NUM_CLASSES,
         )

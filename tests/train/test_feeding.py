@@ -55,7 +55,7 @@ def test_batches_hold_the_same_examples_on_any_number_of_devices():
     numbers = train.shuffled(38, seed=3, epoch=5)
     one = train.in_batches(numbers, 10)
     eight = train.in_batches(numbers, 10, multiple=8)
-    for a, wa, b, wb in zip(*one, *eight, strict=True):
+    for a, wa, _, b, wb, _ in zip(*one, *eight, strict=True):
         assert a[wa > 0].tolist() == b[wb > 0].tolist()
 
 

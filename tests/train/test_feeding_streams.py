@@ -15,8 +15,8 @@ from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.statistics import Joint, Rows
 from calib_jax.train import ordering, parallel, prefetching
-from tests.conftest import resident_bytes
 from tests.data import tiny_imagenet2012
+from tests.memory import resident_bytes
 from tests.train import tasks
 
 OBJECTIVE = losses.objective("cross_entropy")
@@ -98,12 +98,12 @@ def test_a_stream_goes_on_where_it_was_stopped(photographs):
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_do_not_change_what_comes(photographs, threads):
     order = train.in_batches(np.arange(12), 5)
-    seen = list(prefetching.read_ahead(photographs.test, order.examples, threads=threads))
+    seen = list(prefetching.read_ahead(photographs.test, order, threads=threads))
     for found, index in zip(seen, order.examples, strict=True):
         assert jax.tree.all(jax.tree.map(np.array_equal, found, photographs.test[index]))
     big = train.in_batches(np.arange(100), 40)  # in pieces, which are ready in another order
     late = Numbers(100, wait=lambda index: time.sleep(0.002 * (index[0] % 16 < 8)))
-    seen = list(prefetching.read_ahead(late, big.examples, draw=Draw(1, 2), threads=threads))
+    seen = list(prefetching.read_ahead(late, big, draw=Draw(1, 2), threads=threads))
     values = np.concatenate([part.inputs for part in seen])
     np.testing.assert_array_equal(values[:, 0], big.examples.reshape(-1))
     assert (values[:, 1:] == [1, 2]).all()

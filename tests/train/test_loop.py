@@ -18,8 +18,9 @@ import pytest
 
 from calib_jax import data, losses, metrics, train
 from calib_jax.train import due, journal, record
+from calib_jax.train.changes import AnotherConfig
 from calib_jax.train.lock import InUse, only_one
-from calib_jax.train.record import CHECKPOINTS, AnotherConfig, Record
+from calib_jax.train.record import CHECKPOINTS, Record
 from calib_jax.train.start import NonFinite
 from calib_jax.train.state import all_finite
 from tests.train import tasks
@@ -316,7 +317,7 @@ def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, mo
     task = task_of(train=data.subset(source, np.arange(38)))
     plan = dataclasses.replace(PLAN, seed=5, num_epochs=2)
     whole = run(tmp_path / "whole", task=task, plan=plan)
-    assert set(source.seen) == {(5, 0), (5, 1)}  # and evaluation draws none
+    assert set(source.seen) == {(5, 0, 0), (5, 1, 0)}  # and evaluation draws none
     plain = run(tmp_path / "plain", plan=plan)
     assert not same(whole.state.params, plain.state.params)
     stopping_after_pieces(monkeypatch, 3)

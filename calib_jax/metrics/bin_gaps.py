@@ -1,0 +1,277 @@
+"""Gaps of bins, their variances, and draws of their noise, on the host in float64.
+
+The gap of a bin is linear in the share of every example in it, for bins of equal width (one share
+of 1 per example) and of equal mass (an example at a boundary is split) alike. Bins are chosen from
+the probabilities alone, so draws of the labels leave them unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer
+
+from calib_jax.core.binning import bin_index, uniform_edges
+from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.metrics import null_draws
+from calib_jax.metrics.classwise import class_gaps
+from calib_jax.metrics.contract import Metric
+from calib_jax.metrics.counted import Column, in_order
+from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.predictions import Predictions
+
+# Above this many examples the draws are normal: their cost then depends on the bins alone.
+MOST_BERNOULLI_ROWS = 50_000
+
+Cells = Float[np.ndarray, " cells"]
+Draws = Float[np.ndarray, "draws cells"]
+Memberships = Float[np.ndarray, "rows bins"]
+Key = tuple[Any, ...]
+
+
+class BinGaps(NamedTuple):
+    """The sum of confidence minus hit over the examples of every bin, divided by all n of them.
+
+    Attributes:
+      num_rows: n.
+      num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
+      gap: the measured gaps.
+      share: the share of the examples in each bin.
+      variance: of each gap, the larger of the empirical one and that of a calibrated model.
+      moment: mean square of the terms of each gap, divided by n; the larger of the same two.
+      null: draws of the gaps of a calibrated model.
+      noise: draws of the noise of this model's gaps.
+      moment_of: the same mean square, and the largest term, of a sum of gaps with these factors
+        and any signs.
+    """
+
+    num_rows: int
+    num_classes: int
+    gap: Cells
+    share: Cells
+    variance: Cells
+    moment: Cells
+    null: Draws
+    noise: Draws
+    moment_of: Callable[[Cells], tuple[float, float]]
+
+
+def bins_of(metric: Metric) -> Key:
+    """Return the key of a metric's bins; metrics with equal keys share them and their draws."""
+    options = metric.defaults() | dict(metric.options)
+    return (metric.prepare, *map(options.get, ("num_bins", "edges", "excluded_class")))
+
+
+def gaps_of(
+    metrics: list[Metric], logits: Logits, labels: Labels, key: Array, num_draws: int
+) -> dict[Key, BinGaps]:
+    """Compute the gaps of every kind of bins; those of the same confidences share the draws."""
+    gaps: dict[Key, BinGaps] = {}
+    of_top_label: dict[int | None, dict[Key, Metric]] = {}
+    for metric in metrics:
+        bins = bins_of(metric)
+        if metric.prepare is not class_gaps:
+            of_top_label.setdefault(bins[-1], {})[bins] = metric
+        elif bins not in gaps:
+            gaps[bins] = _of_classes(metric, logits, labels, key, num_draws)
+    for by_bins in of_top_label.values():
+        parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_draws)
+        gaps |= dict(zip(by_bins, parts, strict=True))
+    return gaps
+
+
+def _normal(key: Array, covariance: np.ndarray, num_draws: int) -> Draws:
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    return np.asarray(jax.random.normal(key, (num_draws, len(values)))) @ root.T
+
+
+# --------------------------------------------------------------------------------------------
+# The top label.
+
+
+def members_of_cells(cell: Integer[np.ndarray, " rows"], num_bins: int) -> Memberships:
+    """Put every example into the bin of its index."""
+    return (cell[:, None] == np.arange(num_bins)[None]).astype(np.float64)
+
+
+def members_of_equal_mass(confidence: Column, num_bins: int) -> Memberships:
+    """Divide the examples into bins of n / B examples; equal confidences are divided alike."""
+    _, group, sizes = np.unique(confidence, return_inverse=True, return_counts=True)
+    end = np.cumsum(sizes)
+    boundaries = len(confidence) * np.arange(num_bins + 1) / num_bins
+    low = np.maximum((end - sizes)[:, None], boundaries[None, :-1])
+    high = np.minimum(end[:, None], boundaries[None, 1:])
+    return (np.maximum(high - low, 0) / sizes[:, None])[group]
+
+
+def _of_top_label(
+    metrics: list[Metric], logits: Logits, labels: Labels, key: Array, num_draws: int
+) -> list[BinGaps]:
+    unordered, confidence, hit = members_of_top_label(metrics, logits, labels)
+    order = in_order(confidence, hit)
+    confidence, hit = confidence[order], hit[order]
+    memberships = [members[order] for members in unordered]
+    num_rows = len(hit)
+    spread = confidence * (1 - confidence)
+    residual = confidence - hit
+    design = np.concatenate(memberships, axis=1)
+    gap = residual @ design / num_rows
+    covariance = design.T @ (design * spread[:, None]) / num_rows**2
+    key_of_hits, key_of_noise = jax.random.split(key)
+    if num_rows <= MOST_BERNOULLI_ROWS:
+        hits = null_draws.hit_sums(key_of_hits, confidence, design, num_draws)
+        null = (confidence @ design - hits) / num_rows
+    else:
+        null = _normal(key_of_hits, covariance, num_draws)
+
+    squared = np.square(design)
+    count, square_count = np.sum(design, axis=0), np.sum(squared, axis=0)
+    mean = num_rows * gap / np.where(count > 0, count, 1)
+    square_sum = np.square(residual) @ squared
+    empirical = square_sum - 2 * mean * (residual @ squared) + np.square(mean) * square_count
+    of_null = num_rows**2 * np.diag(covariance)
+    variance = np.maximum(of_null, empirical) / num_rows**2
+    noise = _normal(key_of_noise, _rescaled(covariance, variance), num_draws)
+    moment = np.maximum(of_null, square_sum) / num_rows**2
+
+    parts, start = [], 0
+    for members in memberships:
+        at = slice(start, start + members.shape[1])
+        start = at.stop
+        moment_of = functools.partial(_moment_of, members, residual, spread)
+        rows = (gap[at], count[at] / num_rows, variance[at], moment[at])
+        parts.append(BinGaps(num_rows, 1, *rows, null[:, at], noise[:, at], moment_of))
+    return parts
+
+
+def members_of_top_label(
+    metrics: list[Metric], logits: Logits, labels: Labels
+) -> tuple[list[Memberships], Column, Column]:
+    """Return the memberships of every metric's bins, and the confidences and hits."""
+    confidence, hit, cells = jax.tree.map(np.asarray, _top_label(tuple(metrics), logits, labels))
+    confidence, hit = (part.astype(np.float64) for part in (confidence, hit))
+    memberships = [
+        members_of_equal_mass(confidence, bins_of(metric)[1])
+        if cell is None
+        else members_of_cells(cell, bins_of(metric)[1])
+        for metric, cell in zip(metrics, cells, strict=True)
+    ]
+    return memberships, confidence, hit
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _top_label(metrics: tuple[Metric, ...], logits: Logits, labels: Labels) -> Any:
+    predictions = Predictions(logits, labels)
+    view = predictions.without(bins_of(metrics[0])[-1])
+    cells = [
+        metric.terms_of(predictions).cell if metric.prepare is confidence_bins else None  # type: ignore[attr-defined]
+        for metric in metrics
+    ]
+    return view.confidence, view.hit, cells
+
+
+def _rescaled(covariance: np.ndarray, variance: Cells) -> np.ndarray:
+    """Keep the correlations of a covariance and change its variances."""
+    deviation = np.sqrt(np.diag(covariance))
+    factor = np.sqrt(variance) / np.where(deviation > 0, deviation, 1)
+    alone = np.where(deviation > 0, 0, variance)  # bins without any noise in a calibrated model
+    return covariance * factor[:, None] * factor[None] + np.diag(alone)
+
+
+def _moment_of(
+    members: Memberships, residual: Column, spread: Column, factors: Cells
+) -> tuple[float, float]:
+    load = members @ factors
+    squares = np.square(load)
+    moment = max(np.sum(squares * np.square(residual)), np.sum(squares * spread))
+    return float(moment) / len(residual) ** 2, float(np.max(load))
+
+
+# --------------------------------------------------------------------------------------------
+# All classes: few probabilities lie above the first bin, and its sums are totals minus the others.
+
+
+def _of_classes(
+    metric: Metric, logits: Logits, labels: Labels, key: Array, num_draws: int
+) -> BinGaps:
+    num_bins = bins_of(metric)[1]
+    p = np.asarray(_probabilities(metric, logits, labels))
+    order = in_order(np.max(p, axis=1), labels)
+    p, classes = p[order], np.asarray(labels)[order]
+    num_rows, num_classes = p.shape
+    num_cells = num_classes * num_bins
+
+    true = p[np.arange(num_rows), classes].astype(np.float64)
+    cell = classes * num_bins + _bin(true, num_bins)
+    occurrences, sum_of_true = (np.bincount(cell, w, num_cells) for w in (None, true))
+    count, total, square = _class_sums(p, num_bins)
+    gap = total - occurrences
+    of_null = np.maximum(total - square, 0)
+    square_sum = np.maximum(square - 2 * sum_of_true + occurrences, 0)
+    empirical = square_sum - np.square(gap) / np.where(count > 0, count, 1)
+    variance = np.maximum(of_null, empirical) / num_rows**2
+
+    key_of_labels, key_of_noise = jax.random.split(key)
+    counts = null_draws.class_counts(key_of_labels, jnp.asarray(p), num_bins, num_draws)
+    null = (total - counts) / num_rows
+    # Scaled draws keep the correlations between the classes.
+    noise = null * np.sqrt(num_rows**2 * variance / np.where(of_null > 0, of_null, np.inf))
+    silent = np.flatnonzero((of_null == 0) & (variance > 0))
+    normal = np.asarray(jax.random.normal(key_of_noise, (num_draws, len(silent))))
+    noise[:, silent] = normal * np.sqrt(variance[silent])
+
+    # Whatever the signs, the terms of an example add up to at most twice the others' probability.
+    of_others = max(np.sum(np.square(1 - true)), np.sum(p * np.square(1 - p)))
+
+    def moment_of(factors: Cells) -> tuple[float, float]:
+        largest = 2 * float(np.max(factors))
+        return largest**2 * float(of_others) / num_rows**2, largest
+
+    return BinGaps(
+        num_rows=num_rows,
+        num_classes=num_classes,
+        gap=gap / num_rows,
+        share=count / num_rows,
+        variance=variance,
+        moment=np.maximum(of_null, square_sum) / num_rows**2,
+        null=null,
+        noise=noise,
+        moment_of=moment_of,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _probabilities(metric: Metric, logits: Logits, labels: Labels) -> Array:
+    return Predictions(logits, labels).without(bins_of(metric)[-1]).p
+
+
+def _class_sums(p: Float[np.ndarray, "rows classes"], num_bins: int) -> tuple[Cells, Cells, Cells]:
+    """Sum 1, p and its square per class and bin."""
+    num_classes = p.shape[1]
+    row, column = np.nonzero(p.astype(np.float32) > uniform_edges(num_bins)[1])
+    large = p[row, column].astype(np.float64)
+    cell = column * num_bins + _bin(large, num_bins)
+    totals = (
+        np.full(num_classes, float(len(p))),
+        np.sum(p, axis=0, dtype=np.float64),
+        np.sum(np.square(p), axis=0, dtype=np.float64),
+    )
+
+    def with_first(total: np.ndarray, values: np.ndarray) -> Cells:
+        sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
+        sums[:, 0] = np.maximum(total - np.sum(sums, axis=1), 0)
+        return sums.reshape(-1)
+
+    powers = (np.ones_like(large), large, np.square(large))
+    count, first, second = (with_first(*part) for part in zip(totals, powers, strict=True))
+    return count, first, second
+
+
+def _bin(values: Column, num_bins: int) -> Integer[np.ndarray, " rows"]:
+    return np.asarray(bin_index(jnp.asarray(values), uniform_edges(num_bins)))

@@ -1,0 +1,69 @@
+"""Whole examples for tests of calibration: an integer weight k becomes k copies of its row.
+
+A test draws the correctness of every example, so it needs examples that can be counted. An
+importance weight of 2.5 is no number of examples, and such weights raise an error here. Rows are
+sorted, so that a test depends on the order of the examples in no digit. The sums of the tests are
+computed on the host in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax.core import checks, trouble
+from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.metrics.predictions import Predictions
+
+Column = Float[np.ndarray, " rows"]
+
+
+def counted(name: str, logits: Any, labels: Any, weights: Any = None) -> tuple[Logits, Labels]:
+    """Validate the examples and repeat every row as often as its weight, which must be an integer.
+
+    Args:
+      name: of the caller, for error messages.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`, integers.
+      weights: `[*batch]`, counts 0, 1, 2, ...; None for 1 each.
+    """
+    logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+    if not trouble.known(logits, labels, weights):
+        raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
+    trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
+    if weights is None:
+        return logits, labels
+    counts = np.asarray(weights)
+    fractions = np.sum(counts != np.round(counts))
+    if fractions:
+        raise ValueError(
+            f"{name}: {fractions} of {counts.size} weights are not integers, but a test counts"
+            " examples.\nUse weight 0 for absent examples and k for k copies."
+        )
+    rows = np.repeat(np.arange(counts.size), counts.astype(np.int64))
+    return logits[rows], labels[rows]
+
+
+def top_labels(logits: Logits, labels: Labels) -> tuple[Column, Column]:
+    """Compute the confidence and the hit of every example, in the order of the rows."""
+    confidence, hit = _top_labels(logits, labels)
+    return np.asarray(confidence, np.float64), np.asarray(hit, np.float64)
+
+
+def in_order(confidence: Column, labels: Any) -> np.ndarray:
+    """Return the indices that sort the rows by confidence, then by label."""
+    return np.lexsort((np.asarray(labels), confidence))
+
+
+def hit_variance(confidence: Column) -> float:
+    r"""Compute $\sum c (1 - c)$, the variance of the number of hits of a calibrated model."""
+    return float(np.sum(confidence * (1 - confidence)))
+
+
+@jax.jit
+def _top_labels(logits: Logits, labels: Labels) -> tuple[Array, Array]:
+    view = Predictions(logits, labels)
+    return view.confidence, view.hit

@@ -1,0 +1,72 @@
+"""Compare the config of a folder with that of the run that resumes in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from flax import traverse_util
+
+Config: TypeAlias = Mapping[str, Any]
+# Keys that may change, or a function of both configs and of the steps done that returns them.
+Free: TypeAlias = Collection[str] | Callable[[Config, Config, int], Collection[str]]
+
+SHOWN = 5  # changed keys in an error message
+
+
+class AnotherConfig(ValueError):
+    """Raised when the folder holds a run of another config or of a newer version."""
+
+
+class Changes(NamedTuple):
+    """The changes of a config with which a run may resume.
+
+    Attributes:
+      free: the keys that may change, such as "run" or "schedule.milestones".
+      current: converts a saved config to the keys of today.
+    """
+
+    free: Free = ()
+    current: Callable[[Config], Config] = dict
+
+    def fixed(self, before: Config, now: Config, step: int) -> list[str]:
+        """List the keys that differ and must not, because the first steps depend on them."""
+        before, now = self.current(before), self.current(now)
+        free = self.free(before, now, step) if callable(self.free) else self.free
+        return differences(before, now, free=free)
+
+    def all(self, before: Config, now: Config) -> list[str]:
+        """List all keys that differ."""
+        return differences(self.current(before), self.current(now))
+
+    def check(self, folder: Path, before: Config, now: Config, step: int) -> None:
+        """Raise `AnotherConfig` if the config of a folder differs in a key that must not."""
+        fixed = self.fixed(before, now, step)
+        if fixed:
+            listed = "; ".join(fixed[:SHOWN])
+            listed += f"; and {len(fixed) - SHOWN} more keys" if len(fixed) > SHOWN else ""
+            raise AnotherConfig(
+                f"{folder} holds a run of another config ({listed}): choose another folder, or the"
+                " old values."
+            )
+
+
+def differences(before: Config, now: Config, *, free: Collection[str] = ()) -> list[str]:
+    """List the keys in which two nested configs differ, with both values.
+
+    Args:
+      before, now: the configs.
+      free: keys to leave out, with all keys inside them.
+
+    >>> before, now = {"lr": 0.1, "loss": {"gamma": 3}}, {"lr": 0.1, "loss": {"gamma": 5}}
+    >>> differences(before, now), differences(before, now, free=["loss"])
+    (['loss.gamma: 3 before, 5 now'], [])
+    """
+    flat_before, flat_now = (traverse_util.flatten_dict(dict(c), sep=".") for c in (before, now))
+    return [
+        f"{key}: {flat_before.get(key, 'nothing')} before, {flat_now.get(key, 'nothing')} now"
+        for key in sorted(flat_before.keys() | flat_now.keys())
+        if flat_before.get(key, ...) != flat_now.get(key, ...)
+        and not any(f"{key}.".startswith(f"{part}.") for part in free)
+    ]

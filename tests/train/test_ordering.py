@@ -1,0 +1,190 @@
+"""Orders of examples: class-balanced sampling, its frequencies, its copies, and resumed runs."""
+
+import dataclasses
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import losses, train
+from calib_jax.core.examples import Draw, Examples
+from calib_jax.train import due, prefetching
+from tests.train import tasks
+from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_pieces, task_of
+
+LABELS = np.repeat([0, 2, 3, 4], [16, 9, 4, 1])  # no example of class 1
+OBJECTIVE = losses.objective("cross_entropy")
+
+
+@pytest.mark.parametrize(
+    ("power", "shares"),
+    [
+        (0.0, [1 / 4, 1 / 4, 1 / 4, 1 / 4]),
+        (0.5, [0.4, 0.3, 0.2, 0.1]),
+        (1.0, [16 / 30, 9 / 30, 4 / 30, 1 / 30]),
+    ],
+)
+def test_classes_have_the_frequencies_of_the_formula(power, shares):
+    shuffle = np.random.default_rng(0).permutation(len(LABELS))
+    labels = LABELS[shuffle]
+    order = train.class_balanced(labels, power=power, num_samples=40_000)(7, 3)
+    by_class = np.bincount(labels[order], minlength=5)
+    assert by_class[1] == 0
+    assert stats.chisquare(by_class[[0, 2, 3, 4]], 40_000 * np.array(shares)).pvalue > 1e-4
+    by_example = np.bincount(order, minlength=len(labels))
+    for k in (0, 2, 3):  # the examples of a class are equally frequent
+        assert stats.chisquare(by_example[labels == k]).pvalue > 1e-4
+
+
+def test_seeds_and_epochs_sample_independently():
+    sample = train.class_balanced(LABELS)
+    orders = {tuple(sample(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}
+    assert len(orders) == 4
+    assert len(sample(0, 0)) == len(LABELS)
+    np.testing.assert_array_equal(sample(1, 2), train.class_balanced(LABELS)(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (np.zeros((3, 2), int), {}, r"one integer label for each example, got .* \(3, 2\)"),
+        (np.zeros(0, int), {}, r"got labels of shape \(0,\)"),
+        (np.zeros(3), {}, "type float64"),
+        (LABELS, {"num_samples": -1}, "num_samples must be at least 0, got -1"),
+    ],
+)
+def test_labels_that_have_no_classes(labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        train.class_balanced(labels, **options)
+
+
+@pytest.mark.parametrize(("multiple", "accumulate"), [(1, 1), (4, 1), (2, 3)])
+def test_copies_are_numbered_in_training_order(multiple, accumulate):
+    numbers = train.class_balanced(LABELS)(0, 0)
+    order = train.in_batches(numbers, 8, multiple=multiple, accumulate=accumulate)
+    real = order.weights > 0
+    np.testing.assert_array_equal(order.examples[real], numbers)
+    seen, expected = Counter(), []
+    for number in numbers.tolist():
+        expected.append(seen[number])
+        seen[number] += 1
+    assert max(expected) > 2
+    assert order.copies[real].tolist() == expected
+    keys = order.keys(len(LABELS))[real]
+    assert len(set(keys.tolist())) == len(numbers)
+    assert (keys % len(LABELS) == numbers).all()
+    once = train.in_batches(train.shuffled(30, 0, 0), 8, multiple=multiple, accumulate=accumulate)
+    np.testing.assert_array_equal(once.keys(30), once.examples)
+
+
+def test_the_copies_of_an_example_are_augmented_separately():
+    """Resident and streamed; the copies of one batch included."""
+    source = tasks.examples(4)
+    order = train.in_batches(np.array([2, 2, 0, 2, 2, 1]), 3)
+    one = train.Arrangement(train.local_devices(1))
+    step = lambda state, batch: (state, {"key": batch.index})  # noqa: E731
+    for feed in (train.Resident, train.Streamed):
+        runner = feed(source, one).training(step)
+        runner.begin(order, 0)
+        states = one.place([tasks.state_of(OBJECTIVE)])
+        (measured,) = runner.measured_in(runner(states, [0], [2])[1], [0], [2])
+        assert measured["key"].tolist() == [[2, 6, 0], [10, 14, 1]]
+
+
+class Views:
+    """A source whose inputs are the number of the example, and of the copy of a random view."""
+
+    def __len__(self):
+        return 30
+
+    def __getitem__(self, index):
+        return Examples(np.stack([index, -np.ones_like(index)], 1), index)
+
+    def drawn(self, index, draw):
+        return Examples(np.stack([index, np.full_like(index, draw.copy)], 1), index)
+
+
+def test_the_copies_of_an_example_have_views_of_their_own():
+    order = train.in_batches(train.class_balanced(LABELS, num_samples=50)(0, 0), 20)
+    read = list(prefetching.read_ahead(Views(), order, draw=Draw(0, 0), threads=3))
+    for batch, numbers, copies in zip(read, order.examples, order.copies, strict=True):
+        np.testing.assert_array_equal(batch.inputs, np.stack([numbers, copies], 1))
+        np.testing.assert_array_equal(batch.labels, numbers)
+    assert order.copies.max() > 2
+    (plain, *_) = prefetching.read_ahead(Views(), order)
+    assert (plain.inputs[:, 1] == -1).all()
+
+
+# --------------------------------------------------------------------------------------------
+# Runs.
+
+
+def balanced(num_samples=55, **changes):
+    source = tasks.examples(38)
+    order = train.class_balanced(source.labels, num_samples=num_samples)
+    return task_of(train=source, order=order, **changes)
+
+
+def stopping_anywhere(monkeypatch, seed):
+    """Send a signal after every piece of a random number of steps."""
+    random = np.random.default_rng(seed)
+    stopping_after_pieces(monkeypatch, 1)
+    begin = due.Pieces.begin
+
+    def of_any_size(self):
+        begin(self)
+        self.size = int(random.integers(1, 6))
+
+    monkeypatch.setattr(due.Pieces, "begin", of_any_size)
+
+
+@pytest.mark.parametrize("limit", [2**30, 0])
+def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, monkeypatch, limit):
+    """With dropout-like noise, so that the keys of copies matter."""
+    noise = lambda key, x: x + jax.random.normal(key, x.shape, x.dtype)  # noqa: E731
+    task, plan = balanced(augment=noise), dataclasses.replace(PLAN, resident_bytes=limit)
+    whole = run(tmp_path / "whole", task=task, plan=plan)
+    assert whole.step == 3 * 6  # 55 samples in batches of 10
+    stopping_anywhere(monkeypatch, seed=4)
+    starts = 1
+    while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
+        starts += 1
+    assert starts > 3
+    assert same(whole.state, outcome.state)
+    assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "parts")
+
+
+def test_balanced_sampling_does_not_depend_on_the_devices(tmp_path, x64):
+    one, eight = (run(tmp_path / str(n), task=balanced(), devices=n).state for n in (1, 8))
+    for a, b in zip(*map(jax.tree.leaves, (one, eight)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (
+            lambda seed, epoch: np.arange(1, 39),
+            "order of epoch 0 names the example 38, and there are 38 training examples: name only",
+        ),
+        (lambda seed, epoch: np.array([3, -1]), "order of epoch 0 names the example -1, and"),
+        (lambda seed, epoch: np.ones(3), r"epoch 0 must be a vector of integers, got float64 \(3,"),
+        (
+            lambda seed, epoch: np.arange(10 + 10 * epoch),
+            "order of epoch 1 has 2 batches, and that of epoch 0 has 1: give all epochs as many",
+        ),
+    ],
+)
+def test_orders_that_cannot_be(tmp_path, order, message):
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, task=task_of(order=order))
+
+
+def test_an_example_of_a_balanced_batch_is_named(tmp_path):
+    source = tasks.examples(38)
+    source.inputs[20] = np.nan
+    task = task_of(train=source, order=lambda seed, epoch: np.full(20, 20))
+    with pytest.raises(train.NonFinite, match="on the training examples 20, 20"):
+        run(tmp_path, task=task)
