@@ -55,7 +55,8 @@ class Work:
         return building.assemble(config, dataset)
 
     def _images(self, count: int) -> InMemory:
-        shape = (count, *models.named(self.model, **self.options).example_shape())
+        example = models.named(self.model, **self.options).example_inputs(1)
+        shape = (count, *example.shape[1:])
         draw = np.random.default_rng(0)
         images = draw.integers(256, size=shape) if self.stored else draw.normal(size=shape)
         dtype = np.uint8 if self.stored else np.float32
