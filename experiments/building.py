@@ -90,6 +90,7 @@ class Experiment(NamedTuple):
             self.dataset.num_classes,
             seed,
             averaged=self.plan.average > 0,
+            class_counts=self.dataset.class_counts,
         )
 
     def inputs(self, count: int) -> Any:
@@ -123,7 +124,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
             f"warm_up_loss must have no state, and {config.warm_up_loss.name!r} has one."
         )
     for tried in (objective, warm_up):
-        _try(tried, dataset.num_classes)
+        _try(tried, dataset)
     order = sampling(config.data.order, dataset)
     rate = learning_rate(config, _epoch_steps(config, dataset, order))
     evaluated = {"validation": dataset.validation}
@@ -201,10 +202,12 @@ def _check_epochs(epochs: Any) -> None:
         )
 
 
-def _try(objective: losses.Objective, num_classes: int) -> None:
+def _try(objective: losses.Objective, dataset: data.Dataset) -> None:
     """Trace a loss, because it validates its options only when it is called."""
+    num_classes = dataset.num_classes
     shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
-    jax.eval_shape(lambda *batch: objective.value(objective.init(num_classes), *batch), *shape)
+    state = jax.eval_shape(lambda: objective.init(num_classes, dataset.class_counts))
+    jax.eval_shape(objective.value, state, *shape)
 
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:

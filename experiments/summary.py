@@ -80,7 +80,7 @@ class Cell:
     def estimates(self) -> list[tuple[float, float, float]]:
         """The estimates that have an interval."""
         change = self.change
-        return [(self.value, self.low, self.high), *([tuple(change)] if change else [])]
+        return [(self.value, self.low, self.high), *([change[:3]] if change else [])]
 
     @property
     def untested(self) -> bool:

@@ -1,12 +1,15 @@
 """The Dataset class and the catalogue of data sets by name."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.examples import Examples, Source
+from calib_jax.core.examples import Examples, Source, labels_of
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
 
@@ -88,6 +91,19 @@ class Dataset:
     def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
+
+    @functools.cached_property
+    def class_counts(self) -> np.ndarray | None:
+        """The number of training labels of each class; None if they are not in memory.
+
+        >>> named("digits", training_size=400).class_counts.sum()
+        np.int64(400)
+        """
+        labels = labels_of(self.train)
+        if labels is None:
+            return None
+        valid = labels[(labels >= 0) & (labels < self.num_classes)]
+        return np.bincount(valid, minlength=self.num_classes)
 
 
 def named(name: str, /, **options: Any) -> Dataset:

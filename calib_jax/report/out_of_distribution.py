@@ -225,7 +225,7 @@ def out_of_distribution(
                     by_class=True,
                 )
                 rows += [
-                    Detection(name, predictions, score, metric, *map(float, estimate))
+                    Detection(name, predictions, score, metric, *map(float, estimate[:3]))
                     for metric, estimate in estimates.items()
                 ]
                 curve = metrics_package.ood_roc_curve(*both, score=score)
