@@ -34,6 +34,9 @@ from calib_jax.metrics.contract import Members, Metric, checked_stats, owners, v
 
 __all__ = ["Stream"]
 
+# Rows of one compiled pass, whose sums are float32: twice as many would still be counted exactly.
+_MOST_ROWS = 2**23
+
 
 class Stream:
     """Accumulator of several metrics over batches.
@@ -64,9 +67,16 @@ class Stream:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-        stats, trouble = _checked_stats(self._members, logits, labels, weights)
-        refuse(name, trouble, logits.shape, weightless=True)
-        self.add_stats(stats, num_rows=labels.shape[0])
+        parts = []
+        for start in range(0, len(labels), _MOST_ROWS):
+            part = [
+                x if x is None else x[start : start + _MOST_ROWS] for x in (logits, labels, weights)
+            ]
+            stats, trouble = _checked_stats(self._members, *part)
+            refuse(name, trouble, part[0].shape, weightless=True)
+            parts.append((jax.device_get(stats), len(part[1])))
+        for stats, num_rows in parts:
+            self.add_stats(stats, num_rows=num_rows)
 
     def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
