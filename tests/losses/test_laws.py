@@ -23,6 +23,7 @@ from .members import (
     batch,
     total,
     trained_state,
+    updated,
     value_and_gradient,
 )
 
@@ -91,6 +92,7 @@ def terms_and_gradient(objective, state, logits, labels):
     return terms, back(jnp.ones_like(terms))[0]
 
 
+@pytest.mark.usefixtures("optimized")
 @every_member
 def test_finite_at_the_extremes(member):
     """Check it eager and compiled; the one program also shows that both ways agree elsewhere."""
@@ -212,12 +214,12 @@ def test_evidence_of_nothing_changes_nothing(member):
         objective.evidence(state, logits[:0], labels[:0], weights[:0]),
         objective.evidence(state, logits, labels, jnp.zeros_like(weights)),
     ):
-        updated = objective.update(state, nothing, PROGRESS)
-        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(updated))
+        after = objective.update(state, nothing, PROGRESS)
+        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after))
         if objective.clock == "epoch":
             continue  # its state is a matter of the clock alone
         kept = {name: getattr(state, name) for name in by_the_clock if hasattr(state, name)}
-        assert_close(updated._replace(**kept) if kept else updated, state)
+        assert_close(after._replace(**kept) if kept else after, state)
 
 
 @every_member
@@ -338,10 +340,8 @@ def test_weight_zero_is_absence(member):
     assert not jnp.any(gradient[12:])
     assert not jnp.any(objective.value(state, *padded)[12:])
 
-    absent = objective.evidence(state, *padded)
-    alone = objective.evidence(state, logits[:12], labels[:12], weights[:12])
-    updated = objective.update(state, absent, PROGRESS)
-    assert_close(updated, objective.update(state, alone, PROGRESS))
+    alone = (logits[:12], labels[:12], weights[:12])
+    assert_close(updated(objective, state, padded), updated(objective, state, alone))
 
 
 @every_member
@@ -353,15 +353,14 @@ def test_weight_k_is_k_copies(member):
     logits, labels, _ = batch()
     # As many copies as there are examples: eager primitives are compiled for a shape.
     copies = np.asarray([1, 3, 1, 2, 0, 1, 0, 1, 1, 0, 4, 1, 0, 0, 1, 0])
-    weighted = total(objective, state, logits, labels, jnp.asarray(copies, jnp.float32))
     index = np.repeat(np.arange(16), copies)
-    assert_close(total(objective, state, logits[index], labels[index], None), weighted)
+    of_weights, _ = value_and_gradient(objective, state, logits, labels, copies.astype(np.float32))
+    of_copies, _ = value_and_gradient(objective, state, logits[index], labels[index])
+    assert_close(of_copies, of_weights)
 
-    evidence = objective.evidence(state, logits, labels, jnp.asarray(copies, jnp.float32))
-    repeated = objective.evidence(state, logits[index], labels[index], None)
-    assert_close(
-        objective.update(state, evidence, PROGRESS), objective.update(state, repeated, PROGRESS)
-    )
+    weighted = (logits, labels, jnp.asarray(copies, jnp.float32))
+    repeated = (logits[index], labels[index], None)
+    assert_close(updated(objective, state, weighted), updated(objective, state, repeated))
 
 
 @every_member
@@ -370,11 +369,9 @@ def test_evidence_merges(member):
     objective = member.objective
     state = trained_state(objective)
     data = batch(num_examples=40)
-    whole = objective.update(state, objective.evidence(state, *data), PROGRESS)
     cuts = [slice(28, 40), slice(0, 12), slice(12, 28)]
-    first, *others = [objective.evidence(state, *(part[cut] for part in data)) for cut in cuts]
-    merged = functools.reduce(lambda a, b: a + b, others, first)
-    assert_close(objective.update(state, merged, PROGRESS), whole)
+    parts = [tuple(part[cut] for part in data) for cut in cuts]
+    assert_close(updated(objective, state, *parts), updated(objective, state, data))
 
 
 @every_member
@@ -398,7 +395,7 @@ def test_devices_agree_with_one(member):
             return value, gradient, objective.update(state, evidence, PROGRESS)
 
         expected_value, expected_gradient = value_and_gradient(objective, state, *data)
-        expected = objective.update(state, objective.evidence(state, *data), PROGRESS)
+        expected = updated(objective, state, data)
         ways = [jax.vmap]
         asks = asks_other_devices(on_device, *(part[0] for part in sharded))
         assert asks or not is_coupled(member)
@@ -406,11 +403,11 @@ def test_devices_agree_with_one(member):
             ways.append(jax.pmap)
         for way in ways:
             run = way(on_device, axis_name="devices")
-            values, gradient, updated = jax.block_until_ready(run(*sharded))
+            values, gradient, states = jax.block_until_ready(run(*sharded))
             assert_close(jnp.sum(values), expected_value, 1e-9)
             assert_close(gradient.reshape(16, 5), expected_gradient, 1e-9)
             for device in range(8):
-                assert_close(jax.tree.map(lambda leaf: leaf[device], updated), expected, 1e-9)  # noqa: B023
+                assert_close(jax.tree.map(lambda leaf: leaf[device], states), expected, 1e-9)  # noqa: B023
 
 
 def asks_other_devices(function, *args):
