@@ -43,6 +43,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import report, train
 from calib_jax.core.examples import Source
+from calib_jax.report.scoring import chosen_metrics
 from calib_jax.train.journal import read_rows
 from experiments import (
     building,
@@ -235,7 +236,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> None:
             print(f"written: {folder} ({number:,} blocks)")
     scored = streamed_scores.score(
         blocks_of["test"],
-        report.default_metrics(experiment.config.num_bins),
+        chosen_metrics(report.DEFAULT_METRICS, experiment.config.num_bins),
         calibrate=_CALIBRATE.value,
         fit_on=blocks_of["validation"],
     )

@@ -33,7 +33,11 @@ class Scores(NamedTuple):
 
     def __str__(self) -> str:
         heads = ["given", *([self.calibrator["name"]] if self.after else [])]
-        lines = [f"{self.num_examples:,} examples. {_NO_INTERVALS}", "", " " * 16 + "  ".join(heads)]
+        lines = [
+            f"{self.num_examples:,} examples. {_NO_INTERVALS}",
+            "",
+            " " * 16 + "  ".join(heads),
+        ]
         for name, value in self.before.items():
             numbers = [value, *([self.after[name]] if self.after else [])]
             lines.append(f"{name:16}" + "  ".join(f"{number:.4f}" for number in numbers))
