@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -68,13 +68,10 @@ class Stream:
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
         parts = []
-        for start in range(0, len(labels), _MOST_ROWS):
-            part = [
-                x if x is None else x[start : start + _MOST_ROWS] for x in (logits, labels, weights)
-            ]
-            stats, trouble = _checked_stats(self._members, *part)
-            refuse(name, trouble, part[0].shape, weightless=True)
-            parts.append((jax.device_get(stats), len(part[1])))
+        for rows in _cut(logits, labels, weights):
+            stats, trouble = _checked_stats(self._members, *rows)
+            refuse(name, trouble, rows[0].shape, weightless=True)
+            parts.append((jax.device_get(stats), len(rows[1])))
         for stats, num_rows in parts:
             self.add_stats(stats, num_rows=num_rows)
 
@@ -134,6 +131,18 @@ class Stream:
         )
         self.notes.append(note)
         warnings.warn(note, stacklevel=4)
+
+
+def _cut(
+    logits: Logits, labels: Labels, weights: Weights | None
+) -> Iterator[tuple[Logits, Labels, Weights | None]]:
+    """Cut a batch into parts of at most `_MOST_ROWS` rows; a smaller one is not copied."""
+    if len(labels) <= _MOST_ROWS:
+        yield logits, labels, weights
+        return
+    for start in range(0, len(labels), _MOST_ROWS):
+        rows = slice(start, start + _MOST_ROWS)
+        yield logits[rows], labels[rows], None if weights is None else weights[rows]
 
 
 @functools.partial(jax.jit, static_argnums=0)
