@@ -103,15 +103,18 @@ def noise_bound(
     """
     members = {metrics.name: metrics} if isinstance(metrics, Metric) else dict(metrics)
     checks.level(level)
-    checks.at_least(
-        "num_draws", num_draws, math.ceil(round(2 / (1 - level), 6)), f" at level {level}"
-    )
+    checks.at_least("num_draws", num_draws, least_draws(level), f" at level {level}")
     for metric in members.values():
         _check(metric)
     logits, labels = counted("noise_bound", logits, labels, weights)
     gaps = gaps_of(list(members.values()), logits, labels, key, num_draws)
     bounds = {name: _bound(m, gaps[bins_of(m)], level) for name, m in members.items()}
     return bounds[metrics.name] if isinstance(metrics, Metric) else bounds
+
+
+def least_draws(level: float) -> int:
+    """Compute the fewest draws whose smallest p-value is below (1 - level) / 2."""
+    return math.ceil(round(2 / (1 - level), 6))
 
 
 def has_noise_bound(metric: Metric) -> bool:

@@ -84,7 +84,7 @@ def write_blocks(
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise ValueError(
-            f"the folder {folder} of logits must be empty: remove its files, or give another folder."
+            f"the folder {folder} of logits must be empty: remove its files, or give another one."
         )
     number = 0
     for number, (logits, labels, weights) in enumerate(blocks, 1):
