@@ -7,9 +7,9 @@
 
 --checkpoint is latest, best_NAME for a metric whose best checkpoint the run kept (error, nll, ece),
 or the number of a step. The default is latest, or the best by patience_for if patience ended the
-run. The command writes predictions_validation.npz and predictions_test.npz (logits, labels), which
-experiments.score reads, and the folder report: tables and figures of the test set, before and after
-a calibrator fitted on the validation set.
+run. The command writes predictions_validation.npz and predictions_test.npz (logits, labels and,
+where labels have weights, weights), which experiments.score reads, and the folder report: tables
+and figures of the test set, before and after a calibrator fitted on the validation set.
 
 If the folder holds several seeds, each is evaluated in its own folder, and the folder report
 contains means over the seeds with intervals.
@@ -23,10 +23,17 @@ To evaluate other weights, such as those of a released PyTorch network, give
 --config=configs/cifar10_resnet50.py --init_from=FILE.npz and a new folder as --workdir.
 
 --training adds the training set, without augmentation, in the folder report_training.
+
+--logits=none is for sets whose logits do not fit: it folds the test set into streamed statistics,
+batch by batch, and writes report/values.json and values.txt, without intervals and figures.
+The calibrator, temperature or vector, is fitted from the validation set in several passes.
+--logits=float16 also writes the logits of both sets in blocks, predictions_test/block_00000.npz
+and so on, and reads the passes of the calibrator from them.
 """
 
+import functools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +42,9 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import report, train
-from calib_jax.core.examples import Source
+from calib_jax.core.examples import Examples, Source
+from calib_jax.report.scoring import chosen_metrics
+from calib_jax.train.diagnosis import label_out_of_range
 from calib_jax.train.journal import read_rows
 from experiments import (
     building,
@@ -46,6 +55,7 @@ from experiments import (
     provenance,
     run_report,
     seed_folders,
+    streamed_scores,
     summary,
 )
 
@@ -68,6 +78,12 @@ _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
 _OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
 _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
+_LOGITS = flags.DEFINE_enum(
+    "logits",
+    "keep",
+    ["keep", "float16", "none"],
+    "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
+)
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Examples per step; 0 uses the batch size of training.", lower_bound=0
 )
@@ -125,8 +141,8 @@ def begun(
 
 def predictions(
     experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Compute the logits of every network on a source, and return them with the labels."""
+) -> train.Predicted:
+    """Compute the logits of every network on a source, with its labels and their weights."""
     return train.predict_all(
         experiment.task.forward,
         [network.state for network in trained],
@@ -165,18 +181,24 @@ def main() -> int:
         folders = several.values() or [folder]
         experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
     dataset = experiment.dataset
+    if _LOGITS.value != "keep":
+        for network in trained:
+            cli.refusing(_score_streamed, experiment, network)
+        return 0
     others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
         sources["training"] = dataset.train
     all_answers: list[Answers] = [{} for _ in trained]
     for name, examples in {**sources, **others}.items():
-        logits, labels = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
-        for network, answers, network_logits in zip(trained, all_answers, logits, strict=True):
-            answers[name] = network_logits, labels
+        predicted = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
+        if name in sources:  # labels of other sets are not used
+            cli.refusing(_check_labels, name, predicted, dataset.num_classes)
+        for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):
+            answers[name] = predicted._replace(logits=logits)
             path = network.folder / f"predictions_{name}.npz"
-            cli.refusing(np.savez, path, logits=network_logits, labels=labels)
-            print(f"written: {path} ({len(labels):,} examples)")
+            cli.refusing(np.savez, path, **answers[name].arrays)
+            print(f"written: {path} ({len(predicted.labels):,} examples)")
     print(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
         print(
@@ -197,7 +219,56 @@ def main() -> int:
     return 0
 
 
-Answers = dict[str, tuple[np.ndarray, np.ndarray]]
+def _score_streamed(experiment: building.Experiment, network: Trained) -> None:
+    """Write the values of one network from streamed statistics."""
+    unkept = {"--ood": _OOD.value, "--training": _TRAINING.value, "--per_class": _PER_CLASS.value}
+    for name, value in unkept.items():
+        if value:
+            raise cli.Refused(f"{name} needs --logits=keep.")
+    if _CRITERION.value != "nll":
+        raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
+    streamed_scores.check_calibrator(_CALIBRATE.value)
+    blocks_of = {}
+    for name in ("validation", "test"):
+        source = getattr(experiment.dataset, name)
+        blocks_of[name] = functools.partial(_blocks, experiment, network, source)
+        if _LOGITS.value == "float16":
+            folder = network.folder / f"predictions_{name}"
+            number = train.write_blocks(blocks_of[name](), folder, dtype="float16")
+            blocks_of[name] = functools.partial(train.read_blocks, folder)
+            print(f"written: {folder} ({number:,} blocks)")
+    scored = streamed_scores.score(
+        blocks_of["test"],
+        chosen_metrics(report.DEFAULT_METRICS, experiment.config.num_bins),
+        calibrate=_CALIBRATE.value,
+        fit_on=blocks_of["validation"],
+    )
+    _show("test set", scored, network.folder / "report")
+
+
+def _blocks(
+    experiment: building.Experiment, network: Trained, source: Source
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    blocks = train.predict_blocks(
+        experiment.task.forward,
+        [network.state],
+        source,
+        prepare=experiment.dataset.prepare,
+        batch_size=_BATCH_SIZE.value or experiment.plan.batch_size,
+        devices=train.local_devices()[: experiment.config.run.num_devices or None],
+    )
+    for (logits,), labels, weights in blocks:
+        yield logits, labels, weights
+
+
+Answers = dict[str, train.Predicted]
+
+
+def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
+    """Raise an error for a label that has weight and is out of range."""
+    examples = Examples((), predicted.labels, predicted.weights)
+    if label := label_out_of_range(name, examples, range(len(predicted.labels)), num_classes):
+        raise ValueError(f"{label}: mend its label, or give it weight 0 in its Examples.")
 
 
 def _score(
@@ -212,12 +283,15 @@ def _score(
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
-            scored = cli.refusing(report.score, *answers[name], **of_bins, **calibrated)
+            logits, labels, weights = answers[name]
+            scored = cli.refusing(
+                report.score, logits, labels, weights=weights, **of_bins, **calibrated
+            )
             _show(f"{name} set", scored, folder / place)
     if others:
-        outer = {name: answers[name][0] for name in others}
+        outer = {name: answers[name].present for name in others}
         separated = cli.refusing(
-            report.out_of_distribution, answers["test"][0], outer, **calibrated
+            report.out_of_distribution, answers["test"].present, outer, **calibrated
         )
         _show("out of distribution", separated, folder / "report")
 

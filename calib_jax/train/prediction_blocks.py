@@ -83,7 +83,9 @@ def write_blocks(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ValueError(f"the folder {folder} of logits must be empty; choose a new one.")
+        raise ValueError(
+            f"the folder {folder} of logits must be empty: remove its files, or give another one."
+        )
     number = 0
     for number, (logits, labels, weights) in enumerate(blocks, 1):
         with np.errstate(over="ignore"):

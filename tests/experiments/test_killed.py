@@ -36,7 +36,7 @@ def end_of(folder, loss):
         state = checkpoints.latest(experiment.template()).state
     finally:
         checkpoints.close()
-    logits, _ = train.predict(
+    logits, *_ = train.predict(
         experiment.task.forward,
         state,
         experiment.dataset.test,

@@ -30,6 +30,7 @@ CHOICES = {
     "rule": ("released", "slides"),
     "binning": ("mass", "released"),
     "criterion": ("ece", "nll"),
+    "balancing": ("effective", "inverse", "median"),
 }
 PROGRESS = losses.Progress(steps=7, epochs=2, num_epochs=5)
 
@@ -87,10 +88,15 @@ def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):
     return jnp.asarray(logits, dtype), jnp.asarray(labels), jnp.asarray(weights, dtype)
 
 
+def initial_state(objective, num_classes):
+    """Return the first state, for equal class counts."""
+    return objective.init(num_classes, np.full(num_classes, 7))
+
+
 @functools.cache
 def trained_state(objective, num_classes=5, dtype=np.float32):
     """Return a state that has seen one update, and so is not the initial one."""
-    state = objective.init(num_classes)
+    state = objective.init(num_classes, 3 * np.arange(1, num_classes + 1) ** 2)
     logits, labels, weights = batch(num_examples=64, num_classes=num_classes, seed=9, dtype=dtype)
     return updated(objective, state, (logits, labels, weights))
 

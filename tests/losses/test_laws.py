@@ -21,6 +21,7 @@ from .members import (
     MEMBERS,
     PROGRESS,
     batch,
+    initial_state,
     total,
     trained_state,
     updated,
@@ -102,7 +103,7 @@ def test_finite_at_the_extremes(member):
             if (member.name, case) in INFINITE:
                 continue
             logits, labels = jnp.asarray(rows, dtype), jnp.asarray(truth)
-            state = objective.init(logits.shape[-1])
+            state = initial_state(objective, logits.shape[-1])
 
             results = [terms_and_gradient(objective, state, logits, labels)]
             if dtype == "float32" and case == "three classes":
@@ -157,7 +158,7 @@ def test_labels_of_every_integer_type_are_the_same(member):
     for num_classes, dtypes in ((127, ("int8", "uint8", "int64")), (1000, ("int16", "uint64"))):
         logits = np.asarray(batch(8, num_classes)[0])
         labels = num_classes - 1 - np.arange(8)
-        state = objective.init(num_classes)
+        state = initial_state(objective, num_classes)
         expected = value_and_gradient(objective, state, logits, jnp.asarray(labels, jnp.int32))
         evidence = objective.evidence(state, logits, jnp.asarray(labels, jnp.int32))
         for dtype in dtypes:
@@ -174,12 +175,14 @@ def test_an_impossible_class_is_no_class(member):
     logits, labels, weights = batch()
     wider = jnp.insert(logits, 2, -INF, axis=1)
     moved = jnp.where(labels >= 2, labels + 1, labels)
-    value, gradient = value_and_gradient(objective, objective.init(6), wider, moved, weights)
+    value, gradient = value_and_gradient(
+        objective, initial_state(objective, 6), wider, moved, weights
+    )
     assert not jnp.any(jnp.isnan(value) | ~jnp.all(jnp.isfinite(gradient)))
     if "label_smoothing" in member.name:
         assert value == INF  # it gives weight to the class, honestly
         return
-    expected = value_and_gradient(objective, objective.init(5), logits, labels, weights)
+    expected = value_and_gradient(objective, initial_state(objective, 5), logits, labels, weights)
     assert_close((value, jnp.delete(gradient, 2, axis=1)), expected)
     assert not jnp.any(gradient[:, 2])
 
@@ -227,7 +230,7 @@ def test_classes_have_no_order(member):
     objective = member.objective
     logits, labels, weights = batch()
     # In its initial state no objective knows one class from another.
-    state = objective.init(5)
+    state = initial_state(objective, 5)
     order = jnp.asarray([3, 0, 4, 1, 2])
     value, gradient = value_and_gradient(objective, state, logits, labels, weights)
     permuted = value_and_gradient(
@@ -266,7 +269,7 @@ def test_no_focusing_is_cross_entropy(member):
     logits, labels, weights = batch()
     plain = losses.objective("cross_entropy")
     assert_close(
-        value_and_gradient(objective, objective.init(5), logits, labels, weights),
+        value_and_gradient(objective, initial_state(objective, 5), logits, labels, weights),
         value_and_gradient(plain, (), logits, labels, weights),
         1e-6,
     )
@@ -309,7 +312,7 @@ def test_one_trace_serves_all_numbers(member):
     @chex.assert_max_traces(1)
     def value(options, logits):
         objective = losses.objective(member.name, **options)
-        return total(objective, objective.init(5), logits, labels, weights)
+        return total(objective, initial_state(objective, 5), logits, labels, weights)
 
     chex.clear_trace_counter()
     for scale in (1.0, 1.1):
@@ -318,7 +321,7 @@ def test_one_trace_serves_all_numbers(member):
             for name, number in numbers.items()
         }
         objective = losses.objective(member.name, **options)
-        expected = total(objective, objective.init(5), scale * logits, labels, weights)
+        expected = total(objective, initial_state(objective, 5), scale * logits, labels, weights)
         assert_close(value(options, scale * logits), expected)
 
 
@@ -435,7 +438,7 @@ def test_wrong_label_is_nan_and_never_wraps(member):
 @every_objective
 def test_a_wrong_label_can_be_named(member):
     objective = member.objective
-    state = objective.init(5)
+    state = initial_state(objective, 5)
     logits, labels, weights = batch()
     checked = calib_jax.label_checked(
         jax.value_and_grad(functools.partial(total, objective, state), 0)
@@ -464,7 +467,7 @@ def test_nan_logits_are_nan(member):
 TAKE_SOFT_LABELS = {
     *("cross_entropy", "label_smoothing", "brier", "focal", "fl_gra", "flsc531", "flsc532"),
     *("bsce", "bsce_gra", "cross_entropy_exp", "brier_exp", "focal_exp"),
-    "cross_entropy_brier_weight",
+    *("cross_entropy_brier_weight", "logit_adjusted"),
 }
 
 

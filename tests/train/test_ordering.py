@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calib_jax import losses, train
+from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.train import due, prefetching
 from tests.train import tasks
@@ -38,6 +38,14 @@ def test_classes_have_the_frequencies_of_the_formula(power, shares):
         assert stats.chisquare(by_example[labels == k]).pvalue > 1e-4
 
 
+def test_absent_examples_are_never_sampled():
+    present = np.arange(len(LABELS)) % 3 > 0
+    order = train.class_balanced(LABELS, present, num_samples=500)(0, 0)
+    assert set(order.tolist()) == set(np.flatnonzero(present).tolist())
+    by_class = np.bincount(LABELS[order], minlength=5)[np.unique(LABELS[present])]
+    assert stats.chisquare(by_class).pvalue > 1e-4
+
+
 def test_seeds_and_epochs_sample_independently():
     sample = train.class_balanced(LABELS)
     orders = {tuple(sample(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}
@@ -52,6 +60,7 @@ def test_seeds_and_epochs_sample_independently():
         (np.zeros((3, 2), int), {}, r"one integer label for each example, got .* \(3, 2\)"),
         (np.zeros(0, int), {}, r"got labels of shape \(0,\)"),
         (np.zeros(3), {}, "type float64"),
+        (LABELS, {"present": LABELS > 9}, "needs an example that may be sampled, and has none"),
         (LABELS, {"num_samples": -1}, "num_samples must be at least 0, got -1"),
     ],
 )
@@ -143,7 +152,7 @@ def stopping_anywhere(monkeypatch, seed):
 @pytest.mark.parametrize("limit", [2**30, 0])
 def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, monkeypatch, limit):
     """With dropout-like noise, so that the keys of copies matter."""
-    noise = lambda key, x: x + jax.random.normal(key, x.shape, x.dtype)  # noqa: E731
+    noise = data.on_inputs(lambda key, x: x + jax.random.normal(key, x.shape, x.dtype))
     task, plan = balanced(augment=noise), dataclasses.replace(PLAN, resident_bytes=limit)
     whole = run(tmp_path / "whole", task=task, plan=plan)
     assert whole.step == 3 * 6  # 55 samples in batches of 10
