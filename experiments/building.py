@@ -15,7 +15,7 @@ from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored, labels_of
 from calib_jax.train import memory
-from experiments import cli, imports, initial
+from experiments import cli, imports, initial, renamed
 
 INIT_FROM = flags.DEFINE_string(
     "init_from", None, "Initial weights: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
@@ -23,6 +23,8 @@ INIT_FROM = flags.DEFINE_string(
 DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of the data sets; by default the variable CALIB_JAX_DATA_DIR."
 )
+
+PRECISIONS = ("float32", "bfloat16", "float16", "float64")
 
 
 class Experiment(NamedTuple):
@@ -90,6 +92,7 @@ class Experiment(NamedTuple):
             self.dataset.num_classes,
             seed,
             averaged=self.plan.average > 0,
+            class_counts=self.dataset.class_counts,
         )
 
     def inputs(self, count: int) -> Any:
@@ -123,7 +126,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
             f"warm_up_loss must have no state, and {config.warm_up_loss.name!r} has one."
         )
     for tried in (objective, warm_up):
-        _try(tried, dataset.num_classes)
+        _try(tried, dataset)
     order = sampling(config.data.order, dataset)
     rate = learning_rate(config, _epoch_steps(config, dataset, order))
     evaluated = {"validation": dataset.validation}
@@ -201,10 +204,12 @@ def _check_epochs(epochs: Any) -> None:
         )
 
 
-def _try(objective: losses.Objective, num_classes: int) -> None:
+def _try(objective: losses.Objective, dataset: data.Dataset) -> None:
     """Trace a loss, because it validates its options only when it is called."""
+    num_classes = dataset.num_classes
     shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
-    jax.eval_shape(lambda *batch: objective.value(objective.init(num_classes), *batch), *shape)
+    state = jax.eval_shape(lambda: objective.init(num_classes, dataset.class_counts))
+    jax.eval_shape(objective.value, state, *shape)
 
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
@@ -226,8 +231,16 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     # With over="devices" each device trains its own run, so no collective is needed.
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
-    if config.remat:
-        options["remat"] = True  # a network without this option raises an error that names it
+    checks.one_of("precision", config.precision, PRECISIONS)
+    for switch, (option, default) in renamed.SWITCHES.items():
+        if config[switch] == default:
+            continue  # an option of the network itself still holds
+        if option not in known:
+            raise ValueError(
+                f"{switch}={config[switch]} needs a network with the option {option!r}, and {name}"
+                f" has none: leave {switch} at {default}."
+            )
+        options[option] = config[switch]
     return imports.called("network", name, factory, options, nn.Module)
 
 

@@ -90,7 +90,7 @@ def compare(
     configs = next(iter(shared.configs.values()))
     if num_bins is None:
         num_bins = int((configs[first] or {}).get("num_bins", 15))
-    logits, labels = next(iter(shared.runs.values()))[0].test
+    logits, labels, *_ = next(iter(shared.runs.values()))[0].test
     about = {
         "baseline": first,
         "examples": labels.size,

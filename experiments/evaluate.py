@@ -7,9 +7,9 @@
 
 --checkpoint is latest, best_NAME for a metric whose best checkpoint the run kept (error, nll, ece),
 or the number of a step. The default is latest, or the best by patience_for if patience ended the
-run. The command writes predictions_validation.npz and predictions_test.npz (logits, labels), which
-experiments.score reads, and the folder report: tables and figures of the test set, before and after
-a calibrator fitted on the validation set.
+run. The command writes predictions_validation.npz and predictions_test.npz (logits, labels and,
+where labels have weights, weights), which experiments.score reads, and the folder report: tables
+and figures of the test set, before and after a calibrator fitted on the validation set.
 
 If the folder holds several seeds, each is evaluated in its own folder, and the folder report
 contains means over the seeds with intervals.
@@ -35,7 +35,8 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import report, train
-from calib_jax.core.examples import Source
+from calib_jax.core.examples import Examples, Source
+from calib_jax.train.diagnosis import label_out_of_range
 from calib_jax.train.journal import read_rows
 from experiments import (
     building,
@@ -125,8 +126,8 @@ def begun(
 
 def predictions(
     experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Compute the logits of every network on a source, and return them with the labels."""
+) -> train.Predicted:
+    """Compute the logits of every network on a source, with its labels and their weights."""
     return train.predict_all(
         experiment.task.forward,
         [network.state for network in trained],
@@ -171,12 +172,14 @@ def main() -> int:
         sources["training"] = dataset.train
     all_answers: list[Answers] = [{} for _ in trained]
     for name, examples in {**sources, **others}.items():
-        logits, labels = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
-        for network, answers, network_logits in zip(trained, all_answers, logits, strict=True):
-            answers[name] = network_logits, labels
+        predicted = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
+        if name in sources:  # labels of other sets are not used
+            cli.refusing(_check_labels, name, predicted, dataset.num_classes)
+        for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):
+            answers[name] = predicted._replace(logits=logits)
             path = network.folder / f"predictions_{name}.npz"
-            cli.refusing(np.savez, path, logits=network_logits, labels=labels)
-            print(f"written: {path} ({len(labels):,} examples)")
+            cli.refusing(np.savez, path, **answers[name].arrays)
+            print(f"written: {path} ({len(predicted.labels):,} examples)")
     print(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
         print(
@@ -197,7 +200,14 @@ def main() -> int:
     return 0
 
 
-Answers = dict[str, tuple[np.ndarray, np.ndarray]]
+Answers = dict[str, train.Predicted]
+
+
+def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
+    """Raise an error for a label that has weight and is out of range."""
+    examples = Examples((), predicted.labels, predicted.weights)
+    if label := label_out_of_range(name, examples, range(len(predicted.labels)), num_classes):
+        raise ValueError(f"{label}: mend its label, or give it weight 0 in its Examples.")
 
 
 def _score(
@@ -212,12 +222,15 @@ def _score(
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
-            scored = cli.refusing(report.score, *answers[name], **of_bins, **calibrated)
+            logits, labels, weights = answers[name]
+            scored = cli.refusing(
+                report.score, logits, labels, weights=weights, **of_bins, **calibrated
+            )
             _show(f"{name} set", scored, folder / place)
     if others:
-        outer = {name: answers[name][0] for name in others}
+        outer = {name: answers[name].present for name in others}
         separated = cli.refusing(
-            report.out_of_distribution, answers["test"][0], outer, **calibrated
+            report.out_of_distribution, answers["test"].present, outer, **calibrated
         )
         _show("out of distribution", separated, folder / "report")
 

@@ -186,16 +186,18 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
 def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     """Read the predictions and the log of a run."""
 
-    def part(file: str) -> tuple[np.ndarray, np.ndarray]:
+    def part(file: str) -> tuple[np.ndarray, ...]:
         values = predictions.read(str(path / file))
         rows = values.logits.reshape(-1, values.logits.shape[-1])
+        if values.weights is not None:
+            rows = rows[values.weights.reshape(-1) > 0]
         wrong = int(np.sum(~np.isfinite(rows).all(axis=-1)))
         if wrong:
             raise ValueError(
                 f"{path / file} has NaN or infinite logits in {wrong:,} of {len(rows):,} rows:"
                 " compare a checkpoint from before the training went wrong."
             )
-        return values.logits, values.labels
+        return values.weighted
 
     return summary.Run(
         name, seed, part(VALIDATION), part(TEST), journal.read_rows(path / journal.ROWS)
@@ -204,7 +206,7 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
 
 def _same_examples(path: pathlib.Path, first: Any, other_path: pathlib.Path, second: Any) -> None:
     """Raise an error if two predictions are not of the same test examples."""
-    (logits, labels), (others, other_labels) = first, second
+    (logits, labels, *weights), (others, other_labels, *other_weights) = first, second
     if len(labels) != len(other_labels):
         raise ValueError(
             f"{path} has {len(labels):,} test examples and {other_path} {len(other_labels):,}: a"
@@ -215,10 +217,19 @@ def _same_examples(path: pathlib.Path, first: Any, other_path: pathlib.Path, sec
             f"{path} has {logits.shape[-1]} classes and {other_path} {others.shape[-1]}: a paired"
             " comparison needs the same ones."
         )
-    unlike = np.flatnonzero(labels != other_labels)
+    counts, other_counts = (
+        part[0] if part else np.ones(labels.shape) for part in (weights, other_weights)
+    )
+    unlike = np.argwhere(counts != other_counts)
     if len(unlike):
         raise ValueError(
-            f"{path} and {other_path} differ in their test labels, first of example {unlike[0]}:"
+            f"{path} and {other_path} differ in the weights of their test labels, first of example"
+            f" {unlike[0][0]}: a paired comparison needs the same ones."
+        )
+    unlike = np.argwhere((labels != other_labels) & (counts > 0))
+    if len(unlike):
+        raise ValueError(
+            f"{path} and {other_path} differ in their test labels, first of example {unlike[0][0]}:"
             " a paired comparison needs the same examples in the same order."
         )
 

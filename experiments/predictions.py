@@ -44,6 +44,12 @@ class Predictions(NamedTuple):
     clusters: np.ndarray | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def weighted(self) -> tuple[np.ndarray, ...]:
+        """The logits, the labels and, if there are any, their weights."""
+        both = (self.logits, self.labels)
+        return both if self.weights is None else (*both, self.weights)
+
 
 def read(
     name: str, *, probabilities: bool = False, first_label: int = 0, clusters: str | None = None

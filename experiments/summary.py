@@ -39,12 +39,15 @@ LEVEL = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The results of one training: logits and labels of both sets, and its log."""
+    """The results of one training: predictions for both sets, and its log.
+
+    Predictions are logits, labels and, where labels have weights, weights.
+    """
 
     loss: str
     seed: int
-    validation: tuple[np.ndarray, np.ndarray]
-    test: tuple[np.ndarray, np.ndarray]
+    validation: tuple[Any, ...]
+    test: tuple[Any, ...]
     rows: list[dict[str, Any]]
 
 
@@ -77,7 +80,7 @@ class Cell:
     def estimates(self) -> list[tuple[float, float, float]]:
         """The estimates that have an interval."""
         change = self.change
-        return [(self.value, self.low, self.high), *([tuple(change)] if change else [])]
+        return [(self.value, self.low, self.high), *([change[:3]] if change else [])]
 
     @property
     def untested(self) -> bool:
@@ -147,7 +150,9 @@ def summarise(
         else metric
         for name in CELLS
     }
-    labels = runs[0].test[1]
+    labels, *weighted = runs[0].test[1:]
+    weights = weighted[0] if weighted else None
+    label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     by_phase = phases_of(criteria)
@@ -166,11 +171,16 @@ def summarise(
                 for run, params in zip(loss_runs, fits, strict=True)
             ]
         for phase, answers in phases.items():
-            seed_values = [metrics.values_of(chosen, logits, labels) for logits in answers]
+            seed_values = [metrics.values_of(chosen, logits, labels, weights) for logits in answers]
             values[loss, phase] = [{k: float(v) for k, v in item.items()} for item in seed_values]
             drawn = [
                 metrics.bootstrap(
-                    chosen, logits, labels, key=jax.random.key(0), num_resamples=num_resamples
+                    chosen,
+                    logits,
+                    labels,
+                    weights,
+                    key=jax.random.key(0),
+                    num_resamples=num_resamples,
                 )
                 for logits in answers
             ]
@@ -178,9 +188,12 @@ def summarise(
                 name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
             }
             # One diagram pools all seeds; the weights make its bands those of one test set.
-            weights = np.full(len(labels) * len(answers), 1 / len(answers), np.float32)
+            count = len(answers)
             diagrams[phase][loss] = metrics.reliability(
-                np.concatenate(answers), np.tile(labels, len(answers)), weights, num_bins=num_bins
+                np.concatenate(answers),
+                np.concatenate([labels] * count),
+                np.concatenate([label_weights * np.float32(1 / count)] * count),
+                num_bins=num_bins,
             )
     cells = [
         _cell(loss, phase, metric, values, samples, baseline, paired=seeds[loss] == seeds[baseline])

@@ -118,7 +118,7 @@ class Member(NamedTuple):
     def read(self) -> summary.Run:
         """Read the predictions and the log of the run."""
         validation, test = (
-            predictions.read(str(self.folder / f"predictions_{part}.npz"))[:2]
+            predictions.read(str(self.folder / f"predictions_{part}.npz")).weighted
             for part in ("validation", "test")
         )
         rows = read_rows(self.folder / "metrics.jsonl")
@@ -197,7 +197,7 @@ def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.Train
 def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
     """Write the predictions of all seeds of a loss."""
     for part in ("validation", "test"):
-        logits, labels = train.predict_all(
+        predicted = train.predict_all(
             experiment.task.forward,
             states,
             getattr(experiment.dataset, part),
@@ -205,10 +205,10 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             batch_size=1024,
             devices=building.devices(experiment.config),
         )
-        for member, run_logits in zip(members, logits, strict=True):
+        for member, logits in zip(members, predicted.logits, strict=True):
             path = member.folder / f"predictions_{part}.npz"
             with files.writing(path):
-                np.savez(path, logits=run_logits, labels=labels)
+                np.savez(path, **predicted._replace(logits=logits).arrays)
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:

@@ -8,10 +8,11 @@ An impossible class (a logit of -inf) has the score -inf, which only a diagonal 
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators import contract, fitting
@@ -25,7 +26,7 @@ Features: TypeAlias = Float[Array, "rows classes"]
 _NEWTON_PARAMETERS = 128
 _NEWTON_STEPS = 20
 _GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
-_LARGEST_START = 3e4  # the largest standard deviation of a score at the start
+LARGEST_START = 3e4  # the largest standard deviation of a score at the start
 
 
 class Fitted(NamedTuple):
@@ -107,7 +108,7 @@ def fit(
 
     nothing = (deviation if diagonal else jnp.diag(deviation), mean)
     # From a start with far larger logits, L-BFGS would make no progress.
-    nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
+    nearer = jnp.minimum(1, LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
     point, slope = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
     penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
@@ -127,7 +128,7 @@ def fit(
     z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
     limitless = _has_no_optimum(z, features, rows)
     ended = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, ended)
-    occurs = jnp.any(_is_true(rows, num_classes), axis=0)
+    occurs = jnp.any((rows.weight > 0)[:, None] & is_true(rows), axis=0)
     all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
     ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
     return Fitted(weights, intercept, ended)
@@ -212,24 +213,64 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
     Or some class never occurs, or a threshold on its feature or on its score minus the row mean
     separates it from the rest, so that W and b of that class can grow without bound.
     """
-    num_classes = z.shape[1]
+    of_features, of_scores = extents(z, features, rows)
+    return all_right(z, rows) | of_features.separates() | of_scores.separates()
+
+
+def all_right(z: Features, rows: Rows) -> Bool[Array, ""]:
+    """Check whether every row is classified correctly."""
+    others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, z.shape[1]))
+    return jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
+
+
+class Extent(NamedTuple):
+    """The range of a score of each class, over the rows of the class and over all others.
+
+    Attributes:
+      lowest: the minimum over the rows of the class.
+      largest: the maximum over the rows of the class.
+      smallest: the minimum over other rows.
+      highest: the maximum over other rows.
+    """
+
+    lowest: Any
+    largest: Any
+    smallest: Any
+    highest: Any
+
+    def merged(self, other: "Extent") -> "Extent":
+        """Merge with the extent of other rows, on the host."""
+        return Extent(
+            np.minimum(self.lowest, other.lowest),
+            np.maximum(self.largest, other.largest),
+            np.minimum(self.smallest, other.smallest),
+            np.maximum(self.highest, other.highest),
+        )
+
+    def separates(self) -> Any:
+        """Check whether a threshold separates some class from the others."""
+        constant = (self.lowest == self.largest) & (self.smallest == self.highest)
+        constant &= self.lowest == self.highest
+        never_possible = (self.lowest == np.inf) & (self.smallest == np.inf)
+        apart = (self.highest <= self.lowest) | (self.largest <= self.smallest)
+        return (apart & ~constant & ~never_possible).any()
+
+
+def extents(z: Features, features: Features, rows: Rows) -> tuple[Extent, Extent]:
+    """Compute the extents of the features, and of the scores minus the mean of their row."""
     possible = z != -jnp.inf
-    is_true = _is_true(rows, num_classes) & possible
-    is_other = (rows.decisive > 0)[:, None] & ~is_true & possible
-    others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, num_classes))
-    all_right = jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
+    of_class = (rows.weight > 0)[:, None] & is_true(rows) & possible
+    of_others = (rows.decisive > 0)[:, None] & ~of_class & possible
 
-    def separated(score: Features) -> Bool[Array, ""]:
-        lowest = jnp.min(jnp.where(is_true, score, jnp.inf), axis=0)
-        highest = jnp.max(jnp.where(is_other, score, -jnp.inf), axis=0)
-        largest = jnp.max(jnp.where(is_true, score, -jnp.inf), axis=0)
-        smallest = jnp.min(jnp.where(is_other, score, jnp.inf), axis=0)
-        constant = (lowest == largest) & (smallest == highest) & (lowest == highest)
-        never_possible = ~jnp.any(is_true | is_other, axis=0)
-        return jnp.any((highest <= lowest) & ~constant & ~never_possible)
+    def extent(score: Features) -> Extent:
+        return Extent(
+            lowest=jnp.min(jnp.where(of_class, score, jnp.inf), axis=0),
+            largest=jnp.max(jnp.where(of_class, score, -jnp.inf), axis=0),
+            smallest=jnp.min(jnp.where(of_others, score, jnp.inf), axis=0),
+            highest=jnp.max(jnp.where(of_others, score, -jnp.inf), axis=0),
+        )
 
-    apart = separated(features) | separated(-features)
-    return all_right | apart | separated(_above_mean(z, possible))
+    return extent(features), extent(_above_mean(z, possible))
 
 
 def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
@@ -238,6 +279,14 @@ def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
     return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1))[:, None]
 
 
-def _is_true(rows: Rows, num_classes: int) -> Bool[Array, "rows classes"]:
-    """Mark the true class of each row of positive weight."""
-    return (rows.weight > 0)[:, None] & numerics.is_true_class(rows.labels, num_classes)
+def is_true(rows: Rows) -> Bool[Array, "rows classes"]:
+    """Mark the true class of each row."""
+    return numerics.is_true_class(rows.labels, rows.logits.shape[1])
+
+
+def diagonal_scores(
+    slope: Float[Array, " classes"], intercept: Float[Array, " classes"], logits: Features
+) -> Features:
+    """Compute w z + b; impossible classes stay so."""
+    possible = logits != -jnp.inf
+    return jnp.where(possible, scores(slope, intercept, jnp.where(possible, logits, 0)), -jnp.inf)

@@ -19,15 +19,63 @@ from calib_jax.core.types import PyTree
 
 
 class Examples(NamedTuple):
-    """A batch of examples; every array has one leading axis.
+    """A batch of examples; an example is one index of the leading axis of every array.
+
+    It may have many labels: an image with all its pixels, a sentence with all its tokens, a tree
+    with all its nodes.
 
     Attributes:
       inputs: the input of a network; an array, or any tree of arrays.
-      labels: the true classes.
+      labels: the true classes, `[rows, ...]`.
+      weights: `[rows]`, or the shape of the labels; None weighs all labels 1. A label of weight 0
+        is absent and may have any value: a void pixel, a padded token, an unlabelled node.
     """
 
     inputs: PyTree
     labels: Any
+    weights: Any = None
+
+
+def check_weights(weights: Any, labels: Any) -> None:
+    """Raise an error for weights of another shape than the labels, and for negative ones or NaN.
+
+    >>> check_weights(np.ones((2, 4)), np.zeros((2, 3), int))
+    Traceback (most recent call last):
+    ValueError: weights must have the shape of the labels (2, 3), or (2,), got (2, 4).
+    """
+    if weights is None:
+        return
+    weights, shape = np.asarray(weights), np.shape(labels)
+    if weights.shape not in (shape, shape[:1]):
+        either = "" if len(shape) == 1 else f", or {shape[:1]}"
+        raise ValueError(
+            f"weights must have the shape of the labels {shape}{either}, got {weights.shape}."
+        )
+    if weights.dtype.kind not in "fiub":
+        raise TypeError(f"weights must be numbers, got {weights.dtype}.")
+    if weights.dtype.kind in "fi" and not np.all(valid := (weights >= 0) & (weights < np.inf)):
+        raise ValueError(
+            f"weights must be finite and not negative, got {weights[~valid].flat[0]:g}: give 0 to"
+            " labels that do not count."
+        )
+
+
+def wrong_label(examples: Examples, num_classes: int) -> tuple[tuple[int, ...], int] | None:
+    """Find the first label of positive weight out of range: its place and its value.
+
+    >>> wrong_label(Examples(None, np.array([[0, 255], [1, 7]]), np.array([[1, 0], [1, 1]])), 5)
+    ((1, 1), 7)
+    """
+    labels = np.asarray(examples.labels)
+    outside = (labels < 0) | (labels >= num_classes)
+    if examples.weights is not None:
+        weights = np.asarray(examples.weights)
+        outside &= weights.reshape(weights.shape + (1,) * (labels.ndim - weights.ndim)) > 0
+    places = np.argwhere(outside)
+    if not len(places):
+        return None
+    place = tuple(places[0].tolist())
+    return place, int(labels[place])
 
 
 @runtime_checkable
@@ -72,11 +120,14 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
     """Read examples: a random view if `draw` is given and the source has views, else as stored.
 
     >>> read(InMemory(np.array([5, 6, 7]), np.array([0, 1, 0])), np.array([1]), Draw(0, epoch=2))
-    Examples(inputs=array([6]), labels=array([1]))
+    Examples(inputs=array([6]), labels=array([1]), weights=None)
     """
     if draw is not None and isinstance(source, RandomViews):
-        return source.drawn(index, draw)
-    return source[index]
+        examples = source.drawn(index, draw)
+    else:
+        examples = source[index]
+    check_weights(examples.weights, examples.labels)
+    return examples
 
 
 def labels_of(source: Source) -> np.ndarray | None:
@@ -125,16 +176,18 @@ class InMemory:
 
     inputs: PyTree
     labels: np.ndarray
+    weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         sizes = {len(leaf) for leaf in jax.tree.leaves((self.inputs, self.labels))}
         if len(sizes) != 1:
             raise ValueError(f"inputs and labels must have as many rows, got {sorted(sizes)}.")
+        check_weights(self.weights, self.labels)
 
     @property
     def examples(self) -> Examples:
         """All examples."""
-        return Examples(self.inputs, self.labels)
+        return Examples(self.inputs, self.labels, self.weights)
 
     @property
     def nbytes(self) -> int:

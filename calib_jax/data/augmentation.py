@@ -1,14 +1,16 @@
-"""Augmentation on the device: pure functions of a key and the stored inputs.
+"""Augmentation on the device: pure functions of a key and one stored image or example.
 
-Each function transforms one example; the training step maps it over the batch with one key per
-example:
+A training step takes a function `(key, Examples) -> Examples` of one example, and maps it over the
+batch with one key per example. `on_inputs` and `on_pairs` make one of a function of an image:
 
-    augment = compose(random_crop(padding=4), random_flip())
-    images = jax.vmap(augment)(keys, images)
+    crop = compose(random_crop(padding=4), random_flip())
+    examples = jax.vmap(on_inputs(crop))(keys, examples)  # the labels stay as they are
+    examples = jax.vmap(on_pairs(crop))(keys, examples)   # label maps are cropped like the images
 
 Mixup combines examples of the whole batch, so `mixup(0.2)` returns a function of the batch.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -18,6 +20,7 @@ from jax import lax
 from jaxtyping import Bool, Integer
 
 from calib_jax.core import checks
+from calib_jax.core.examples import Examples
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import Array, AxisName, Number, PyTree, Scalar
 
@@ -27,6 +30,8 @@ __all__ = [
     "mixup",
     "mixup_lambda",
     "mixup_partners",
+    "on_inputs",
+    "on_pairs",
     "random_crop",
     "random_flip",
 ]
@@ -105,6 +110,50 @@ def compose(*augmentations: Augmentation) -> Augmentation:
     return augment
 
 
+def on_inputs(augmentation: Augmentation) -> Callable[[Any, Examples], Examples]:
+    """Return a function that augments the inputs of an example, and keeps labels and weights.
+
+    >>> flip = on_inputs(random_flip(probability=1.0))
+    >>> flip(jax.random.key(0), Examples(jnp.array([[1, 2, 3]]), 7)).inputs
+    Array([[3, 2, 1]], dtype=int32)
+    """
+
+    def augment(key: Any, example: Examples) -> Examples:
+        return example._replace(inputs=augmentation(key, example.inputs))
+
+    return augment
+
+
+def on_pairs(augmentation: Augmentation) -> Callable[[Any, Examples], Examples]:
+    """Return a function that augments inputs, label map and weights alike, with the same key.
+
+    Pixels that a crop adds have weight 0.
+
+    Args:
+      augmentation: of one image, such as `random_crop()`; it must move pixels without changing
+        their values, since labels are classes. Changes of color go into `on_inputs`.
+
+    >>> image, label_map = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[0, 1, 2]])
+    >>> flip = on_pairs(random_flip(probability=1.0))
+    >>> flip(jax.random.key(0), Examples(image, label_map)).labels
+    Array([[2, 1, 0]], dtype=int32)
+    """
+
+    def augment(key: Any, example: Examples) -> Examples:
+        labels = jnp.asarray(example.labels)
+        weights = jnp.ones(labels.shape) if example.weights is None else example.weights
+        for leaf in jax.tree.leaves((example.inputs, weights)):
+            if jnp.shape(leaf)[: labels.ndim] != labels.shape:
+                raise ValueError(
+                    "on_pairs: inputs and weights must have the height and width of the label map"
+                    f" {labels.shape}, got {jnp.shape(leaf)}."
+                )
+        example = Examples(example.inputs, labels, weights)
+        return jax.tree.map(functools.partial(augmentation, key), example)
+
+    return augment
+
+
 def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
     r"""Return a function that mixes a training batch: $\lambda x_a + (1 - \lambda) x_b$.
 
@@ -114,7 +163,8 @@ def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
 
     Returns:
       `(key of the step, keys of the examples, mask, inputs, labels, axis_name)` -> mixed inputs,
-      the labels of the partners b, $\lambda$.
+      the labels of the partners b, $\lambda$. Called with weights as labels it returns those of
+      the same partners.
 
     References:
       Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.

@@ -3,10 +3,9 @@
 import functools
 
 from calib_jax.data import binary, files, tfds
-from calib_jax.data.augmentation import compose, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.images import papers_dataset
+from calib_jax.data.images import crop_and_flip, papers_dataset
 
 __all__ = ["cifar10"]
 
@@ -96,5 +95,5 @@ def cifar10(
         validation=validation,
         seed=seed,
         training_size=training_size,
-        augment=compose(random_crop(padding=4), random_flip()),
+        augment=crop_and_flip,
     )

@@ -6,7 +6,6 @@ import functools
 from calib_jax.core import checks
 from calib_jax.core.former import former_options
 from calib_jax.data import binary, files, images, tfds
-from calib_jax.data.augmentation import compose, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 
@@ -96,7 +95,7 @@ def cifar100(
         validation=validation,
         seed=seed,
         training_size=training_size,
-        augment=compose(random_crop(padding=4), random_flip()),
+        augment=images.crop_and_flip,
     )
     if not mistake:
         return dataset

@@ -1,12 +1,15 @@
 """The Dataset class and the catalogue of data sets by name."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.examples import Source
+from calib_jax.core.examples import Examples, Source, labels_of
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
 
@@ -45,6 +48,9 @@ def register(name: str, about: About | None = None) -> Callable[[_Factory], _Fac
     return enter
 
 
+Augment = Callable[[Any, Examples], Examples]
+
+
 def _as_they_are(inputs: PyTree) -> PyTree:
     return inputs
 
@@ -60,9 +66,10 @@ class Dataset:
       description: sizes, split rule and licence, as human-readable text.
       prepare: `(inputs) -> inputs` for a batch, on the device: converts stored values (for example
         uint8) to network inputs (normalised floats).
-      augment: `(key, inputs) -> inputs` for ONE example, on the device, mapped by vmap with one key
-        per example; None for no augmentation. It runs before `prepare` on stored values, so that a
-        crop pads with black pixels, as in the papers.
+      augment: `(key, Examples) -> Examples` for ONE example, on the device, mapped by vmap with one
+        key per example; None for no augmentation. `on_inputs` and `on_pairs` make one of a function
+        of an image. It runs before `prepare` on stored values, so that a crop pads with black
+        pixels, as in the papers.
       posterior: `(inputs) -> log-probabilities` of the classes if they are known, from which the
         true calibration error and the Bayes error follow; else None.
       brightest: for images, the stored value of a white pixel, such as 255; scales noise that is
@@ -76,7 +83,7 @@ class Dataset:
     test: Source
     description: str
     prepare: Callable[[PyTree], PyTree] = _as_they_are
-    augment: Callable[[Any, PyTree], PyTree] | None = None
+    augment: Augment | None = None
     posterior: Callable[[Any], Any] | None = None
     brightest: float | None = None
 
@@ -84,6 +91,19 @@ class Dataset:
     def num_classes(self) -> int:
         """The number of classes."""
         return len(self.class_names)
+
+    @functools.cached_property
+    def class_counts(self) -> np.ndarray | None:
+        """The number of training labels of each class; None if they are not in memory.
+
+        >>> named("digits", training_size=400).class_counts.sum()
+        np.int64(400)
+        """
+        labels = labels_of(self.train)
+        if labels is None:
+            return None
+        valid = labels[(labels >= 0) & (labels < self.num_classes)]
+        return np.bincount(valid, minlength=self.num_classes)
 
 
 def named(name: str, /, **options: Any) -> Dataset:

@@ -10,7 +10,8 @@ from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import Array
 from calib_jax.data import splits
-from calib_jax.data.dataset import Dataset
+from calib_jax.data.augmentation import compose, on_inputs, random_crop, random_flip
+from calib_jax.data.dataset import Augment, Dataset
 
 
 class Images(NamedTuple):
@@ -54,6 +55,7 @@ def normalized(statistics: Statistics) -> Callable[[Any], Array]:
 
 
 prepare_cifar10 = normalized(CIFAR10)  # the papers also use it for CIFAR-100 and SVHN
+crop_and_flip = on_inputs(compose(random_crop(padding=4), random_flip()))  # of the papers
 
 
 def as_if_normalized(part: Images, by: Statistics, prepared_by: Statistics) -> Images:
@@ -92,7 +94,7 @@ def papers_dataset(
     validation: float,
     seed: int,
     training_size: int | None,
-    augment: Callable[[Any, Any], Any] | None,
+    augment: Augment | None,
 ) -> Dataset:
     """Split images of 32 x 32 pixels by the papers' rule, and normalise them like CIFAR-10.
 

@@ -7,6 +7,7 @@ on pixels scaled to [0, 1], with $\sigma$ = .04, .06, .08, .09, .10 at severity 
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from calib_jax.core import checks
@@ -44,12 +45,12 @@ def gaussian_noise(
     checks.above("brightest", brightest, 0)
     checks.at_least("seed", seed, 0)
     generator = np.random.default_rng(seed)
-    inputs, labels = [], []
+    parts = []
     for start in range(0, len(source), _CHUNK):
         images = source[np.arange(start, min(start + _CHUNK, len(source)))]
-        inputs.append(_noisy(images.inputs, SIGMAS[severity - 1], brightest, generator))
-        labels.append(images.labels)
-    return InMemory(np.concatenate(inputs), np.concatenate(labels))
+        noisy = _noisy(images.inputs, SIGMAS[severity - 1], brightest, generator)
+        parts.append(images._replace(inputs=noisy))
+    return InMemory(*jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts))
 
 
 def _noisy(

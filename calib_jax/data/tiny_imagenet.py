@@ -11,10 +11,9 @@ import numpy as np
 
 from calib_jax.core import checks, reading
 from calib_jax.data import decoded, files, splits
-from calib_jax.data.augmentation import compose, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.images import IMAGENET, Images, first, normalized, sizes
+from calib_jax.data.images import IMAGENET, Images, crop_and_flip, first, normalized, sizes
 
 __all__ = ["tiny_imagenet"]
 
@@ -102,7 +101,7 @@ def tiny_imagenet(
         ),
         prepare=_prepare,
         brightest=255,
-        augment=compose(random_crop(padding=4), random_flip()),
+        augment=crop_and_flip,
     )
 
 

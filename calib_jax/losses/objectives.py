@@ -4,7 +4,7 @@ A loop calls `value` for every batch. When the clock of the objective ticks, it 
 merges the result with `all_reduce` over devices and `+` over batches, and calls `update`. The
 loop is the same for all losses, stateless ones included:
 
-    state = objective.init(num_classes)
+    state = objective.init(num_classes, class_counts)
     terms = objective.value(state, logits, labels, weights)         # [*batch]
     loss = jnp.sum(weigh(terms, weights))                           # or the weighted mean
     ...
@@ -18,10 +18,12 @@ without their own checks.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from calib_jax.core import checks
@@ -59,7 +61,9 @@ class Objective(NamedTuple):
     """A loss with its state, as a tuple of functions.
 
     Attributes:
-      init: `(num_classes) -> state`; `()` when stateless.
+      init: `(num_classes, class_counts=None) -> state`; `()` when stateless. `class_counts`, the
+        number of training examples of each class, is needed by few: `class_weighted` and
+        `logit_adjusted`.
       value: `(state, logits, labels, weights, *, axis_name=None) -> [*batch]`. Terms before
         weighting; a row of weight 0 gives 0. State gets no gradient. A penalty's scalar is
         added to every term, so that the weighted sum and the weighted mean of the terms are
@@ -73,7 +77,7 @@ class Objective(NamedTuple):
         it was computed from; empty for most objectives.
     """
 
-    init: Callable[[int], State]
+    init: Callable[..., State]
     value: Callable[..., Array]
     evidence: Callable[..., Any]
     update: Callable[[State, Any, Progress], State]
@@ -84,7 +88,7 @@ class Objective(NamedTuple):
 def make_objective(
     value: Callable[..., Array],
     *,
-    init: Callable[[int], State] = lambda num_classes: (),
+    init: Callable[..., State] = lambda num_classes: (),
     evidence: Callable[..., Stat] = lambda state, logits, labels, weights: NOTHING,
     update: Callable[[State, Any, Progress], State] = lambda state, stat, progress: state,
     clock: Clock = "never",
@@ -96,7 +100,8 @@ def make_objective(
     Args:
       value: `(state, logits, labels, weights, *, axis_name) -> [*batch]`. Rows of weight 0 are
         passed with label 0 and logits 0, the state without gradient.
-      init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too.
+      init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too, and
+        `init` needs a parameter `class_counts` only if it uses it.
       soft_labels: whether labels may also be distributions `[*batch, classes]`.
 
     >>> from calib_jax import losses
@@ -116,7 +121,39 @@ def make_objective(
         examples = (lax.stop_gradient(logits), labels, weights)
         return evidence(state, *checks.examples("objective", *examples, soft_labels))
 
-    return Objective(init, _checked(value, soft_labels), checked_evidence, update, clock, table)
+    return Objective(
+        _counted(init), _checked(value, soft_labels), checked_evidence, update, clock, table
+    )
+
+
+def _counted(init: Callable[..., State]) -> Callable[..., State]:
+    """Wrap `init` to accept and validate class counts, which most functions do not use."""
+    uses_counts = "class_counts" in inspect.signature(init).parameters
+
+    def checked(num_classes: int, class_counts: Any = None) -> State:
+        if class_counts is not None:
+            shape = np.shape(class_counts)
+            if shape != (num_classes,):
+                raise ValueError(
+                    f"class_counts must have one number for each of the {num_classes} classes, got"
+                    f" the shape {shape}."
+                )
+            checks.at_least("class_counts", class_counts, 0)
+            if checks.concrete(class_counts) and not np.any(np.asarray(class_counts)):
+                raise ValueError("class_counts are all 0: give those of the training set.")
+        return init(num_classes, class_counts) if uses_counts else init(num_classes)
+
+    return checked
+
+
+def needed_counts(name: str, class_counts: Any) -> Any:
+    """Return the class counts for an objective that cannot do without."""
+    if class_counts is None:
+        raise ValueError(
+            f"{name} needs the number of training examples of each class: give class_counts to"
+            " init, or to train.create."
+        )
+    return class_counts
 
 
 def _checked(value: Callable[..., Array], soft_labels: bool) -> Callable[..., Array]:

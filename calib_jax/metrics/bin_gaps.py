@@ -113,7 +113,10 @@ def members_of_equal_mass(confidence: Column, num_bins: int) -> Memberships:
 def _of_top_label(
     metrics: list[Metric], logits: Logits, labels: Labels, key: Array, num_draws: int
 ) -> list[BinGaps]:
-    memberships, confidence, hit = _members(metrics, logits, labels)
+    unordered, confidence, hit = members_of_top_label(metrics, logits, labels)
+    order = in_order(confidence, hit)
+    confidence, hit = confidence[order], hit[order]
+    memberships = [members[order] for members in unordered]
     num_rows = len(hit)
     spread = confidence * (1 - confidence)
     residual = confidence - hit
@@ -147,17 +150,16 @@ def _of_top_label(
     return parts
 
 
-def _members(
+def members_of_top_label(
     metrics: list[Metric], logits: Logits, labels: Labels
 ) -> tuple[list[Memberships], Column, Column]:
     """Return the memberships of every metric's bins, and the confidences and hits."""
     confidence, hit, cells = jax.tree.map(np.asarray, _top_label(tuple(metrics), logits, labels))
-    order = in_order(confidence, hit)
-    confidence, hit = (part[order].astype(np.float64) for part in (confidence, hit))
+    confidence, hit = (part.astype(np.float64) for part in (confidence, hit))
     memberships = [
         members_of_equal_mass(confidence, bins_of(metric)[1])
         if cell is None
-        else members_of_cells(cell[order], bins_of(metric)[1])
+        else members_of_cells(cell, bins_of(metric)[1])
         for metric, cell in zip(metrics, cells, strict=True)
     ]
     return memberships, confidence, hit

@@ -32,6 +32,8 @@ from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.metrics import blocks, ready, resampling
 from calib_jax.metrics.contract import Members, Metric, owners, terms_of, values_of
+from calib_jax.metrics.counted import are_counts
+from calib_jax.metrics.noise_bound import NoiseBound, has_noise_bound, least_draws, noise_bound
 from calib_jax.metrics.terms import Terms
 
 __all__ = [
@@ -56,11 +58,23 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A metric's value on the data, and its interval."""
+    """A metric's value on the data, and its interval.
+
+    Attributes:
+      value: the metric on the data.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      interval: how the interval was computed: "percentile", "basic" or "noise bound".
+      floor: the mean value of a calibrated model; None without a noise bound.
+      p_value: of the hypothesis that the model is calibrated; None without a noise bound.
+    """
 
     value: PyTree
     low: PyTree
     high: PyTree
+    interval: str = "percentile"
+    floor: float | None = None
+    p_value: float | None = None
 
 
 class Difference(NamedTuple):
@@ -209,10 +223,15 @@ def estimates(
     *,
     key: Array,
     level: float = 0.9,
-    method: str = "percentile",
+    method: str = "valid",
     **options: Any,
 ) -> Any:
     """Compute metrics with intervals; the value is that of the data, never a bootstrap mean.
+
+    A bootstrap interval of a binned calibration error does not contain the truth of a calibrated
+    model. Such metrics get the interval of `noise_bound` with its noise floor and p-value, unless
+    the examples depend on each other (`clusters`), `by_class` is given, or the weights are not
+    counts 0, 1, 2, ...; the field `interval` names the kind.
 
     Args:
       metrics: one metric, or several by name.
@@ -221,16 +240,41 @@ def estimates(
       weights: `[*batch]`.
       key: see `bootstrap`.
       level: the nominal coverage, a fraction.
-      method: "percentile" or "basic", see `interval`.
-      **options: options of `bootstrap`.
+      method: "valid" as above, with percentiles for all other metrics; "percentile" or "basic" for
+        a bootstrap interval of every metric, see `interval`.
+      **options: options of `bootstrap`; `num_resamples` is also the number of draws of a noise
+        bound, but at least 2 / (1 - level) are drawn.
     """
-    _check_interval(level, method)
+    checks.level(level)
+    checks.one_of("method", method, ("valid", *INTERVALS))
+    checks.check_options("estimates", bootstrap, options)
     members = dict(_members(metrics))
     values = values_of(members, logits, labels, weights)
-    samples = bootstrap(members, logits, labels, weights, key=key, **options)
-    ends = interval(samples, level, method=method, estimate=values)
-    by_name = {name: Estimate(values[name], ends[name].low, ends[name].high) for name in members}
-    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
+    by_name: dict[str, Estimate] = {}
+    independent = options.get("clusters") is None and not options.get("by_class")
+    if method == "valid" and independent and are_counts(weights):
+        bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}
+        draws = max(options.get("num_resamples", 1000), least_draws(level))
+        if bounded:
+            bounds = noise_bound(
+                bounded, logits, labels, weights, key=key, level=level, num_draws=draws
+            )
+            by_name = {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
+    kind = "percentile" if method == "valid" else method
+    others = {name: metric for name, metric in members.items() if name not in by_name}
+    if others:
+        samples = bootstrap(others, logits, labels, weights, key=key, **options)
+        ends = interval(samples, level, method=kind, estimate={k: values[k] for k in others})
+        by_name |= {name: Estimate(values[name], *ends[name], interval=kind) for name in others}
+    return (
+        by_name[metrics.name] if isinstance(metrics, Metric) else {k: by_name[k] for k in members}
+    )
+
+
+def _of_bound(value: Any, bound: NoiseBound) -> Estimate:
+    low, high = (jnp.asarray(end, value.dtype) for end in (bound.low, bound.high))
+    ends = jnp.minimum(low, value), jnp.maximum(high, value)  # against float32 rounding
+    return Estimate(value, *ends, "noise bound", bound.floor, bound.p_value)
 
 
 def paired_bootstrap(

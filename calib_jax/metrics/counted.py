@@ -47,6 +47,11 @@ def counted(name: str, logits: Any, labels: Any, weights: Any = None) -> tuple[L
     return logits[rows], labels[rows]
 
 
+def are_counts(weights: Any) -> bool:
+    """Check whether weights are None or integers."""
+    return weights is None or bool(np.all(np.asarray(weights) == np.round(np.asarray(weights))))
+
+
 def top_labels(logits: Logits, labels: Labels) -> tuple[Column, Column]:
     """Compute the confidence and the hit of every example, in the order of the rows."""
     confidence, hit = _top_labels(logits, labels)

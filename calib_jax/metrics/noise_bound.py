@@ -98,20 +98,23 @@ def noise_bound(
     >>> from calib_jax import metrics
     >>> logits = jax.numpy.tile(jax.numpy.array([[1.0, 0.0], [0.0, 2.0]]), (50, 1))
     >>> bound = noise_bound(metrics.ece, logits, jax.numpy.zeros(100, int), key=jax.random.key(0))
-    >>> print(bound)
-    57.5 % [51.9, 67.6], noise floor 5.9 %
+    >>> round(bound.value, 3), round(bound.high, 3)  # low, floor and p_value depend on the draws
+    (0.575, 0.696)
     """
     members = {metrics.name: metrics} if isinstance(metrics, Metric) else dict(metrics)
     checks.level(level)
-    checks.at_least(
-        "num_draws", num_draws, math.ceil(round(2 / (1 - level), 6)), f" at level {level}"
-    )
+    checks.at_least("num_draws", num_draws, least_draws(level), f" at level {level}")
     for metric in members.values():
         _check(metric)
     logits, labels = counted("noise_bound", logits, labels, weights)
     gaps = gaps_of(list(members.values()), logits, labels, key, num_draws)
     bounds = {name: _bound(m, gaps[bins_of(m)], level) for name, m in members.items()}
     return bounds[metrics.name] if isinstance(metrics, Metric) else bounds
+
+
+def least_draws(level: float) -> int:
+    """Compute the fewest draws whose smallest p-value is below (1 - level) / 2."""
+    return math.ceil(round(2 / (1 - level), 6))
 
 
 def has_noise_bound(metric: Metric) -> bool:
@@ -166,6 +169,9 @@ _NORMS = {
     "adaptive_mce": _Norm("max", _inverse),
     "rms_calibration_error": _Norm("root", _inverse),
 }
+
+
+BOUNDED = tuple(_NORMS)
 
 
 def _value(norm: _Norm, scale: Cells, gap: Any) -> Any:

@@ -21,7 +21,15 @@ from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.ranked import Ranked
 from calib_jax.metrics.terms import Columns
 
-__all__ = ["ConfidentSet", "aurc", "confident_set", "excess_aurc", "selective_accuracy"]
+__all__ = [
+    "ConfidentSet",
+    "augrc",
+    "aurc",
+    "confident_set",
+    "excess_aurc",
+    "risk_at_coverage",
+    "selective_accuracy",
+]
 
 
 def _answered_and_errors(ranked: Ranked) -> tuple[Vector, Vector]:
@@ -87,10 +95,36 @@ def excess_aurc(ranked: Ranked) -> Scalar:
 
 
 @metric(confidences)
-def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
-    r"""Compute the accuracy on a given share of most confident examples.
+def augrc(ranked: Ranked) -> Scalar:
+    r"""Compute the area under the generalised risk-coverage curve.
 
-    $$1 - E(c) / c$$
+    $$\int_0^1 E(c) \, dc = \frac{1}{n^2} \sum_{i : \hat y_i \ne y_i} (n - j_i + \tfrac12)$$
+
+    with E(c) as in `aurc`, and the rank $j_i$ from the most confident example, averaged within
+    groups of equal confidence. It is the risk of an error that is answered, averaged over all
+    coverages: unlike `aurc` it does not weigh the errors among the most confident examples by 1/c.
+    With the accuracy a it is $(1 - \mathrm{AUROC}) a (1 - a) + (1 - a)^2 / 2$, where the AUROC is
+    that of the confidence between hits and errors.
+
+    References:
+      Traub et al., Overcoming common flaws in the evaluation of selective classification systems,
+      NeurIPS 2024.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
+    >>> metrics.augrc(logits, jnp.array([0, 1]))
+    Array(0.125, dtype=float32)
+    """
+    answered, errors = _answered_and_errors(ranked)
+    total = answered[-1]
+    return jnp.trapezoid(ratio(errors, total), ratio(answered, total))
+
+
+@metric(confidences)
+def risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
+    r"""Compute the error rate on a given share of most confident examples.
+
+    $$E(c) / c$$
 
     with E(c) as in `aurc`. The example, or the group of equal confidence, at the boundary is
     split.
@@ -104,8 +138,8 @@ def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
 
     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
-    >>> metrics.selective_accuracy(logits, jnp.array([0, 1]), coverage=0.75)
-    Array(0.6667, dtype=float32)
+    >>> metrics.risk_at_coverage(logits, jnp.array([0, 1]), coverage=0.75)
+    Array(0.3333, dtype=float32)
     """
     checks.above("coverage", coverage, 0)
     checks.between("coverage", coverage, 0, 1)
@@ -116,7 +150,30 @@ def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     part = (boundary - answered[end - 1]) / jnp.where(width > 0, width, 1)
     wrong = errors[end - 1] + part * (errors[end] - errors[end - 1])
     # Propagate NaN even from errors beyond the boundary.
-    return jnp.where(jnp.isnan(errors[-1]), jnp.nan, 1 - ratio(wrong, boundary))
+    return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(wrong, boundary))
+
+
+@metric(confidences)
+def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
+    r"""Compute the accuracy on a given share of most confident examples.
+
+    $$1 - E(c) / c$$
+
+    with the risk of `risk_at_coverage`.
+
+    Args:
+      ranked: confidences and hits.
+      coverage: the share c of the examples that are answered, in (0, 1].
+
+    References:
+      Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
+    >>> metrics.selective_accuracy(logits, jnp.array([0, 1]), coverage=0.75)
+    Array(0.6667, dtype=float32)
+    """
+    return 1 - risk_at_coverage.finish(ranked, coverage=coverage)
 
 
 class ConfidentSet(NamedTuple):

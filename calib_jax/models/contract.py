@@ -10,23 +10,25 @@
 A network is a Flax module with the attributes `num_classes` and `dtype`, and with `axis_name` if
 it uses batch norm. It is called `module(x, *, train, mask=None) -> logits`. The mask is True for
 real examples and False for padding; padding does not affect the logits of real examples, the
-gradients or the statistics. A network with the attribute `dropout` is called
+gradients or the statistics. `example_inputs()` draws inputs that it accepts: an array or a tree of
+arrays, of integers too. A network with the attribute `dropout` is called
 `module(x, *, train, mask=None, keys=None)` and draws the dropout mask of each example from the
 key of that example.
 """
 
 from collections.abc import Callable, Mapping
 from re import Match
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.types import Array
+from calib_jax.core.types import Array, PyTree
 
 __all__ = ["Network", "catalogue", "named", "register"]
 
@@ -113,10 +115,31 @@ class Network(nn.Module):
             raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout}.")
         super().__post_init__()
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raise an error for a network that describes its inputs by a former name."""
+        if "example_shape" in vars(cls):
+            raise TypeError(
+                f"{cls.__name__}.example_shape is called example_inputs now: return valid inputs"
+                " instead of their shape."
+            )
+        super().__init_subclass__(**options)
+
     @nn.nowrap
-    def example_shape(self) -> tuple[int, ...]:
-        """Return a valid shape of one input example, for initialisation and tests."""
-        return (32, 32, 3)
+    def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
+        """Draw valid inputs, for initialization and tests: a tree of NumPy arrays.
+
+        Floating-point leaves are drawn from a normal distribution; integers, such as tokens, from
+        all values that the network accepts.
+        """
+        return normal((batch, 32, 32, 3), seed)
+
+    @nn.nowrap
+    def example_shape(self) -> NoReturn:
+        """Raise an error that names the method in its place."""
+        raise AttributeError(
+            f"{type(self).__name__}.example_shape is called example_inputs now; it returns valid"
+            " inputs instead of their shape."
+        )
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules | None:
@@ -156,7 +179,21 @@ class Network(nn.Module):
                 f" {mask.shape}."
             )
         # Padding may hold NaN, and 0 * NaN would reach the gradients.
-        return jnp.where(mask.reshape(-1, *(1,) * (x.ndim - 1)), x, 0), mask
+        return real_rows(x, mask), mask
+
+
+def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Draw floating-point inputs of a shape."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
+
+
+def real_rows(inputs: PyTree, mask: Mask | None) -> PyTree:
+    """Set padding to 0 in every leaf of the inputs, integers too."""
+    if mask is None:
+        return inputs
+    return jax.tree.map(
+        lambda leaf: jnp.where(mask.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), inputs
+    )
 
 
 def at_least_single(dtype: DType) -> DType:

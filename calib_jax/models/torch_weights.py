@@ -43,7 +43,7 @@ def from_torch(
       network: the Flax network, with the same number of classes.
       state_dict: a mapping from names to NumPy arrays, such as `models.read_weights(path)`, or to
         tensors that `numpy.asarray` accepts.
-      shape: the shape of an example, by default `network.example_shape()` (mostly 32 x 32 x 3);
+      shape: the shape of an example, by default of `network.example_inputs()` (mostly 32 x 32 x 3);
         the number of channels must match the weights.
 
     Returns:
@@ -122,7 +122,10 @@ def _released(network: nn.Module) -> tuple[Network, TorchRules]:
 
 def _template(network: Network, shape: Sequence[int] | None = None) -> PyTree:
     """Return the shapes and dtypes of the variables without allocating them."""
-    example = jax.ShapeDtypeStruct((1, *(shape or network.example_shape())), jnp.float32)
+    if shape is None:
+        example = network.example_inputs(1)
+    else:
+        example = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     init = functools.partial(network.init, train=False)
     return jax.eval_shape(init, jax.random.key(0), example)
 

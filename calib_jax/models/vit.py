@@ -10,9 +10,16 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array, Logits
+from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
-from calib_jax.models.contract import DType, Network, TorchRules, at_least_single, register
+from calib_jax.models.contract import (
+    DType,
+    Network,
+    TorchRules,
+    at_least_single,
+    normal,
+    register,
+)
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import recipe
 
@@ -120,9 +127,9 @@ class VisionTransformer(Network):
         return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
 
     @nn.nowrap
-    def example_shape(self) -> tuple[int, ...]:
-        """Return the shape of an image."""
-        return (self.image, self.image, 3)
+    def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
+        """Draw images of the option `image`."""
+        return normal((batch, self.image, self.image, 3), seed)
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:

@@ -217,7 +217,9 @@ def number(value: Any) -> str:
 
 
 def triple(name: str, value: Any) -> tuple[float, float | None, float | None]:
-    """Convert a number or (value, low, high) to floats; raise on anything else."""
+    """Convert a number, (value, low, high) or an object with these fields to floats."""
+    if hasattr(value, "low") and hasattr(value, "high"):
+        value = (value.value, value.low, value.high)
     parts = tuple(value) if isinstance(value, tuple | list) else (value,)
     if len(parts) not in (1, 3) or any(np.ndim(part) for part in parts):
         raise ValueError(

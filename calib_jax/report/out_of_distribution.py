@@ -159,7 +159,7 @@ def out_of_distribution(
     outside: Mapping[str, Any],
     *,
     calibrate: str | None = None,
-    fit_on: tuple[Any, Any] | None = None,
+    fit_on: tuple[Any, ...] | None = None,
     criterion: str = "nll",
     scores: Sequence[str] = SCORES,
     level: float = 0.9,
@@ -173,7 +173,7 @@ def out_of_distribution(
       inside: logits of the test set, `[n, classes]`.
       outside: logits of the out-of-distribution sets, by name.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
-      fit_on: logits and labels to fit the calibrator on.
+      fit_on: logits, labels and, if there are any, weights to fit the calibrator on.
       criterion: what a temperature minimises; see `score`.
       scores: any of "entropy", "max_confidence" and "energy".
       level: nominal coverage of the intervals, a fraction.
@@ -200,7 +200,8 @@ def out_of_distribution(
             raise ValueError(
                 "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."
             )
-        held_out = (as_logits(fit_on[0]), fit_on[1], None)
+        logits, labels, weights = (*fit_on, None)[:3]
+        held_out = (as_logits(logits, weights=weights), labels, weights)
         apply, described = calibration.fitted(calibrate, held_out, criterion)
         given, others = sets[GIVEN]
         sets[calibrate] = (apply(given), {name: apply(logits) for name, logits in others.items()})
@@ -224,7 +225,7 @@ def out_of_distribution(
                     by_class=True,
                 )
                 rows += [
-                    Detection(name, predictions, score, metric, *map(float, estimate))
+                    Detection(name, predictions, score, metric, *map(float, estimate[:3]))
                     for metric, estimate in estimates.items()
                 ]
                 curve = metrics_package.ood_roc_curve(*both, score=score)

@@ -253,7 +253,7 @@ def _per_class(
             rows = present & (class_of_row == k)
             count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
-                value, low, high = (float(each[k]) for each in estimate)
+                value, low, high = (float(each[k]) for each in estimate[:3])
                 parts.append(Part(str(k), count, name, model, value, low, high, num_clusters))
     return parts
 
@@ -285,7 +285,7 @@ def _per_group(
                 several, logits[rows], labels[rows], group_weights, **group_interval
             )
             for name, estimate in estimates.items():
-                value, low, high = map(float, estimate)
+                value, low, high = map(float, estimate[:3])
                 parts.append(
                     Part(str(group), len(rows), name, model, value, low, high, num_clusters)
                 )

@@ -49,7 +49,8 @@ from calib_jax.train.parallel import (
     split,
 )
 from calib_jax.train.plan import Outcome, Plan, Run, Task
-from calib_jax.train.prediction import predict, predict_all
+from calib_jax.train.prediction import Predicted, predict, predict_all
+from calib_jax.train.prediction_blocks import predict_blocks, read_blocks, write_blocks
 from calib_jax.train.resident import Resident
 from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
 from calib_jax.train.start import NonFinite, fit, fit_all
@@ -75,6 +76,7 @@ __all__ = [
     "Order",
     "Outcome",
     "Plan",
+    "Predicted",
     "Resident",
     "Run",
     "Sampling",
@@ -102,12 +104,15 @@ __all__ = [
     "optimizer",
     "predict",
     "predict_all",
+    "predict_blocks",
+    "read_blocks",
     "replicate",
     "schedule",
     "shuffled",
     "split",
     "steps_per_epoch",
     "warmed_up",
+    "write_blocks",
 ]
 
 

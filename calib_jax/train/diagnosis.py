@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from calib_jax.core.examples import Draw, read
+from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
 from calib_jax.train.due import Timetable
 from calib_jax.train.plan import Task
+
+_AT_ONCE = 256  # examples that are read at once to find a label
 
 
 def of_steps(
@@ -34,10 +36,11 @@ def of_steps(
     epoch, offset = divmod(step + first, timetable.epoch_steps)
     order = task.examples_of(seed, epoch)
     batch = order[offset * size : (offset + 1) * size].tolist()
-    if label := _label_out_of_range(task, batch, Draw(seed, epoch)):
+    examples = read(task.train, np.asarray(batch), Draw(seed, epoch))
+    if label := label_out_of_range("training", examples, batch, task.num_classes):
         return label, (
-            "mend its label, or leave the example out, with data.subset, or with weight 0 in a"
-            " loop of your own"
+            "mend its label, or leave the example out, with data.subset, or the label, by weight 0"
+            " in its Examples"
         )
     name = "gradient of the loss" if math.isfinite(measured["loss"][first]) else "loss"
     shown = ", ".join(map(str, batch[:20])) + (", ..." if len(batch) > 20 else "")
@@ -47,14 +50,31 @@ def of_steps(
     ), "lower the learning rate, or look at these examples"
 
 
-def _label_out_of_range(task: Task, batch: Sequence[int], draw: Draw) -> str:
-    """Describe the first label outside the classes in a batch; return "" if there is none."""
-    labels = np.asarray(read(task.train, np.asarray(batch), draw).labels)
-    outside = (labels < 0) | (labels >= task.num_classes)
-    if not outside.any():
+def check_labels(name: str, source: Source, num_classes: int) -> None:
+    """Raise an error for the first label of a source that has weight and is out of range."""
+    for start in range(0, len(source), _AT_ONCE):
+        index = np.arange(start, min(start + _AT_ONCE, len(source)))
+        if label := label_out_of_range(name, source[index], index, num_classes):
+            raise ValueError(f"{label}: mend its label, or give it weight 0 in Examples.")
+
+
+def label_out_of_range(
+    name: str, examples: Examples, index: Sequence[int] | np.ndarray, num_classes: int
+) -> str:
+    """Describe the first label that has weight and is out of range; return "" if there is none.
+
+    Args:
+      name: the name of the data set.
+      examples: some of its examples.
+      index: the number of each.
+      num_classes: the number of classes.
+    """
+    wrong = wrong_label(examples, num_classes)
+    if wrong is None:
         return ""
-    row, *_ = first = tuple(np.argwhere(outside)[0])
+    (row, *position), label = wrong
+    where = f" at position {', '.join(map(str, position))}" if position else ""
     return (
-        f"the training example {batch[row]} has the label {labels[first]}, and the classes are"
-        f" 0 to {task.num_classes - 1}"
+        f"the {name} example {index[row]} has the label {label}{where}, and the classes are 0 to"
+        f" {num_classes - 1}"
     )

@@ -12,6 +12,7 @@ from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train import last_layer
 from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.diagnosis import check_labels
 from calib_jax.train.files import Row
 from calib_jax.train.plan import Task
 from calib_jax.train.runner import Evaluate, Feed
@@ -82,6 +83,9 @@ class Measuring:
         """Evaluate every data set for the runs that are due."""
         wanted = [number in due for number in range(self._arrangement.num_runs)]
         stats = {name: evaluate(states, wanted) for name, evaluate in self._evaluators.items()}
+        for name, all_runs in stats.items():
+            if any(float(of_run["wrong_labels"]["count"]) > 0 for of_run in all_runs):
+                check_labels(name, self._task.evaluated[name], self._task.num_classes)
         heads: list[PyTree] = [None] * len(wanted)
         if self._task.last_layer is not None:
             kernels = {last_layer.HEAD: states.evaluated[0][last_layer.HEAD]}

@@ -11,7 +11,7 @@ are numbered, so that each gets its own random augmentation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -103,6 +103,18 @@ def _copies(examples: np.ndarray) -> np.ndarray:
     copies = np.empty(len(numbers), np.int32)
     copies[by_number] = np.arange(len(numbers)) - np.searchsorted(numbers, numbers)
     return copies
+
+
+def with_weights(padding: Any, weights: Any) -> Any:
+    """Multiply the weights of rows by those of their labels, if there are any; on any device.
+
+    >>> with_weights(np.array([1.0, 0.0]), np.array([[1, 0, 2], [1, 1, 1]])).tolist()
+    [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+    if weights is None:
+        return padding
+    rows = padding.reshape(padding.shape + (1,) * (weights.ndim - padding.ndim))
+    return rows * weights.astype(padding.dtype)
 
 
 def of_process(order: Order, process: int, num_processes: int, *, accumulate: int = 1) -> Order:

@@ -167,9 +167,16 @@ def split(tree: PyTree, devices: Devices) -> PyTree:
 
 
 def _canonical(leaf: Any) -> np.ndarray:
-    """Convert a leaf to an array with a JAX dtype: without x64, 64 bits become 32."""
+    """Convert a leaf to an array with a JAX dtype: without x64, 64 bits become 32.
+
+    Integers that do not fit are clipped, so that a label out of range stays so.
+    """
     host = np.asarray(leaf)
-    return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
+    dtype = jax.dtypes.canonicalize_dtype(host.dtype)
+    if host.dtype != dtype and host.dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        host = np.clip(host, limits.min, limits.max)
+    return host.astype(dtype, copy=False)
 
 
 def rows_of_devices(array: np.ndarray, num_devices: int, accumulate: int, axis: int) -> np.ndarray:

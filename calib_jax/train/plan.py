@@ -12,12 +12,12 @@ import optax
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Source
-from calib_jax.core.types import Array, PyTree
+from calib_jax.core.types import PyTree
 from calib_jax.train.forward import Forward
 from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.ordering import Sampling, examples_of_epoch
 from calib_jax.train.state import TrainState
-from calib_jax.train.step import REDUCTIONS, Mix, identity
+from calib_jax.train.step import REDUCTIONS, Augment, Mix, identity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Task:
       evaluated: the evaluated data sets by name, "validation" first: it updates the objective and
         selects checkpoints.
       num_classes: the number of classes, for the objective.
-      reduction: "sum" or "mean" over a batch.
+      reduction: "sum", "mean" or "examples" of a batch, as in `make_train_step`.
       warm_up_objective: a stateless loss that replaces `objective` in the first `warm_up_epochs`
         epochs.
       warm_up_reduction: the reduction of the warm-up loss.
@@ -54,7 +54,7 @@ class Task:
     reduction: str = "mean"
     warm_up_objective: Any = None
     warm_up_reduction: str = "mean"
-    augment: Callable[[Array, PyTree], PyTree] | None = None
+    augment: Augment | None = None
     prepare: Callable[[PyTree], PyTree] = identity
     mix: Mix | None = None
     learning_rate: Callable[[int], Any] | None = None

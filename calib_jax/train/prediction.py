@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,33 @@ from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import feed
 from calib_jax.train.forward import Forward
 from calib_jax.train.parallel import Devices
+from calib_jax.train.runner import one_pass
 from calib_jax.train.step import identity, make_eval_step
+
+
+class Predicted(NamedTuple):
+    """The predictions for all examples of a source, in its order.
+
+    Attributes:
+      logits: `[*batch, classes]`; of `predict_all`, those of each state.
+      labels: `[*batch]`.
+      weights: `[*batch]`, or None if all labels have weight 1.
+    """
+
+    logits: Any
+    labels: np.ndarray
+    weights: np.ndarray | None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of a file of predictions by name; without weights if there are none."""
+        return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
+
+    @property
+    def present(self) -> np.ndarray:
+        """The logits of labels that have weight, `[rows, classes]`."""
+        rows: np.ndarray = self.logits.reshape(-1, self.logits.shape[-1])
+        return rows if self.weights is None else rows[self.weights.reshape(-1) > 0]
 
 
 class _Everything:
@@ -31,7 +57,7 @@ def predict(
     state: PyTree,
     source: Source,
     **options: Any,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Predicted:
     """Compute the logits of every example.
 
     Args:
@@ -41,10 +67,10 @@ def predict(
       options: the options of `predict_all`.
 
     Returns:
-      Logits and labels, in the order of the source.
+      Logits, labels and weights, in the order of the source.
     """
-    logits, labels = predict_all(forward, [state], source, **options)
-    return logits[0], labels
+    predicted = predict_all(forward, [state], source, **options)
+    return predicted._replace(logits=predicted.logits[0])
 
 
 def predict_all(
@@ -56,7 +82,7 @@ def predict_all(
     batch_size: int = 128,
     devices: Devices | None = None,
     resident_bytes: int = 2**30,
-) -> tuple[list[np.ndarray], np.ndarray]:
+) -> Predicted:
     """Compute the logits of every example for several train states, in one program.
 
     Args:
@@ -69,7 +95,7 @@ def predict_all(
       resident_bytes: the largest size at which in-memory examples are copied to the devices.
 
     Returns:
-      Logits of each state, and labels, in the order of the source.
+      Logits of each state, labels and weights, in the order of the source.
     """
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
@@ -78,7 +104,8 @@ def predict_all(
     evaluate = fed.evaluation(step, batch_size)
     stats = evaluate(arrangement.place(states), [True] * len(states))
     rows_of_states = [of_state["metrics"]["all"] for of_state in stats]
-    weights = np.asarray(rows_of_states[0]["weights"])
-    real = weights.reshape(len(weights), -1).max(axis=1) > 0
+    # Rows that pad batches are left out; an example whose labels have weight 0 is not.
+    real = one_pass(source, arrangement.sharing, batch_size).weights.reshape(-1) > 0
+    labels, weights = (np.asarray(rows_of_states[0][key])[real] for key in ("labels", "weights"))
     logits = [np.asarray(rows["logits"])[real] for rows in rows_of_states]
-    return logits, np.asarray(rows_of_states[0]["labels"])[real]
+    return Predicted(logits, labels, None if np.all(weights == 1) else weights)

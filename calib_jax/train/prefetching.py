@@ -17,7 +17,7 @@ import numpy as np
 
 from calib_jax.core.examples import Draw, Examples, InMemory, RandomViews, Source, read
 from calib_jax.train import parallel
-from calib_jax.train.ordering import Order
+from calib_jax.train.ordering import Order, with_weights
 from calib_jax.train.parallel import Devices
 from calib_jax.train.step import Batch
 
@@ -64,8 +64,9 @@ def batches(
     double = jax.config.read("jax_enable_x64")  # a thread does not inherit it
 
     def place(step: int) -> Batch:
-        inputs, labels = next(examples)
-        batch = Batch(inputs, np.asarray(labels), order.weights[step], keys[step])
+        inputs, labels, label_weights = next(examples)
+        weights = with_weights(order.weights[step], label_weights)
+        batch = Batch(inputs, np.asarray(labels), weights, keys[step])
         deal = lambda leaf: parallel.rows_of_devices(leaf, len(devices), accumulate, 0)  # noqa: E731
         with jax.enable_x64(double):
             return parallel.split(jax.tree.map(deal, batch), devices)

@@ -238,7 +238,9 @@ class Record:
         }
         if learning_rate is not None:
             row["learning_rate"] = float(learning_rate(self.step - 1))
-        speed = ledger.totals["weight"] / max(ledger.seconds, 1e-9)
+        # Totals of an older checkpoint have no count of examples.
+        count = ledger.totals.get("examples", ledger.totals["weight"])
+        speed = count / max(ledger.seconds, 1e-9)
         times = {"seconds": ledger.seconds, "evaluation_seconds": seconds}
         return {**row, **measured, **times, "examples_per_second": speed}
 

@@ -18,7 +18,7 @@ from calib_jax.core.statistics import Joint, merged_scan
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.ordering import Order
+from calib_jax.train.ordering import Order, with_weights
 from calib_jax.train.runner import (
     EvalStep,
     Evaluate,
@@ -134,9 +134,9 @@ class _ResidentRunner:
 
 
 def _batch(examples: Any, index: Any, weights: Any, copies: Any) -> Batch:
-    inputs, labels = jax.tree.map(lambda leaf: leaf[index], examples)
+    inputs, labels, label_weights = jax.tree.map(lambda leaf: leaf[index], examples)
     key = index + copies * len(examples.labels)  # as in `Order.keys`
-    return Batch(inputs, labels, weights, key)
+    return Batch(inputs, labels, with_weights(weights, label_weights), key)
 
 
 def _shares(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:

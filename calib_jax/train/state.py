@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -75,6 +76,7 @@ def create(
     seed: int,
     *,
     averaged: bool = False,
+    class_counts: Any = None,
 ) -> TrainState:
     """Create the initial train state.
 
@@ -85,14 +87,19 @@ def create(
       num_classes: the number of classes, for the objective.
       seed: the seed of the random key.
       averaged: whether to keep moving averages; they start as copies of the variables.
+      class_counts: the number of training examples of each class, for objectives that need it.
     """
+    # An `Objective` that was built by hand may have an `init` without counts.
+    counts = () if class_counts is None else (class_counts,)
+    if "class_counts" not in inspect.signature(objective.init).parameters:
+        counts = ()
     others = {name: value for name, value in variables.items() if name != "params"}
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=variables["params"],
         model_state=others,
         opt_state=tx.init(variables["params"]),
-        loss_state=objective.init(num_classes),
+        loss_state=objective.init(num_classes, *counts),
         rng=jax.random.key_data(jax.random.key(seed)),
         # Copy, because a buffer can be donated only once.
         average=jax.tree.map(jnp.copy, (variables["params"], others)) if averaged else (),

@@ -3,7 +3,7 @@ r"""Training and evaluation steps for any objective.
 A training step computes, on every device with its part of the batch:
 
     logits -> evidence -> all_reduce -> update         with clock "step" only, before the loss
-    loss = sum_n w_n l_n  or  sum_n w_n l_n / sum_n w_n,   over the batches of all devices
+    loss = sum_n w_n l_n  or  sum_n w_n l_n / sum_n w_n,   over the labels of all devices' batches
     gradient = psum of the devices' gradients -> optimizer
 
 The terms of a batch are summed over devices, never averaged, so each example or labelled pixel has
@@ -13,7 +13,7 @@ the same weight whichever device holds it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,16 +22,17 @@ import optax
 from jax import lax
 
 from calib_jax.core import checks
+from calib_jax.core.examples import Examples
 from calib_jax.core.numerics import first_argmax
 from calib_jax.core.progress import Progress
-from calib_jax.core.rows import weigh
-from calib_jax.core.statistics import NOTHING, Joint, total
+from calib_jax.core.rows import valid, weigh
+from calib_jax.core.statistics import NOTHING, Joint, Sums, total
 from calib_jax.core.types import Array, AxisName, PyTree
 from calib_jax.train.forward import Forward
 from calib_jax.train.last_layer import LastLayer
 from calib_jax.train.state import TrainState
 
-REDUCTIONS = ("sum", "mean")
+REDUCTIONS = ("sum", "mean", "examples")
 
 
 @jax.tree_util.register_dataclass
@@ -42,7 +43,7 @@ class Batch:
     Attributes:
       inputs: a tree of arrays.
       labels: `[rows, ...]`.
-      weights: `[rows]` or the shape of the labels; 0 for padding.
+      weights: `[rows]` or the shape of the labels; 0 for padding and for absent labels.
       index: `[rows]`, the number of each example, from which its random key is folded; see
         `Order.keys`.
     """
@@ -54,8 +55,10 @@ class Batch:
 
 
 # (step key, example keys, mask of real rows, inputs, labels, axis_name) -> mixed inputs, labels of
-# the second examples, share of the first examples.
+# the second examples, share of the first examples. It is also called with the weights in place of
+# the labels, so the pairs must depend on the keys and the mask alone.
 Mix = Callable[..., tuple[PyTree, Array, Array]]
+Augment = Callable[[Array, Examples], Examples]
 
 
 def identity(inputs: PyTree) -> PyTree:
@@ -71,7 +74,7 @@ def make_train_step(
     reduction: str = "mean",
     axis_name: AxisName = None,
     accumulate: int = 1,
-    augment: Callable[[Array, PyTree], PyTree] | None = None,
+    augment: Augment | None = None,
     prepare: Callable[[PyTree], PyTree] = identity,
     mix: Mix | None = None,
     progress_at: Callable[[Array], Progress] = lambda step: Progress(step, 0, 1),
@@ -83,11 +86,14 @@ def make_train_step(
       forward: the forward pass of the network, such as `linen(module)`.
       objective: the loss to minimise.
       tx: the optimizer.
-      reduction: "mean" over the weights of the batch, or "sum", as in the papers' recipes.
+      reduction: "mean" over the weights of the batch; "sum", as in the papers' recipes; or
+        "examples": the sum over the labels of an example, and the mean over examples, each of
+        which counts with the largest weight of its labels.
       axis_name: the device axis inside `data_parallel`.
       accumulate: the number of sequential microbatches, to save memory. Operations that couple the
         examples of a batch (MMCE, batch norm, clock "step", mixup) act on one microbatch.
-      augment: `(key, inputs of one example) -> inputs`, applied before `prepare`.
+      augment: `(key, Examples) -> Examples` of one example, applied before `prepare`; its weights
+        have the shape of its labels.
       prepare: `(inputs) -> inputs` of a batch, such as bytes to normalised floats.
       mix: mixes pairs of examples, such as `data.mixup(alpha)`. An objective without soft labels
         computes `share l(a) + (1 - share) l(b)`.
@@ -95,8 +101,8 @@ def make_train_step(
       average: the decay of the state's moving averages, if it has any.
 
     Returns:
-      The step. `measured` holds totals over the global batch (weighted `loss`, weighted `hit` and
-      `weight`) and `gradient_norm` before clipping.
+      The step. `measured` holds totals over the global batch (weighted `loss`, weighted `hit`,
+      `weight` and `examples`) and `gradient_norm` before clipping.
     """
     checks.one_of("reduction", reduction, REDUCTIONS)
     checks.at_least("accumulate", accumulate, 1)
@@ -106,13 +112,17 @@ def make_train_step(
         params: PyTree, model_state: PyTree, loss_state: PyTree, batch: Batch, key: Array, now: Any
     ) -> tuple[Array, Any]:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, batch.index)
-        inputs = batch.inputs if augment is None else jax.vmap(augment)(keys, batch.inputs)
-        inputs, weights = prepare(inputs), weights_of(batch)
+        examples = Examples(batch.inputs, batch.labels, weights_of(batch))
+        if augment is not None:
+            examples = _augmented(augment, keys, examples)
+        inputs, labels, weights = prepare(examples.inputs), examples.labels, examples.weights
         real = _per_row(weights)
-        parts: tuple[_Labelled, ...] = ((batch.labels, weights),)
+        parts: tuple[_Labelled, ...] = ((labels, weights),)
         if mix is not None:
-            inputs, others, share = mix(key, keys, real > 0, inputs, batch.labels, axis_name)
-            parts = ((batch.labels, weights * share), (others, weights * (1 - share)))
+            batch_of = (key, keys, real > 0, inputs)
+            _, other_weights, _ = mix(*batch_of, weights, axis_name)
+            inputs, others, share = mix(*batch_of, labels, axis_name)
+            parts = ((labels, weights * share), (others, other_weights * (1 - share)))
         logits, model_state, _ = forward(
             params, model_state, inputs, train=True, rng=keys, weights=real
         )
@@ -120,18 +130,21 @@ def make_train_step(
             seen = [objective.evidence(loss_state, logits, labels, w) for labels, w in parts]
             evidence = (seen[0] + seen[1] if mix else seen[0]).all_reduce(axis_name)
             loss_state = objective.update(loss_state, evidence, progress_at(now))
-        if mix is not None and takes_soft_labels(objective, loss_state, logits, batch.labels):
-            classes = logits.shape[-1]
-            first, second = (jax.nn.one_hot(labels, classes) for labels, _ in parts)
-            parts = ((share * first + (1 - share) * second, weights),)
+        if mix is not None and takes_soft_labels(objective, loss_state, logits, labels):
+            parts = (_soft(parts, share, (weights, other_weights), logits.shape[-1]),)
         loss = sum(
             jnp.sum(
                 weigh(objective.value(loss_state, logits, labels, part, axis_name=axis_name), part)
             )
             for labels, part in parts
         )
-        hit = weigh((first_argmax(logits) == batch.labels).astype(jnp.float32), weights)
-        measured = {"loss": loss, "hit": jnp.sum(hit), "weight": jnp.sum(weights)}
+        hit = weigh((first_argmax(logits) == labels).astype(jnp.float32), weights)
+        measured = {
+            "loss": loss,
+            "hit": jnp.sum(hit),
+            "weight": jnp.sum(weights),
+            "examples": jnp.sum(real),
+        }
         return jnp.asarray(loss), (model_state, loss_state, measured)
 
     gradient_of = jax.grad(loss_of, has_aux=True)
@@ -160,8 +173,8 @@ def make_train_step(
             carry = (zeros[0], state.model_state, state.loss_state, zeros[1])
             (gradient, model_state, loss_state, measured), _ = lax.scan(add, carry, parts)
         gradient, measured = total((gradient, measured), axis_name)
-        if reduction == "mean":
-            mass = measured["weight"]
+        if reduction != "sum":
+            mass = measured["weight" if reduction == "mean" else "examples"]
             mass = jnp.where(mass > 0, mass, 1)
             gradient = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
         measured["gradient_norm"] = optax.tree.norm(gradient)
@@ -184,6 +197,44 @@ def make_train_step(
 
 
 _Labelled = tuple[Array, Array]
+
+
+def _augmented(augment: Augment, keys: Array, examples: Examples) -> Examples:
+    """Augment each example with its key."""
+    try:
+        augmented = jax.vmap(augment)(keys, examples)
+    except (AttributeError, TypeError, ValueError) as error:
+        error.add_note(
+            "augment is called with a key and Examples: wrap a function of the inputs alone in"
+            " data.on_inputs."
+        )
+        raise
+    if not isinstance(augmented, Examples):
+        raise TypeError(
+            f"augment must return Examples, got {type(augmented).__name__}: wrap a function of the"
+            " inputs alone in data.on_inputs."
+        )
+    weights = examples.weights if augmented.weights is None else augmented.weights
+    if weights.shape != augmented.labels.shape:
+        raise ValueError(
+            f"augment must return weights of the shape of the labels {augmented.labels.shape[1:]},"
+            f" got {weights.shape[1:]}."
+        )
+    return augmented._replace(weights=weights)
+
+
+def _soft(
+    parts: Sequence[_Labelled], share: Array, weights: tuple[Array, Array], num_classes: int
+) -> _Labelled:
+    """Mix two labels into a distribution; an absent label leaves the other one alone."""
+    (first, second), (mass, other_mass) = zip(*parts, strict=True)
+    # Without label weights the share itself is exact, and the sum of both masses is not.
+    alike = weights[0] == weights[1]
+    both = mass + other_mass
+    share = jnp.where(alike, share, mass / jnp.where(both > 0, both, 1))[..., None]
+    of_first, of_second = (jax.nn.one_hot(labels, num_classes) for labels in (first, second))
+    labels = share * of_first + (1 - share) * of_second
+    return labels, jnp.where(alike, weights[0], both)
 
 
 def moved(averages: PyTree, values: PyTree, step: Array, decay: float) -> PyTree:
@@ -220,7 +271,7 @@ def make_eval_step(
 
     Returns:
       The step. It returns a `Joint` with the keys `"metrics"` (a `Joint` by metric name),
-      `"evidence"` and `"last_layer"`.
+      `"evidence"`, `"last_layer"` and `"wrong_labels"`, which counts labels out of range.
     """
 
     def eval_step(state: TrainState, batch: Batch) -> Joint:
@@ -233,10 +284,16 @@ def make_eval_step(
             weights=_per_row(weights),
         )
         seen = (logits, batch.labels, weights)
+        wrong = ~valid(batch.labels, logits.shape[-1]) & (weights > 0)
         stats = Joint({name: metric.stat(*seen) for name, metric in metrics.items()})
         evidence = NOTHING if objective is None else objective.evidence(state.loss_state, *seen)
         norms = NOTHING if last_layer is None else last_layer.stat(state.loss_state, *seen, aux)
-        statistics = {"metrics": stats, "evidence": evidence, "last_layer": norms}
+        statistics = {
+            "metrics": stats,
+            "evidence": evidence,
+            "last_layer": norms,
+            "wrong_labels": Sums({"count": jnp.sum(wrong.astype(jnp.float32))}),
+        }
         return Joint(statistics).all_reduce(axis_name)
 
     return eval_step

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -71,20 +71,30 @@ class Streamed:
 
     def evaluation(self, step: EvalStep, batch_size: int) -> Evaluate:
         """Build an evaluation over all examples; merge the statistics on the host."""
+        statistics = self.batch_statistics(step, batch_size)
+
+        def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
+            return [merged(stats) for stats in zip(*statistics(states, wanted), strict=True)]
+
+        return evaluate
+
+    def batch_statistics(
+        self, step: EvalStep, batch_size: int
+    ) -> Callable[[PyTree, Sequence[bool]], Iterator[list[Joint]]]:
+        """Build a pass over all examples that yields the statistics of each batch, on the host."""
         arrangement = self._arrangement
         order = one_pass(self._source, len(arrangement.devices), batch_size)
         run = arrangement.program(evaluated_if(step), per_run=2)
 
-        def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
+        def statistics(states: PyTree, wanted: Sequence[bool]) -> Iterator[list[Joint]]:
             chosen = arrangement.place([*map(np.bool_, wanted)])
             in_batches = self._batches(order, None)
             begun = ahead(
                 lambda batch: run((), states, chosen, batch)[1], in_batches, STEPS_IN_FLIGHT
             )
-            of_batches = [arrangement.fetch(stats) for stats in begun]
-            return [merged(stats) for stats in zip(*of_batches, strict=True)]
+            yield from map(arrangement.fetch, begun)
 
-        return evaluate
+        return statistics
 
     def _batches(
         self, order: Order, draw: Draw | None, *, accumulate: int = 1, threads: int | None = None

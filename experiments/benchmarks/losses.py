@@ -64,7 +64,7 @@ def measure(
     functions: dict[str, Any] = {BASE: optax.softmax_cross_entropy_with_integer_labels}
     for label, variant in chosen.items():
         objective = losses.objective(variant.objective, **variant.options)
-        state = objective.init(logits.shape[-1])
+        state = objective.init(logits.shape[-1], jnp.ones(logits.shape[-1]))
         functions[label] = lambda z, y, of=objective, s=state: of.value(s, z, y, None)
     programs_of, memory = {}, {}
     for label, function in functions.items():

@@ -173,7 +173,7 @@ class Parts(NamedTuple):
         rows, share = [], max(1, self.work.batch_size // self.num_devices)
         for loss in ("cross_entropy", "mmce"):
             experiment = self._with(loss=loss, batch_size=share).build()
-            images, labels = experiment.task.train[np.arange(share)]
+            images, labels, _ = experiment.task.train[np.arange(share)]
             batch = train.Batch(jnp.asarray(images), jnp.asarray(labels), jnp.ones(share), labels)
             step, state = train_step(experiment.task, train.AXIS), experiment.template()
             parts = programs.exchanged(step, state, batch, devices=self.num_devices)

@@ -49,13 +49,14 @@ class Work:
             validation=validation,
             test=validation,
             description="Random images.",
-            augment=data.compose(data.random_crop(padding=4), data.random_flip()),
+            augment=images.crop_and_flip,
             prepare=images.prepare_cifar10 if self.stored else lambda inputs: inputs,
         )
         return building.assemble(config, dataset)
 
     def _images(self, count: int) -> InMemory:
-        shape = (count, *models.named(self.model, **self.options).example_shape())
+        example = models.named(self.model, **self.options).example_inputs(1)
+        shape = (count, *example.shape[1:])
         draw = np.random.default_rng(0)
         images = draw.integers(256, size=shape) if self.stored else draw.normal(size=shape)
         dtype = np.uint8 if self.stored else np.float32

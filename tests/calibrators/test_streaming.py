@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
-from calib_jax.calibrators import streaming, temperature
+from calib_jax.calibrators import streaming, temperature, vector
 from tests.calibrators.members import mean_nll, problem
 from tests.calibrators.test_temperature import best_temperature
 
@@ -118,6 +118,23 @@ def test_an_impossible_true_class_is_ignored(name):
     np.testing.assert_allclose(
         numbers(params), numbers(fit(in_blocks(logits, labels, weights))), rtol=1e-5
     )
+
+
+def test_penalties_of_a_stream_are_those_of_one_piece(x64):
+    data = weighted_problem(np.float64)
+    penalties = {"slope_penalty": 0.1, "intercept_penalty": 0.01}
+    params = vector.fit_stream(in_blocks(*data), **penalties)
+    assert params.state.name == "converged"
+    np.testing.assert_allclose(numbers(params), numbers(vector.fit(*data, **penalties)), rtol=1e-5)
+
+
+def test_a_class_that_never_occurs_takes_few_passes():
+    logits, labels, weights = weighted_problem()
+    passes = []
+    data = in_blocks(logits, np.minimum(labels, 1), weights)
+    params = vector.fit_stream(lambda: passes.append(1) or data)
+    assert params.state.name == "no_optimum"
+    assert len(passes) < 40
 
 
 def test_too_few_iterations_stop():

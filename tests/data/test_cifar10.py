@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.core.examples import InMemory
+from calib_jax.core.examples import Examples, InMemory
 from calib_jax.data import decoded
 from calib_jax.data import tfds as reader
 from tests.data import tiny
@@ -106,7 +106,9 @@ def test_it_is_normalised_and_augmented_as_in_the_papers(folder):
     (image,) = images[:1]
     padded = np.pad(image, [(4, 4), (4, 4), (0, 0)])
     keys = jax.random.split(jax.random.key(0), 16)
-    seen = np.asarray(jax.vmap(dataset.augment, (0, None))(keys, image))
+    augmented = jax.vmap(dataset.augment, (0, None))(keys, Examples(image, 7))
+    assert augmented.labels.tolist() == [7] * 16
+    seen = np.asarray(augmented.inputs)
     assert seen.dtype == np.uint8
     windows = {
         window.tobytes(): (row, column, mirrored)

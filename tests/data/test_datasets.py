@@ -40,7 +40,7 @@ def test_a_wrong_name_or_option_is_answered_with_the_nearest():
 
 def rows(source):
     """Each image as a word of bytes, with its label."""
-    images, labels = source.examples
+    images, labels, _ = source.examples
     return [(image.tobytes(), int(label)) for image, label in zip(images, labels, strict=True)]
 
 

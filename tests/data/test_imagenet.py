@@ -61,7 +61,7 @@ def test_every_photograph_is_in_one_part_with_its_class(whole):
     assert len(known) == 3 * (tiny.TRAIN + tiny.VAL)
     seen = []
     for part, size in (("train", 18), ("validation", 6), ("test", 12)):
-        images, labels = getattr(dataset, part)[np.arange(size)]
+        images, labels, _ = getattr(dataset, part)[np.arange(size)]
         assert len(getattr(dataset, part)) == size
         assert (images.shape, images.dtype) == ((size, 24, 24, 3), np.uint8)
         assert [known[image.tobytes()] for image in images] == labels.tolist()

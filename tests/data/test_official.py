@@ -226,7 +226,8 @@ def test_tiny_imagenet_is_decoded_once_unless_a_file_changes(folder, monkeypatch
 def test_an_augmented_image_of_tiny_imagenet_has_its_size(folder):
     tiny.tiny_imagenet(folder)
     dataset = data.tiny_imagenet(data_dir=str(folder))
-    seen = jax.eval_shape(dataset.augment, jax.random.key(0), dataset.train.inputs[0])
+    example = jax.tree.map(lambda leaf: leaf[0], dataset.train.examples)
+    seen = jax.eval_shape(dataset.augment, jax.random.key(0), example).inputs
     assert (seen.shape, seen.dtype) == ((64, 64, 3), jnp.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Binaries as processes, in the environment of a user: one device, no test settings."""
+"""Binaries as processes, with the settings of a user but for quick compiling."""
 
 import os
 import pathlib
@@ -7,19 +7,21 @@ import subprocess
 import sys
 import time
 
+from tests.flags import without
+
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def start(binary, *arguments):
     """Start `python -m experiments.BINARY`."""
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    flags = without("xla_force_host_platform_device_count")
     return subprocess.Popen(
         [sys.executable, "-m", f"experiments.{binary}", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
-        env=environment,
+        env=os.environ | {"XLA_FLAGS": flags},
     )
 
 

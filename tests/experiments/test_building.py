@@ -1,12 +1,15 @@
 """What a config says reaches what is trained."""
 
+import dataclasses
 import errno
 import importlib
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+from calib_jax import data
 from experiments import building, initial, seed_folders
 
 
@@ -80,6 +83,45 @@ def test_warm_up_in_steps():
     config.schedule.warm_up_epochs = 1
     with pytest.raises(ValueError, match=r"warm_up_steps or schedule\.warm_up_epochs, not both"):
         building.learning_rate(config, steps_per_epoch=10)
+
+
+class WithoutLabels:
+    """A source that knows no label without reading it."""
+
+    def __init__(self, source):
+        self.source = source
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        return self.source[index]
+
+
+def test_class_counts_reach_the_loss_and_labels_the_order():
+    config = config_of("digits", "logit_adjusted")
+    config.data.order = "class_balanced"
+    config.model.options.hidden = (4,)
+    experiment = building.build(config)
+    labels = np.asarray(experiment.dataset.train.labels)
+    shares = np.bincount(labels, minlength=10) / 500
+    np.testing.assert_array_equal(experiment.dataset.class_counts, 500 * shares)
+    log_prior = experiment.state().loss_state.log_prior
+    np.testing.assert_allclose(log_prior, np.log(shares), rtol=1e-6)
+    chosen = experiment.task.examples_of(seed=1, epoch=0)
+    assert len(chosen) == 500 > len(set(chosen.tolist()))
+    assert experiment.epoch_steps == 10
+    part = data.subset(WithoutLabels(experiment.dataset.train), np.arange(20))
+    blind = dataclasses.replace(experiment.dataset, train=part)
+    assert blind.class_counts is None
+    with pytest.raises(ValueError, match="logit_adjusted needs the number of training examples of"):
+        building.assemble(config, blind)
+    config.loss = config_of("digits").loss
+    with pytest.raises(ValueError, match="class_balanced needs the labels of digits in memory"):
+        building.assemble(config, blind)
+    config.data.order = "balanced"
+    with pytest.raises(ValueError, match=r"data.order must be one of 'shuffled', 'class_balanced'"):
+        building.assemble(config, blind)
 
 
 def test_a_warm_up_loss_must_have_no_state():

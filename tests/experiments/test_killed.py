@@ -36,7 +36,7 @@ def end_of(folder, loss):
         state = checkpoints.latest(experiment.template()).state
     finally:
         checkpoints.close()
-    logits, _ = train.predict(
+    logits, *_ = train.predict(
         experiment.task.forward,
         state,
         experiment.dataset.test,
@@ -75,7 +75,11 @@ def killed_and_resumed(tmp_path, loss, *, times, epochs, seed):
 
 
 @pytest.mark.parametrize(
-    ("loss", "times"), [pytest.param("adafocal", 2, marks=pytest.mark.slow), ("recall", 1)]
+    ("loss", "times"),
+    [
+        pytest.param("adafocal", 2, marks=pytest.mark.slow),
+        pytest.param("recall", 1, marks=pytest.mark.thorough),
+    ],
 )
 def test_killed_and_resumed(tmp_path, loss, times):
     assert killed_and_resumed(tmp_path, loss, times=times, epochs=60, seed=0) == times

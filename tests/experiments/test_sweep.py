@@ -17,7 +17,7 @@ def sweep(folder, *more, losses="cross_entropy,adafocal", config="configs/digits
     return (f"--config={config}", f"--workdir={folder}", f"--losses={losses}", *TINY, *more)
 
 
-def test_a_sweep_trains_what_is_missing_and_puts_it_in_a_table(tmp_path):
+def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
     code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
     assert code == 0, said
     assert "2/2  adafocal seed 1" in said
@@ -27,6 +27,12 @@ def test_a_sweep_trains_what_is_missing_and_puts_it_in_a_table(tmp_path):
     assert {cell["loss"] for cell in record["cells"]} == {"cross_entropy", "adafocal"}
     for name in ("report.md", "sweep.csv", "reliability.png", "curves.png", "intervals.png"):
         assert (tmp_path / name).exists()
+
+
+@pytest.mark.thorough
+def test_a_sweep_trains_what_is_missing(tmp_path):
+    code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
+    assert code == 0, said
     # One more seed of one loss: the rest is done.
     more = sweep(tmp_path, "--config.num_epochs=2", "--seeds=2", losses="adafocal")
     code, said = run("sweep", *more)
@@ -39,6 +45,7 @@ def test_a_sweep_trains_what_is_missing_and_puts_it_in_a_table(tmp_path):
     assert said.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_stopped_sweep_goes_on(tmp_path):
     arguments = sweep(tmp_path, "--config.num_epochs=300", losses="cross_entropy,focal")
     process = start("sweep", *arguments)
@@ -83,6 +90,7 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     """Cross-entropy diverges, brier saturates, and focal cannot save its checkpoints."""
     (tmp_path / "runs" / "focal" / "1").mkdir(parents=True)
@@ -106,6 +114,7 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     assert "All runs of the baseline cross_entropy failed" in page
 
 
+@pytest.mark.thorough
 def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
     patient = ("--config.num_epochs=40", "--config.patience=3", "--config.metrics=nll")
     more = (*patient, "--config.optimizer.learning_rate=3.0")

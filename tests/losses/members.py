@@ -6,6 +6,7 @@ its defaults and once for each other value of the options that choose among form
 
 import functools
 import inspect
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,7 @@ CHOICES = {
     "rule": ("released", "slides"),
     "binning": ("mass", "released"),
     "criterion": ("ece", "nll"),
+    "balancing": ("effective", "inverse", "median"),
 }
 PROGRESS = losses.Progress(steps=7, epochs=2, num_epochs=5)
 
@@ -86,13 +88,31 @@ def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):
     return jnp.asarray(logits, dtype), jnp.asarray(labels), jnp.asarray(weights, dtype)
 
 
-# The fit of a temperature is compiled anew for every call: the state is remembered.
+def initial_state(objective, num_classes):
+    """Return the first state, for equal class counts."""
+    return objective.init(num_classes, np.full(num_classes, 7))
+
+
 @functools.cache
 def trained_state(objective, num_classes=5, dtype=np.float32):
     """Return a state that has seen one update, and so is not the initial one."""
-    state = objective.init(num_classes)
+    state = objective.init(num_classes, 3 * np.arange(1, num_classes + 1) ** 2)
     logits, labels, weights = batch(num_examples=64, num_classes=num_classes, seed=9, dtype=dtype)
-    return objective.update(state, objective.evidence(state, logits, labels, weights), PROGRESS)
+    return updated(objective, state, (logits, labels, weights))
+
+
+def updated(objective, state, *parts):
+    """Update a state by the evidence of some parts, each with logits, labels and weights."""
+    return _updating(objective)(state, *parts)
+
+
+@functools.cache
+def _updating(objective):
+    def run(state, *parts):
+        evidence = [objective.evidence(state, *part) for part in parts]
+        return objective.update(state, functools.reduce(operator.add, evidence), PROGRESS)
+
+    return jax.jit(run)
 
 
 def total(objective, state, logits, labels, weights, **options):
@@ -102,5 +122,15 @@ def total(objective, state, logits, labels, weights, **options):
 
 
 def value_and_gradient(objective, state, logits, labels, weights=None):
-    """Return the weighted sum and its gradient by the logits."""
-    return jax.value_and_grad(lambda z: total(objective, state, z, labels, weights))(logits)
+    """Return the weighted sum and its gradient by the logits, from a program shared by the laws."""
+    return _compiled(objective)(state, logits, labels, weights)
+
+
+@functools.cache
+def _compiled(objective):
+    """Compile it once for every shape: eager, each primitive would be a program of its own."""
+
+    def run(state, logits, labels, weights):
+        return jax.value_and_grad(lambda z: total(objective, state, z, labels, weights))(logits)
+
+    return jax.jit(run)

@@ -84,7 +84,7 @@ def test_arguments_are_validated_once_in_an_objective(monkeypatch):
     monkeypatch.setattr(checks, "batch_of", lambda *of: calls.append(of[0]) or validate(*of))
     for name in losses.catalogue():
         objective = losses.objective(name)
-        state = objective.init(3)
+        state = objective.init(3, [1, 2, 3])
         calls.clear()
         objective.value(state, LOGITS, LABELS, WEIGHTS)
         assert calls == ["objective"], name

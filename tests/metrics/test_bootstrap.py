@@ -158,11 +158,42 @@ def test_estimates_report_the_value_of_the_data():
     for name, metric in {"ece": metrics.ece, "nll": metrics.nll}.items():
         assert found[name].value == metric(logits, labels)
     samples = metrics.bootstrap(metrics.nll, logits, labels, key=jax.random.key(0))
-    np.testing.assert_allclose(found["nll"][1:], metrics.interval(samples), rtol=1e-6)
+    np.testing.assert_allclose(found["nll"][1:3], metrics.interval(samples), rtol=1e-6)
     # The mean of resampled ECEs lies above the value, which is why it is not what is reported.
     assert jnp.mean(metrics.bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))) > (
         found["ece"].value
     )
+
+
+def test_estimates_of_binned_errors_have_a_noise_bound():
+    data, key = sample(), jax.random.key(0)
+    several = {"ece": metrics.ece, "nll": metrics.nll, "sce": metrics.classwise_ece}
+    estimates = metrics.estimates(several, *data, key=key, num_resamples=10)
+    assert list(estimates) == list(several)
+    for name in ("ece", "sce"):
+        estimate, bound = (
+            estimates[name],
+            metrics.noise_bound(several[name], *data, key=key, num_draws=20),
+        )
+        assert estimate.interval == "noise bound"
+        np.testing.assert_allclose(estimate[:3], bound[:3], rtol=1e-5)
+        assert estimate[4:] == bound[3:]
+    assert estimates["nll"].interval == "percentile"
+    assert estimates["nll"].floor is estimates["nll"].p_value is None
+    alone = metrics.estimates(metrics.ece, *data, key=key, num_resamples=10)
+    np.testing.assert_allclose(alone[:5:4], estimates["ece"][:5:4], rtol=1e-6)
+    for options in (
+        {"method": "basic"},
+        {"clusters": np.arange(120) // 3},
+        {"by_class": True},
+        {"weights": np.full(120, 0.5)},
+    ):
+        few = {"key": key, "num_resamples": 10, **options}
+        estimate = metrics.estimates(metrics.ece, *data, **few)
+        assert estimate.interval == options.get("method", "percentile")
+        assert estimate.floor is estimate.p_value is None
+    with pytest.raises(TypeError, match="has no option 'resamples'"):
+        metrics.estimates(metrics.ece, *data, key=key, resamples=10)
 
 
 def test_paired_differences():

@@ -79,7 +79,7 @@ def test_clusters_of_one_example_are_the_examples():
         metrics.nll, logits, 2 * logits, labels, clusters=ids[::-1], **given
     )
     wanted = metrics.estimates(metrics.nll, logits, labels, **given)
-    np.testing.assert_allclose(estimate, wanted, rtol=1e-5)
+    np.testing.assert_allclose(estimate[:3], wanted[:3], rtol=1e-5)
     wanted = metrics.paired_bootstrap(metrics.nll, logits, 2 * logits, labels, **given)
     np.testing.assert_allclose(pair.samples, wanted.samples, atol=1e-6)
 
@@ -118,7 +118,7 @@ def test_intervals_cover_at_their_nominal_rate(correlation):
         for kind, ids in (("clusters", cluster), ("rows", None)):
             low, high = metrics.estimates(
                 metrics.accuracy, *data, key=jax.random.key(seed), num_resamples=300, clusters=ids
-            )[1:]
+            )[1:3]
             inside[kind] += bool(low <= ACCURACY <= high)
     assert 0.86 <= inside["clusters"] / 500 <= 0.94
     assert inside["rows"] / 500 < {0.0: 0.94, 0.5: 0.82, 1.0: 0.7}[correlation]

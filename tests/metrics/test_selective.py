@@ -54,7 +54,52 @@ def test_a_share_is_answered():
     for coverage in (0.1, 0.333, 0.9, 1.0):
         answered = coverage * len(labels)
         found = value_of(metrics.selective_accuracy, logits, labels, coverage=coverage)
-        np.testing.assert_allclose(found, 1 - errors_at(answered, grouped) / answered, rtol=1e-5)
+        risk = errors_at(answered, grouped) / answered
+        np.testing.assert_allclose(found, 1 - risk, rtol=1e-5)
+        found = value_of(metrics.risk_at_coverage, logits, labels, coverage=coverage)
+        np.testing.assert_allclose(found, risk, rtol=1e-5, atol=1e-7)
+
+
+GOLDEN_CONFIDENCE = [.55, .62, .68, .71, .77, .83, .86, .90, .93, .96, .97, .99]  # fmt: skip
+GOLDEN_HIT = np.array([1, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1])
+
+
+def test_the_generalised_area_is_the_recorded_number():
+    found = value_of(metrics.augrc, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT)
+    np.testing.assert_allclose(found, 0.100694, atol=5e-7)
+
+
+def auroc_of_hits(confidence, hit):
+    """Return the share of (hit, error) pairs in which the hit is more confident."""
+    difference = confidence[hit == 1][:, None] - confidence[hit == 0][None]
+    return np.mean((difference > 0) + 0.5 * (difference == 0))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_generalised_area_by_ranks_and_by_the_auroc(seed):
+    """Both forms in NumPy, with ties."""
+    logits, labels = sample(seed)
+    confidence, hit = top_label(logits, labels)
+    confidence, n = np.round(confidence, 6), len(labels)
+    assert len(set(confidence)) < n
+    found = value_of(metrics.augrc, logits, labels)
+    rank = np.array(
+        [np.sum(confidence > c) + (np.sum(confidence == c) + 1) / 2 for c in confidence]
+    )
+    by_ranks = np.sum((1 - hit) * (n - rank + 0.5)) / n**2
+    np.testing.assert_allclose(found, by_ranks, rtol=1e-5)
+    accuracy = hit.mean()
+    by_auroc = (1 - auroc_of_hits(confidence, hit)) * accuracy * (1 - accuracy)
+    np.testing.assert_allclose(found, by_auroc + (1 - accuracy) ** 2 / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("coverage", "errors"), [(0.25, 0), (0.5, 1), (0.75, 2), (1.0, 3)])
+def test_the_risk_is_the_mean_loss_of_the_most_confident(coverage, errors):
+    options = {"coverage": coverage}
+    found = value_of(
+        metrics.risk_at_coverage, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT, **options
+    )
+    np.testing.assert_allclose(found, errors / (12 * coverage), rtol=1e-6)
 
 
 def test_the_confident_are_counted():
@@ -77,6 +122,8 @@ def test_nobody_is_confident():
     [
         (metrics.aurc, {}),
         (metrics.excess_aurc, {}),
+        (metrics.augrc, {}),
+        (metrics.risk_at_coverage, {"coverage": 0.35}),
         (metrics.selective_accuracy, {"coverage": 0.35}),
         (metrics.confident_set, {"threshold": 0.6}),
     ],
@@ -91,17 +138,15 @@ RANKS = logits_of(np.linspace(0.95, 0.55, 40), 3)
 @pytest.mark.parametrize(
     ("wrong", "wanted"),
     [
-        (np.zeros(40, bool), (0.0, 0.0, 1.0)),
-        (np.ones(40, bool), (1.0, 0.0, 0.0)),
+        (np.zeros(40, bool), (0.0, 0.0, 0.0, 0.0, 1.0)),
+        (np.ones(40, bool), (1.0, 0.0, 0.5, 1.0, 0.0)),
         # the 4 least confident are wrong: a perfect ranking, and 90 % can be answered rightly
-        (np.arange(40) >= 36, (0.1 + 0.9 * np.log(0.9), 0.0, 1.0)),
+        (np.arange(40) >= 36, (0.1 + 0.9 * np.log(0.9), 0.0, 0.1**2 / 2, 0.0, 1.0)),
     ],
 )
 def test_all_right_all_wrong_and_a_perfect_ranking(wrong, wanted):
-    found = [
-        value_of(metric, RANKS, wrong.astype(int))
-        for metric in (metrics.aurc, metrics.excess_aurc, metrics.selective_accuracy)
-    ]
+    several = ("aurc", "excess_aurc", "augrc", "risk_at_coverage", "selective_accuracy")
+    found = [value_of(metrics.named(name), RANKS, wrong.astype(int)) for name in several]
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 

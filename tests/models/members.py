@@ -2,15 +2,17 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import models
+from calib_jax.models import contract
 
 CLASSES = 3
 
-# How many parameters a network has as it comes, for images of its `example_shape`: recorded,
+# How many parameters a network has as it comes, for images of its `example_inputs`: recorded,
 # published, or following from one of these by another stem and last layer.
 PARAMETERS = {
     "densenet121": 6_956_298,
@@ -74,6 +76,24 @@ def small(name):
     return network.clone(**changes)
 
 
+class Tokens(models.Network):
+    """A network of a tree: the mean of embedded tokens, and a number for each example."""
+
+    @nn.nowrap
+    def example_inputs(self, batch=2, *, seed=0):
+        draw = np.random.default_rng(seed)
+        tokens = draw.integers(7, size=(batch, 5), dtype=np.int32)
+        return {"tokens": tokens, "number": draw.standard_normal(batch, np.float32)}
+
+    @nn.compact
+    def __call__(self, x, *, train, mask=None):
+        x = contract.real_rows(x, mask)
+        wide = contract.at_least_single(self.dtype)
+        words = nn.Embed(7, 6, dtype=self.dtype, param_dtype=wide)(x["tokens"])
+        features = jnp.mean(words, axis=1) + x["number"][:, None].astype(self.dtype)
+        return nn.Dense(self.num_classes, dtype=wide, param_dtype=wide)(features)
+
+
 def distinct():
     """List the small networks, each once: those that differ only in depth are the same."""
     names = {}
@@ -83,6 +103,7 @@ def distinct():
 
 
 SMALL = distinct() | {
+    "tokens": Tokens(num_classes=CLASSES),
     "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
     "resnet8(norm='none')": models.resnet8(num_classes=CLASSES, width=3, norm="none"),
 }
@@ -92,6 +113,7 @@ SMALL = distinct() | {
 QUICK = {
     *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
     "resnet8(norm='none')",
+    "tokens",
 }
 assert set(SMALL) >= QUICK
 
@@ -105,6 +127,18 @@ def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):
     return jnp.asarray(draw, dtype)
 
 
+def inputs(network, batch, dtype=np.float32, seed=0):
+    """Draw inputs that a network takes; images are smaller than its own, to be fast."""
+
+    def convert(leaf):
+        if leaf.ndim == 4:
+            return images(batch, dtype=dtype, seed=seed)
+        floating = np.issubdtype(leaf.dtype, np.floating)
+        return jnp.asarray(leaf, dtype if floating else leaf.dtype)
+
+    return jax.tree.map(convert, network.example_inputs(batch, seed=seed))
+
+
 def keys(network, count):
     """Return the argument that a network with dropout needs in training, for others none."""
     if not hasattr(network, "dropout"):
@@ -114,7 +148,11 @@ def keys(network, count):
 
 def abstract(network, shape=(2, 8, 8, 3)):
     """Return the shapes of the variables, without computing any."""
-    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    return shapes_for(network, jax.ShapeDtypeStruct(shape, jnp.float32))
+
+
+def shapes_for(network, x):
+    """Return the shapes of the variables for these inputs, without computing any."""
     return jax.eval_shape(functools.partial(network.init, train=False), jax.random.key(0), x)
 
 
@@ -132,7 +170,7 @@ def variables_of(network, x, seed=1):
             noise *= 0.1
         return jnp.asarray(noise, leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(fill, abstract(network, x.shape))
+    return jax.tree_util.tree_map_with_path(fill, shapes_for(network, x))
 
 
 def size(tree):

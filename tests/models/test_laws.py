@@ -17,10 +17,10 @@ from .members import (
     PARAMETERS,
     QUICK,
     SMALL,
-    abstract,
     has_batch_norm,
-    images,
+    inputs,
     keys,
+    shapes_for,
     size,
     variables_of,
 )
@@ -75,30 +75,37 @@ def outcome(network, variables, x, labels, options, mask=None, axis_name=None):
     return logits, gradient, statistics
 
 
+def padded(leaf):
+    """Put rows among padding that would spoil a result: NaN, or an integer out of range."""
+    among = np.full((*MASK.shape, *leaf.shape[1:]), absent(leaf), leaf.dtype)
+    among[MASK] = leaf
+    return jnp.asarray(among)
+
+
+def absent(leaf):
+    return np.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else -1
+
+
 @functools.cache
 def case(network):
     """Prepare real examples, the same among padding, and what the real ones alone give."""
-    x = images(sum(REAL), dtype=np.float64)
-    labels = jnp.arange(len(x)) % CLASSES
-    network = network.clone(dtype="float64")
+    network, count = network.clone(dtype="float64"), sum(REAL)
+    x = inputs(network, count, dtype=np.float64)
+    labels = jnp.arange(count) % CLASSES
     variables = variables_of(network, x)
-    options = keys(network, len(x))
+    options = keys(network, count)
     alone = jax.jit(functools.partial(outcome, network))(variables, x, labels, options)
-    padded = np.full((*MASK.shape, *x.shape[1:]), np.nan)
-    padded[MASK] = x
-    padded_labels = np.full(MASK.shape, -1)
-    padded_labels[MASK] = labels
+    arrays = jax.tree.map(padded, (x, labels))
     # Padding has some key, too.
     place = np.zeros(MASK.shape, int)
-    place[MASK] = np.arange(len(x))
-    arrays = (jnp.asarray(padded), jnp.asarray(padded_labels))
+    place[MASK] = np.arange(count)
     return network, variables, alone, (*arrays, jax.tree.map(lambda k: k[place], options))
 
 
 @every_name
 def test_builds(name):
     network = models.named(name)
-    x = jax.ShapeDtypeStruct((2, *network.example_shape()), jnp.float32)
+    x = network.example_inputs()
     init = functools.partial(network.init_with_output, train=False)
     logits, variables = jax.eval_shape(init, jax.random.key(0), x)
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
@@ -111,7 +118,7 @@ def test_builds(name):
 
 @every_network
 def test_evaluation_is_a_pure_function(network):
-    x = images(3)
+    x = inputs(network, 3)
     variables = variables_of(network, x)
     evaluate = jax.jit(functools.partial(network.apply, train=False, mutable=["batch_stats"]))
     logits, changed = evaluate(variables, x, mask=jnp.ones(3, bool))
@@ -120,7 +127,8 @@ def test_evaluation_is_a_pure_function(network):
     if "batch_stats" in variables:
         chex.assert_trees_all_equal(changed["batch_stats"], variables["batch_stats"])
     # An example does not know of the others, and gets the same answer again.
-    alone, _ = evaluate(variables, x.at[1:].set(jnp.nan), mask=jnp.array([True, False, False]))
+    others = jax.tree.map(lambda leaf: leaf.at[1:].set(absent(leaf)), x)
+    alone, _ = evaluate(variables, others, mask=jnp.array([True, False, False]))
     np.testing.assert_array_equal(alone[0], logits[0])
 
 
@@ -150,11 +158,11 @@ def test_eight_devices_are_one(network, x64):
 
 @every_network
 def test_bfloat16_computes_and_float32_keeps(network):
-    x = images(3)
+    x = inputs(network, 3)
     if hasattr(network, "dropout"):  # it has its own tests, and takes long to compile
         network = network.clone(dropout=0.0)
     half = network.clone(dtype="bfloat16")
-    assert {leaf.dtype for leaf in jax.tree.leaves(abstract(half))} == {jnp.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(shapes_for(half, x))} == {jnp.dtype("float32")}
     variables = variables_of(network, x)
 
     def train(network):
@@ -182,8 +190,8 @@ def convolutions(jaxpr):
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of the CPU's compiler")
 @every_network
 def test_every_convolution_of_a_step_is_in_the_fast_layout(network):
-    variables = abstract(network)
-    x, labels = images(2), jnp.zeros(2, int)
+    x, labels = inputs(network, 2), jnp.zeros(2, int)
+    variables = shapes_for(network, x)
     step = jax.make_jaxpr(functools.partial(outcome, network))(
         variables, x, labels, keys(network, 2)
     )

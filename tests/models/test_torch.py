@@ -69,7 +69,7 @@ def test_equals_torch(case, train, x64):
         if tensor.is_floating_point():  # nothing stays at 0 or 1
             noise = torch.as_tensor(draw.uniform(0.1, 0.5, tuple(tensor.shape)))
             tensor.data += noise * (draw.uniform() if tensor.ndim < 2 else 0.1)
-    x = draw.standard_normal((3, *network.example_shape()))
+    x = network.example_inputs(3).astype(np.float64)
     variables = models.from_torch(network, theirs.state_dict())
     apply = functools.partial(network.apply, train=train, mutable=["batch_stats"])
     logits, changed = jax.jit(apply)(variables, jnp.asarray(x))

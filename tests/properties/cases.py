@@ -1,4 +1,4 @@
-"""Random cases for the property tests, and the two sizes in which every property runs.
+"""Random cases for the property tests, and the three sizes in which every property runs.
 
 A case is drawn by Hypothesis as a few words and numbers, and built from them by NumPy: so a
 failure is printed in one line, and shapes come from a short list, since JAX compiles a program
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.memory import drop_many_programs
 
-FEW, MANY = 300, 10_000
+FEW, MORE, MANY = 30, 300, 10_000
 KINDS = ("normal", "whole numbers", "two levels", "one large", "equal rows")
 DTYPES = ("int8", "uint8", "int16", "int32")
 
@@ -106,11 +106,11 @@ def batches(
 def few_and_many(
     few: dict[str, st.SearchStrategy], many: dict[str, st.SearchStrategy], *, share: float = 1.0
 ) -> Callable[[Callable[..., None]], type]:
-    """Make a property two tests: a few hundred cases, and ten thousand, which are `slow`.
+    """Make a property three tests: 30 cases, 300 (`thorough`) and 10,000 (`slow`).
 
     Args:
       few: strategies of the arguments; few shapes, since programs are compiled for each.
-      many: the same for the long test.
+      many: the same for the 10,000 cases.
       share: of the number of cases, where several properties of one subject divide them.
     """
 
@@ -131,6 +131,7 @@ def few_and_many(
 
         members = {
             "test_few": test(few, FEW),
+            "test_more": pytest.mark.thorough(test(few, MORE)),
             "test_many": pytest.mark.slow(test(many, MANY)),
             "__doc__": check.__doc__,
         }

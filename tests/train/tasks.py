@@ -45,7 +45,10 @@ def sgd(rate=0.05):
 def state_of(objective, tx=None, *, seed=0, dtype=float, averaged=False):
     tx = sgd() if tx is None else tx
     start = variables(dtype=dtype)
-    return train.create(start, objective, tx, NUM_CLASSES, seed, averaged=averaged)
+    counts = np.arange(1, NUM_CLASSES + 1)
+    return train.create(
+        start, objective, tx, NUM_CLASSES, seed, averaged=averaged, class_counts=counts
+    )
 
 
 def trained(

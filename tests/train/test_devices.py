@@ -56,8 +56,8 @@ def joined(names):
         }
         return state | seen
 
-    def init(num_classes):
-        return {name: member.init(num_classes) for name, member in members.items()}
+    def init(num_classes, class_counts=None):
+        return {name: member.init(num_classes, class_counts) for name, member in members.items()}
 
     clock = "step" if any(member.clock == "step" for member in members.values()) else "never"
     return losses.Objective(init, value, evidence, update, clock)
@@ -73,7 +73,8 @@ def trained(names, source, *, num_devices, steps, tx, dtype):
     """Train a network with each objective; return each one's parameters, and what was measured."""
     objective, arrangement = joined(names), train.Arrangement(train.local_devices(num_devices))
     start = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(names)), tasks.variables(dtype=dtype))
-    state = train.create(start, objective, tx, tasks.NUM_CLASSES, 0)
+    counts = np.arange(1, tasks.NUM_CLASSES + 1)
+    state = train.create(start, objective, tx, tasks.NUM_CLASSES, 0, class_counts=counts)
     states = arrangement.place([state])
     step = train.make_train_step(forward, objective, tx, axis_name=train.AXIS)
     runner = train.Resident(source, arrangement).training(step)

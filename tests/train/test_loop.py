@@ -120,7 +120,7 @@ def test_the_training_loss_is_the_mean_over_examples(tmp_path):
 def test_predictions_come_in_the_order_of_the_source(tmp_path):
     outcome = run(tmp_path)
     source = tasks.examples(21, seed=2)
-    logits, labels = train.predict(tasks.forward, outcome.state, source, batch_size=8)
+    logits, labels, _ = train.predict(tasks.forward, outcome.state, source, batch_size=8)
     wanted, _, _ = tasks.forward(outcome.state.params, {}, source.inputs, train=False)
     np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(labels, source.labels)
@@ -425,7 +425,7 @@ def test_one_trainer_a_folder(tmp_path):
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     """The batch with the bad example is named, and the checkpoint before it."""
-    inputs, labels = task_of().train.examples
+    inputs, labels, _ = task_of().train.examples
     inputs = np.array(inputs)
     inputs[17] = np.nan
     task = task_of(train=tasks.InMemory(inputs, labels))
@@ -550,7 +550,7 @@ def test_epochs_that_are_pieces_are_saved_by_the_timer_too(tmp_path, monkeypatch
 
 
 def test_a_label_out_of_range_is_named(tmp_path):
-    inputs, labels = task_of().train.examples
+    inputs, labels, _ = task_of().train.examples
     labels = np.array(labels)
     labels[17] = 12
     with pytest.raises(NonFinite) as caught:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calib_jax import losses, train
+from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.train import due, prefetching
 from tests.train import tasks
@@ -143,7 +143,7 @@ def stopping_anywhere(monkeypatch, seed):
 @pytest.mark.parametrize("limit", [2**30, 0])
 def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, monkeypatch, limit):
     """With dropout-like noise, so that the keys of copies matter."""
-    noise = lambda key, x: x + jax.random.normal(key, x.shape, x.dtype)  # noqa: E731
+    noise = data.on_inputs(lambda key, x: x + jax.random.normal(key, x.shape, x.dtype))
     task, plan = balanced(augment=noise), dataclasses.replace(PLAN, resident_bytes=limit)
     whole = run(tmp_path / "whole", task=task, plan=plan)
     assert whole.step == 3 * 6  # 55 samples in batches of 10

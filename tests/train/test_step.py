@@ -67,7 +67,7 @@ def test_a_step_falls_by_the_gradient(reduction, x64):
 
 
 def test_unknown_reduction():
-    with pytest.raises(ValueError, match="reduction must be one of 'sum', 'mean', got 'average'"):
+    with pytest.raises(ValueError, match="'sum', 'mean', 'examples', got 'average'"):
         train.make_train_step(tasks.forward, CROSS_ENTROPY, optax.sgd(1.0), reduction="average")
 
 
@@ -161,8 +161,9 @@ def test_a_clock_that_is_not_the_steps_leaves_the_state_alone():
 # Keys: of an example, its step, and nothing else.
 
 
-def noisy(key, inputs):
-    return inputs + jax.random.normal(key, inputs.shape)
+def noisy(key, example):
+    noise = jax.random.normal(key, example.inputs.shape)
+    return example._replace(inputs=example.inputs + noise)
 
 
 def test_augmentation_depends_on_the_example_and_not_on_its_place():

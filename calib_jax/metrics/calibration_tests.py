@@ -1,0 +1,270 @@
+r"""Is the model calibrated at all? Tests by name, each with a statistic and a p-value.
+
+    metrics.calibration_test("ece", logits, labels, key=jax.random.key(0))     exact, by draws
+    metrics.calibration_test("kuiper", logits, labels)                         no bins, asymptotic
+    metrics.calibration_tests()                                                every test by name
+
+The hypothesis is that the probability of being right is the confidence, and that the examples are
+independent. A calibrator that was fitted on the same examples makes every p-value here invalid, and
+soft labels do not have the drawn distribution. Correct for the number of tests if several are
+used. A large p-value does not prove calibration.
+
+Tests with a key rank the statistic among draws of a calibrated model: they are exact for any
+number of examples. The others are asymptotic, and NaN where a calibrated model would have less
+than one unit of variance in its number of hits, because their p-value would mean nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.numerics import true_class
+from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.metrics import null_draws
+from calib_jax.metrics.contract import named
+from calib_jax.metrics.counted import Column, counted, hit_variance, top_labels
+from calib_jax.metrics.noise_bound import BOUNDED, noise_bound
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.squared_error import binned, debiased
+
+__all__ = ["CalibrationTest", "calibration_test", "calibration_tests"]
+
+
+class CalibrationTest(NamedTuple):
+    """A test of the hypothesis that the model is calibrated, as Python floats.
+
+    Attributes:
+      statistic: the test's statistic; see the test.
+      p_value: two-sided where the statistic has a sign.
+    """
+
+    statistic: float
+    p_value: float
+
+
+_TESTS: Catalogue[Callable[..., CalibrationTest]] = Catalogue("calibration test")
+
+
+def calibration_test(
+    name: str, logits: Any, labels: Any, weights: Any = None, **options: Any
+) -> CalibrationTest:
+    """Test whether a model is calibrated.
+
+    Args:
+      name: one of `calibration_tests()`. "ece" asks the question of the reported ECE, "kuiper" is
+        stronger against over- and underconfidence and has no bins, "temperature" is the strongest
+        against a wrong temperature and blind to the rest.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      **options: options of the test. Tests by draws need `key` and take `num_draws`; tests of a
+        metric take the options of the metric.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
+    >>> labels = (jnp.arange(100) < 40).astype(int)
+    >>> metrics.calibration_test("spiegelhalter", logits, labels).p_value < 1e-6
+    True
+    """
+    _TESTS.check_name(name)
+    test = _TESTS[name]
+    if name not in BOUNDED:  # the options of a metric are checked by the metric
+        checks.check_options(name, test, options)
+    return test(*counted(f"calibration_test({name!r})", logits, labels, weights), **options)
+
+
+def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
+    """Return every test by name."""
+    return _TESTS
+
+
+def _key_given(name: str, key: Array | None) -> Array:
+    if key is None:
+        raise TypeError(f"calibration_test({name!r}) draws outcomes: give key=jax.random.key(0).")
+    return key
+
+
+def _enough(confidence: Column) -> bool:
+    return hit_variance(confidence) >= 1
+
+
+# --------------------------------------------------------------------------------------------
+# By draws.
+
+
+def _of_metric(
+    name: str,
+    logits: Logits,
+    labels: Labels,
+    *,
+    key: Array | None = None,
+    num_draws: int = 1000,
+    **options: Any,
+) -> CalibrationTest:
+    """Test by a binned calibration error, against draws of a calibrated model."""
+    metric, key = named(name, **options), _key_given(name, key)
+    bound = noise_bound(metric, logits, labels, key=key, num_draws=num_draws)
+    return CalibrationTest(bound.value, bound.p_value)
+
+
+for _name in BOUNDED:
+    _TESTS.register(_name)(functools.partial(_of_metric, _name))
+
+
+@_TESTS.register("squared_error")
+def squared_error(
+    logits: Logits,
+    labels: Labels,
+    *,
+    key: Array | None = None,
+    num_draws: int = 1000,
+    num_bins: int = 15,
+) -> CalibrationTest:
+    """Test by the debiased squared error, against draws of a calibrated model.
+
+    Its distribution is skewed, so a normal approximation would reject too often. It is NaN if no
+    bin has two examples.
+    """
+    key = _key_given("squared_error", key)
+    bins = binned(logits, labels, num_bins)
+    if math.isnan(bins.value):
+        return CalibrationTest(math.nan, math.nan)
+    # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a.
+    c, members = bins.confidence, np.eye(num_bins)[bins.bin]
+    hits = null_draws.hit_sums(
+        key, c, np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1), num_draws
+    )
+    total = c @ members - hits[:, :num_bins]
+    square = np.square(c) @ members + hits[:, num_bins:]
+    draws = debiased(bins.count, total, square)
+    return CalibrationTest(bins.value, null_draws.p_of_draws(bins.value, draws))
+
+
+# --------------------------------------------------------------------------------------------
+# Asymptotic.
+
+
+@_TESTS.register("kuiper")
+def kuiper(logits: Logits, labels: Labels) -> CalibrationTest:
+    r"""Test by the range of the cumulative differences of hits and confidences (ECCE-R).
+
+    $$D_k = \frac1n \sum_{i \le k} (a_i - c_i), \qquad R = \max_k D_k - \min_k D_k$$
+
+    over examples sorted by confidence, evaluated after the last of equal ones. The p-value is that
+    of the range of a Brownian motion.
+
+    References:
+      Arrieta-Ibarra et al., Metrics of calibration for probabilistic predictions, JMLR 2022.
+    """
+    confidence, hit = top_labels(logits, labels)
+    order = np.argsort(confidence, kind="stable")
+    confidence, hit = confidence[order], hit[order]
+    last = np.append(confidence[1:] > confidence[:-1], True)
+    path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
+    statistic = float(np.ptp(path))
+    if not _enough(confidence):
+        return CalibrationTest(statistic, math.nan)
+    return CalibrationTest(
+        statistic, _survival_of_range(statistic * len(hit) / math.sqrt(hit_variance(confidence)))
+    )
+
+
+def _survival_of_range(x: float) -> float:
+    """Compute the probability that the range of a Brownian motion on [0, 1] exceeds x."""
+    if x < 0.5:
+        return 1.0  # to 1e-7, where the alternating series converges slowly
+    tails = (math.erfc(k * x / math.sqrt(2)) / 2 for k in range(1, 60))
+    total = 8 * sum((-1) ** (k - 1) * k * tail for k, tail in enumerate(tails, 1))
+    return min(1.0, max(0.0, total))
+
+
+@_TESTS.register("spiegelhalter")
+def spiegelhalter(logits: Logits, labels: Labels) -> CalibrationTest:
+    r"""Test by Spiegelhalter's z, the Brier score of the top label minus its expectation.
+
+    $$z = \frac{\sum (1 - 2 c) (c - a)}{\sqrt{\sum (1 - 2 c)^2 c (1 - c)}}$$
+
+    It is NaN if all confidences are 1/2 as well.
+
+    References:
+      Spiegelhalter, Probabilistic prediction in patient management and clinical trials, 1986.
+    """
+    confidence, hit = top_labels(logits, labels)
+    slope = 1 - 2 * confidence
+    total = float(np.sum(slope * (confidence - hit)))
+    return _normal(total, float(np.sum(slope**2 * confidence * (1 - confidence))), confidence)
+
+
+@_TESTS.register("temperature")
+def temperature(logits: Logits, labels: Labels) -> CalibrationTest:
+    r"""Test whether the temperature 1 is right, by the score of the NLL with respect to 1/T.
+
+    $$z = \frac{\sum_i (\mathrm{E}_{p_i} z - z_{i y})}{\sqrt{\sum_i \operatorname{Var}_{p_i} z}}$$
+
+    It is positive for overconfident models. It is NaN if all logits of every row are equal.
+    """
+    score, variance, confidence = (
+        np.asarray(part, np.float64) for part in _temperature_terms(logits, labels)
+    )
+    return _normal(float(np.sum(score)), float(np.sum(variance)), confidence)
+
+
+@jax.jit
+def _temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+    view = Predictions(logits, labels)
+    below = view.logits - jnp.max(view.logits, axis=-1, keepdims=True)
+    possible = jnp.where(view.p > 0, below, 0)  # a class of probability 0 may have logit -inf
+    expected = jnp.sum(view.p * possible, axis=-1)
+    variance = jnp.sum(view.p * jnp.square(possible - expected[..., None]), axis=-1)
+    return expected - true_class(below, view.labels), variance, view.confidence
+
+
+def _normal(total: float, variance: float, confidence: Column) -> CalibrationTest:
+    if variance == 0:
+        return CalibrationTest(math.nan, math.nan)
+    z = total / math.sqrt(variance)
+    return CalibrationTest(z, math.erfc(abs(z) / math.sqrt(2)) if _enough(confidence) else math.nan)
+
+
+@_TESTS.register("cox")
+def cox(logits: Logits, labels: Labels) -> CalibrationTest:
+    r"""Test the intercept 0 and slope 1 of hits regressed on the logit of the confidence.
+
+    The statistic is the score test of $\operatorname{logit} P(a = 1) = \alpha + \beta
+    \operatorname{logit} c$ at (0, 1): chi-squared with two degrees of freedom, or one if all
+    confidences are equal.
+
+    References:
+      Cox, Two further applications of a model for binary regression, Biometrika 1958.
+    """
+    log_odds, confidence, hit = (np.asarray(part, np.float64) for part in _log_odds(logits, labels))
+    if not _enough(confidence):
+        return CalibrationTest(math.nan, math.nan)
+    spread = confidence * (1 - confidence)
+    # Centered, so that the two scores are uncorrelated.
+    center = np.sum(spread * log_odds) / np.sum(spread)
+    slope = log_odds - center
+    residual = hit - confidence
+    statistic = float(np.sum(residual) ** 2 / np.sum(spread))
+    information = float(np.sum(spread * slope**2))
+    if information <= 1e-9 * float(np.sum(spread)) * max(1.0, center**2):
+        return CalibrationTest(statistic, math.erfc(math.sqrt(statistic / 2)))
+    statistic += float(np.sum(residual * slope) ** 2) / information
+    return CalibrationTest(statistic, math.exp(-statistic / 2))
+
+
+@jax.jit
+def _log_odds(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+    view = Predictions(logits, labels)
+    # Finite even where the confidence rounds to 1; only a certain prediction has infinite odds.
+    odds = jnp.max(view.odds, axis=-1)
+    return jnp.log(jnp.minimum(odds, jnp.finfo(odds.dtype).max)), view.confidence, view.hit

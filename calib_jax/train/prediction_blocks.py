@@ -1,0 +1,107 @@
+"""Predictions of a source batch by batch, for sets whose logits do not fit into memory."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.examples import Source
+from calib_jax.core.statistics import Rows
+from calib_jax.core.types import PyTree
+from calib_jax.train import parallel
+from calib_jax.train.arrangement import Arrangement
+from calib_jax.train.forward import Forward
+from calib_jax.train.parallel import Devices
+from calib_jax.train.step import identity, make_eval_step
+from calib_jax.train.streamed import Streamed
+
+# Logits of every state, labels and weights of a batch.
+Block = tuple[list[np.ndarray], np.ndarray, np.ndarray]
+
+_PRECISIONS = ("float16", "float32")
+
+
+class _Everything:
+    """A statistic that keeps every row."""
+
+    @staticmethod
+    def stat(logits: Any, labels: Any, weights: Any) -> Rows:
+        return Rows({"logits": logits, "labels": labels, "weights": weights})
+
+
+def predict_blocks(
+    forward: Forward,
+    states: Sequence[PyTree],
+    source: Source,
+    *,
+    prepare: Callable[[PyTree], PyTree] = identity,
+    batch_size: int = 128,
+    devices: Devices | None = None,
+    threads: int | None = None,
+) -> Iterator[Block]:
+    """Yield the logits of each state, the labels and the weights of every batch.
+
+    The memory does not grow with the source. Padding of the last batch has weight 0, so that all
+    batches have one shape. To measure all of it, add the blocks to a `metrics.Stream`; calibrators
+    with `fit_stream` take a function that calls this anew for each pass.
+
+    Args:
+      forward: the forward pass of the network.
+      states: train states, on the host.
+      source: the examples; they are streamed, also if they are in memory.
+      prepare: as in training.
+      batch_size: the batch size.
+      devices: the devices; all devices of this process by default.
+      threads: the number of reader threads; one per available core by default.
+    """
+    devices = parallel.local_devices() if devices is None else devices
+    arrangement = Arrangement(devices, len(states))
+    step = make_eval_step(forward, {"all": _Everything}, axis_name=parallel.AXIS, prepare=prepare)
+    fed = Streamed(source, arrangement, threads=threads)
+    placed = arrangement.place(states)
+    for stats in fed.batch_statistics(step, batch_size)(placed, [True] * len(states)):
+        rows = [of_state["metrics"]["all"] for of_state in stats]
+        labels, weights = (np.asarray(rows[0][name]) for name in ("labels", "weights"))
+        yield [np.asarray(of_state["logits"]) for of_state in rows], labels, weights
+
+
+def write_blocks(
+    blocks: Iterable[tuple[Any, Any, Any]], folder: Any, *, dtype: str = "float32"
+) -> int:
+    """Write blocks of (logits, labels, weights) as block_00000.npz, ...; return their number.
+
+    Args:
+      blocks: the blocks of one network.
+      folder: an empty or a new folder.
+      dtype: of the logits: "float16" halves the size and rounds them to 3 digits, or "float32".
+    """
+    checks.one_of("dtype", dtype, _PRECISIONS)
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ValueError(f"the folder {folder} of logits must be empty; choose a new one.")
+    number = 0
+    for number, (logits, labels, weights) in enumerate(blocks, 1):
+        with np.errstate(over="ignore"):
+            rounded = np.asarray(logits).astype(dtype)
+        if np.any(np.isinf(rounded) & np.isfinite(logits)):
+            raise ValueError(
+                f"block {number - 1} has logits beyond the largest {dtype}; write them as float32."
+            )
+        path = folder / f"block_{number - 1:05d}.npz"
+        np.savez(path, logits=rounded, labels=labels, weights=weights)
+    return number
+
+
+def read_blocks(folder: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the blocks that `write_blocks` wrote, in their order."""
+    paths = sorted(pathlib.Path(folder).glob("block_*.npz"))
+    if not paths:
+        raise FileNotFoundError(f"{folder} has no files block_*.npz; write_blocks writes them.")
+    for path in paths:
+        with np.load(path) as block:
+            yield block["logits"], block["labels"], block["weights"]

@@ -1,0 +1,163 @@
+"""Debiased squared errors of one model and of two: numbers, laws, size and coverage, bad input."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import metrics
+from calib_jax.metrics.squared_error import binned, degenerate_variance, variance_of_terms
+
+from .inference import CONFIDENCE, HIT, golden, simulated, softmax
+
+
+def pairs(confidence, hit, num_bins):
+    """Return the debiased squared error as a sum over pairs of different examples of a bin."""
+    residual = np.array(confidence) - hit
+    index = np.ceil(np.round(np.array(confidence) * num_bins, 6))
+    total = 0.0
+    for b in np.unique(index):
+        r = residual[index == b]
+        products = [r[i] * r[j] for i in range(len(r)) for j in range(len(r)) if i != j]
+        total += len(r) * np.mean(products) if products else 0
+    return total / len(residual)
+
+
+def sums(model):
+    logits, labels = golden(model)
+    return binned(jnp.asarray(logits), jnp.asarray(labels), 5)
+
+
+def test_golden_numbers_of_one_model():
+    for model, (value, variance, null) in {
+        "a": (-0.025600, 0.016900, 0.001419),
+        "b": (0.079100, 0.063012, 0.003234),
+    }.items():
+        error = metrics.debiased_squared_error(*golden(model), num_bins=5)
+        assert round(error.value, 6) == value
+        assert error.value == pytest.approx(pairs(CONFIDENCE[model], HIT[model], 5), abs=1e-7)
+        assert round(variance_of_terms(sums(model)), 6) == variance
+        assert round(2 / 144 * degenerate_variance(sums(model)), 6) == null
+        assert error.root == pytest.approx(math.sqrt(max(value, 0)), rel=1e-5)
+        assert error.low == 0  # the test of a squared error of 0 accepts
+        z = stats.norm.isf(0.05)
+        assert error.high == pytest.approx(max(value, 0) + z * math.sqrt(variance / 12), abs=1e-5)
+
+
+def test_golden_numbers_of_two_models():
+    (a, labels_a), (b, labels_b) = golden("a"), golden("b")
+    # The two predict different classes where only one is right.
+    b = np.where((labels_a == labels_b)[:, None], b, b[:, ::-1])
+    change = metrics.compare_calibration(a, b, labels_a, num_bins=5)
+    deviation = math.sqrt(0.003075)
+    assert round(change.value, 6) == 0.104700
+    assert round(change.p_value, 6) == 0.058993
+    assert (change.high - change.value) / stats.norm.isf(0.05) == pytest.approx(deviation, rel=1e-3)
+    assert change.low == pytest.approx(2 * change.value - change.high)
+    assert change.error_a == metrics.debiased_squared_error(a, labels_a, num_bins=5)
+
+
+def data(random, num_rows=200, scale=3.0):
+    logits, labels, _ = simulated(random, num_rows, 3)
+    return logits, (logits * scale).astype(np.float32), labels
+
+
+def test_exchanging_the_models_changes_the_sign():
+    a, b, labels = data(np.random.default_rng(0))
+    one = metrics.compare_calibration(a, b, labels)
+    other = metrics.compare_calibration(b, a, labels)
+    assert one.value > 0  # b is overconfident
+    assert one.p_value == pytest.approx(other.p_value, rel=1e-9)
+    np.testing.assert_allclose(other[:3], [-one.value, -one.high, -one.low], atol=1e-12)
+    assert one.error_a == other.error_b
+
+
+def test_equal_models_do_not_differ():
+    a, _, labels = data(np.random.default_rng(1))
+    same = metrics.compare_calibration(a, a, labels)
+    assert same.value == 0
+    assert same.p_value == 1
+    certain = jnp.tile(jnp.array([[100.0, 0.0]]), (20, 1))
+    same = metrics.compare_calibration(certain, 2 * certain, jnp.zeros(20, int))
+    assert same[:4] == (0, 0, 0, 1)
+
+
+def test_order_copies_and_absent_rows_change_nothing():
+    random = np.random.default_rng(2)
+    a, b, labels = data(random, 40)
+    counts = random.integers(0, 4, 40)
+    copies = random.permutation(np.repeat(np.arange(40), counts))
+    absent = np.where(counts[:, None] > 0, b, np.nan)
+    whole = metrics.compare_calibration(a[copies], b[copies], labels[copies])
+    other = metrics.compare_calibration(a, absent, labels, counts)
+    np.testing.assert_allclose(np.hstack(other), np.hstack(whole), atol=1e-9)
+
+
+def test_bins_of_one_example_have_no_error():
+    logits = jnp.log(jnp.array([[0.55, 0.45], [0.75, 0.25], [0.95, 0.05]]))
+    labels = jnp.array([0, 1, 0])
+    assert np.isnan(metrics.debiased_squared_error(logits, labels)).all()
+    change = metrics.compare_calibration(logits, logits, labels)
+    assert np.isnan(change[:4]).all()
+
+
+def test_bad_input():
+    a, b, labels = data(np.random.default_rng(3), 20)
+    with pytest.raises(ValueError, match=r"compare_calibration: logits \(19, 3\) need labels"):
+        metrics.compare_calibration(a, b[1:], labels)
+    with pytest.raises(ValueError, match="20 of 20 weights are not integers"):
+        metrics.compare_calibration(a, b, labels, np.full(20, 0.5))
+    with pytest.raises(ValueError, match="level must be"):
+        metrics.compare_calibration(a, b, labels, level=0)
+    with pytest.raises(ValueError, match=r"debiased_squared_error: .* need labels of shape"):
+        metrics.debiased_squared_error(a, softmax(a))
+
+
+def of_different_sharpness(random, num_rows):
+    """Return two calibrated binary models: b sees the shared logit, a its mean over a state."""
+    state = np.array([-1.5, -0.5, 0.5, 1.5])
+    shared = 0.3 * random.standard_normal((num_rows, 1))
+    every = 1 / (1 + np.exp(-(shared + 4 * state[None])))
+    right = every[np.arange(num_rows), random.integers(0, 4, num_rows)]
+    labels = (random.random(num_rows) < right).astype(int)
+    return [
+        np.stack([0 * p, np.log(p / (1 - p))], 1).astype(np.float32) for p in (every.mean(1), right)
+    ] + [labels]
+
+
+def squared_error_of_truth(sharpness, num_classes):
+    """Return the squared error of the binned truth, from 100,000 true probabilities."""
+    logits, _, truth = simulated(np.random.default_rng(5), 100_000, num_classes, sharpness)
+    p = softmax(logits.astype(float))
+    gap = p.max(-1) - truth[np.arange(len(p)), p.argmax(-1)]
+    index = np.ceil(15 * p.max(-1))
+    parts = (gap[index == b] for b in np.unique(index))
+    return sum(part.sum() ** 2 / len(part) for part in parts) / len(p)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [200, 1000])
+def test_size_power_and_coverage(num_rows, capsys):
+    """Check 400 sets: size at 5 %, and coverage of the 90 % interval, within three errors."""
+    random = np.random.default_rng(4)
+    rejected = {"sharpness": 0, "K=2, 1 / 1.5": 0, "K=10, 1 / 1.5": 0}
+    settings = [(num_classes, beta) for num_classes in (2, 10) for beta in (1.0, 1.5)]
+    covered = dict.fromkeys(settings, 0)
+    truth = {setting: squared_error_of_truth(setting[1], setting[0]) for setting in settings}
+    for _ in range(400):
+        sharp = metrics.compare_calibration(*of_different_sharpness(random, num_rows))
+        rejected["sharpness"] += sharp.p_value <= 0.05
+        for num_classes in (2, 10):
+            logits, labels, _ = simulated(random, num_rows, num_classes)
+            change = metrics.compare_calibration(logits, np.float32(1.5) * logits, labels)
+            rejected[f"K={num_classes}, 1 / 1.5"] += change.p_value <= 0.05
+            for beta, error in ((1.0, change.error_a), (1.5, change.error_b)):
+                high = truth[num_classes, beta] <= error.high
+                covered[num_classes, beta] += high and error.low <= truth[num_classes, beta] + 1e-5
+    with capsys.disabled():
+        print(f"\nn={num_rows}", {name: count / 400 for name, count in rejected.items()})
+        print({setting: count / 400 for setting, count in covered.items()})
+    assert rejected["sharpness"] <= 400 * 0.083  # 5 % and three standard errors
+    assert min(covered.values()) >= 400 * 0.835

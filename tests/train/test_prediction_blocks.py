@@ -1,0 +1,70 @@
+"""Predictions batch by batch: those of the whole, in bounded memory, and their files."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from calib_jax import losses, metrics, train
+
+from . import tasks
+
+SOURCE = tasks.examples(21, seed=2, dtype=np.float32)
+
+
+@functools.cache
+def blocks():
+    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
+    return [*train.predict_blocks(tasks.forward, [state, state], SOURCE, batch_size=8)]
+
+
+def expected():
+    logits, _, _ = tasks.forward(
+        tasks.variables(dtype=np.float32)["params"], {}, SOURCE.inputs, train=False
+    )
+    return np.asarray(logits), SOURCE.labels
+
+
+def test_blocks_hold_every_example_once_in_order():
+    """The last block is padded to the shape of the others."""
+    assert {block[1].shape for block in blocks()} == {(8,)}
+    weights = np.concatenate([weights for _, _, weights in blocks()])
+    np.testing.assert_array_equal(weights[weights > 0], np.ones(21))
+    for number in range(2):
+        logits = np.concatenate([logits[number] for logits, _, _ in blocks()])[weights > 0]
+        np.testing.assert_allclose(logits, expected()[0], rtol=1e-5, atol=1e-5)
+    labels = np.concatenate([labels for _, labels, _ in blocks()])[weights > 0]
+    np.testing.assert_array_equal(labels, SOURCE.labels)
+
+
+def test_metrics_of_blocks_are_those_of_the_whole():
+    several = {name: metrics.named(name) for name in ("nll", "ece")}
+    stream = metrics.Stream(several)
+    for logits, labels, weights in blocks():
+        stream.add(logits[0], labels, weights)
+    for name, value in metrics.values_of(several, *expected()).items():
+        np.testing.assert_allclose(stream.values()[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_written_blocks_are_read_back(tmp_path):
+    of_first = [(logits[0], *rest) for logits, *rest in blocks()]
+    for dtype, tolerance in (("float32", 0), ("float16", 1e-3)):
+        folder = tmp_path / dtype
+        assert train.write_blocks(of_first, folder, dtype=dtype) == len(of_first)
+        for written, read in zip(of_first, train.read_blocks(folder), strict=True):
+            assert read[0].dtype == dtype
+            np.testing.assert_allclose(read[0], written[0], rtol=tolerance, atol=tolerance)
+            for one, other in zip(written[1:], read[1:], strict=True):
+                np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="must be empty"):
+        train.write_blocks(of_first, tmp_path / "float16")
+
+
+def test_what_cannot_be_written_or_read(tmp_path):
+    large = [(np.full((2, 3), 1e6, np.float32), np.zeros(2, int), np.ones(2))]
+    with pytest.raises(ValueError, match="logits beyond the largest float16; write them as"):
+        train.write_blocks(large, tmp_path / "large", dtype="float16")
+    with pytest.raises(ValueError, match="dtype must be one of 'float16', 'float32', got 'int8'"):
+        train.write_blocks(large, tmp_path / "other", dtype="int8")
+    with pytest.raises(FileNotFoundError, match=r"has no files block_\*"):
+        next(train.read_blocks(tmp_path))
