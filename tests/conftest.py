@@ -75,15 +75,6 @@ def x64() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def optimized() -> Iterator[None]:
-    """Compile the new programs of a test as a user's are: products and sums are fused."""
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    quickly = os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1"
-    jax.config.update("jax_disable_most_optimizations", quickly)
-
-
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A folder with a tiny one of every data set that is read from files."""

@@ -174,7 +174,7 @@ def slopes(dtype: jnp.dtype) -> tuple[float, float]:
 
 def lbfgs(
     function: Callable[[PyTree], Scalar], start: PyTree, *, max_iterations: Number = 1000
-) -> tuple[PyTree, Scalar]:
+) -> tuple[PyTree, Scalar, Integer[Array, ""]]:
     """Minimise a convex function of many parameters, such as a mean loss of features of scale 1.
 
     Args:
@@ -183,7 +183,7 @@ def lbfgs(
       max_iterations: the largest number of steps.
 
     Returns:
-      The best point, and the norm of the gradient there divided by the value.
+      The best point, the norm of the gradient there divided by the value, and the number of steps.
     """
     dtype = jax.tree.leaves(start)[0].dtype
     eps = float(jnp.finfo(dtype).eps)
@@ -228,4 +228,4 @@ def lbfgs(
     value, gradient = value_and_gradient(start, state=memory)
     nothing = jnp.zeros((), jnp.int32)
     end = lax.while_loop(going, iterate, _Descent(start, value, gradient, memory, nothing, nothing))
-    return end.point, slope(end)
+    return end.point, slope(end), end.iteration

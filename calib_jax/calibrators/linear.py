@@ -110,7 +110,7 @@ def fit(
     # From a start with far larger logits, L-BFGS would make no progress.
     nearer = jnp.minimum(1, LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
-    point, slope = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
+    point, slope, steps = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
     penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
     fine, coarse = fitting.slopes(slope.dtype)
     settled = slope <= coarse
@@ -119,7 +119,7 @@ def fit(
         local = functools.partial(
             _local, criterion, penalty, design, possible, share, diagonal=diagonal, gauge=~penalised
         )
-        point, settled = _improved(local, point, slope <= fine)
+        point, settled = _improved(local, point, slope <= fine, max_iterations - steps)
     better = criterion(point) <= criterion(nothing)
     v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), point, nothing)
     weights, intercept = unscaled((v, c))
@@ -149,7 +149,7 @@ def _local(
     design: Float[Array, "rows classes inputs"],
     possible: Bool[Array, "rows classes"],
     share: Vector,
-    point: Vector,
+    point: Float[Array, " d"],
     *,
     diagonal: bool,
     gauge: Bool[Array, ""],
@@ -163,7 +163,7 @@ def _local(
     rows, num_classes, num_inputs = design.shape
     width = num_classes * num_inputs
 
-    def parameters(point: Vector) -> tuple[Array, Array]:
+    def parameters(point: Float[Array, " d"]) -> tuple[Array, Array]:
         table = point.reshape(num_classes, num_inputs)
         return (table[:, 0] if diagonal else table[:, :-1]), table[:, -1]
 
@@ -187,7 +187,10 @@ def _local(
 
 
 def _improved(
-    local: Callable[[Vector], fitting.Local], point: tuple[Array, Array], done: Bool[Array, ""]
+    local: Callable[[Array], fitting.Local],
+    point: tuple[Array, Array],
+    done: Bool[Array, ""],
+    left: Number,
 ) -> tuple[tuple[Array, Array], Bool[Array, ""]]:
     """Continue a fit by Newton's method, whose steps are exact where rounding ends a line search.
 
@@ -195,11 +198,13 @@ def _improved(
       local: the criterion and its derivatives.
       point: where L-BFGS ended.
       done: whether the gradient vanishes there; the point is then returned.
+      left: the largest number of steps, of which at most a few are needed.
     """
     v, c = point
     flat = jnp.concatenate([v.reshape(len(c), -1), c[:, None]], axis=1).reshape(-1)
     free = jnp.ones(flat.shape, bool)
-    flat, _, _ = fitting.newton(local, flat, free, max_iterations=jnp.where(done, 0, _NEWTON_STEPS))
+    steps = jnp.where(done, 0, jnp.minimum(left, _NEWTON_STEPS))
+    flat, _, _ = fitting.newton(local, flat, free, max_iterations=steps)
     here = local(flat)
     gain = -jnp.sum(here.gradient * fitting.newton_step(here, free)) / 2
     table = flat.reshape(len(c), -1)
