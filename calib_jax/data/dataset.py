@@ -94,7 +94,9 @@ class Dataset:
 
     @functools.cached_property
     def class_counts(self) -> np.ndarray | None:
-        """The number of training labels of each class; None if they are not in memory.
+        """The weight of the training labels of each class; None if they are not in memory.
+
+        Without weights it is their number.
 
         >>> named("digits", training_size=400).class_counts.sum()
         np.int64(400)
@@ -102,8 +104,13 @@ class Dataset:
         labels = labels_of(self.train)
         if labels is None:
             return None
-        valid = labels[(labels >= 0) & (labels < self.num_classes)]
-        return np.bincount(valid, minlength=self.num_classes)
+        valid = (labels >= 0) & (labels < self.num_classes)
+        weights = getattr(self.train, "weights", None)
+        if weights is not None:
+            weights = np.asarray(weights, float)
+            weights = weights.reshape(weights.shape + (1,) * (labels.ndim - weights.ndim))
+            weights = np.broadcast_to(weights, labels.shape)[valid]
+        return np.bincount(labels[valid], weights, minlength=self.num_classes)
 
 
 def named(name: str, /, **options: Any) -> Dataset:
