@@ -19,7 +19,7 @@ from configs import recipes
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses."""
     config = recipes.cifar("cifar10", "lenet5", loss)
-    config.model.options = ConfigDict({"pool": "max", "activation": "relu", "dtype": "float32"})
+    config.model.options = ConfigDict({"pool": "max", "activation": "relu"})
     config.num_epochs = 20
     config.loss.reduction = "mean"
     config.warm_up_loss.reduction = "mean"

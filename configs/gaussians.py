@@ -19,7 +19,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
         {"num_classes": 2, "dimensions": 2, "training_size": 20_000, "seed": 0}
     )
     config.model.name = "mlp"
-    config.model.options = ConfigDict({"hidden": (100,), "dtype": "float32"})
+    config.model.options = ConfigDict({"hidden": (100,)})
     config.num_epochs = 10
     config.batch_size = 1000
     config.loss.reduction = "mean"

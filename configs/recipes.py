@@ -88,7 +88,6 @@ def _trained(loss: str, name: str, options: dict[str, Any], network: str) -> Con
     config.data.name = name
     config.data.options = ConfigDict(options)
     config.model.name = network
-    config.model.options = ConfigDict({"dtype": "float32"})
     return config
 
 

@@ -13,9 +13,9 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
-from calib_jax.core.examples import as_stored, labels_of
+from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.train import memory
-from experiments import cli, imports, initial
+from experiments import cli, imports, initial, renamed
 
 INIT_FROM = flags.DEFINE_string(
     "init_from", None, "Initial weights: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
@@ -23,6 +23,8 @@ INIT_FROM = flags.DEFINE_string(
 DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of the data sets; by default the variable CALIB_JAX_DATA_DIR."
 )
+
+PRECISIONS = ("float32", "bfloat16", "float16", "float64")
 
 
 class Experiment(NamedTuple):
@@ -180,13 +182,13 @@ def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
     checks.one_of("data.order", name, ("shuffled", "class_balanced"))
     if name == "shuffled":
         return None
-    labels = labels_of(dataset.train)
-    if labels is None:
+    known = weighted_labels(dataset.train)
+    if known is None:
         raise ValueError(
             f"data.order=class_balanced needs the labels of {dataset.name} in memory, and its"
             " source has no attribute `labels`."
         )
-    return train.class_balanced(labels)
+    return train.class_balanced(*known)
 
 
 def _epoch_steps(config: ConfigDict, dataset: data.Dataset, order: train.Sampling | None) -> int:
@@ -229,8 +231,16 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     # With over="devices" each device trains its own run, so no collective is needed.
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
-    if config.remat:
-        options["remat"] = True  # a network without this option raises an error that names it
+    checks.one_of("precision", config.precision, PRECISIONS)
+    for switch, (option, default) in renamed.SWITCHES.items():
+        if config[switch] == default:
+            continue  # an option of the network itself still holds
+        if option not in known:
+            raise ValueError(
+                f"{switch}={config[switch]} needs a network with the option {option!r}, and {name}"
+                f" has none: leave {switch} at {default}."
+            )
+        options[option] = config[switch]
     return imports.called("network", name, factory, options, nn.Module)
 
 

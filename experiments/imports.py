@@ -15,13 +15,14 @@ The config.json of a run may come from somebody else, so the code that it names 
 with --allow_imports.
 """
 
+import functools
 import importlib
 import inspect
 import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from absl import flags
@@ -29,13 +30,15 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import calibrators, losses, metrics
 from calib_jax.core import checks
+from experiments import cli, renamed
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
 
 # The parts of a config that name a member and hold its options.
 SECTIONS = ("loss", "warm_up_loss", "model", "data")
-# Arguments that are not options: they are passed to every network or data set, or belong to Flax.
-_NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent"}
+# Arguments that are not options: they are passed to every network or data set, belong to Flax,
+# or are set by the switches of the config.
+_NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent", "dtype", "remat"}
 
 
 def is_path(name: str) -> bool:
@@ -216,8 +219,9 @@ class _ConfigParser(flags.ArgumentParser):
         return self._of_files.flag_type()
 
     def parse(self, path: str) -> Any:
-        """Load a config, and replace the members that are given by import path."""
-        paths = _paths_on_the_command_line()
+        """Load a config; replace members given by import path, and the options of the network."""
+        names = _on_the_command_line([f"{section}.name" for section in SECTIONS])
+        paths = {key.removesuffix(".name"): name for key, name in names.items() if is_path(name)}
         file, _, loss = path.partition(":")
         if is_path(loss):
             paths["loss"], path = loss, file
@@ -230,19 +234,53 @@ class _ConfigParser(flags.ArgumentParser):
             with config.unlocked():
                 for key, value in values.items():
                     config[section][key] = value
+        _use_network(config, names.get("model.name", ""))
+        _check_switches(config)
         return config
 
 
-def _paths_on_the_command_line() -> dict[str, str]:
-    """Return the import paths of --config.SECTION.name, by section."""
-    paths = {}
+def _on_the_command_line(keys: Iterable[str]) -> dict[str, str]:
+    """Return the values of --config.KEY for those of the keys that are given."""
+    values = {}
     for place, argument in enumerate(sys.argv):
-        key, equals, value = argument.partition("=")
-        value = value if equals else "".join(sys.argv[place + 1 : place + 2])
-        for section in SECTIONS:
-            if key.lstrip("-") == f"config.{section}.name" and is_path(value):
-                paths[section] = value
-    return paths
+        flag, equals, value = argument.partition("=")
+        key = flag.lstrip("-").removeprefix("config.")
+        if flag.lstrip("-").startswith("config.") and key in keys:
+            values[key] = value if equals else "".join(sys.argv[place + 1 : place + 2])
+    return values
+
+
+def _use_network(config: ConfigDict, name: str) -> None:
+    """Replace the options of the config's network by the defaults of the one with this name."""
+    if name in ("", config.model.name) or is_path(name):
+        return
+    from calib_jax import models  # imported here so that --help starts fast
+
+    if name not in models.catalogue():
+        return  # building the network raises an error with the nearest name
+    if dropped := ", ".join(config.model.options):
+        _say_once(
+            f"note: the options of {config.model.name} ({dropped}) fall away, and {name} has its"
+            " defaults."
+        )
+    with config.unlocked():
+        config.model.options = ConfigDict(_default_options(models.catalogue()[name]))
+
+
+@functools.cache
+def _say_once(line: str) -> None:
+    cli.say_step(line)
+
+
+def _check_switches(config: ConfigDict) -> None:
+    """Raise an error for a switch that is given as an option of the network."""
+    for switch, (option, _) in renamed.SWITCHES.items():
+        key = f"model.options.{option}"
+        values = _on_the_command_line([key])
+        if values and option not in config.model.options:
+            raise ValueError(
+                f"config.{key} is called config.{switch} now: give --config.{switch}={values[key]}."
+            )
 
 
 def _default_options(member: Callable[..., Any]) -> dict[str, Any]:

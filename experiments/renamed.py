@@ -27,6 +27,11 @@ LOSSES = {
 # Options of objectives that had no effect.
 WITHOUT_EFFECT = {"recall": ("weighting",), "ece_weighted": ("weighting",)}
 
+# Switches of the config that were options of single networks: the option, and the switch's default.
+SWITCHES: dict[str, tuple[str, Any]] = {
+    "precision": ("dtype", "float32"),
+    "remat": ("remat", False),
+}
 SECTIONS = ("loss", "warm_up_loss")
 CHOSEN = "best"  # its keys are the user's choice
 
@@ -48,7 +53,17 @@ def current(config: Mapping[str, Any]) -> dict[str, Any]:
             config[section] = _current_loss(config[section])
             name = config[section]["name"]
             defaults[section] = cli.plain(losses.load(name)) if name in losses.names() else {}
-    return _completed(config, defaults)
+    return _switched(_completed(config, defaults))
+
+
+def _switched(config: dict[str, Any]) -> dict[str, Any]:
+    """Move the options of the network that are switches today."""
+    options = {**config["model"]["options"]}
+    for switch, (option, default) in SWITCHES.items():
+        value = options.pop(option, default)
+        if config[switch] == default:
+            config[switch] = value
+    return {**config, "model": {**config["model"], "options": options}}
 
 
 def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _same_steps(
         np.asarray(building.learning_rate(ConfigDict(config), epoch_steps)(done))
         for config in (before, now)
     )
-    return bool(np.array_equal(*np.broadcast_arrays(first, second)))
+    return bool(np.all(first == second))
 
 
 def depends_on_length(objective: losses.Objective, num_classes: int) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.examples import Examples, Source, labels_of
+from calib_jax.core.examples import Examples, Source, weighted_labels
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
 
@@ -94,23 +94,19 @@ class Dataset:
 
     @functools.cached_property
     def class_counts(self) -> np.ndarray | None:
-        """The weight of the training labels of each class; None if they are not in memory.
+        """The number of training labels of each class whose weight is not 0.
 
-        Without weights it is their number.
+        None if the labels are not in memory.
 
         >>> named("digits", training_size=400).class_counts.sum()
         np.int64(400)
         """
-        labels = labels_of(self.train)
-        if labels is None:
+        known = weighted_labels(self.train)
+        if known is None:
             return None
-        valid = (labels >= 0) & (labels < self.num_classes)
-        weights = getattr(self.train, "weights", None)
-        if weights is not None:
-            weights = np.asarray(weights, float)
-            weights = weights.reshape(weights.shape + (1,) * (labels.ndim - weights.ndim))
-            weights = np.broadcast_to(weights, labels.shape)[valid]
-        return np.bincount(labels[valid], weights, minlength=self.num_classes)
+        labels, present = known
+        valid = labels[present & (labels >= 0) & (labels < self.num_classes)]
+        return np.bincount(valid, minlength=self.num_classes)
 
 
 def named(name: str, /, **options: Any) -> Dataset:

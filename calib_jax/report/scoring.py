@@ -110,7 +110,7 @@ def score(
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     notes = notes_on(given, logits, labels, weights, **understood)
-    several = _chosen(metrics, num_bins)
+    several = chosen_metrics(metrics, num_bins)
     bootstrap = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,
@@ -223,7 +223,8 @@ def convention_of(metric: Metric) -> str:
     return text
 
 
-def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
+def chosen_metrics(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
+    """Look up metrics by name, with the number of bins of those that have bins."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
     if isinstance(metrics, str):
@@ -242,7 +243,7 @@ def _per_class(
     num_bins: int,
     interval: Mapping[str, Any],
 ) -> list[Part]:
-    several = _chosen(PER_CLASS, num_bins)
+    several = chosen_metrics(PER_CLASS, num_bins)
     class_of_row = np.asarray(labels)
     present = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
     ids = interval["clusters"]

@@ -291,23 +291,6 @@ def test_mixup_weighs_each_label_by_its_own_weight(name, x64):
     assert float(measured["loss"]) == pytest.approx(total, rel=1e-9)
 
 
-@pytest.mark.parametrize("of_rows", [False, True])
-def test_class_counts_are_the_weights_of_the_labels(of_rows):
-    source = sentences(30)
-    if of_rows:
-        labels = np.where(source.labels >= CLASSES, -1, source.labels)
-        source = InMemory(source.inputs, labels, np.arange(30))
-    names = tuple("abcde")
-    dataset = data.Dataset(
-        name="x", class_names=names, train=source, validation=source, test=source, description=""
-    )
-    counts = np.zeros(CLASSES)
-    for place in np.ndindex(source.labels.shape):
-        if 0 <= source.labels[place] < CLASSES:
-            counts[source.labels[place]] += source.weights[place[0] if of_rows else place]
-    np.testing.assert_allclose(dataset.class_counts, counts)
-
-
 # --------------------------------------------------------------------------------------------
 # Pairs of an image and its label map.
 

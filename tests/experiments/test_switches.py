@@ -1,0 +1,104 @@
+"""The switches of a config that hold for every network: precision, remat and accumulate."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from calib_jax import train
+from experiments import building, cli, renamed
+from tests.experiments.processes import run
+from tests.experiments.test_building import config_of
+
+
+def network(**changes):
+    """A vision transformer of two blocks on 8 x 8 digits."""
+    config = config_of("digits")
+    config.data.options.training_size = 40
+    config.batch_size, config.model.name = 8, "vit"
+    options = {"image": 8, "patch": 4, "width": 8, "depth": 2, "heads": 2, "head_width": 4}
+    config.model.options = ConfigDict({**options, "mlp_width": 8, "dropout": 0.0})
+    with config.unlocked():
+        config.update_from_flattened_dict(changes)
+    return building.build(config)
+
+
+def after_a_step(experiment):
+    """The state after one step, and the logits of the first eight examples before it."""
+    task, state = experiment.task, experiment.state()
+    step = train.make_train_step(
+        task.forward,
+        task.objective,
+        task.tx,
+        reduction=task.reduction,
+        accumulate=experiment.plan.accumulate,
+        prepare=task.prepare,
+    )
+    examples = experiment.dataset.train[np.arange(8)]
+    batch = train.Batch(examples.inputs, examples.labels, jnp.ones(8), jnp.arange(8))
+    inputs = experiment.inputs(8)
+    logits, *_ = task.forward(state.params, state.model_state, inputs, train=False)
+    return jax.jit(step)(state, batch)[0], logits
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return after_a_step(network())
+
+
+def distance(one, other):
+    pairs = zip(*map(jax.tree.leaves, (one, other)), strict=True)
+    return max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)
+
+
+@pytest.mark.parametrize("switch", [{"remat": True}, {"accumulate": 4}])
+def test_switches_of_memory_change_no_number(plain, switch):
+    state, logits = after_a_step(network(**switch))
+    assert distance(state.params, plain[0].params) < 1e-6
+    assert distance(logits, plain[1]) < 1e-6
+    if "remat" in switch:
+        assert network(**switch).module.remat
+
+
+def test_half_precision_keeps_parameters_and_logits(plain):
+    state, logits = after_a_step(network(precision="bfloat16"))
+    assert network(precision="bfloat16").module.dtype == "bfloat16"
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
+    assert logits.dtype == jnp.float32
+    assert 1e-6 < distance(logits, plain[1]) < 0.1
+    assert 1e-8 < distance(state.params, plain[0].params) < 0.05
+
+
+def test_the_old_spelling_still_works():
+    experiment = network(**{"model.options.dtype": "bfloat16", "model.options.remat": True})
+    assert (experiment.module.dtype, experiment.module.remat) == ("bfloat16", True)
+    old = cli.plain(experiment.config)
+    new = cli.plain(network(precision="bfloat16", remat=True).config)
+    assert renamed.current(old) == renamed.current(new) == new
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"remat": True}, "remat=True needs a network with the option 'remat', and mlp has none"),
+        ({"precision": "half"}, "precision must be one of 'float32', 'bfloat16'"),
+    ],
+)
+def test_switches_that_cannot_be(changes, message):
+    config = config_of("digits")
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=message):
+        building.build(config)
+
+
+def test_another_network_drops_the_options_of_the_configs_own(tmp_path):
+    config = "--config=configs/digits.py"
+    few = ("--config.num_epochs=1", "--config.data.options.training_size=50")
+    other = ("--config.model.name=linear", "--config.model.options.init=he_normal")
+    code, said = run("train", config, f"--workdir={tmp_path}", *few, *other)
+    assert code == 0, said
+    assert said.count("note: the options of mlp (hidden) fall away, and linear has its") == 1
+    code, said = run("train", config, "--workdir=x", "--config.model.options.dtype=bfloat16")
+    assert code == 2
+    assert "config.model.options.dtype is called config.precision now: give --config.prec" in said
