@@ -183,7 +183,7 @@ def class_balanced(
 
     References:
       Kang et al. 2020, Decoupling Representation and Classifier for Long-Tailed Recognition,
-      section 3.1.
+      section 3.
 
     >>> order = class_balanced(np.array([0, 0, 0, 0, 0, 0, 0, 1]), num_samples=1000)
     >>> order(seed=0, epoch=0).shape, bool(400 < (order(0, 0) == 7).sum() < 600)
