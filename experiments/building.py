@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
-from calib_jax.core.examples import as_stored, labels_of
+from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.train import memory
 from experiments import cli, imports, initial, renamed
 
@@ -182,13 +182,13 @@ def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
     checks.one_of("data.order", name, ("shuffled", "class_balanced"))
     if name == "shuffled":
         return None
-    labels = labels_of(dataset.train)
-    if labels is None:
+    known = weighted_labels(dataset.train)
+    if known is None:
         raise ValueError(
             f"data.order=class_balanced needs the labels of {dataset.name} in memory, and its"
             " source has no attribute `labels`."
         )
-    return train.class_balanced(labels)
+    return train.class_balanced(*known)
 
 
 def _epoch_steps(config: ConfigDict, dataset: data.Dataset, order: train.Sampling | None) -> int:

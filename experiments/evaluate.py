@@ -23,10 +23,17 @@ To evaluate other weights, such as those of a released PyTorch network, give
 --config=configs/cifar10_resnet50.py --init_from=FILE.npz and a new folder as --workdir.
 
 --training adds the training set, without augmentation, in the folder report_training.
+
+--logits=none is for sets whose logits do not fit: it folds the test set into streamed statistics,
+batch by batch, and writes report/values.json and values.txt, without intervals and figures.
+The calibrator, temperature or vector, is fitted from the validation set in several passes.
+--logits=float16 also writes the logits of both sets in blocks, predictions_test/block_00000.npz
+and so on, and reads the passes of the calibrator from them.
 """
 
+import functools
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +43,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import report, train
 from calib_jax.core.examples import Examples, Source
+from calib_jax.report.scoring import chosen_metrics
 from calib_jax.train.diagnosis import label_out_of_range
 from calib_jax.train.journal import read_rows
 from experiments import (
@@ -47,6 +55,7 @@ from experiments import (
     provenance,
     run_report,
     seed_folders,
+    streamed_scores,
     summary,
 )
 
@@ -69,6 +78,12 @@ _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
 _OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
 _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
+_LOGITS = flags.DEFINE_enum(
+    "logits",
+    "keep",
+    ["keep", "float16", "none"],
+    "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
+)
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Examples per step; 0 uses the batch size of training.", lower_bound=0
 )
@@ -166,6 +181,10 @@ def main() -> int:
         folders = several.values() or [folder]
         experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
     dataset = experiment.dataset
+    if _LOGITS.value != "keep":
+        for network in trained:
+            cli.refusing(_score_streamed, experiment, network)
+        return 0
     others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
@@ -198,6 +217,48 @@ def main() -> int:
         names = sorted({network.checkpoint for network in trained})
         _score_all(experiment, folder, by_seed, f"Checkpoints: {', '.join(names)}.")
     return 0
+
+
+def _score_streamed(experiment: building.Experiment, network: Trained) -> None:
+    """Write the values of one network from streamed statistics."""
+    unkept = {"--ood": _OOD.value, "--training": _TRAINING.value, "--per_class": _PER_CLASS.value}
+    for name, value in unkept.items():
+        if value:
+            raise cli.Refused(f"{name} needs --logits=keep.")
+    if _CRITERION.value != "nll":
+        raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
+    streamed_scores.check_calibrator(_CALIBRATE.value)
+    blocks_of = {}
+    for name in ("validation", "test"):
+        source = getattr(experiment.dataset, name)
+        blocks_of[name] = functools.partial(_blocks, experiment, network, source)
+        if _LOGITS.value == "float16":
+            folder = network.folder / f"predictions_{name}"
+            number = train.write_blocks(blocks_of[name](), folder, dtype="float16")
+            blocks_of[name] = functools.partial(train.read_blocks, folder)
+            print(f"written: {folder} ({number:,} blocks)")
+    scored = streamed_scores.score(
+        blocks_of["test"],
+        chosen_metrics(report.DEFAULT_METRICS, experiment.config.num_bins),
+        calibrate=_CALIBRATE.value,
+        fit_on=blocks_of["validation"],
+    )
+    _show("test set", scored, network.folder / "report")
+
+
+def _blocks(
+    experiment: building.Experiment, network: Trained, source: Source
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    blocks = train.predict_blocks(
+        experiment.task.forward,
+        [network.state],
+        source,
+        prepare=experiment.dataset.prepare,
+        batch_size=_BATCH_SIZE.value or experiment.plan.batch_size,
+        devices=train.local_devices()[: experiment.config.run.num_devices or None],
+    )
+    for (logits,), labels, weights in blocks:
+        yield logits, labels, weights
 
 
 Answers = dict[str, train.Predicted]

@@ -17,7 +17,7 @@ Singular and plural names are equivalent. Other arrays and columns are not read,
 lists them. One column of logits is a binary model. Labels count from 0, or from --first_label.
 Weight 0 leaves an example out. Clusters are the images of pixels or the documents of sentences:
 with them, or with --clusters=NAME of another column, whole clusters are resampled. No model, config
-or accelerator is needed. Every number has a bootstrap interval.
+or accelerator is needed. Every number has an interval.
 """
 
 from __future__ import annotations
@@ -67,7 +67,12 @@ _CLUSTERS = flags.DEFINE_string(
     " clusters, if there is one. Empty resamples examples.",
 )
 _LEVEL = flags.DEFINE_float("level", 0.9, "Nominal coverage of the intervals, a fraction.")
-_INTERVAL = flags.DEFINE_string("interval", "percentile", "percentile or basic.")
+_INTERVAL = flags.DEFINE_string(
+    "interval",
+    "valid",
+    "valid: noise bounds of binned calibration errors, percentiles of other metrics; percentile or"
+    " basic: bootstrap intervals of all metrics.",
+)
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the bootstrap and of the folds.")
 _PROBABILITIES = flags.DEFINE_bool("probabilities", False, "The files hold probabilities.")

@@ -50,15 +50,13 @@ def fit(
 
     def local(point: np.ndarray) -> Local:
         v, c = np.split(point, 2)
-        means: Local = pieces.means(_local, *of_features, v.astype(dtype), c.astype(dtype))
-        penalty, apart = (
-            np.array([slope_penalty, intercept_penalty]) / num_classes,
-            v / deviation - 1,
-        )
+        means: Any = pieces.means(_local, *of_features, v.astype(dtype), c.astype(dtype))
+        penalty = np.array([slope_penalty, intercept_penalty]) / num_classes
+        apart = v / deviation - 1
         curvature = np.concatenate([penalty[0] / deviation**2, np.full(num_classes, penalty[1])])
-        gradient = np.concatenate([penalty[0] * apart / deviation, penalty[1] * c])
-        gradient = means.gradient + 2 * gradient
-        hessian = means.hessian + 2 * np.diag(curvature)
+        pull = np.concatenate([penalty[0] * apart / deviation, penalty[1] * c])
+        gradient: Any = means.gradient + 2 * pull
+        hessian: Any = means.hessian + 2 * np.diag(curvature)
         if intercept_penalty == 0:  # a shift of all intercepts changes nothing: keep their mean
             gradient[num_classes:] -= gradient[num_classes:].mean()
             hessian[num_classes:, num_classes:] += np.trace(hessian) / num_classes**2

@@ -133,13 +133,27 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
 def labels_of(source: Source) -> np.ndarray | None:
     """Return the labels of all examples; None if the source does not know them without a pass.
 
-    A source that knows them has an attribute `labels`.
+    A source that knows them has an attribute `labels`, and `weights` if its labels have weights.
 
     >>> labels_of(InMemory(np.array([5, 6, 7]), np.array([0, 1, 0])))
     array([0, 1, 0])
     """
     labels = getattr(source, "labels", None)
     return None if labels is None else np.asarray(labels)
+
+
+def weighted_labels(source: Source) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the labels of all examples, and the mask of those whose weight is not 0.
+
+    None if the source does not know its labels; see `labels_of`.
+    """
+    labels = labels_of(source)
+    if labels is None:
+        return None
+    weights = getattr(source, "weights", None)
+    weights = np.ones(len(labels)) if weights is None else np.asarray(weights)
+    missing = (1,) * (labels.ndim - weights.ndim)
+    return labels, np.broadcast_to(weights.reshape(weights.shape + missing) > 0, labels.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +163,10 @@ class _AsStored:
     @property
     def labels(self) -> np.ndarray | None:
         return labels_of(self.source)
+
+    @property
+    def weights(self) -> np.ndarray | None:
+        return getattr(self.source, "weights", None)
 
     def __len__(self) -> int:
         return len(self.source)

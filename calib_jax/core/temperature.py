@@ -213,8 +213,8 @@ class _Summary(NamedTuple):
     """The first pass: what decides about an optimum, the total weight, and the NLL at T = 1."""
 
     facts: "_Facts"
-    weight: Scalar
-    loss: Scalar
+    weight: Any
+    loss: Any
     impossible: Bool[Array, ""]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.examples import Examples, Source, labels_of
+from calib_jax.core.examples import Examples, Source, weighted_labels
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
 
@@ -94,15 +94,18 @@ class Dataset:
 
     @functools.cached_property
     def class_counts(self) -> np.ndarray | None:
-        """The number of training labels of each class; None if they are not in memory.
+        """The number of training labels of each class whose weight is not 0.
+
+        None if the labels are not in memory.
 
         >>> named("digits", training_size=400).class_counts.sum()
         np.int64(400)
         """
-        labels = labels_of(self.train)
-        if labels is None:
+        known = weighted_labels(self.train)
+        if known is None:
             return None
-        valid = labels[(labels >= 0) & (labels < self.num_classes)]
+        labels, present = known
+        valid = labels[present & (labels >= 0) & (labels < self.num_classes)]
         return np.bincount(valid, minlength=self.num_classes)
 
 

@@ -77,6 +77,12 @@ class Subset:
         labels = labels_of(self.source)
         return None if labels is None else labels[self.index]
 
+    @property
+    def weights(self) -> np.ndarray | None:
+        """The weights of the labels, if the source knows them."""
+        weights = getattr(self.source, "weights", None)
+        return None if weights is None else np.asarray(weights)[self.index]
+
     def __len__(self) -> int:
         return len(self.index)
 

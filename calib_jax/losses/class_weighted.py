@@ -46,7 +46,7 @@ def class_weights(
 
     References:
       Cui et al. 2019, Class-Balanced Loss Based on Effective Number of Samples, equation 2.
-      Eigen and Fergus 2015, section 6.3.2, for "median".
+      Eigen and Fergus 2015, Predicting Depth, Surface Normals and Semantic Labels, for "median".
 
     >>> class_weights([90, 10], balancing="inverse").round(4)
     Array([0.2, 1.8], dtype=float32)

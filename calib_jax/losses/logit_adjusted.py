@@ -39,7 +39,7 @@ def _logit_adjusted(*, tau: Number = 1.0) -> Objective:
     the class counts.
 
     Args:
-      tau: 0 is cross-entropy, and 1 gives the smallest balanced error.
+      tau: 0 is cross-entropy; with 1 the optimum has the smallest balanced error.
 
     References:
       Menon et al. 2021, Long-Tail Learning via Logit Adjustment, equation 10.

@@ -257,20 +257,17 @@ def _class_sums(p: Float[np.ndarray, "rows classes"], num_bins: int) -> tuple[Ce
     row, column = np.nonzero(p.astype(np.float32) > uniform_edges(num_bins)[1])
     large = p[row, column].astype(np.float64)
     cell = column * num_bins + _bin(large, num_bins)
-    totals = (
-        np.full(num_classes, float(len(p))),
-        np.sum(p, axis=0, dtype=np.float64),
-        np.sum(np.square(p), axis=0, dtype=np.float64),
-    )
 
-    def with_first(total: np.ndarray, values: np.ndarray) -> Cells:
+    def with_first(total: Any, values: np.ndarray) -> Cells:
         sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
         sums[:, 0] = np.maximum(total - np.sum(sums, axis=1), 0)
         return sums.reshape(-1)
 
-    powers = (np.ones_like(large), large, np.square(large))
-    count, first, second = (with_first(*part) for part in zip(totals, powers, strict=True))
-    return count, first, second
+    whole = np.full(num_classes, float(len(p)))
+    count = with_first(whole, np.ones_like(large))
+    total = with_first(np.sum(p, axis=0, dtype=np.float64), large)
+    square = with_first(np.sum(np.square(p), axis=0, dtype=np.float64), np.square(large))
+    return count, total, square
 
 
 def _bin(values: Column, num_bins: int) -> Integer[np.ndarray, " rows"]:

@@ -41,6 +41,7 @@ __all__ = [
     "Estimate",
     "Interval",
     "bootstrap",
+    "bounded_estimates",
     "difference",
     "estimates",
     "interval",
@@ -251,24 +252,42 @@ def estimates(
     members = dict(_members(metrics))
     values = values_of(members, logits, labels, weights)
     by_name: dict[str, Estimate] = {}
-    independent = options.get("clusters") is None and not options.get("by_class")
-    if method == "valid" and independent and are_counts(weights):
-        bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}
-        draws = max(options.get("num_resamples", 1000), least_draws(level))
-        if bounded:
-            bounds = noise_bound(
-                bounded, logits, labels, weights, key=key, level=level, num_draws=draws
-            )
-            by_name = {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
+    if method == "valid":
+        by_name = bounded_estimates(
+            members, values, logits, labels, weights, key=key, level=level, **options
+        )
     kind = "percentile" if method == "valid" else method
     others = {name: metric for name, metric in members.items() if name not in by_name}
     if others:
         samples = bootstrap(others, logits, labels, weights, key=key, **options)
         ends = interval(samples, level, method=kind, estimate={k: values[k] for k in others})
-        by_name |= {name: Estimate(values[name], *ends[name], interval=kind) for name in others}
+        by_name |= {k: Estimate(values[k], ends[k].low, ends[k].high, kind) for k in others}
     return (
         by_name[metrics.name] if isinstance(metrics, Metric) else {k: by_name[k] for k in members}
     )
+
+
+def bounded_estimates(
+    members: Mapping[str, Metric],
+    values: Mapping[str, Any],
+    logits: Any,
+    labels: Any,
+    weights: Any,
+    *,
+    key: Array,
+    level: float,
+    num_resamples: int = 1000,
+    clusters: Any = None,
+    by_class: bool = False,
+    **ignored: Any,
+) -> dict[str, Estimate]:
+    """Compute the estimates with noise bounds of all metrics and data for which they are valid."""
+    bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}
+    if not bounded or clusters is not None or by_class or not are_counts(weights):
+        return {}
+    draws = max(num_resamples, least_draws(level))
+    bounds = noise_bound(bounded, logits, labels, weights, key=key, level=level, num_draws=draws)
+    return {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
 
 
 def _of_bound(value: Any, bound: NoiseBound) -> Estimate:

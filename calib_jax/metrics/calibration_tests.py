@@ -145,7 +145,7 @@ def squared_error(
     )
     total = c @ members - hits[:, :num_bins]
     square = np.square(c) @ members + hits[:, num_bins:]
-    draws = debiased(bins.count, total, square)
+    draws = debiased(bins.size, total, square)
     return CalibrationTest(bins.value, null_draws.p_of_draws(bins.value, draws))
 
 

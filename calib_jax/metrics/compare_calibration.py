@@ -104,10 +104,10 @@ def compare_calibration(
 
 def _variance(a: Binned, b: Binned) -> float:
     """Compute the variance of the difference, valid whether or not the errors are 0."""
-    num_rows, num_bins = len(a.residual), len(a.count)
+    num_rows, num_bins = len(a.residual), len(a.size)
     linear = float(np.var(_linear(b) - _linear(a))) / num_rows
     products = np.bincount(a.bin * num_bins + b.bin, a.residual * b.residual, num_bins**2)
-    sizes = np.maximum(a.count, 1)[:, None] * np.maximum(b.count, 1)[None]
+    sizes = np.maximum(a.size, 1)[:, None] * np.maximum(b.size, 1)[None]
     shared = float(np.sum(np.square(products.reshape(num_bins, num_bins)) / sizes))
     degenerate = 2 * (degenerate_variance(a) + degenerate_variance(b) - 2 * shared) / num_rows**2
     return max(0.0, linear - degenerate, degenerate)

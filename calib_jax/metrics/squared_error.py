@@ -91,7 +91,7 @@ class Binned(NamedTuple):
       confidence: of each example.
       residual: of each example.
       bin: of each example.
-      count: number of examples in each bin.
+      size: number of examples in each bin.
       total: sum of the residuals.
       square: sum of the squared residuals.
       spread: sum of c (1 - c), the expected squares of a calibrated model.
@@ -100,7 +100,7 @@ class Binned(NamedTuple):
     confidence: Column
     residual: Column
     bin: Integer[np.ndarray, " rows"]
-    count: Bins
+    size: Bins
     total: Bins
     square: Bins
     spread: Bins
@@ -108,12 +108,12 @@ class Binned(NamedTuple):
     @property
     def value(self) -> float:
         """The debiased squared error; NaN if no bin has two examples."""
-        return float(debiased(self.count, self.total, self.square))
+        return float(debiased(self.size, self.total, self.square))
 
     @property
     def mean(self) -> Bins:
         """The mean residual of each bin, 0 in an empty one."""
-        return self.total / np.maximum(self.count, 1)
+        return self.total / np.maximum(self.size, 1)
 
 
 def binned(logits: Logits, labels: Labels, num_bins: int) -> Binned:
@@ -127,11 +127,11 @@ def binned(logits: Logits, labels: Labels, num_bins: int) -> Binned:
     return Binned(confidence, residual, np.argmax(members, axis=1), count, total, square, spread)
 
 
-def debiased(count: Bins, total: Any, square: Any) -> Any:
+def debiased(size: Bins, total: Any, square: Any) -> Any:
     """Compute the debiased squared error from the sums of each bin; NaN if no bin has two rows."""
-    enough = count >= 2
-    terms = (np.square(total) - square) / np.where(enough, count - 1, 1)
-    value = np.sum(np.where(enough, terms, 0), axis=-1) / np.sum(count)
+    enough = size >= 2
+    terms = (np.square(total) - square) / np.where(enough, size - 1, 1)
+    value = np.sum(np.where(enough, terms, 0), axis=-1) / np.sum(size)
     return np.where(np.any(enough), value, np.nan)
 
 
@@ -158,8 +158,8 @@ def interval_of(bins: Binned, level: float) -> SquaredError:
 
 def variance_of_terms(bins: Binned) -> float:
     """Compute the variance of one example's linear term, which decides if the error is not 0."""
-    num_rows, count = len(bins.residual), np.maximum(bins.count, 1)
-    share, squares = bins.count / num_rows, np.square(bins.mean)
+    num_rows, count = len(bins.residual), np.maximum(bins.size, 1)
+    share, squares = bins.size / num_rows, np.square(bins.mean)
     fourth = share @ (4 * squares * bins.square / count - 3 * np.square(squares))
     return max(0.0, float(fourth - np.square(share @ squares)))
 
@@ -170,5 +170,5 @@ def degenerate_variance(bins: Binned) -> float:
     The variance $\sigma_b^2$ of a residual is the larger of the empirical one and that of a
     calibrated model. Bins with one example contribute nothing to the error.
     """
-    variance = np.maximum(bins.square, bins.spread) / np.maximum(bins.count, 1)
-    return float(np.sum(np.where(bins.count >= 2, np.square(variance), 0)))
+    variance = np.maximum(bins.square, bins.spread) / np.maximum(bins.size, 1)
+    return float(np.sum(np.where(bins.size >= 2, np.square(variance), 0)))

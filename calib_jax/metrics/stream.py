@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -33,6 +33,9 @@ from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.contract import Members, Metric, checked_stats, owners, values_of_stats
 
 __all__ = ["Stream"]
+
+# Rows of one compiled pass, whose sums are float32: twice as many would still be counted exactly.
+_MOST_ROWS = 2**23
 
 
 class Stream:
@@ -64,9 +67,13 @@ class Stream:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-        stats, trouble = _checked_stats(self._members, logits, labels, weights)
-        refuse(name, trouble, logits.shape, weightless=True)
-        self.add_stats(stats, num_rows=labels.shape[0])
+        parts = []
+        for rows in _cut(logits, labels, weights):
+            stats, trouble = _checked_stats(self._members, *rows)
+            refuse(name, trouble, rows[0].shape, weightless=True)
+            parts.append((jax.device_get(stats), len(rows[1])))
+        for stats, num_rows in parts:
+            self.add_stats(stats, num_rows=num_rows)
 
     def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
@@ -124,6 +131,18 @@ class Stream:
         )
         self.notes.append(note)
         warnings.warn(note, stacklevel=4)
+
+
+def _cut(
+    logits: Logits, labels: Labels, weights: Weights | None
+) -> Iterator[tuple[Logits, Labels, Weights | None]]:
+    """Cut a batch into parts of at most `_MOST_ROWS` rows; a smaller one is not copied."""
+    if len(labels) <= _MOST_ROWS:
+        yield logits, labels, weights
+        return
+    for start in range(0, len(labels), _MOST_ROWS):
+        rows = slice(start, start + _MOST_ROWS)
+        yield logits[rows], labels[rows], None if weights is None else weights[rows]
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -12,6 +12,10 @@ _NO_P = (
 )
 ENOUGH_CLUSTERS = 30
 BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
+NOISE_FLOOR = (
+    "Noise floor: the mean error of a perfectly calibrated model with the same confidences. The"
+    " lower end of the interval is 0 unless the test of calibration (p) rejects."
+)
 NAN = "nan: the metric has no value on these examples."
 
 

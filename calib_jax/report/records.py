@@ -20,6 +20,9 @@ class Row:
       low: lower end of the interval.
       high: upper end of the interval.
       convention: number and kind of bins, as text; empty for a metric without bins.
+      interval: kind of the interval: "percentile", "basic" or "noise bound".
+      floor: the mean value of a calibrated model; None without a noise bound.
+      p_value: of the hypothesis that the model is calibrated; None without a noise bound.
     """
 
     metric: str
@@ -28,6 +31,9 @@ class Row:
     low: float
     high: float
     convention: str
+    interval: str = "percentile"
+    floor: float | None = None
+    p_value: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,7 +61,7 @@ def score(
     num_bins: int = 15,
     per_class: bool = False,
     level: float = 0.9,
-    method: str = "percentile",
+    method: str = "valid",
     num_resamples: int = 1000,
     seed: int = 0,
     probabilities: bool = False,
@@ -91,7 +91,8 @@ def score(
       num_bins: number of bins of every metric that has bins.
       per_class: whether to add metrics per class.
       level: nominal coverage of the intervals, a fraction.
-      method: "percentile" or "basic" intervals.
+      method: "valid" for noise bounds of binned calibration errors and percentiles of all other
+        metrics, see `metrics.estimates`; "percentile" or "basic" for bootstrap intervals of all.
       num_resamples: number of bootstrap resamples.
       seed: seed of the bootstrap and of the folds.
       probabilities: whether all given predictions are probabilities.
@@ -110,8 +111,8 @@ def score(
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     notes = notes_on(given, logits, labels, weights, **understood)
-    several = _chosen(metrics, num_bins)
-    bootstrap = {
+    several = chosen_metrics(metrics, num_bins)
+    bootstrap: dict[str, Any] = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,
         "clusters": ids,
@@ -158,18 +159,29 @@ def score(
         k: metrics_package.bootstrap(several, z, labels, weights, **bootstrap)
         for k, z in models.items()
     }
+    kind = "percentile" if method == "valid" else method
+    bounds: dict[str, dict[str, metrics_package.Estimate]] = {}
+    if method == "valid":
+        bounds = {
+            model: metrics_package.bounded_estimates(
+                several, values[model], z, labels, weights, level=level, **bootstrap
+            )
+            for model, z in models.items()
+        }
     rows, changes = [], []
     for label, metric in several.items():
         for model in models:
             value = values[model][label]
-            ends = metrics_package.interval(
-                samples[model][label], level, method=method, estimate=value
+            bound = bounds.get(model, {}).get(label)
+            ends = bound or metrics_package.interval(
+                samples[model][label], level, method=kind, estimate=value
             )
             numbers = (float(value), float(ends.low), float(ends.high))
-            rows.append(Row(label, model, *numbers, convention_of(metric)))
+            evidence = (bound.interval, bound.floor, bound.p_value) if bound else (kind,)
+            rows.append(Row(label, model, *numbers, convention_of(metric), *evidence))
         for model in list(models)[1:]:
             before, after = ((values[m][label], samples[m][label]) for m in (name, model))
-            change = metrics_package.difference(before, after, level=level, method=method)
+            change = metrics_package.difference(before, after, level=level, method=kind)
             p_value = None if metric.biased else float(change.p_value)
             effect, low, high = map(float, change[:3])
             changes.append(Change(label, name, model, effect, low, high, p_value))
@@ -223,7 +235,8 @@ def convention_of(metric: Metric) -> str:
     return text
 
 
-def _chosen(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
+def chosen_metrics(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
+    """Look up metrics by name, with the number of bins of those that have bins."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
     if isinstance(metrics, str):
@@ -242,7 +255,7 @@ def _per_class(
     num_bins: int,
     interval: Mapping[str, Any],
 ) -> list[Part]:
-    several = _chosen(PER_CLASS, num_bins)
+    several = chosen_metrics(PER_CLASS, num_bins)
     class_of_row = np.asarray(labels)
     present = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
     ids = interval["clusters"]

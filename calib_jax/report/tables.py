@@ -44,7 +44,7 @@ def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
-    fields += ["value", "low", "high", "p_value", "convention", "note"]
+    fields += ["value", "low", "high", "p_value", "interval", "floor", "convention", "note"]
     write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
     write.writeheader()
 
@@ -94,14 +94,20 @@ def _headline(report: Results) -> str:
         within = f"{clusters:,} clusters; whole clusters are resampled. {classes}"
     line = (
         f"{settings['examples']:,} examples{weighted} in {within};"
-        f" {settings['level']:.0%} {settings['interval']} intervals of"
-        f" {settings['resamples']:,} resamples."
+        f" {settings['level']:.0%} {_kind(report)} of {settings['resamples']:,} resamples."
     )
     if len(report.calibrators) > 1:
         line += f" The temperatures were fitted on {report.calibrator['fitted_on']}."
     elif report.calibrator:
         line += f" {calibration.sentence(report.calibrator)}"
     return line
+
+
+def _kind(report: Results) -> str:
+    kinds = {row.interval for row in report.rows}
+    if "noise bound" not in kinds:
+        return f"{next(iter(kinds), 'percentile')} intervals"
+    return "intervals: noise bounds of binned calibration errors, else percentiles"
 
 
 def notes(report: Results) -> list[str]:
@@ -113,6 +119,7 @@ def notes(report: Results) -> list[str]:
         *_on_clusters(report),
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
         *outside.reasons(map(_triple, shown)),
+        *([caveats.NOISE_FLOOR] if any(row.floor is not None for row in report.rows) else []),
         *([caveats.NAN] if undefined else []),
     ]
 
@@ -171,14 +178,26 @@ def _metrics(report: Results) -> list[Table]:
     differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
     bins = [["bins"]]
     for metric, of in rows.items():
-        values.append([metric, *(with_interval(of[model]) for model in models)])
+        write = with_interval if len(models) > 1 else _with_floor
+        values.append([metric, *(write(of[model]) for model in models)])
         resamples = report.settings["resamples"]
         differences.append([_changed(changes[metric, model], resamples) for model in models[1:]])
         bins.append([of[models[0]].convention])
+    floors = _floors(rows, heads) if len(models) > 1 else []
     if len(models) <= MODELS_IN_ONE_TABLE:
-        return [_beside(values, differences, bins)]
+        return [_beside(values, differences, bins), *floors]
     metrics = [row[:1] for row in values]
-    return [_beside(values, bins), _beside(metrics, differences)]
+    return [_beside(values, bins), _beside(metrics, differences), *floors]
+
+
+def _floors(rows: dict[str, dict[str, Row]], heads: list[str]) -> list[Table]:
+    """List the noise floors of several predictions, and the p-values of their calibration."""
+    lines = [
+        [metric, *(f"{row.floor:.4f} p = {row.p_value:.3f}" for row in of.values())]
+        for metric, of in rows.items()
+        if all(row.floor is not None for row in of.values())
+    ]
+    return [[["noise floor", *heads], *lines]] if lines else []
 
 
 def _beside(*tables: Table) -> Table:
@@ -221,6 +240,11 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
     numbers = _triple(estimate)
     value, low, high = (f"{number:{sign}.4f}" for number in numbers)
     return f"{value}{outside.mark(*numbers)} [{low}, {high}]"
+
+
+def _with_floor(row: Row) -> str:
+    floor = "" if row.floor is None else f", noise floor {row.floor:.4f}"
+    return with_interval(row) + floor
 
 
 def _changed(change: Change, num_resamples: int) -> str:

@@ -155,7 +155,13 @@ def shuffled(num_examples: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(num_examples)
 
 
-def class_balanced(labels: np.ndarray, *, power: float = 0.0, num_samples: int = 0) -> Sampling:
+def class_balanced(
+    labels: np.ndarray,
+    present: np.ndarray | None = None,
+    *,
+    power: float = 0.0,
+    num_samples: int = 0,
+) -> Sampling:
     r"""Sample examples with replacement, so that all classes are equally frequent.
 
     $$p_k = \frac{n_k^q}{\sum_j n_j^q}$$
@@ -164,6 +170,8 @@ def class_balanced(labels: np.ndarray, *, power: float = 0.0, num_samples: int =
 
     Args:
       labels: `[examples]`, the class of each example.
+      present: `[examples]`, whether an example may be sampled, such as `weights > 0`; all by
+        default.
       power: q; 0 samples classes equally often, 1 samples examples equally often, and 1/2 is
         between them.
       num_samples: the examples in an epoch, which determine its number of steps; 0 takes as many
@@ -175,7 +183,7 @@ def class_balanced(labels: np.ndarray, *, power: float = 0.0, num_samples: int =
 
     References:
       Kang et al. 2020, Decoupling Representation and Classifier for Long-Tailed Recognition,
-      section 3.1.
+      section 3.
 
     >>> order = class_balanced(np.array([0, 0, 0, 0, 0, 0, 0, 1]), num_samples=1000)
     >>> order(seed=0, epoch=0).shape, bool(400 < (order(0, 0) == 7).sum() < 600)
@@ -188,7 +196,10 @@ def class_balanced(labels: np.ndarray, *, power: float = 0.0, num_samples: int =
             "class_balanced needs one integer label for each example, got labels of shape"
             f" {labels.shape} and type {labels.dtype}."
         )
-    by_class = np.argsort(labels, kind="stable")
+    members = np.arange(len(labels)) if present is None else np.flatnonzero(present)
+    if not len(members):
+        raise ValueError("class_balanced needs an example that may be sampled, and has none.")
+    by_class = members[np.argsort(labels[members], kind="stable")]
     _, starts, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
     shares = counts**power / np.sum(counts**power)
 

@@ -33,7 +33,7 @@ class Predicted(NamedTuple):
     weights: np.ndarray | None
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         """The arrays of a file of predictions by name; without weights if there are none."""
         return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
 
@@ -44,11 +44,12 @@ class Predicted(NamedTuple):
         return rows if self.weights is None else rows[self.weights.reshape(-1) > 0]
 
 
-class _Everything:
+class Everything:
     """A statistic that keeps every row."""
 
     @staticmethod
     def stat(logits: Any, labels: Any, weights: Any) -> Rows:
+        """Keep the rows as they are."""
         return Rows({"logits": logits, "labels": labels, "weights": weights})
 
 
@@ -99,7 +100,7 @@ def predict_all(
     """
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
-    step = make_eval_step(forward, {"all": _Everything}, axis_name=parallel.AXIS, prepare=prepare)
+    step = make_eval_step(forward, {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare)
     fed = feed(source, arrangement, resident_bytes=resident_bytes)
     evaluate = fed.evaluation(step, batch_size)
     stats = evaluate(arrangement.place(states), [True] * len(states))

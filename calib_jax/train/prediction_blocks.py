@@ -10,12 +10,12 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Source
-from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.forward import Forward
 from calib_jax.train.parallel import Devices
+from calib_jax.train.prediction import Everything
 from calib_jax.train.step import identity, make_eval_step
 from calib_jax.train.streamed import Streamed
 
@@ -23,14 +23,6 @@ from calib_jax.train.streamed import Streamed
 Block = tuple[list[np.ndarray], np.ndarray, np.ndarray]
 
 _PRECISIONS = ("float16", "float32")
-
-
-class _Everything:
-    """A statistic that keeps every row."""
-
-    @staticmethod
-    def stat(logits: Any, labels: Any, weights: Any) -> Rows:
-        return Rows({"logits": logits, "labels": labels, "weights": weights})
 
 
 def predict_blocks(
@@ -60,7 +52,7 @@ def predict_blocks(
     """
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
-    step = make_eval_step(forward, {"all": _Everything}, axis_name=parallel.AXIS, prepare=prepare)
+    step = make_eval_step(forward, {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare)
     fed = Streamed(source, arrangement, threads=threads)
     placed = arrangement.place(states)
     for stats in fed.batch_statistics(step, batch_size)(placed, [True] * len(states)):
@@ -83,7 +75,9 @@ def write_blocks(
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ValueError(f"the folder {folder} of logits must be empty; choose a new one.")
+        raise ValueError(
+            f"the folder {folder} of logits must be empty: remove its files, or give another one."
+        )
     number = 0
     for number, (logits, labels, weights) in enumerate(blocks, 1):
         with np.errstate(over="ignore"):

@@ -111,6 +111,14 @@ def test_class_counts_reach_the_loss_and_labels_the_order():
     chosen = experiment.task.examples_of(seed=1, epoch=0)
     assert len(chosen) == 500 > len(set(chosen.tolist()))
     assert experiment.epoch_steps == 10
+    weights = np.where(labels == 3, 0.0, 0.5)
+    void = dataclasses.replace(experiment.dataset.train, weights=weights)
+    masked = dataclasses.replace(experiment.dataset, train=void)
+    np.testing.assert_array_equal(
+        masked.class_counts, np.where(np.arange(10) == 3, 0, 500 * shares)
+    )
+    order = building.sampling("class_balanced", masked)(1, 0)
+    assert set(labels[order]) == {*range(10)} - {3}
     part = data.subset(WithoutLabels(experiment.dataset.train), np.arange(20))
     blind = dataclasses.replace(experiment.dataset, train=part)
     assert blind.class_counts is None

@@ -13,6 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from calib_jax import metrics
+from calib_jax.core.statistics import Joint
 from calib_jax.metrics import contract, ready
 from calib_jax.metrics.predictions import Predictions
 
@@ -126,6 +127,33 @@ def test_weight_k_is_k_copies_and_weight_0_absence(name):
     labels[absent] = np.resize(WRONG_LABELS, len(absent))
     weighted = value_of(CATALOGUE[name], logits, labels, copies.astype(np.float32))
     assert_same_value(name, weighted, repeated)
+
+
+# Above the row limit of a stream: every pair of rows, and one ranking for each class.
+KEEP_ALL_ROWS = {"auroc", "average_precision", "kde_calibration_error"}
+
+
+@every_metric
+def test_streamed_is_whole(name, monkeypatch):
+    """Above the limit rows that differ by a thousandth are one, and may move to the next bin."""
+    monkeypatch.setattr("warnings.warn", lambda *args, **options: None)  # `notes` has it, too
+    logits, labels = sample()
+    weights = np.where(np.arange(60) < 20, 0, 1.5).astype(np.float32)
+    whole = value_of(CATALOGUE[name], logits, labels, weights)
+    parts = [
+        stat_of(name, *(x[i : i + 20] for x in (logits, labels, weights))) for i in (0, 20, 40)
+    ]
+    for limit, tolerance in ((60, {}), (30, {"atol": 0.07})):
+        stream = metrics.Stream({name: CATALOGUE[name]}, row_limit=limit)
+        for number, stat in enumerate(parts):
+            if limit == 30 and number == 1 and name in KEEP_ALL_ROWS:
+                with pytest.raises(ValueError, match="every example is needed"):
+                    stream.add_stats(Joint({name: stat}), num_rows=20)
+                return
+            stream.add_stats(Joint({name: stat}), num_rows=20)
+        assert stream.num_rows == 60
+        if limit == 60 or name not in CURVES:
+            assert_same_value(name, stream.values()[name], whole, **tolerance)
 
 
 @functools.cache

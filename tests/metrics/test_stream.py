@@ -69,6 +69,25 @@ def test_counts_beyond_those_of_float32():
     assert stream._parts["accuracy"].stat()["weight"] == 2**25 + 3
 
 
+def test_a_batch_too_large_for_float32_counts_is_cut(monkeypatch):
+    """Also a refused one leaves no trace, wherever the wrong label is."""
+    logits, labels = sample(num_rows=100)
+    stream, whole = (metrics.Stream({"accuracy": metrics.accuracy}) for _ in range(2))
+    whole.add(logits, labels)
+    monkeypatch.setattr(streams, "_MOST_ROWS", 30)
+    parts = []
+    add_stats = stream.add_stats
+    monkeypatch.setattr(
+        stream, "add_stats", lambda *a, **k: parts.append(k["num_rows"]) or add_stats(*a, **k)
+    )
+    stream.add(logits, labels)
+    assert parts == [30, 30, 30, 10]
+    assert stream.values() == whole.values()
+    with pytest.raises(ValueError, match="1 of 30 labels are not among the 4 classes"):
+        stream.add(logits, np.where(np.arange(100) == 70, 9, labels))
+    assert stream.num_rows == 100
+
+
 def test_above_the_row_limit_a_fine_histogram_serves_and_says_so():
     logits, labels = sample(num_rows=3000)
     ranking = {

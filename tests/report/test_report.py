@@ -84,15 +84,24 @@ def test_parts_are_scored_on_their_own_examples(full):
 
 def test_tables_say_the_numbers_and_the_conventions(full):
     text = str(full)
-    assert "200 examples in 3 classes; 90% percentile intervals of 50 resamples" in text
+    assert (
+        "200 examples in 3 classes; 90% intervals: noise bounds of binned calibration errors, else"
+        " percentiles of 50 resamples." in text
+    )
     fitted = calibrators.temperature.fit(*sample(seed=1)).temperature
     assert f"temperature fitted on 200 other examples, T = {float(fitted):.4g}." in text
     assert "15 bins of equal width, (lo, hi]" in text
     cut_by_mass = metrics.adaptive_debiased_rms_calibration_error
     assert convention_of(cut_by_mass) == "15 bins of equal mass"
-    assert f"{full.value('ece'):.4f} [" in text
+    (ece,) = (r for r in full.rows if r.metric == "ece" and r.predictions == "as given")
+    bound = metrics.noise_bound(metrics.ece, *sample(), key=jax.random.key(0), num_draws=50)
+    np.testing.assert_allclose([ece.value, ece.low, ece.high], bound[:3], rtol=1e-5)
+    assert (ece.interval, ece.floor, ece.p_value) == ("noise bound", *bound[3:])
+    assert f"{ece.value:.4f} [{ece.low:.4f}, {ece.high:.4f}]" in text
+    assert f"{ece.floor:.4f} p = {ece.p_value:.3f}" in text
+    assert "Noise floor: the mean error of a perfectly calibrated model" in text
     assert "No p-value for ece:" in text
-    assert full._repr_markdown_().count("\n|---") == 3  # metrics, classes, groups
+    assert full._repr_markdown_().count("\n|---") == 4  # metrics, noise floors, classes, groups
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(full))))
     assert len(rows) == len(full.rows) + len(full.changes) + len(full.classes) + len(full.groups)
     (nll,) = (
@@ -101,6 +110,7 @@ def test_tables_say_the_numbers_and_the_conventions(full):
         if (r["table"], r["metric"], r["predictions"]) == ("metrics", "nll", "as given")
     )
     assert float(nll["value"]) == full.value("nll")
+    assert (nll["interval"], nll["floor"], nll["p_value"]) == ("percentile", "", "")
     everything = json.loads(tables.as_json(full))
     assert everything["settings"]["examples"] == 200
     assert everything["calibrator"]["params"]["state"]["name"] == "converged"
@@ -243,7 +253,7 @@ def test_no_biased_metric_has_a_p_value_anywhere(calibrated_pair):
     for lines in (str(calibrated_pair), calibrated_pair._repr_markdown_()):
         for line in lines.splitlines():
             words = line.replace("|", " ").split()
-            if words and words[0] in UNTESTED:
+            if words and words[0] in UNTESTED and "[" in line:  # not a line of noise floors
                 assert " p " not in line
             if words and words[0] in TESTED:
                 assert " p = " in line or " p <= " in line
@@ -263,10 +273,23 @@ def test_a_p_value_at_the_floor_of_the_resamples_is_a_bound(calibrated_pair):
     assert " p <= .020" in str(calibrated_pair)  # 2 / 101: the sharp model's NLL is far better
 
 
-def outside_its_interval():
+def outside_its_interval(method="percentile"):
     """Score a calibrated model, whose resampled ECE lies above its ECE; more noise, few rows."""
     logits, labels = sample(60, 4)
-    return report.score(logits / 2.5, labels, metrics=["nll", "ece", "adaptive_ece"], num_bins=30)
+    three = ["nll", "ece", "adaptive_ece"]
+    return report.score(logits / 2.5, labels, metrics=three, num_bins=30, method=method)
+
+
+def test_a_noise_bound_contains_its_value_and_is_shown_with_its_floor():
+    scored = outside_its_interval("valid")
+    nll, *binned = scored.rows
+    assert nll.floor is None
+    text = str(scored)
+    for row in binned:
+        assert row.low <= row.value <= row.high
+        ends = f"[{row.low:.4f}, {row.high:.4f}], noise floor {row.floor:.4f}"
+        assert f"{row.value:.4f} {ends}" in text
+    assert "†" not in text
 
 
 def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path):

@@ -99,7 +99,8 @@ def test_tables_say_which_temperature_was_fitted_how(scored, tmp_path):
         *("T", "by", "adaptive_ece:0.01", f"{temperature:.4g}"),
         *("adaptive_ece", "on", "0.01,", "0.02,", "...,", "10", "converged"),
     ]
-    assert scored._repr_markdown_().count("\n|---") == 3  # values, differences, temperatures
+    # Values, differences, noise floors, temperatures.
+    assert scored._repr_markdown_().count("\n|---") == 4
     record = json.loads(tables.as_json(scored))
     assert list(record["calibrators"]) == columns
     assert record["calibrator"] == record["calibrators"]["T by nll"]

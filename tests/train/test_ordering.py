@@ -38,6 +38,14 @@ def test_classes_have_the_frequencies_of_the_formula(power, shares):
         assert stats.chisquare(by_example[labels == k]).pvalue > 1e-4
 
 
+def test_absent_examples_are_never_sampled():
+    present = np.arange(len(LABELS)) % 3 > 0
+    order = train.class_balanced(LABELS, present, num_samples=500)(0, 0)
+    assert set(order.tolist()) == set(np.flatnonzero(present).tolist())
+    by_class = np.bincount(LABELS[order], minlength=5)[np.unique(LABELS[present])]
+    assert stats.chisquare(by_class).pvalue > 1e-4
+
+
 def test_seeds_and_epochs_sample_independently():
     sample = train.class_balanced(LABELS)
     orders = {tuple(sample(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}
@@ -52,6 +60,7 @@ def test_seeds_and_epochs_sample_independently():
         (np.zeros((3, 2), int), {}, r"one integer label for each example, got .* \(3, 2\)"),
         (np.zeros(0, int), {}, r"got labels of shape \(0,\)"),
         (np.zeros(3), {}, "type float64"),
+        (LABELS, {"present": LABELS > 9}, "needs an example that may be sampled, and has none"),
         (LABELS, {"num_samples": -1}, "num_samples must be at least 0, got -1"),
     ],
 )

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, train
+from calib_jax.core import InMemory
 
 from . import tasks
 
@@ -35,6 +36,16 @@ def test_blocks_hold_every_example_once_in_order():
         np.testing.assert_allclose(logits, expected()[0], rtol=1e-5, atol=1e-5)
     labels = np.concatenate([labels for _, labels, _ in blocks()])[weights > 0]
     np.testing.assert_array_equal(labels, SOURCE.labels)
+
+
+def test_blocks_have_the_weights_of_the_labels():
+    weights = np.arange(21, dtype=np.float32) % 3
+    source = InMemory(SOURCE.inputs, SOURCE.labels, weights)
+    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
+    parts = train.predict_blocks(tasks.forward, [state, state], source, batch_size=8)
+    of_blocks = np.concatenate([part for _, _, part in parts])
+    np.testing.assert_array_equal(of_blocks[:21], weights)
+    assert not of_blocks[21:].any()
 
 
 def test_metrics_of_blocks_are_those_of_the_whole():

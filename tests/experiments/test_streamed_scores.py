@@ -1,0 +1,47 @@
+"""Scores from streams: the values of the whole, with no interval, in files that say so."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, metrics
+from calib_jax.calibrators import streaming
+from experiments import streamed_scores
+
+SEVERAL = {name: metrics.named(name) for name in ("accuracy", "nll")}
+
+
+def test_values_are_those_of_the_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "_ENTRIES", 300)
+    random = np.random.default_rng(0)
+    logits = 3 * random.standard_normal((200, 3)).astype(np.float32)
+    labels = np.argmax(logits / 3 + random.gumbel(size=logits.shape), axis=-1)
+    weights = (np.arange(200) % 4 > 0).astype(np.float32)
+    first, second = (
+        [(logits[i : i + 50], labels[i : i + 50], weights[i : i + 50]) for i in starts]
+        for starts in ((0, 50), (100, 150))
+    )
+    scored = streamed_scores.score(
+        lambda: iter(second), SEVERAL, calibrate="temperature", fit_on=lambda: iter(first)
+    )
+    params = calibrators.temperature.fit(logits[:100], labels[:100], weights[:100])
+    z, rest = logits[100:], (labels[100:], weights[100:])
+    whole = metrics.values_of(SEVERAL, z, *rest)
+    calibrated = metrics.values_of(SEVERAL, calibrators.temperature.apply(params, z), *rest)
+    assert scored.num_examples == 75
+    assert scored.before == pytest.approx({k: float(v) for k, v in whole.items()}, rel=1e-5)
+    assert scored.after == pytest.approx({k: float(v) for k, v in calibrated.items()}, rel=1e-5)
+    assert scored.save(tmp_path) == ["values.json", "values.txt"]
+    saved = json.loads((tmp_path / "values.json").read_text())
+    assert saved["before"] == scored.before
+    assert "no intervals" in saved["intervals"]
+    assert saved["calibrator"] == {"name": "temperature", "state": "converged"}
+    assert "no intervals" in (tmp_path / "values.txt").read_text()
+
+
+def test_a_calibrator_that_needs_all_logits_is_refused():
+    with pytest.raises(ValueError, match="isotonic needs all logits at once, and these are not ke"):
+        streamed_scores.check_calibrator("isotonic")
+    streamed_scores.check_calibrator("")
+    streamed_scores.check_calibrator("vector")
