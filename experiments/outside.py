@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from calib_jax import data
@@ -81,6 +82,8 @@ def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any
 
 def _look(source: Source) -> str:
     inputs = source[np.arange(1)].inputs
-    if not isinstance(inputs, np.ndarray):
-        return f"a {type(inputs).__name__}"
-    return f"{inputs.dtype} of shape {inputs.shape[1:]}"
+    described = [
+        " ".join([jax.tree_util.keystr(path), f"{leaf.dtype} of shape {leaf.shape[1:]}"]).strip()
+        for path, leaf in jax.tree.leaves_with_path(inputs)
+    ]
+    return ", ".join(described)

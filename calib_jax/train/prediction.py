@@ -33,7 +33,7 @@ class Predicted(NamedTuple):
     weights: np.ndarray | None
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, Any]:
         """The arrays of a file of predictions by name; without weights if there are none."""
         return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
 
