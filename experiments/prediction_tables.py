@@ -87,7 +87,7 @@ def shown(text: str, most: int = 40) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-class Table(NamedTuple):
+class PredictionTable(NamedTuple):
     """The columns of a file.
 
     Attributes:
@@ -128,7 +128,7 @@ def read(
     probabilities: bool,
     first_label: int,
     clusters: str | None = None,
-) -> Table:
+) -> PredictionTable:
     """Read a table.
 
     Args:
@@ -177,7 +177,7 @@ def read(
     if ignored:
         notes.append(f"{path}: columns ignored: {listed([names[k] for k in sorted(ignored)])}.")
     groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
-    return Table(scores, labels, weights, groups, ids, notes)
+    return PredictionTable(scores, labels, weights, groups, ids, notes)
 
 
 def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label: int) -> list[str]:

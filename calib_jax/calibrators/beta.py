@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, fitting, one_versus_rest
-from calib_jax.calibrators.contract import Examples, State
+from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core.types import Array, Logits, Vector
 
 
@@ -57,7 +57,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 
 
 @jax.jit
-def _fit(examples: Examples) -> Params:
+def _fit(examples: FitData) -> Params:
     rows = examples.rows()
 
     def fit_question(

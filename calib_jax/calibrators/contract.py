@@ -72,7 +72,7 @@ class State(NamedTuple):
         return names if code.ndim else str(names)
 
 
-class Rows(NamedTuple):
+class FitRows(NamedTuple):
     """Prepared examples: rows of weight 0 are safe to sum; `usable` is False if a fit must fail."""
 
     logits: Float[Array, "rows classes"]
@@ -92,14 +92,14 @@ class Rows(NamedTuple):
         return shares(jnp.where(true == -jnp.inf, 0, self.weight))
 
 
-class Examples(NamedTuple):
+class FitData(NamedTuple):
     """The arguments of `fit`, with checked shapes and dtypes."""
 
     logits: Float[Array, "rows classes"]
     labels: Integer[Array, " rows"]
     weights: Vector | None
 
-    def rows(self, *, mixes_classes: bool = False) -> Rows:
+    def rows(self, *, mixes_classes: bool = False) -> FitRows:
         """Prepare the rows inside a compiled function."""
         logits, labels = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
@@ -109,7 +109,7 @@ class Examples(NamedTuple):
             wrong |= jnp.any(logits == -jnp.inf, axis=1)
         total = jnp.sum(weight)
         usable = ~jnp.any(wrong) & (total > 0) & (total < jnp.inf)
-        return Rows(logits, widened(labels), weight, usable)
+        return FitRows(logits, widened(labels), weight, usable)
 
 
 def unusable_rows(
@@ -137,7 +137,7 @@ def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
 
 def examples(
     name: str, logits: Any, labels: Any, weights: Any, *, mixes_classes: bool = False
-) -> Examples:
+) -> FitData:
     """Flatten leading axes and validate the arguments of `fit`.
 
     Args:
@@ -151,7 +151,7 @@ def examples(
         refuse(name, _trouble_in(logits, labels, weights), logits.shape)
         if mixes_classes:
             _refuse_impossible(name, logits, weights)
-    return Examples(logits, labels, weights)
+    return FitData(logits, labels, weights)
 
 
 def check_classes(name: str, num_classes: int) -> None:
@@ -184,17 +184,17 @@ def _refuse_impossible(name: str, logits: Logits, weights: Any = None) -> None:
         )
 
 
-def losses_of(logits: Logits, rows: Rows) -> Vector:
+def losses_of(logits: Logits, rows: FitRows) -> Vector:
     """Compute the NLL of each row."""
     return jax.nn.logsumexp(logits, axis=-1) - numerics.true_class(logits, rows.labels)
 
 
-def mean_nll(logits: Logits, rows: Rows) -> Scalar:
+def mean_nll(logits: Logits, rows: FitRows) -> Scalar:
     """Compute the mean NLL of calibrated logits."""
     return jnp.sum(weigh(losses_of(logits, rows), rows.share))
 
 
-def unknown_state(rows: Rows) -> State:
+def unknown_state(rows: FitRows) -> State:
     """Return a placeholder state, which `finished` replaces."""
     return placeholder(rows.logits.dtype)
 
@@ -205,7 +205,7 @@ def placeholder(dtype: Any) -> State:
     return State(jnp.zeros((), jnp.int32), nothing, nothing)
 
 
-def finished(params: _Params, code: Any, rows: Rows, calibrated: Logits) -> _Params:
+def finished(params: _Params, code: Any, rows: FitRows, calibrated: Logits) -> _Params:
     """Compute the NLL before and after, and set the state of fitted parameters."""
     before, after = mean_nll(rows.logits, rows), mean_nll(calibrated, rows)
     return ended(params, code, rows.usable, before, after)

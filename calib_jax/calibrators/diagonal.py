@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, fitting, linear
-from calib_jax.calibrators.contract import Code, Rows, losses_of
+from calib_jax.calibrators.contract import Code, FitRows, losses_of
 from calib_jax.calibrators.fitting import Local
 from calib_jax.calibrators.streaming import Pieces
 from calib_jax.core import numerics
@@ -261,8 +261,8 @@ def _loss(
     return total, jnp.sum(weigh(losses_of(z, rows), rows.decisive))
 
 
-def _prepared(logits: Logits, labels: Labels, weights: Weights) -> tuple[Rows, Scalar]:
+def _prepared(logits: Logits, labels: Labels, weights: Weights) -> tuple[FitRows, Scalar]:
     """Prepare the rows of a piece; return also the weight of those with a possible true class."""
-    rows = contract.Examples(logits, labels, weights).rows()
+    rows = contract.FitData(logits, labels, weights).rows()
     decisive = numerics.true_class(rows.logits, rows.labels) != -jnp.inf
     return rows, jnp.sum(jnp.where(decisive, rows.weight, 0))

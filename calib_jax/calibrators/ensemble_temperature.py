@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, fitting, temperature
-from calib_jax.calibrators.contract import Code, Examples, State
+from calib_jax.calibrators.contract import Code, FitData, State
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Logits, Scalar
 
@@ -67,7 +67,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 
 
 @jax.jit
-def _fit(examples: Examples) -> Params:
+def _fit(examples: FitData) -> Params:
     rows = examples.rows()
     alone = temperature.fit_rows(rows)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, one_versus_rest
-from calib_jax.calibrators.contract import Examples, State
+from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import binning, checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
@@ -67,7 +67,7 @@ def fit(
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def _fit(examples: Examples, num_bins: int, bins: str) -> Params:
+def _fit(examples: FitData, num_bins: int, bins: str) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
 

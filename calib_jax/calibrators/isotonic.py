@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators import contract, one_versus_rest
-from calib_jax.calibrators.contract import Examples, State
+from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
@@ -64,7 +64,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 
 
 @jax.jit
-def _fit(examples: Examples) -> Params:
+def _fit(examples: FitData) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
 

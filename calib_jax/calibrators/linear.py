@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators import contract, fitting
-from calib_jax.calibrators.contract import Code, Rows, losses_of
+from calib_jax.calibrators.contract import Code, FitRows, losses_of
 from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Number, Scalar, Vector
@@ -46,7 +46,7 @@ def scores(weights: Array, intercept: Float[Array, " classes"], features: Featur
 
 def fit(
     features: Features,
-    rows: Rows,
+    rows: FitRows,
     *,
     diagonal: bool,
     weight_penalty: Number,
@@ -211,7 +211,7 @@ def _improved(
     return (table[:, :-1].reshape(v.shape), table[:, -1]), done | (gain <= _GAIN * here.value)
 
 
-def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, ""]:
+def _has_no_optimum(z: Features, features: Features, rows: FitRows) -> Bool[Array, ""]:
     """Check two sufficient conditions for an NLL without a finite minimum.
 
     Either all rows are classified correctly, so that scaling W and b up lowers the NLL further.
@@ -222,7 +222,7 @@ def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, 
     return all_right(z, rows) | of_features.separates() | of_scores.separates()
 
 
-def all_right(z: Features, rows: Rows) -> Bool[Array, ""]:
+def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
     """Check whether every row is classified correctly."""
     others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, z.shape[1]))
     return jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
@@ -261,7 +261,7 @@ class Extent(NamedTuple):
         return (apart & ~constant & ~never_possible).any()
 
 
-def extents(z: Features, features: Features, rows: Rows) -> tuple[Extent, Extent]:
+def extents(z: Features, features: Features, rows: FitRows) -> tuple[Extent, Extent]:
     """Compute the extents of the features, and of the scores minus the mean of their row."""
     possible = z != -jnp.inf
     of_class = (rows.weight > 0)[:, None] & is_true(rows) & possible
@@ -284,7 +284,7 @@ def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
     return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1))[:, None]
 
 
-def is_true(rows: Rows) -> Bool[Array, "rows classes"]:
+def is_true(rows: FitRows) -> Bool[Array, "rows classes"]:
     """Mark the true class of each row."""
     return numerics.is_true_class(rows.labels, rows.logits.shape[1])
 

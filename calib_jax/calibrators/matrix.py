@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, linear
-from calib_jax.calibrators.contract import Examples, State
+from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
 from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
@@ -79,7 +79,7 @@ def fit(
 def fit_features(
     kind: Callable[..., _Kind],
     features: Callable[[Array], Array],
-    examples: Examples,
+    examples: FitData,
     off_diagonal_penalty: Number,
     intercept_penalty: Number,
     max_iterations: Number,

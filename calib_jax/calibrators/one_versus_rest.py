@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float
 
-from calib_jax.calibrators.contract import Code, Rows
+from calib_jax.calibrators.contract import Code, FitRows
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Labels, Number, Vector
 
@@ -58,7 +58,7 @@ def open_questions(logits: Float[Array, "rows classes"]) -> Bool[Array, "rows qu
     return two if logits.shape[1] == 2 else possible & two
 
 
-def weights_of(rows: Rows) -> Float[Array, "questions rows"]:
+def weights_of(rows: FitRows) -> Float[Array, "questions rows"]:
     """Return the row weights for each question, 0 in rows where the question is closed."""
     return jnp.where(open_questions(rows.logits), rows.weight[:, None], 0).T
 
@@ -132,7 +132,7 @@ def floored(
     return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
 
 
-def binned_code(answers: Float[Array, "rows questions"], rows: Rows) -> Array:
+def binned_code(answers: Float[Array, "rows questions"], rows: FitRows) -> Array:
     """Compute the state code of a binned fit: `INDISTINCT` if all rows have one probability."""
     counts = weights_of(rows).T > 0
     lowest = jnp.min(jnp.where(counts, answers, jnp.inf), axis=0)

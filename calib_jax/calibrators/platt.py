@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, fitting, one_versus_rest
-from calib_jax.calibrators.contract import Code, Examples, State
+from calib_jax.calibrators.contract import Code, FitData, State
 from calib_jax.core.types import Array, Logits, Vector
 
 
@@ -55,16 +55,16 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False
 
 
 @jax.jit
-def _fit_plain(examples: Examples) -> Params:
+def _fit_plain(examples: FitData) -> Params:
     return _fit(examples, smoothed=False)
 
 
 @jax.jit
-def _fit_smoothed(examples: Examples) -> Params:
+def _fit_smoothed(examples: FitData) -> Params:
     return _fit(examples, smoothed=True)
 
 
-def _fit(examples: Examples, smoothed: bool) -> Params:
+def _fit(examples: FitData, smoothed: bool) -> Params:
     rows = examples.rows()
 
     def fit_question(score: Vector, target: Vector, weight: Vector) -> tuple[Array, Array, Array]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Bool
 
 from calib_jax.calibrators import contract, streaming
-from calib_jax.calibrators.contract import Code, Examples, Rows, State
+from calib_jax.calibrators.contract import Code, FitData, FitRows, State
 from calib_jax.core import checks, temperature
 from calib_jax.core.former import former_options
 from calib_jax.core.rows import weigh
@@ -66,11 +66,11 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
 
 
 @jax.jit
-def _fit(examples: Examples, max_iterations: Number) -> Params:
+def _fit(examples: FitData, max_iterations: Number) -> Params:
     return fit_rows(examples.rows(), max_iterations)
 
 
-def fit_rows(rows: Rows, max_iterations: Number = 100) -> Params:
+def fit_rows(rows: FitRows, max_iterations: Number = 100) -> Params:
     """Fit the temperature to prepared rows, inside a compiled function."""
     fitted = temperature.fit_nll(
         rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
@@ -153,7 +153,7 @@ def fit_grid(
 
 
 @functools.partial(jax.jit, static_argnames="criterion")
-def _fit_grid(examples: Examples, grid: Vector, criterion: Criterion | None) -> Params:
+def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> Params:
     rows = examples.rows()
 
     def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Scalar:

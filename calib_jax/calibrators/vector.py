@@ -6,7 +6,7 @@ import jax
 from jaxtyping import Float
 
 from calib_jax.calibrators import contract, diagonal, linear, streaming
-from calib_jax.calibrators.contract import Examples, State
+from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
 from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
@@ -71,7 +71,7 @@ def fit(
 
 @jax.jit
 def _fit(
-    examples: Examples, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
+    examples: FitData, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
 ) -> Params:
     rows = examples.rows()
     fitted = linear.fit(

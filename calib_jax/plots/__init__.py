@@ -3,9 +3,9 @@
     figure = plots.reliability_diagram(metrics.reliability(logits, labels))
     plots.save(figure, "reliability.pdf")
 
-Arrays may be from NumPy or JAX; tables are any objects with the fields of `plots.Table`. Each file
-of this subpackage defines one family of figures. matplotlib is imported when the first figure is
-drawn. pyplot is never imported, so no window opens and no figure stays registered.
+Arrays may be from NumPy or JAX; tables are any objects with the fields of `plots.BinTable`. Each
+file of this subpackage defines one family of figures. matplotlib is imported when the first figure
+is drawn. pyplot is never imported, so no window opens and no figure stays registered.
 """
 
 import sys
@@ -26,4 +26,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # Also lets type checkers accept the names that are added at import time.
-    raise no_attribute(__name__, name, __all__)
+    raise no_attribute(__name__, name, __all__, {"Table": "BinTable"})

@@ -6,11 +6,11 @@ import numpy as np
 
 from calib_jax.plots.style import count, of_same_length, vector
 
-__all__ = ["Bins", "Table"]
+__all__ = ["BinTable", "Bins"]
 
 
 @runtime_checkable
-class Table(Protocol):
+class BinTable(Protocol):
     """Input of a figure of bins: arrays `[bins]`, as returned by `metrics.reliability`.
 
     `low` and `high`, the ends of an interval around the accuracy, may be None or missing.
@@ -114,7 +114,7 @@ _FIELDS = ("lower", "upper", "weight", "confidence", "accuracy")
 
 def checked(picture: str, table: Any) -> CheckedBins:
     """Validate a table and convert it to float64; errors name the function `picture`."""
-    if not isinstance(table, Table):
+    if not isinstance(table, BinTable):
         missing = ", ".join(name for name in _FIELDS if not hasattr(table, name))
         raise TypeError(
             f"{picture}: a {type(table).__name__} has no {missing}: give what"

@@ -27,7 +27,7 @@ def reliability_diagram(
     neither. The line through the point is the interval of the accuracy.
 
     Args:
-      table: an object with the fields of `Table`: the result of `metrics.reliability` or
+      table: an object with the fields of `BinTable`: the result of `metrics.reliability` or
         `metrics.adaptive_reliability`, or a `Bins`.
       ece: ECE for the caption, a number or (value, low, high); if None, that of the table.
       title: a line above the caption.
@@ -59,7 +59,7 @@ def reliability_before_after(
     """Draw two reliability diagrams side by side, on the same axes.
 
     Args:
-      before: an object with the fields of `Table`, such as that of the trained model.
+      before: an object with the fields of `BinTable`, such as that of the trained model.
       after: another, such as that of the calibrated model.
       ece: ECEs for the captions, as in `reliability_diagram`.
       titles: titles of the two diagrams.

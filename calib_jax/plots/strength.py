@@ -26,7 +26,7 @@ def bin_strength(
     """Draw the number of examples in each bin, right ones below and wrong ones on top.
 
     Args:
-      tables: an object with the fields of `Table`; or several by name, such as one per epoch,
+      tables: an object with the fields of `BinTable`; or several by name, such as one per epoch,
         drawn side by side on the same axes.
       unit: "percent" of all examples, or "count".
       columns: tables per row.

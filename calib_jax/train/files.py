@@ -70,14 +70,14 @@ def no_file(path: Path) -> str:
         return reading.reason(error.__cause__ or error)
 
 
-class Rows(NamedTuple):
+class LoggedRows(NamedTuple):
     """The rows of a file, and a phrase that describes its damage; "" if there is none."""
 
     rows: list[Row]
     damage: str
 
 
-def json_rows(path: Path) -> Rows:
+def json_rows(path: Path) -> LoggedRows:
     """Read the valid rows of a JSON lines file; a valid row has an integer `step`.
 
     A last line without a newline was left by a killed process and is not counted as damage.
@@ -85,9 +85,9 @@ def json_rows(path: Path) -> Rows:
     try:
         content = reading.content(path, "rows", TRAIN_AGAIN)
     except FileNotFoundError:
-        return Rows([], "")
+        return LoggedRows([], "")
     except reading.Unreadable as error:
-        return Rows([], reading.reason(error.__cause__ or error))
+        return LoggedRows([], reading.reason(error.__cause__ or error))
     rows, damaged = [], []
     *lines, begun = content.split(b"\n")
     if begun and (begun[:1] != b"{" or b"\0" in begun):  # not a partial write
@@ -101,10 +101,10 @@ def json_rows(path: Path) -> Rows:
             rows.append(row)
         else:
             damaged.append(number)
-    return Rows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
+    return LoggedRows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
 
 
-def csv_rows(path: Path) -> Rows:
+def csv_rows(path: Path) -> LoggedRows:
     """Read the valid rows of a CSV table of numbers, with the values as written.
 
     Column names contain no commas or quotes, so lines are split at commas.
@@ -112,15 +112,15 @@ def csv_rows(path: Path) -> Rows:
     try:
         text = reading.text(path, "a table", TRAIN_AGAIN)
     except FileNotFoundError:
-        return Rows([], "")
+        return LoggedRows([], "")
     except reading.Unreadable as error:
-        return Rows([], reading.reason(error.__cause__ or error))
+        return LoggedRows([], reading.reason(error.__cause__ or error))
     rows, damaged = [], []
     *lines, begun = text.split("\n")
     lines += [begun] if "\0" in begun else []
     names = lines[0].split(",") if lines else []
     if lines and "step" not in names:
-        return Rows([], "it has no column step")
+        return LoggedRows([], "it has no column step")
     for number, line in enumerate(lines[1:], 2):
         try:
             row = dict(zip(names, map(_number, line.split(",")), strict=True))
@@ -130,7 +130,7 @@ def csv_rows(path: Path) -> Rows:
             rows.append(row)
         else:
             damaged.append(number)
-    return Rows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
+    return LoggedRows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
 
 
 def columns(path: Path) -> list[str]:

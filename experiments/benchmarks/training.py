@@ -39,7 +39,7 @@ PEERS = ("resnet20", "resnet50")  # Networks that the PyTorch loop has, too.
 TORCH, RELEASED = "PyTorch, plain loop", "PyTorch, released loop"
 Calls = dict[str, Any]  # Epochs and Peers by name.
 Targets = Mapping[str, dict[str, float]]
-Rows = list[tables.Row]
+Timings = list[tables.Row]
 
 
 class Parts(NamedTuple):
@@ -54,7 +54,7 @@ class Parts(NamedTuple):
     def _with(self, **changes: Any) -> Work:
         return dataclasses.replace(self.work, **changes)
 
-    def _timed(self, task: str, calls: Calls, base: str, targets: Targets, **more: Any) -> Rows:
+    def _timed(self, task: str, calls: Calls, base: str, targets: Targets, **more: Any) -> Timings:
         """Time calls in turns; the base is the fastest of those whose name starts with `base`."""
         spent = timing.interleaved(calls, rounds=self.rounds, label=task)
         bases = [name for name in calls if name.startswith(base)]
@@ -63,7 +63,7 @@ class Parts(NamedTuple):
 
     def _rows(
         self, task: str, spent: Any, base: str, targets: Targets, calls: Calls, speed: bool = True
-    ) -> Rows:
+    ) -> Timings:
         """Return the time and the speed of every call, and what is known about its program."""
         work = self.work
         size: tables.Row = {"batch_size": work.batch_size, "steps": work.steps}
@@ -74,7 +74,7 @@ class Parts(NamedTuple):
             row |= getattr(calls.get(row["name"]), "about", {})
         return rows
 
-    def _beside_torch(self, task: str, calls: Calls, targets: Targets, *loops: str) -> Rows:
+    def _beside_torch(self, task: str, calls: Calls, targets: Targets, *loops: str) -> Timings:
         """Time epochs in turns with PyTorch's loops, if PyTorch is there and has the network.
 
         The ratios and their targets are to the last loop.
@@ -96,7 +96,7 @@ class Parts(NamedTuple):
                     stack.callback(peer.close)
             return self._timed(task, calls, loops[-1], targets)
 
-    def epoch(self) -> Rows:
+    def epoch(self) -> Timings:
         """Time an epoch as one compiled loop, as single steps, and in PyTorch."""
         streamed = Epochs(self.work, feed=train.Streamed)
         calls: Calls = {"one compiled loop": Epochs(self.work), "step by step": streamed}
@@ -104,14 +104,14 @@ class Parts(NamedTuple):
         targets = {name: {"at_least": 0.5} for name in calls if on_cpu}
         return self._beside_torch("epoch", calls, targets, TORCH)
 
-    def objective(self) -> Rows:
+    def objective(self) -> Timings:
         """Time epochs of objectives with a state against cross-entropy."""
         base, *others = names = ("cross_entropy", "adafocal", "recall")
         targets = {name: {"at_most": 1.02} for name in others}
         calls = {name: Epochs(self._with(loss=name)) for name in names}
         return self._timed("objective", calls, base, targets, speed=False)
 
-    def fit(self) -> Rows:
+    def fit(self) -> Timings:
         """Time epochs of `train.fit` in turns with the compiled programs that they run."""
         alone = Epochs(self._with(loss="adafocal"))
         task, loss = alone.experiment.task, alone.experiment.task.objective
@@ -144,7 +144,7 @@ class Parts(NamedTuple):
         rows[1]["ratio"] = timing.ratio(whole - spent["programs alone"], whole)
         return rows
 
-    def seeds(self) -> Rows:
+    def seeds(self) -> Timings:
         """Time several seeds in one program against runs one after another."""
         apart, seeds = f"{self.num_seeds} runs", tuple(range(self.num_seeds))
         ways = ["map", "vmap"] + ["devices"] * (jax.device_count() > 1)
@@ -159,7 +159,7 @@ class Parts(NamedTuple):
         best["target"] = {"at_least": 1.0 if on_cpu else 1.5}
         return rows
 
-    def networks(self) -> Rows:
+    def networks(self) -> Timings:
         """Compile and run a step, with and without recomputing activations (`remat`)."""
         forms = {"activations kept": {}, "activations recomputed": {"remat": True}}
         calls = {
@@ -168,7 +168,7 @@ class Parts(NamedTuple):
         }
         return self._timed("networks", calls, "activations kept", {}, speed=False)
 
-    def devices(self) -> Rows:
+    def devices(self) -> Timings:
         """Count the bytes that devices exchange in a step."""
         rows, share = [], max(1, self.work.batch_size // self.num_devices)
         for loss in ("cross_entropy", "mmce"):
@@ -182,7 +182,7 @@ class Parts(NamedTuple):
             rows.append(row | {"gradient_bytes": memory.size(state.params)})
         return rows
 
-    def gpu(self) -> Rows:
+    def gpu(self) -> Timings:
         """Time a large network in two dtypes against PyTorch's plain and released loops."""
         crops = "ours, float32, crops and flips"
         calls = {
