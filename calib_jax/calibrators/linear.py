@@ -6,6 +6,8 @@ fit starts from the identity, W = I, b = 0, and never increases the criterion.
 An impossible class (a logit of -inf) has the score -inf, which only a diagonal W can preserve.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -17,9 +19,13 @@ from calib_jax.calibrators import contract, fitting
 from calib_jax.calibrators.contract import Code, Rows, losses_of
 from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Number, Scalar
+from calib_jax.core.types import Array, Number, Scalar, Vector
 
 Features: TypeAlias = Float[Array, "rows classes"]
+# Up to this number of parameters a fit ends with Newton's method, for which the Hessian is needed.
+_NEWTON_PARAMETERS = 128
+_NEWTON_STEPS = 20
+_GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
 LARGEST_START = 3e4  # the largest standard deviation of a score at the start
 
 
@@ -104,13 +110,21 @@ def fit(
     # From a start with far larger logits, L-BFGS would make no progress.
     nearer = jnp.minimum(1, LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
-    point, settled = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
+    point, slope, steps = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
+    penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
+    fine, coarse = fitting.slopes(slope.dtype)
+    settled = slope <= coarse
+    if (2 if diagonal else num_classes + 1) * num_classes <= _NEWTON_PARAMETERS:
+        design = _design(scaled, diagonal=diagonal)
+        local = functools.partial(
+            _local, criterion, penalty, design, possible, share, diagonal=diagonal, gauge=~penalised
+        )
+        point, settled = _improved(local, point, slope <= fine, max_iterations - steps)
     better = criterion(point) <= criterion(nothing)
     v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), point, nothing)
     weights, intercept = unscaled((v, c))
 
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
-    penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
     z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
     limitless = _has_no_optimum(z, features, rows)
     ended = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, ended)
@@ -118,6 +132,83 @@ def fit(
     all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
     ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
     return Fitted(weights, intercept, ended)
+
+
+def _design(features: Features, *, diagonal: bool) -> Float[Array, "rows classes inputs"]:
+    """Return the inputs of every score: the features, or that of the class, and 1."""
+    rows, num_classes = features.shape
+    if diagonal:
+        return jnp.stack([features, jnp.ones_like(features)], axis=2)
+    inputs = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
+    return jnp.broadcast_to(inputs[:, None], (rows, num_classes, num_classes + 1))
+
+
+def _local(
+    criterion: Callable[[tuple[Array, Array]], Scalar],
+    penalty: Callable[[tuple[Array, Array]], Scalar],
+    design: Float[Array, "rows classes inputs"],
+    possible: Bool[Array, "rows classes"],
+    share: Vector,
+    point: Float[Array, " d"],
+    *,
+    diagonal: bool,
+    gauge: Bool[Array, ""],
+) -> fitting.Local:
+    r"""Compute the criterion and its derivatives in all parameters, `[classes * inputs]`.
+
+    With $D_n = \mathrm{diag}(p_n) - p_n p_n^T$ the Hessian of the mean NLL has the blocks
+    $\sum_n w_n (D_n)_{kl} x_{nk} x_{nl}^T$. Directions that change all scores of a row alike do not
+    change the criterion; with `gauge` they get a curvature, so that no step leads there.
+    """
+    rows, num_classes, num_inputs = design.shape
+    width = num_classes * num_inputs
+
+    def parameters(point: Float[Array, " d"]) -> tuple[Array, Array]:
+        table = point.reshape(num_classes, num_inputs)
+        return (table[:, 0] if diagonal else table[:, :-1]), table[:, -1]
+
+    value, gradient = jax.value_and_grad(lambda point: criterion(parameters(point)))(point)
+    z = jnp.sum(design * point.reshape(num_classes, num_inputs)[None], axis=2)
+    p = jax.nn.softmax(jnp.where(possible, z, -jnp.inf))
+    root = jnp.sqrt(share)[:, None, None]
+    inputs = jnp.where(root > 0, root * design, 0)
+    p = jnp.where(share[:, None] > 0, p, 0)[:, :, None]
+    weighted = (p * inputs).reshape(rows, width)
+    hessian = -jnp.matmul(weighted.T, weighted, precision=fitting.EXACT)
+    blocks = jnp.einsum("nki,nkj->kij", p * inputs, inputs, precision=fitting.EXACT)
+    classes = jnp.arange(num_classes)
+    hessian = hessian.reshape(num_classes, num_inputs, num_classes, num_inputs)
+    hessian = hessian.at[classes, :, classes].add(blocks).reshape(width, width)
+    hessian += jax.hessian(lambda point: penalty(parameters(point)))(point)
+    shared = jnp.ones((num_classes, num_classes), point.dtype) / num_classes
+    alike = jnp.eye(num_inputs, dtype=point.dtype).at[: int(diagonal)].set(0)
+    curvature = jnp.where(gauge, jnp.trace(hessian) / width, 0)
+    return fitting.Local(value, gradient, hessian + curvature * jnp.kron(shared, alike))
+
+
+def _improved(
+    local: Callable[[Array], fitting.Local],
+    point: tuple[Array, Array],
+    done: Bool[Array, ""],
+    left: Number,
+) -> tuple[tuple[Array, Array], Bool[Array, ""]]:
+    """Continue a fit by Newton's method, whose steps are exact where rounding ends a line search.
+
+    Args:
+      local: the criterion and its derivatives.
+      point: where L-BFGS ended.
+      done: whether the gradient vanishes there; the point is then returned.
+      left: the largest number of steps, of which at most a few are needed.
+    """
+    v, c = point
+    flat = jnp.concatenate([v.reshape(len(c), -1), c[:, None]], axis=1).reshape(-1)
+    free = jnp.ones(flat.shape, bool)
+    steps = jnp.where(done, 0, jnp.minimum(left, _NEWTON_STEPS))
+    flat, _, _ = fitting.newton(local, flat, free, max_iterations=steps)
+    here = local(flat)
+    gain = -jnp.sum(here.gradient * fitting.newton_step(here, free)) / 2
+    table = flat.reshape(len(c), -1)
+    return (table[:, :-1].reshape(v.shape), table[:, -1]), done | (gain <= _GAIN * here.value)
 
 
 def _has_no_optimum(z: Features, features: Features, rows: Rows) -> Bool[Array, ""]:

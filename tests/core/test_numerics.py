@@ -9,9 +9,6 @@ import pytest
 
 from calib_jax.core import numerics
 
-# Fused products and sums are what the rounding of these has to bear.
-pytestmark = pytest.mark.usefixtures("optimized")
-
 LOG_HALF = -0.6931471805599453
 
 

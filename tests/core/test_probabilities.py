@@ -8,8 +8,6 @@ import pytest
 from calib_jax.core.probabilities import cross_entropy_and_view, prepare
 from calib_jax.core.top_label import top_label
 
-pytestmark = pytest.mark.usefixtures("optimized")
-
 PER_EXAMPLE = ("log_true", "log_rest", "log_others", "share_squares", "true", "rest", "log_total")
 PER_CLASS = ("share", "others", "log_share")
 FIELDS = (*PER_EXAMPLE, *PER_CLASS)

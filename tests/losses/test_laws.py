@@ -93,7 +93,6 @@ def terms_and_gradient(objective, state, logits, labels):
     return terms, back(jnp.ones_like(terms))[0]
 
 
-@pytest.mark.usefixtures("optimized")
 @every_member
 def test_finite_at_the_extremes(member):
     """Check it eager and compiled; the one program also shows that both ways agree elsewhere."""
