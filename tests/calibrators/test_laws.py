@@ -421,7 +421,7 @@ def test_a_calibrator_of_ones_own_is_found_by_name(monkeypatch):
     own = types.SimpleNamespace(Params=tuple, fit=len, apply=max)
     assert calibrators.register("mine")(own) is own
     assert calibrators.named("mine") is calibrators.catalogue()["mine"] is own
-    with pytest.raises(ValueError, match="there are two of the calibrator named 'mine'"):
+    with pytest.raises(ValueError, match="the calibrator 'mine' exists already"):
         calibrators.register("mine")(own)
     with pytest.raises(TypeError, match="calibrator 'other' has no fit and no apply"):
         calibrators.register("other")(types.SimpleNamespace(Params=tuple))
