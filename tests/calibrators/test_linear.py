@@ -9,6 +9,7 @@ import scipy.special
 
 from calib_jax import calibrators
 from tests.calibrators.members import problem
+from tests.properties import cases
 
 K = 3
 KINDS = ["vector", "matrix", "dirichlet"]
@@ -68,6 +69,38 @@ def test_it_is_scipys_minimum(kind, penalties, x64):
     np.testing.assert_allclose(found, p, rtol=2e-6)
     theta = np.concatenate([np.ravel(params[0]), params.intercept])
     np.testing.assert_allclose(loss(theta)[0], lowest, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "exponent", "absent"),
+    [
+        ("vector", 1119403792, 2, 0.3),
+        ("matrix", 2007374715, 2, 0.3),
+        ("dirichlet", 922267228, 1, 0),
+    ],
+)
+def test_converged_in_single_precision_is_the_minimum(kind, seed, exponent, absent):
+    """Also where rounding ends a line search, at an NLL of 1.1 instead of .33 in one order of rows."""
+    batch = cases.build((20, K), seed, "one large", exponent, 0.0, absent, False, "int8")
+    order = np.random.default_rng(0).permutation(20)
+    present = batch.weights > 0
+    rows = batch.rows(present)
+    x = features(kind, rows.logits.astype(np.float64))
+    x -= x.mean(axis=0)  # BFGS, too, needs parameters of one scale
+    _, lowest, _ = scipy_fit(
+        "matrix" if kind == "dirichlet" else kind,
+        x / x.std(axis=0),
+        rows.labels,
+        rows.weights,
+        0,
+        0,
+    )
+    fit = calibrators.named(kind).fit
+    states = [fit(*batch.rows(rows)).state for rows in (slice(None), order)]
+    converged = [state for state in states if state.name == "converged"]
+    assert converged
+    for state in converged:
+        np.testing.assert_allclose(state.nll_after, lowest, rtol=2e-3)
 
 
 @pytest.mark.slow
