@@ -80,7 +80,7 @@ def test_it_is_scipys_minimum(kind, penalties, x64):
     ],
 )
 def test_converged_in_single_precision_is_the_minimum(kind, seed, exponent, absent):
-    """Also where rounding ends a line search, at an NLL of 1.1 instead of .33 in one order of rows."""
+    """Also where rounding ends a line search, in one order of rows at an NLL of 1.1 for .33."""
     batch = cases.build((20, K), seed, "one large", exponent, 0.0, absent, False, "int8")
     order = np.random.default_rng(0).permutation(20)
     present = batch.weights > 0
