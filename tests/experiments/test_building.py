@@ -153,7 +153,10 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     ("change", "message"),
     [
         ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
-        ({"loss.reduction": "average"}, "reduction must be one of 'sum', 'mean', got 'average'"),
+        (
+            {"loss.reduction": "average"},
+            "reduction must be one of 'sum', 'mean', 'examples', got 'average'",
+        ),
         (
             {"run.show_epochs": (1, "last")},
             "show_epochs must be numbers, such as 1,10,20, got 1, last",

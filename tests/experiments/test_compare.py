@@ -219,6 +219,7 @@ def test_settings_that_differ_are_listed_with_their_values(found):
     assert listed == {
         "loss.name": {"first": "cross_entropy", "shy": "focal"},
         "loss.options.gamma": {"shy": 3},
+        "loss.options.weighting": {"shy": "loss"},  # the default, which config.json lacks
         "seed": {"first": 1, "shy": 2},
     }
     assert found.notes == ["twin has no config.json: its settings are not known."]

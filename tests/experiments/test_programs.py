@@ -56,10 +56,10 @@ def test_a_training_step_exchanges_its_gradients_once_and_the_sums_of_batch_norm
         objective = losses.objective(name)
         step = train.make_train_step(train.linen(network), objective, tx, axis_name=train.AXIS)
         state = train.create(variables, objective, tx, 10, 0)
-        # With the gradients go three sums, among them the loss; each of three batch norms counts
+        # With the gradients go four sums, among them the loss; each of three batch norms counts
         # its positions. MMCE gathers two columns of 8 examples, and returns their gradients.
         assert programs.exchanged(step, state, batch, devices=2) == {
-            "gradient": sizes["params"] + 3 * 4,
+            "gradient": sizes["params"] + 4 * 4,
             "batch norm": 2 * sizes["batch_stats"] + 3 * 4,
             **of_loss,
         }

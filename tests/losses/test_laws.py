@@ -445,10 +445,13 @@ def test_a_wrong_label_can_be_named(member):
     bad = labels.at[2].set(77)
     with pytest.raises(ValueError, match="label 77 is not among the 5 classes; give ignored"):
         checked(logits, bad, jnp.ones_like(weights))
-    # The same program with nothing to name: what it gives is what the function gives.
+    # With nothing to name, the values are those of the function. Soft ranks are steep: rounding,
+    # which differs between two programs, grows.
     absent = jnp.ones_like(weights).at[2].set(0.0)
     assert_close(
-        checked(logits, bad, absent), value_and_gradient(objective, state, logits, bad, absent)
+        checked(logits, bad, absent),
+        value_and_gradient(objective, state, logits, bad, absent),
+        tolerance=1e-3 if member.name == "soft_ece" else 1e-5,
     )
 
 

@@ -68,7 +68,7 @@ def test_a_metric_of_ones_own_is_in_the_catalogue(monkeypatch):
     logits, labels = jnp.zeros((3, 2)), jnp.array([0, 1, 1])
     assert metrics.named("mean_power")(logits, labels) == 0.25
     assert metrics.named("mean_power", power=3)(logits, labels) == 0.125
-    with pytest.raises(ValueError, match="two of the metric named 'mean_power'"):
+    with pytest.raises(ValueError, match="the metric 'mean_power' exists already"):
         metrics.register(mean_power)
 
 
