@@ -44,7 +44,7 @@ def drop_many_programs() -> None:
         return
     jax.clear_caches()
     gc.collect()
-    # What is freed goes back to the system only when glibc is told to.
+    # glibc returns freed memory to the system only on request.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

@@ -315,7 +315,7 @@ assert not hasattr(calib_jax, "unknown")
 
 
 BASE = {"jaxtyping"}
-# What a subpackage imports as soon as it is imported, of the packages that are slow to import.
+# The required packages that each subpackage imports at once. Slow ones are imported on first use.
 AT_ONCE = {
     **dict.fromkeys(("losses", "metrics", "plots", "data", "calibrators", "report"), BASE),
     "models": {*BASE, "flax"},
@@ -324,7 +324,7 @@ AT_ONCE = {
 
 
 def test_a_subpackage_imports_few_packages():
-    """What is slow to import, as flax and optax are, is imported where it is used."""
+    """Subpackages that do not need flax or optax at once import them on first use, or never."""
     program = """
 import sys
 import jax, jax.numpy, jax.experimental.checkify

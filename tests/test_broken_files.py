@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, data, models
+from calib_jax import calibrators, data, models, train
 from calib_jax.core import reading
 from calib_jax.data import archives, binary, imagenet_files, tfds
 from calib_jax.data.jpeg import Photographs
@@ -85,6 +85,11 @@ def calibrator(folder):
     return folder / "t.npz"
 
 
+def block(folder):
+    train.write_blocks([(LOGITS, LABELS, np.ones(20))], folder / "blocks")
+    return folder / "blocks" / "block_00000.npz"
+
+
 def rows(folder):
     some = [{"step": step, "nll": 1 / (1 + step), "name": "ä"} for step in range(5)]
     text = "".join(json.dumps(row) + "\n" for row in some)
@@ -101,7 +106,8 @@ def tar(suffix):
         if suffix == "zip":
             shutil.make_archive(str(folder / "pets"), "zip", folder, "cats")
         else:
-            with tarfile.open(path, "w:gz" if suffix == "tar.gz" else "w") as file:
+            mode = {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz"}[suffix]
+            with tarfile.open(path, mode) as file:
                 file.add(folder / "cats", "cats")
         shutil.rmtree(folder / "cats")
         return path
@@ -207,11 +213,15 @@ FORMATS = {
         broken.in_npy,
     ),
     "predictions, csv": Format(csv, lambda path: predictions.read(str(path))),
+    "block of logits": Format(
+        block, lambda path: list(train.read_blocks(path.parent)), broken.in_npz
+    ),
     "calibrator": Format(calibrator, calibrators.load, broken.in_npz),
     "rows of a run": Format(rows, journal.read_rows, mends=True),
     "archive, zip": Format(tar("zip"), unpacked),
     "archive, tar": Format(tar("tar"), unpacked),
     "archive, tar.gz": Format(tar("tar.gz"), unpacked, broken.in_gzip),
+    "archive, tar.xz": Format(tar("tar.xz"), unpacked),
     "CIFAR, records": Format(cifar, read_cifar),
     "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
     "SVHN, MATLAB": Format(house_numbers, read_house_numbers, broken.in_matlab),

@@ -116,7 +116,7 @@ def unusable_rows(
     logits: Float[Array, "rows classes"], labels: Integer[Array, " rows"]
 ) -> Bool[Array, " rows"]:
     """Mark rows with a label out of range, with NaN, or whose differences overflow."""
-    # Where differences of a row could overflow, z + z does, and 0 times it is NaN.
+    # If a difference of two logits overflows, so does 2 z for one of them, and 0 * inf is NaN.
     wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
     wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
     return wrong | ~valid(labels, logits.shape[1])

@@ -371,7 +371,7 @@ def _below_top(logits: Logits) -> tuple[Logits, Bool[Array, "rows classes"], Vec
 
 
 class _Facts(NamedTuple):
-    """What decides whether a block has an optimum.
+    """The conditions for an optimum, computed from one block of rows.
 
     Attributes:
       scale: a power of two, about the largest difference between two logits of a row.

@@ -236,7 +236,7 @@ def convention_of(metric: Metric) -> str:
 
 
 def chosen_metrics(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
-    """Look up metrics by name, with the number of bins of those that have bins."""
+    """Look up metrics by name, and set the number of bins of binned ones."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
     if isinstance(metrics, str):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, reading
 from calib_jax.core.examples import Source
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
@@ -97,5 +97,6 @@ def read_blocks(folder: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarra
     if not paths:
         raise FileNotFoundError(f"{folder} has no files block_*.npz; write_blocks writes them.")
     for path in paths:
-        with np.load(path) as block:
-            yield block["logits"], block["labels"], block["weights"]
+        with reading.npz(path, "a block of logits", "write the blocks anew") as block:
+            arrays = block["logits"], block["labels"], block["weights"]
+        yield arrays

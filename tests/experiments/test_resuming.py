@@ -1,4 +1,4 @@
-"""What may change when a run resumes, and what makes it another run."""
+"""Config keys that may change when a run resumes, and keys that may not."""
 
 import pathlib
 

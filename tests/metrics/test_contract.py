@@ -1,4 +1,4 @@
-"""What a metric shows of itself, its identity, and the catalogue with metrics of one's own."""
+"""Metrics as objects: help and signature, equality and hash, and registration in the catalogue."""
 
 import inspect
 import pydoc

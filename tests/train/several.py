@@ -18,7 +18,7 @@ PROCESSES = 2
 
 
 def cases(folder):
-    """What is trained: on the devices and as a stream, shuffled and balanced, two seeds."""
+    """Yield the runs: two seeds resident and shuffled, and one streamed in balanced order."""
     plan = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})
     stream = dataclasses.replace(plan, resident_bytes=0, accumulate=2)
     source = tasks.examples(38)

@@ -1,4 +1,4 @@
-"""What is due when: pure decisions, so no device, clock or file is needed."""
+"""The timetable of a run, tested without devices, clocks or files."""
 
 import dataclasses
 import itertools
