@@ -296,9 +296,6 @@ QUESTIONS = {
     ),
 }
 
-if "clusters" not in inspect.signature(metrics.noise_bound).parameters:
-    QUESTIONS = {part: each for part, each in QUESTIONS.items() if "cluster" not in part}
-
 
 # --------------------------------------------------------------------------------------------
 # Cells.
