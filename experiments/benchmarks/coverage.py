@@ -138,20 +138,29 @@ def bootstrapped(key: jax.Array, rows: int, classes: int, case: str, draws: int)
 
 
 def by_test(
-    key: jax.Array, rows: int, classes: int, case: str, draws: int, *, all_pairs: bool
+    key: jax.Array,
+    rows: int,
+    classes: int,
+    case: str,
+    draws: int,
+    *,
+    all_pairs: bool = False,
+    dependent: bool = False,
 ) -> Outcomes:
     """Compute the p-values of tests by name; those of binned errors stand beside their bounds."""
     data_key, key = jax.random.split(key)
-    data = simulations.one_model(data_key, rows, classes, False, TEMPERATURES[case])
+    data = simulations.one_model(data_key, rows, classes, dependent, TEMPERATURES[case])
     by_name = {}
     for name, test in metrics.calibration_tests().items():
+        taken = inspect.signature(test).parameters
         if name in metrics.catalogue() or (name in OF_ALL_PAIRS) != all_pairs:
             continue
-        taken = inspect.signature(test).parameters
         given = {"key": key, "num_draws": draws}
         options = {option: given[option] for option in given if option in taken}
-        result = metrics.calibration_test(name, *data, **options)
-        by_name[name] = Outcome(p_value=result.p_value)
+        for suffix, clusters in _clusterings(rows, dependent):
+            if not clusters or "cluster" in taken:
+                result = metrics.calibration_test(name, *data, **clusters, **options)
+                by_name[name + suffix] = Outcome(p_value=result.p_value)
     return by_name
 
 
@@ -247,7 +256,7 @@ QUESTIONS = {
         " show power.",
         tuple(TEMPERATURES),
         T1,
-        functools.partial(by_test, all_pairs=False),
+        by_test,
         lambda rows, classes: 1.0,
     ),
     "all_pairs": Question(
@@ -282,6 +291,15 @@ QUESTIONS = {
         ("T = 1", "T = 1.5"),
         T1,
         functools.partial(bounds, dependent=True),
+        lambda rows, classes: 0.25,
+        fewest=600,
+    ),
+    "clustered_tests": Question(
+        "Dependent examples, tests of calibration",
+        "The same clusters, with `metrics.calibration_test`.",
+        ("T = 1", "T = 1.5"),
+        T1,
+        functools.partial(by_test, dependent=True),
         lambda rows, classes: 0.25,
         fewest=600,
     ),
