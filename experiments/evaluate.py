@@ -241,7 +241,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
         network.state,
         network.folder,
         logits=_LOGITS.value,
-        names=dict.fromkeys([*report.DEFAULT_METRICS, *summary.CELLS]),
+        names=list(dict.fromkeys([*report.DEFAULT_METRICS, *summary.CELLS])),
         calibrate=_CALIBRATE.value,
         batch_size=_BATCH_SIZE.value or experiment.plan.batch_size,
     )
