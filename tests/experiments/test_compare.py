@@ -187,7 +187,9 @@ def test_a_calibration_error_has_the_p_of_squared_errors(folders, found):
         assert (one["p_holm"] is not None) == (compared and not untested)
         assert ("No p-value for" in one["note"]) == (compared and untested)
     (a, labels), (b, _) = (stored(folder) for folder in folders[:2])
-    wanted = metrics.compare_calibration(*(z.astype(np.float32) for z in (a, b)), labels).p_value
+    models = [z.astype(np.float32) for z in (a, b)]
+    num_bins = found.about["num_bins"]
+    wanted = metrics.compare_calibration(*models, labels, num_bins=num_bins).p_value
     ece = record(found, "shy", "ece")
     assert ece["p"] == pytest.approx(wanted, rel=1e-3)
     twin = record(found, "twin", "ece")
