@@ -302,9 +302,7 @@ def _per_group(
             )
             for name, estimate in estimates.items():
                 value, low, high = map(float, estimate[:3])
-                parts.append(
-                    Part(str(group), count, name, model, value, low, high, num_clusters)
-                )
+                parts.append(Part(str(group), count, name, model, value, low, high, num_clusters))
     return parts
 
 
