@@ -76,6 +76,8 @@ class Experiment(NamedTuple):
         self, init: Callable[[Any], Any], seed: int, *, given: bool = True, anew: bool = True
     ) -> train.TrainState:
         variables = init(jax.random.key(seed))
+        if self.dataset.embedding is not None:
+            variables = initial.with_embedding(variables, self.dataset.embedding)
         if self.config.init_from and given:
             source = self.config.init_from
             variables = initial.variables(source, self.module, variables, anew=anew)

@@ -21,6 +21,7 @@ names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side
 """
 
 import collections
+import contextlib
 import json
 import pathlib
 import time
@@ -270,7 +271,8 @@ def main() -> int:
     cli.refusing(seed_folders.prepare, folder)
     # Losses share the programs that are equal, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
-    with cli.failing(lambda: only_one(folder)):
+    with contextlib.ExitStack() as stack:
+        cli.failing(stack.enter_context, only_one(folder))
         code, failed = _train_all(asked)
         if code:
             return code

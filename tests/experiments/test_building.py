@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data
 from experiments import building, initial, seed_folders
+from tests.data import tiny
 
 
 def config_of(name, loss="cross_entropy"):
@@ -147,6 +148,27 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     with pytest.raises(FileNotFoundError, match="the data set cifar10 is neither in"):
         building.build(config)
     assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"
+
+
+def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
+    tiny.newsgroups(tmp_path)
+    vectors = tmp_path / "vectors.txt"
+    data.write_vectors(vectors, {"space": np.full(6, 7.0), "med": np.full(6, 8.0)})
+    config = config_of("newsgroups_cnn")
+    config.data.options.update({"length": 30, "vectors": str(vectors)})
+    config.optimizer.groups = (("embedding/*", {"frozen": True}),)
+    with pytest.raises(ValueError, match=r"set the network's options words=\d+ and\n?\s?width=6"):
+        building.build(config, data_dir=str(tmp_path)).state()
+    words = len(data.newsgroups(data_dir=str(tmp_path)).vocabulary)
+    config.model.options.update({"words": words, "width": 6})
+    experiment = building.build(config, data_dir=str(tmp_path))
+    table = experiment.state().params["embedding"]["embedding"]
+    number = experiment.dataset.vocabulary.number_of["space"]
+    np.testing.assert_array_equal(table[number], np.full(6, 7.0))
+    assert np.count_nonzero(table) == 12
+    config.model.name, config.model.options = "lenet5", ConfigDict()
+    with pytest.raises((ValueError, TypeError), match="choose a network of texts"):
+        building.build(config, data_dir=str(tmp_path)).state()
 
 
 @pytest.mark.parametrize(
