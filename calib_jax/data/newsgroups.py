@@ -103,7 +103,10 @@ def newsgroups(
             "test": parts["test"],
         },
         about=f"20 Newsgroups by date, {located}; split by the papers' rule with seed {seed}",
-        **{"length": length, "words": words, "cut": cut, "strip": strip},
+        length=length,
+        words=words,
+        cut=cut,
+        strip=strip,
         vocabulary=vocabulary,
         vectors=vectors,
     )
@@ -137,7 +140,10 @@ def newsgroups_19997(
         "newsgroups_19997",
         {part: [texts[i] for i in index] for part, index in order.items()},
         about=f"20 Newsgroups, all 19,997 messages, {located}; the papers' split with seed {seed}",
-        **{"length": length, "words": words, "cut": cut, "strip": strip},
+        length=length,
+        words=words,
+        cut=cut,
+        strip=strip,
         vocabulary=vocabulary,
         vectors=vectors,
     )
@@ -218,7 +224,9 @@ def _dataset(
     return Dataset(
         name=name,
         class_names=GROUPS,
-        **sources,
+        train=sources["train"],
+        validation=sources["validation"],
+        test=sources["test"],
         description=(
             f"{about}: {sizes}; {length} words each, cut at the {cut}, of the {len(known.words):,}"
             f" most frequent words of {'all' if vocabulary == 'all' else 'training'} messages;"

@@ -85,14 +85,14 @@ def test_vectors_are_the_rows_of_their_words(folder, tmp_path):
 
 
 def test_what_cannot_be_read_is_refused(folder):
-    with pytest.raises(FileNotFoundError, match="20news-bydate.tar.gz and leave it packed"):
+    with pytest.raises(FileNotFoundError, match=r"20news-bydate\.tar\.gz and leave it packed"):
         data.newsgroups(data_dir=str(folder))
     tiny.newsgroups(folder)
     group = folder / "newsgroups" / "20news-bydate-train" / "sci.med"
     group.rename(folder / "moved")
     (folder / "newsgroups" / "20news-bydate-test" / "sci.med").rename(folder / "moved2")
-    with pytest.raises(ValueError, match="has no message of sci.med: unpack the whole archive"):
+    with pytest.raises(ValueError, match=r"has no message of sci\.med: unpack the whole archive"):
         data.newsgroups(data_dir=str(folder))
     tiny.newsgroups_19997(folder)
-    with pytest.raises(ValueError, match="strip must be one of .*got 'header'"):
+    with pytest.raises(ValueError, match=r"strip must be one of .*got 'header'"):
         data.newsgroups_19997(data_dir=str(folder), strip=("header",))

@@ -156,9 +156,8 @@ def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
     data.write_vectors(vectors, {"space": np.full(6, 7.0), "med": np.full(6, 8.0)})
     config = config_of("newsgroups_cnn")
     config.data.options.update({"length": 30, "vectors": str(vectors)})
+    config.batch_size = 50
     config.optimizer.groups = (("embedding/*", {"frozen": True}),)
-    with pytest.raises(ValueError, match=r"set the network's options words=\d+ and\n?\s?width=6"):
-        building.build(config, data_dir=str(tmp_path)).state()
     words = len(data.newsgroups(data_dir=str(tmp_path)).vocabulary)
     config.model.options.update({"words": words, "width": 6})
     experiment = building.build(config, data_dir=str(tmp_path))
@@ -166,9 +165,11 @@ def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
     number = experiment.dataset.vocabulary.number_of["space"]
     np.testing.assert_array_equal(table[number], np.full(6, 7.0))
     assert np.count_nonzero(table) == 12
-    config.model.name, config.model.options = "lenet5", ConfigDict()
-    with pytest.raises((ValueError, TypeError), match="choose a network of texts"):
-        building.build(config, data_dir=str(tmp_path)).state()
+    with pytest.raises(ValueError, match="choose a network of texts"):
+        initial.with_embedding({"params": {"conv": {"kernel": table}}}, table)
+    narrow = {"params": {"embedding": {"embedding": table[:, 1:]}}}
+    with pytest.raises(ValueError, match=rf"options words={words} and\n?\s?width=6"):
+        initial.with_embedding(narrow, table)
 
 
 @pytest.mark.parametrize(

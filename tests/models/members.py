@@ -32,7 +32,7 @@ PARAMETERS = {
     "resnet110_tiny_imagenet": 47_482_632,
     "resnet152": 58_156_618,
     "resnet152_imagenet": 60_192_808,
-    "global_pooling_cnn": 2_247_566,
+    "global_pooling_cnn": 2_247_316,
     "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
