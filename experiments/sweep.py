@@ -173,7 +173,7 @@ def _config_of(loss: str) -> ConfigDict:
 
 def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
-    best: dict[str, str] = config.best.to_dict()
+    best = building.best_of(config)
     known = ["latest", *(f"best_{name}" for name in best)]
     if checkpoint not in known:
         raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
