@@ -49,7 +49,7 @@ INVERSE_TEMPERATURES = tuple(2.0 ** ((index - _ONE) / 2) for index in range(17))
 Nodes = Float[Array, "temperatures"]
 
 
-class _Row(NamedTuple):
+class RowAt(NamedTuple):
     """Probabilities at one temperature, and the derivatives of the NLL by b = 1 / T.
 
     Attributes:
@@ -68,7 +68,8 @@ class _Row(NamedTuple):
     loss: PerExample
 
 
-def _row(predictions: Predictions, b: Scalar) -> _Row:
+def row_at(predictions: Predictions, b: Scalar) -> RowAt:
+    """Compute the probabilities and the derivatives of every example at 1 / T = b."""
     below = predictions.logits - jnp.max(predictions.logits, axis=-1, keepdims=True)
     spread = jnp.exp(b * below)
     total = jnp.sum(spread, axis=-1)
@@ -80,12 +81,12 @@ def _row(predictions: Predictions, b: Scalar) -> _Row:
     fits = true > -jnp.inf
     variance = jnp.where(fits, jnp.sum(p * jnp.square(off), axis=-1), 0)
     loss = jnp.log(total) - b * true
-    return _Row(p, off, jnp.where(fits, true - expected, 0), variance, loss)
+    return RowAt(p, off, jnp.where(fits, true - expected, 0), variance, loss)
 
 
 def _nll_terms(predictions: Predictions) -> Vectors:
     def at(b: Scalar) -> dict[str, PerExample]:
-        row = _row(predictions, b)
+        row = row_at(predictions, b)
         columns = {"loss": row.loss, "loss_slope": -row.true_off, "loss_curvature": row.variance}
         return columns | {"product": jnp.square(row.true_off)}
 
@@ -94,7 +95,7 @@ def _nll_terms(predictions: Predictions) -> Vectors:
 
 def _brier_terms(predictions: Predictions) -> Vectors:
     def at(b: Scalar) -> dict[str, PerExample]:
-        row = _row(predictions, b)
+        row = row_at(predictions, b)
         true = jnp.exp(-row.loss)
         squares = jnp.square(row.p)
         square = jnp.sum(squares, axis=-1)
