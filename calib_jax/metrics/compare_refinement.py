@@ -32,9 +32,9 @@ from jaxtyping import Bool
 from calib_jax.core import checks
 from calib_jax.core.temperature import fit_nll
 from calib_jax.core.types import Array, Labels, Logits, Scalar
-from calib_jax.metrics.clusters import LEAST_CLUSTERS, Clusters, sums_of
+from calib_jax.metrics.clusters import Clusters, sums_of
 from calib_jax.metrics.counted import Column, counted_in_clusters
-from calib_jax.metrics.normal import NormalTest, normal_test, p_of_z
+from calib_jax.metrics.normal import LEAST_UNITS, NormalTest, p_of_z, paired_test
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.refinement import row_at
 
@@ -75,7 +75,7 @@ def compare_refinement(
 
     The tests are asymptotic: use a few hundred examples or more. No calibrator may have been
     fitted on these examples. All numbers of the two parts are NaN if the NLL of a model has no
-    minimum at a finite temperature, and with fewer than 10 clusters.
+    minimum at a finite temperature, and with fewer than 10 examples or clusters.
 
     Args:
       logits_a: `[*batch, classes]`.
@@ -100,23 +100,22 @@ def compare_refinement(
         rows, targets, cluster = counted_in_clusters(name, logits, labels, weights, clusters)
         fits.append(_fit(rows, targets))
     a, b = fits
-    if a.deviance is None or b.deviance is None or _too_few(cluster):
-        nothing = NormalTest(*4 * (math.nan,))
-        nll = nothing if _too_few(cluster) else _paired(b.loss - a.loss, cluster, level)
-        return RefinementDifference(nll, nothing, nothing)
+    nll = paired_test(b.loss - a.loss, cluster, level)
+    if a.deviance is None or b.deviance is None or _num_units(a, cluster) < LEAST_UNITS:
+        return RefinementDifference(nll, *2 * (NormalTest(*4 * (math.nan,)),))
     refined = b.refined - a.refined
     largest = max(np.max(np.abs(fit.refined)) for fit in fits)
     if np.max(np.abs(refined)) <= _ROUNDING * largest:
         refined = np.zeros_like(refined)
     return RefinementDifference(
-        _paired(b.loss - a.loss, cluster, level),
-        _paired(refined, cluster, level),
+        nll,
+        paired_test(refined, cluster, level),
         _calibration(a, b, cluster, level),
     )
 
 
-def _too_few(cluster: Clusters | None) -> bool:
-    return cluster is not None and int(np.max(cluster)) + 1 < LEAST_CLUSTERS
+def _num_units(fit: _Fit, cluster: Clusters | None) -> int:
+    return len(fit.loss) if cluster is None else int(np.max(cluster)) + 1
 
 
 class _Fit(NamedTuple):
@@ -162,20 +161,11 @@ def _at_the_optimum(
     return before, row.loss, -row.true_off, row.variance, b, fit.has_optimum
 
 
-def _summed(columns: np.ndarray, cluster: Clusters | None) -> np.ndarray:
-    return columns if cluster is None else sums_of(cluster, columns)
-
-
-def _paired(difference: Column, cluster: Clusters | None, level: float) -> NormalTest:
-    value = float(np.mean(difference))
-    sums = _summed(difference - value, cluster)
-    return normal_test(value, float(np.sum(np.square(sums))) / len(difference) ** 2, level)
-
-
 def _calibration(a: _Fit, b: _Fit, cluster: Clusters | None, level: float) -> NormalTest:
     assert a.deviance is not None
     assert b.deviance is not None
-    influence = _summed(np.stack([a.deviance, b.deviance], axis=1), cluster)
+    influence = np.stack([a.deviance, b.deviance], axis=1)
+    influence = influence if cluster is None else sums_of(cluster, influence)
     covariance = influence.T @ influence / len(a.loss) ** 2
     p_values = []
     for sign in (1, -1):
