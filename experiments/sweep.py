@@ -18,6 +18,10 @@ The folder contains runs/LOSS/SEED (as experiments.train writes it), and for all
 report.md, sweep.csv, sweep.json and figures: before and after temperature scaling, with intervals
 over the test examples, and tests against the baseline, which is the first loss unless --baseline
 names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
+
+--logits=none is for test sets whose logits do not fit: the table then has values from streamed
+statistics, without intervals and p-values over the test examples, and --logits=float16 also writes
+the logits in blocks. Finished runs are evaluated again only if the table lacks what it needs.
 """
 
 import collections
@@ -48,6 +52,7 @@ from experiments import (
     renamed,
     resuming,
     seed_folders,
+    streamed_scores,
     summary,
 )
 
@@ -74,6 +79,12 @@ _CRITERION = flags.DEFINE_list(
 )
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
+)
+_LOGITS = flags.DEFINE_enum(
+    "logits",
+    "keep",
+    streamed_scores.KINDS,
+    "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
 )
 
 RESULT = "result.json"
@@ -110,19 +121,24 @@ class Member(NamedTuple):
         if result is None or result.get("asked", "") != _CHECKPOINT.value:
             return False
         try:
-            self.read()
+            streamed = self.read().streamed
+            if streamed and _LOGITS.value != "keep":
+                streamed.check_table(self.name, _CRITERION.value, self.config.num_bins)
         except (OSError, ValueError) as error:
             initial.warn(f"{cli.sentence(error)} It is written again.")
             return False
-        return True
+        return not streamed or _LOGITS.value != "keep"
 
     def read(self) -> summary.Run:
-        """Read the predictions and the log of the run."""
+        """Read the predictions or the streamed values of the run, and its log."""
+        rows = read_rows(self.folder / "metrics.jsonl")
+        streamed = streamed_scores.read(self.folder)
+        if streamed:
+            return summary.Run(self.loss, self.seed, (), (), rows, streamed)
         validation, test = (
             predictions.read(str(self.folder / f"predictions_{part}.npz")).weighted
             for part in ("validation", "test")
         )
-        rows = read_rows(self.folder / "metrics.jsonl")
         return summary.Run(self.loss, self.seed, validation, test, rows)
 
 
@@ -174,7 +190,7 @@ def _config_of(loss: str) -> ConfigDict:
 
 def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
-    best: dict[str, str] = config.best.to_dict()
+    best = building.best_of(config)
     known = ["latest", *(f"best_{name}" for name in best)]
     if checkpoint not in known:
         raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
@@ -196,7 +212,20 @@ def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.Train
 
 
 def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
-    """Write the predictions of all seeds of a loss."""
+    """Write the predictions of all seeds of a loss, or their streamed values."""
+    if _LOGITS.value != "keep":
+        for member, state in zip(members, states, strict=True):
+            scored = streamed_scores.evaluate_network(
+                experiment,
+                state,
+                member.folder,
+                logits=_LOGITS.value,
+                names=summary.CELLS,
+                calibrate="temperature",
+                batch_size=1024,
+            )
+            scored.save(member.folder / "report")
+        return
     for part in ("validation", "test"):
         predicted = train.predict_all(
             experiment.task.forward,
@@ -210,6 +239,8 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             path = member.folder / f"predictions_{part}.npz"
             with files.writing(path):
                 np.savez(path, **predicted._replace(logits=logits).arrays)
+    for member in members:
+        streamed_scores.remove(member.folder)
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
@@ -264,6 +295,8 @@ def main() -> int:
     if baseline not in losses:
         raise cli.Refused(f"--baseline={baseline} is not among --losses={','.join(losses)}.")
     cli.refusing(summary.phases_of, _CRITERION.value)
+    if _LOGITS.value != "keep" and _CRITERION.value != ["nll"]:
+        raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     folder = cli.refusing(seed_folders.named, _WORKDIR.value)
     if (folder / "checkpoints").exists() or seed_folders.there(folder):
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")

@@ -43,6 +43,16 @@ def test_options_reach_the_loss_and_the_metrics():
     assert dict(chosen["ece"].options) == {"num_bins": 20}
 
 
+def test_patience_may_wait_for_the_refinement_part():
+    config = config_of("digits")
+    config.patience_for = "refinement_nll"
+    assert building.best_of(config)["refinement_nll"] == "min"
+    assert "refinement_nll" in building.chosen_metrics(config)
+    assert "refinement_nll" not in config.best
+    config.patience_for = "accuracy"  # its direction is not known without an entry in `best`
+    assert "accuracy" not in building.best_of(config)
+
+
 def test_an_optimizer_gets_the_options_that_it_has():
     config = config_of("digits")
     config.optimizer.name = "adam"  # which has no momentum

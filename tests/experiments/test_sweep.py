@@ -47,6 +47,30 @@ def test_a_sweep_trains_what_is_missing(tmp_path):
 
 
 @pytest.mark.thorough
+def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
+    short = ("--config.num_epochs=2", "--seeds=2")
+    code, said = run("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
+    assert code == 0, said
+    assert "The logits of cross_entropy were not kept" in said
+    folder = tmp_path / "runs" / "cross_entropy" / "1"
+    assert not [*folder.glob("predictions_*")]
+    log = (folder / "metrics.jsonl").read_bytes()
+    streamed = json.loads((tmp_path / "sweep.json").read_text())
+    code, said = run("sweep", *sweep(tmp_path, *short, losses="cross_entropy"))
+    assert code == 0, said
+    assert "were not kept" not in said
+    assert (folder / "metrics.jsonl").read_bytes() == log  # evaluated again, not trained
+    kept = json.loads((tmp_path / "sweep.json").read_text())
+    for one, other in zip(streamed["cells"], kept["cells"], strict=True):
+        assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=1e-4), one["metric"]
+        assert one["low"] is None or np.isnan(one["low"])
+        assert other["low"] < other["high"]
+    code, said = run("sweep", *sweep(tmp_path, *short, "--logits=none", "--criterion=ece"))
+    assert code == 2
+    assert "--criterion needs --logits=keep" in said
+
+
+@pytest.mark.thorough
 def test_a_stopped_sweep_goes_on(tmp_path):
     arguments = sweep(tmp_path, "--config.num_epochs=300", losses="cross_entropy,focal")
     process = start("sweep", *arguments)
