@@ -27,6 +27,7 @@ the logits in blocks. Finished runs are evaluated again only if the table lacks 
 """
 
 import collections
+import contextlib
 import json
 import pathlib
 import time
@@ -200,7 +201,7 @@ def _config_of(loss: str) -> ConfigDict:
 
 def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
-    best: dict[str, str] = config.best.to_dict()
+    best = building.best_of(config)
     known = ["latest", *(f"best_{name}" for name in best)]
     if checkpoint not in known:
         raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
@@ -314,7 +315,8 @@ def main() -> int:
     cli.refusing(seed_folders.prepare, folder)
     # Losses share the programs that are equal, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
-    with cli.failing(lambda: only_one(folder)):
+    with contextlib.ExitStack() as stack:
+        cli.failing(stack.enter_context, only_one(folder))
         code, failed = _train_all(asked)
         if code:
             return code

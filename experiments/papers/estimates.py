@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from calib_jax.metrics.squared_error import Binned, binned
+from calib_jax.metrics.residuals import Binned, binned
 
 
 class Estimate(NamedTuple):
@@ -134,7 +134,8 @@ def log_temperature(validation: Predictions) -> Estimate:
 
 def squared_error(predictions: Predictions, num_bins: int = 15) -> Binned:
     """Bin the top-label residuals by confidence, in bins of equal width."""
-    return binned(jnp.asarray(predictions.logits), jnp.asarray(predictions.labels), num_bins)
+    logits, labels = jnp.asarray(predictions.logits), jnp.asarray(predictions.labels)
+    return binned(logits, labels, None, num_bins=num_bins)
 
 
 def adaptive_squared_error(predictions: Predictions, num_bins: int = 15) -> Binned:

@@ -12,9 +12,7 @@ which both variances contain, is $(\bar V - V) / (S - 1)$, and is subtracted onc
 freedom follow Satterthwaite: S - 1 for the seeds, many for the examples.
 
 Differences of calibration errors use the debiased squared error, because noise raises a plug-in
-error by an amount that depends on the model. Where the errors are close to 0 their difference is no
-mean of linear terms; `difference_of_errors` has the variance for both cases, as
-`metrics.compare_calibration` does for two models.
+error by an amount that depends on the model. `metrics.residuals` has their variance over examples.
 """
 
 import math
@@ -22,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calib_jax.metrics.squared_error import Binned, degenerate_variance
+from calib_jax.metrics.residuals import Binned, moments
 from experiments.papers.estimates import Estimate
 from experiments.papers.values import Value
 
@@ -105,31 +103,7 @@ def nested(
     return Value(value, math.sqrt(total), freedom, seeds=count, rows=rows, note=note)
 
 
-def variance_of_errors(models: Sequence[Binned], weights: Sequence[float]) -> float:
-    r"""Compute the variance of $\sum_m w_m \hat e_m$, debiased squared errors on the same examples.
-
-    The linear terms $u_i = \sum_m w_m (2 r_i \bar r_b - \bar r_b^2)$ have the variance V1. With all
-    errors 0 the variance is $V_2 = \tfrac{2}{n^2} \sum_{m m'} w_m w_{m'} \sum_{b b'} X_{b b'}^2 /
-    (n_b n_{b'})$, and V1 is on average twice that: max(V1 - V2, V2) serves both.
-    """
-    rows = len(models[0].residual)
-    terms = np.zeros(rows)
-    degenerate = 0.0
-    for number, (model, weight) in enumerate(zip(models, weights, strict=True)):
-        mean = model.mean[model.bin]
-        terms += weight * (2 * model.residual * mean - np.square(mean))
-        degenerate += weight**2 * degenerate_variance(model)
-        for other, factor in zip(models[:number], weights[:number], strict=True):
-            degenerate += 2 * weight * factor * _shared(model, other)
-    linear, degenerate = float(np.var(terms)) / rows, 2 * degenerate / rows**2
-    return max(0.0, linear - degenerate, degenerate)
-
-
-def _shared(a: Binned, b: Binned) -> float:
-    """Sum the squared products of two models' residuals, bin by bin, over the sizes of the bins."""
-    shape = (len(a.size), len(b.size))
-    products = np.bincount(
-        a.bin * shape[1] + b.bin, a.residual * b.residual, shape[0] * shape[1]
-    ).reshape(shape)
-    sizes = np.maximum(a.size, 1)[:, None] * np.maximum(b.size, 1)[None]
-    return float(np.sum(np.square(products) / sizes))
+def variance_of_errors(models: Sequence[Binned], factors: Sequence[float]) -> float:
+    """Compute the variance of a weighted sum of debiased squared errors on the same examples."""
+    of_sum = moments(list(zip(factors, models, strict=True)))
+    return max(0.0, of_sum.linear - of_sum.degenerate, of_sum.degenerate)

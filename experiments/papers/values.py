@@ -3,6 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
+import scipy.special
+
 LEVEL = 0.9
 
 
@@ -79,14 +81,12 @@ class Value(NamedTuple):
 
 
 def _quantile(share: float, freedom: float) -> float:
-    import scipy.stats  # half a second, for intervals alone
-
-    spread = scipy.stats.norm if math.isinf(freedom) else scipy.stats.t(freedom)
-    return float(spread.ppf(share))
+    if math.isinf(freedom):
+        return float(scipy.special.ndtri(share))
+    return float(scipy.special.stdtrit(freedom, share))
 
 
 def _survival(score: float, freedom: float) -> float:
-    import scipy.stats
-
-    spread = scipy.stats.norm if math.isinf(freedom) else scipy.stats.t(freedom)
-    return float(spread.sf(score))
+    if math.isinf(freedom):
+        return float(scipy.special.ndtr(-score))
+    return float(scipy.special.stdtr(freedom, -score))

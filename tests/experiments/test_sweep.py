@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from calib_jax.train import lock
 from tests.experiments.processes import run, start
 
 TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
@@ -139,6 +140,14 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
     assert said.startswith("error: ")
     assert message in said
     assert not folder.exists()
+
+
+def test_a_folder_in_use_is_refused_in_a_sentence(tmp_path):
+    with lock.only_one(tmp_path):
+        code, said = run("sweep", *sweep(tmp_path))
+    assert code == 1
+    assert said.splitlines()[-1].startswith(f"error: {tmp_path} is in use by process")
+    assert "Traceback" not in said
 
 
 @pytest.mark.thorough

@@ -406,7 +406,9 @@ def test_the_unit_of_weights_is_arbitrary():
     logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
     labels, weights = random.integers(0, 2, 20), random.choice([0.25, 1, 2], 20).astype(np.float32)
     values, tiny = of_20_rows((logits, labels, weights), (logits, labels, weights * 2.0**-100))
-    of_rows = {name for name in values if "debiased" in name} | {"kde_calibration_error"}
+    parts = ("debiased", "refinement", "calibration_nll", "calibration_brier")
+    of_rows = {name for name in values if any(part in name for part in parts)}
+    of_rows |= {"kde_calibration_error"}
     for name in sorted(values.keys() - of_rows - COUNTS):
         for field, value in fields_of(values[name]).items():
             if field not in ("weight", "low", "high"):
@@ -460,6 +462,10 @@ def test_a_logit_of_minus_infinity_is_a_class_of_probability_zero():
     found_true, found, wanted_true, wanted = of_20_rows(*cases, *finite)
     # Where the true class is impossible its loss is infinite, and not 1e30.
     assert found_true.pop("nll") == np.inf
+    assert found_true.pop("refinement_nll") == np.inf
+    assert np.isnan(found_true.pop("calibration_nll"))
+    for name in ("refinement_brier", "calibration_brier"):  # it does not change the temperature
+        assert np.isfinite(found_true.pop(name))
     wrong = found_true["by_correctness"].wrong
     assert wrong.nll == np.inf
     wanted_wrong = wanted_true["by_correctness"].wrong._replace(nll=np.inf)
