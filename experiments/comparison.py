@@ -8,7 +8,8 @@ For every metric of a folder the tables contain
     p                 two-sided, of the paired bootstrap over the test examples
     p_seeds           of a paired t-test over the seeds, if there are at least five
 
-as trained, and after a temperature that every run fits on its own validation predictions.
+as trained, and after a temperature that every run fits on its own validation predictions, or after
+several. Runs whose logits were not kept have values from streamed statistics, without intervals.
 Sweeps are compared loss by loss, over the seeds that all of them share.
 """
 
@@ -25,12 +26,12 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax import plots, train
-from calib_jax.report import caveats, tables
-from calib_jax.report.pictures import drawable
+from calib_jax.report import calibration, caveats, tables
+from calib_jax.report.pictures import drawable, file_name
 from experiments import summary
 from experiments.finished import ALONE, Folder, Shared
+from experiments.summary import Summary
 
-PHASES = (summary.BEFORE, summary.AFTER)
 CURVES = ("validation_error", "validation_nll", "validation_ece")
 
 
@@ -45,11 +46,11 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One loss in all folders; the summary `found` has a folder in the place of each loss."""
+    """One loss in all folders; the summary has a folder in the place of each loss."""
 
     loss: str
     seeds: list[int]
-    found: summary.Summary
+    summary: Summary
 
     def titled(self, what: str) -> str:
         """Prefix a title with the loss, if there are several losses."""
@@ -76,6 +77,7 @@ def compare(
     *,
     num_bins: int | None = None,
     num_resamples: int = 1000,
+    criteria: Sequence[str] = (calibration.EXACT,),
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Compare folders with the first of them.
@@ -84,17 +86,18 @@ def compare(
       shared: the runs that `finished.read` returns.
       num_bins: of every metric that has bins; None takes it from the first folder's config.
       num_resamples: of the bootstrap.
+      criteria: of the temperatures, each as in `report.score`.
       say: called with a line of text before each step that takes seconds.
     """
     first = shared.folders[0].name
     configs = next(iter(shared.configs.values()))
     if num_bins is None:
         num_bins = int((configs[first] or {}).get("num_bins", 15))
-    logits, labels, *_ = next(iter(shared.runs.values()))[0].test
+    size = next(iter(shared.runs.values()))[0].size
     about = {
         "baseline": first,
-        "examples": labels.size,
-        "classes": logits.shape[-1],
+        "examples": size.num_labels,
+        "classes": size.num_classes,
         "level": summary.LEVEL,
         "resamples": num_resamples,
         "num_bins": num_bins,
@@ -106,6 +109,7 @@ def compare(
             baseline=first,
             num_bins=num_bins,
             num_resamples=num_resamples,
+            criteria=criteria,
             about=about,
             say=say,
         )
@@ -168,7 +172,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
     """List all numbers, one record per metric and folder; None marks a missing number."""
     rows = []
     for part in comparison.parts:
-        for cell in part.found.cells:
+        for cell in part.summary.cells:
             record = {
                 "loss": part.loss,
                 "phase": cell.phase,
@@ -225,7 +229,7 @@ def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
     sections = [
         (_title(part, phase), _table(part, phase, comparison.about["resamples"]))
         for part in comparison.parts
-        for phase in PHASES
+        for phase in part.summary.reliability
     ]
     if comparison.settings:
         names = [item.name for item in comparison.folders]
@@ -244,8 +248,8 @@ def _title(part: Part, phase: str) -> str:
     title = part.titled(phase)
     if part.loss != ALONE:
         title += f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
-    if phase == summary.AFTER:
-        fitted = part.found.temperatures[phase].items()
+    if phase in part.summary.temperatures:
+        fitted = part.summary.temperatures[phase].items()
         temperatures = [
             f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}" for name, of in fitted
         ]
@@ -258,13 +262,13 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
     head = ["metric", "folder", "value", *["sd of seeds"] * several, "difference", "p"]
     table = [head + ["p of seeds"] * tested]
-    cells = {(c.metric, c.loss): c for c in part.found.cells if c.phase == phase}
+    cells = {(c.metric, c.loss): c for c in part.summary.cells if c.phase == phase}
     for metric in summary.CELLS:
-        for name in part.found.temperatures[summary.AFTER]:
+        for name in dict.fromkeys(cell.loss for cell in part.summary.cells):
             cell = cells[metric, name]
-            row = [metric, name, tables.with_interval(cell)]
+            row = [metric, name, summary.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
-            row += [tables.with_interval(cell.change, sign="+") if cell.change else ""]
+            row += [summary.with_interval(cell.change, sign="+") if cell.change else ""]
             row += [caveats.p_of(cell.p, num_resamples).removeprefix("= ")]
             p_seeds = _known(cell.p_seeds)
             row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested
@@ -287,8 +291,14 @@ def _foot(comparison: Comparison) -> list[str]:
 
 
 def _caveats(comparison: Comparison) -> list[str]:
-    cells = [cell for part in comparison.parts for cell in part.found.cells]
-    return summary.notes_of(cells)
+    cells = [cell for part in comparison.parts for cell in part.summary.cells]
+    first = comparison.parts[0].summary
+    streamed = dict.fromkeys(name for part in comparison.parts for name in part.summary.streamed)
+    return [
+        *summary.on_grids(first),
+        *summary.without_rows(list(streamed)),
+        *summary.notes_of(cells),
+    ]
 
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
@@ -299,7 +309,10 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         **comparison.about,
         "seeds": {part.loss: part.seeds for part in comparison.parts},
         "temperatures": {
-            part.loss: part.found.temperatures[summary.AFTER] for part in comparison.parts
+            part.loss: next(iter(part.summary.temperatures.values())) for part in comparison.parts
+        },
+        "temperatures_by_phase": {
+            part.loss: part.summary.temperatures for part in comparison.parts
         },
         "metrics": rows,
         "settings": [dataclasses.asdict(item) for item in comparison.settings],
@@ -326,26 +339,29 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
     """Draw intervals, reliability diagrams side by side and, if they were logged, curves."""
     columns = len(comparison.folders)
     estimates: list[tuple[str, str, tuple[float, float, float]]] = []
-    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in PHASES}
-    captions: dict[str, dict[str, float]] = {phase: {} for phase in PHASES}
+    phases = list(comparison.parts[0].summary.reliability)
+    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in phases}
+    captions: dict[str, dict[str, float]] = {phase: {} for phase in phases}
     curves: dict[str, dict[str, Any]] = {}
     for part in comparison.parts:
-        for cell in part.found.cells:
+        for cell in part.summary.cells:
             name = part.titled(cell.loss)
             if cell.metric in summary.SHOWN:
                 numbers = (cell.value, cell.low, cell.high)
                 estimates.append((name, f"{cell.metric}, {cell.phase}", numbers))
             if cell.metric == "ece":
                 captions[cell.phase][name] = cell.value
-        for phase, of in part.found.reliability.items():
+        for phase, of in part.summary.reliability.items():
             diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
-        curves |= {part.titled(metric): curve for metric, curve in part.found.curves.items()}
+        curves |= {part.titled(metric): curve for metric, curve in part.summary.curves.items()}
     level = f"{comparison.about['level']:.0%} intervals over the test examples"
     bars, note = drawable(estimates)
     options = {"columns": len(summary.SHOWN), "title": level, "note": note, "width": 11.0}
     drawn = {"intervals": plots.intervals(bars, **options)} if bars else {}
-    for phase in PHASES:
-        drawn[f"reliability_{phase.replace(' ', '_')}"] = plots.reliability_grid(
+    for phase in phases:
+        if not diagrams[phase]:
+            continue
+        drawn[f"reliability_{file_name(phase)}"] = plots.reliability_grid(
             diagrams[phase],
             ece=captions[phase],
             columns=columns,
@@ -355,8 +371,8 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
     if curves:
         drawn["curves"] = plots.training_curves(
             curves,
-            comparison.parts[0].found.epochs,
-            columns=len(comparison.parts[0].found.curves),
+            comparison.parts[0].summary.epochs,
+            columns=len(comparison.parts[0].summary.curves),
             title="validation set",
             width=11.0,
         )

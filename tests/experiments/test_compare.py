@@ -227,7 +227,7 @@ def test_settings_that_differ_are_listed_with_their_values(found):
 
 
 def test_curves_share_an_axis_though_the_runs_do_not(found):
-    summarised = found.parts[0].found
+    summarised = found.parts[0].summary
     np.testing.assert_array_equal(summarised.epochs, [0.5, 1, 2, 2.5, 3])
     error = summarised.curves["error"]
     np.testing.assert_allclose(error["first"], [[np.nan, 0.1, 0.2, 0.25, 0.3]])
@@ -292,8 +292,8 @@ def test_folders_of_several_seeds_are_compared_over_those_that_both_have(tmp_pat
 
 def test_names_are_short_and_no_other_folders(tmp_path):
     same = [leave(tmp_path / above / "run", 1) for above in "ab"]
-    assert [one.name for one in finished.look(same)] == ["a/run", "b/run"]
-    assert [one.name for one in finished.look([leave(tmp_path / "c", 1), same[0]])] == [
+    assert [one.name for one in finished.folders_of(same)] == ["a/run", "b/run"]
+    assert [one.name for one in finished.folders_of([leave(tmp_path / "c", 1), same[0]])] == [
         "c",
         "a/run",
     ]

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 from calib_jax import calibrators, metrics
-from experiments import summary
+from experiments import streamed_scores, summary
 from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
@@ -129,6 +129,61 @@ def test_several_temperatures_are_side_by_side(tmp_path):
     for wrong in (["nll", "eec"], ["nll", "nll"], ["ece:0"]):
         with pytest.raises(ValueError, match=r"did you mean 'ece'|several different|must lie in"):
             summary.phases_of(wrong)
+
+
+def streamed(run, calibrate="temperature", num_bins=NUM_BINS):
+    """The run as one whose logits were not kept."""
+    scores = streamed_scores.score(
+        lambda: [(*run.test, np.ones(len(run.test[1])))],
+        summary.CELLS,
+        num_bins=num_bins,
+        calibrate=calibrate,
+        fit_on=lambda: [(*run.validation, np.ones(len(run.validation[1])))],
+    )
+    return dataclasses.replace(run, validation=(), test=(), streamed=scores)
+
+
+def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
+    """Both as the baseline and against one."""
+    options = {"baseline": "a", "num_bins": NUM_BINS, "num_resamples": 200}
+    of_a, of_b = runs(seeds=1)
+    found = summary.summarise([of_a, of_b], **options)
+    for mixed, alone in (([of_a, streamed(of_b)], "b"), ([streamed(of_a), of_b], "a")):
+        made = summary.summarise(mixed, **options)
+        assert made.streamed == [alone]
+        for phase in (summary.BEFORE, summary.AFTER):
+            assert list(made.reliability[phase]) == ["ab".replace(alone, "")]
+        for one, other in zip(made.cells, found.cells, strict=True):
+            assert one.value == pytest.approx(other.value, rel=2e-4, abs=2e-5)
+            assert np.isnan([one.low, one.high]).all() == (one.loss == alone)
+            if one.loss == "b":
+                assert one.difference == pytest.approx(other.difference, rel=2e-3, abs=5e-5)
+            assert (one.p, one.difference_low, one.difference_high) == (None, None, None)
+        line = f"The logits of {alone} were not kept: values from streamed statistics, without in"
+        text = summary.text(made)
+        assert line in text
+        assert "nan" not in text
+        assert "p < .05" not in text
+        assert "No p-value for" not in text
+        assert line in summary.markdown(made, [])
+    assert "reliability.png" in summary.save(made, tmp_path)
+    assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
+
+
+def test_seeds_without_rows_are_tested_over_the_seeds():
+    five = [streamed(run, calibrate="") for run in runs(seeds=5)]
+    made = summary.summarise(five, baseline="a", num_bins=NUM_BINS, criteria=[])
+    one = cell(made, "b", summary.BEFORE, "error")
+    values = [[float(metrics.error(*r.test)) for r in runs(seeds=5) if r.loss == k] for k in "ab"]
+    assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-3)
+    assert {one.phase for one in made.cells} == {summary.BEFORE}
+    assert "after temperature" not in summary.text(made)
+    with pytest.raises(ValueError, match="a seed 0 has streamed values without a calibrator, and"):
+        summary.summarise(five, baseline="a", num_bins=NUM_BINS)
+    with pytest.raises(
+        ValueError, match="a seed 0 has streamed values with 10 bins, and the table"
+    ):
+        summary.summarise(five, baseline="a", num_bins=15, criteria=[])
 
 
 def test_intervals_are_of_the_mean_over_seeds(found):
