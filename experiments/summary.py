@@ -465,10 +465,11 @@ def _foot(summary: Summary) -> list[str]:
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
     star = f" * p < .05 against {summary.baseline} on the same examples."
     star *= any(cell.p is not None for cell in shown)
+    interval = f"; {LEVEL:.0%} interval of that mean over the test examples"
+    interval *= not all(map(_is_alone, shown))
     return [
-        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}; {LEVEL:.0%} interval of"
-        f" that mean over the test examples.{star} ECE with"
-        f" {bins} bins of equal width, adaptive_ece of equal mass.",
+        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}.{star} ECE"
+        f" with {bins} bins of equal width, adaptive_ece of equal mass.",
         *on_grids(summary),
         *without_rows(summary.streamed),
         *notes_of(shown),

@@ -131,7 +131,7 @@ def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> lis
     files = []
     for name, figure in entry.figures(*arguments).items():
         files.append(f"{entry.name}_{name}.png")
-        plots.save(figure, folder / files[-1])
+        plots.save(figure, folder / files[-1], dpi=100)
     return files
 
 
