@@ -502,10 +502,11 @@ def _foot(summary: Summary) -> list[str]:
     bins = summary.about.get("num_bins", 15)
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
     tested = any(cell.p is not None for cell in shown)
+    interval = f"; {LEVEL:.0%} interval of that mean over the test examples"
+    interval *= not all(map(_is_alone, shown))
     return [
-        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}; {LEVEL:.0%} interval of"
-        f" that mean over the test examples. ECE with"
-        f" {bins} bins of equal width, adaptive_ece of equal mass.",
+        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
+        f" with {bins} bins of equal width, adaptive_ece of equal mass.",
         *[caveats.star(summary.baseline, "losses")] * tested,
         *on_grids(summary),
         *without_rows(summary.streamed),

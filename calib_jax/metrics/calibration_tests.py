@@ -57,6 +57,7 @@ class CalibrationTest(NamedTuple):
 
 
 _TESTS: Catalogue[Callable[..., CalibrationTest]] = Catalogue("calibration test")
+register = _TESTS.register  # for tests in files of their own
 
 
 def calibration_test(
@@ -108,7 +109,8 @@ def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
     return _TESTS
 
 
-def _key_given(name: str, key: Array | None) -> Array:
+def key_given(name: str, key: Array | None) -> Array:
+    """Return the key of a test by draws; raise TypeError without one."""
     if key is None:
         raise TypeError(f"calibration_test({name!r}) draws outcomes: give key=jax.random.key(0).")
     return key
@@ -133,7 +135,7 @@ def _of_metric(
     **options: Any,
 ) -> CalibrationTest:
     """Test by a binned calibration error, against draws of a calibrated model."""
-    metric, key = named(name, **options), _key_given(name, key)
+    metric, key = named(name, **options), key_given(name, key)
     bound = noise_bound(metric, logits, labels, key=key, num_draws=num_draws, clusters=cluster)
     return CalibrationTest(bound.value, bound.p_value)
 
@@ -157,7 +159,7 @@ def squared_error(
     Its distribution is skewed, so a normal approximation would reject too often. It is NaN if no
     bin has two examples, or with clusters two of these.
     """
-    key = _key_given("squared_error", key)
+    key = key_given("squared_error", key)
     bins = binned(logits, labels, cluster, num_bins=num_bins)
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
@@ -207,9 +209,7 @@ def kuiper(
     path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
     statistic = float(np.ptp(path))
     if cluster is not None:
-        draws = _ranges(
-            _key_given("kuiper", key), hit - confidence, last, cluster[order], num_draws
-        )
+        draws = _ranges(key_given("kuiper", key), hit - confidence, last, cluster[order], num_draws)
         return CalibrationTest(statistic, null_draws.p_of_draws(statistic, draws))
     if not _enough(confidence):
         return CalibrationTest(statistic, math.nan)

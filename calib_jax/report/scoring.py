@@ -202,9 +202,11 @@ def score(
         ]
 
     interval = {"level": level, "method": method, **bootstrap}
+    num_present = _num_present(labels, weights)
     return Report(
         settings={
-            "examples": int(labels.size),
+            "examples": num_present,
+            "left_out": len(labels) - num_present,
             "clusters": _num_clusters(ids, weights),
             "classes": int(logits.shape[-1]),
             "weighted": weights is not None,
@@ -307,6 +309,7 @@ def _per_group(
             continue
         group_ids = None if ids is None else ids[rows]
         num_clusters = _num_clusters(group_ids, group_weights)
+        count = _num_present(rows, group_weights)
         group_interval = {**interval, "clusters": group_ids}
         for model, logits in models.items():
             estimates = metrics_package.estimates(
@@ -314,10 +317,13 @@ def _per_group(
             )
             for name, estimate in estimates.items():
                 value, low, high = map(float, estimate[:3])
-                parts.append(
-                    Part(str(group), len(rows), name, model, value, low, high, num_clusters)
-                )
+                parts.append(Part(str(group), count, name, model, value, low, high, num_clusters))
     return parts
+
+
+def _num_present(rows: Any, weights: Any) -> int:
+    """Count the examples of positive weight."""
+    return len(rows) if weights is None else int(np.sum(np.asarray(weights) > 0))
 
 
 def _num_clusters(ids: Any, weights: Any) -> int | None:

@@ -98,7 +98,10 @@ def as_json(report: Results) -> str:
 
 def _headline(report: Results) -> str:
     settings = report.settings
-    weighted = " (weighted)" if settings["weighted"] else ""
+    how = ["weighted"] * settings["weighted"]
+    if settings["left_out"]:
+        how.append(f"{settings['left_out']:,} of weight 0 left out")
+    weighted = f" ({', '.join(how)})" if how else ""
     clusters, classes = settings["clusters"], f"{settings['classes']} classes"
     within = classes
     if clusters is not None:

@@ -162,6 +162,8 @@ def test_weights_leave_examples_out():
     logits, labels = sample(num_rows=50)
     weights = (np.arange(50) < 40).astype(np.float32)
     found = report.score(logits, labels, weights=weights, **FEW)
+    assert "40 examples (weighted, 10 of weight 0 left out) in" in str(found)
+    assert (found.settings["examples"], found.settings["left_out"]) == (40, 10)
     expected = float(metrics.nll(logits[:40], labels[:40]))
     assert found.value("nll") == pytest.approx(expected, rel=1e-5)
 
