@@ -3,7 +3,8 @@
 import numpy as np
 import scipy.special
 
-from calib_jax import calibrators, metrics
+from calib_jax import calibrators
+from calib_jax.metrics.compare_calibration import compare_calibration
 from experiments.papers.entry import Entry
 from experiments.papers.paired import over_seeds
 from experiments.papers.rules import above
@@ -31,7 +32,7 @@ def reductions() -> dict[str, Value]:
             for z in (before, after)
         ]
         exact.append(float(errors[0] - errors[1]))
-        change = metrics.compare_calibration(before, after, labels[VALIDATION:])
+        change = compare_calibration(before, after, labels[VALIDATION:])
         debiased.append(-change.value)
         logits = after[:, 1] - after[:, 0], before[:, 1] - before[:, 0]
         slopes.append(float(np.polyfit(logits[1], logits[0], 1)[0]))
