@@ -1,4 +1,4 @@
-"""The Stanford Sentiment Treebank: sentences of film reviews as trees with a label at every node."""
+"""The Stanford Sentiment Treebank: sentences of film reviews as trees with labels at all nodes."""
 
 import gzip
 import io
@@ -43,7 +43,7 @@ def sst(
     leaves: int = 56,
     seed: int = 1,
 ) -> Dataset:
-    """Load the binary task of Mukhoti et al. 2020: 6,920, 872 and 1,821 sentences with a polar root.
+    """Load the binary task of Mukhoti et al. 2020: 6,920, 872 and 1,821 sentences of polar roots.
 
     The five published labels become three: negative (0 and 1), neutral (2) and positive (3 and 4).
     Sentences whose root is neutral are left out. Training has a label at every node; validation and
