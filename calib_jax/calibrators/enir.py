@@ -1,8 +1,8 @@
 r"""ENIR: an average over the path of near-isotonic regressions, weighted by the BIC.
 
 Over examples sorted by probability, the near-isotonic regression minimises
-$\tfrac12 \sum_n w_n (\beta_n - y_n)^2 + \lambda \sum_n (\beta_n - \beta_{n+1})_+$. It is the data at
-$\lambda = 0$ and isotonic regression at large $\lambda$. In between neighbours join at certain
+$\tfrac12 \sum_n w_n (\beta_n - y_n)^2 + \lambda \sum_n (\beta_n - \beta_{n+1})_+$. It is the data
+at $\lambda = 0$ and isotonic regression at large $\lambda$. In between neighbours join at certain
 $\lambda$, and each of these is a model. Each class is calibrated against the rest, and the K
 probabilities are divided by their sum; two classes have one question, about class 1.
 """
