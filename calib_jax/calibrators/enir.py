@@ -109,7 +109,7 @@ class _Blocks(NamedTuple):
     of_group: Array
     mean: Vector
     slope: Vector
-    count: Array
+    num_blocks: Array
 
 
 def _average(groups: Groups) -> Vector:
@@ -138,13 +138,13 @@ def _average(groups: Groups) -> Vector:
         values = jnp.clip(blocks.mean + path.penalty * blocks.slope, 0, 1)[blocks.of_group]
         misses = groups.weight - groups.hits
         likelihood = jnp.sum(xlogy(groups.hits, values) + xlog1py(misses, -values))
-        return likelihood - blocks.count * log_total / 2, values
+        return likelihood - blocks.num_blocks * log_total / 2, values
 
     def advance(path: _Path) -> _Path:
         blocks = blocks_of(path)
         closing = blocks.slope[:-1] - blocks.slope[1:]
         meeting = (blocks.mean[1:] - blocks.mean[:-1]) / jnp.where(closing == 0, 1, closing)
-        exists = jnp.arange(size - 1) < blocks.count - 1
+        exists = jnp.arange(size - 1) < blocks.num_blocks - 1
         ahead = exists & (closing != 0) & (meeting > path.penalty)
         meeting = jnp.where(ahead, meeting, jnp.inf)
         penalty = jnp.min(meeting)
