@@ -41,6 +41,7 @@ OTHER_WORDS = {
     "score": "energy",
     "positive": "in",
     "kind": "marginal",
+    "estimator": "sample",
 }
 
 
