@@ -172,10 +172,11 @@ class Metric:
 
 
 def _as_tuple(value: Any) -> Any:
-    """Return an array as nested tuples, which can be hashed."""
+    """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
     if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
         return value
-    return tuple(map(_as_tuple, np.asarray(value))) if np.ndim(value) else value.item()
+    rows = np.asarray(value).tolist()
+    return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
 
 
 def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspect.Signature:

@@ -108,8 +108,8 @@ def expected_cost(sums: Sums) -> Scalar:
     References:
       Elkan, The foundations of cost-sensitive learning, IJCAI 2001.
 
-    A forecast of 80 % on 30 days, of which 18 are rainy. A bet of 1 on rain pays 1 back. The forecast
-    states a gain of 0.6 for each day, and 0.2 comes true:
+    A forecast of 80 % on 30 days, of which 18 are rainy. A bet of 1 on rain wins or loses 1. The
+    forecast states a gain of 0.6 for each day, and 0.2 comes true:
 
     >>> from calib_jax import metrics
     >>> logits = jnp.tile(jnp.log(jnp.array([[0.2, 0.8]])), (30, 1))

@@ -117,14 +117,16 @@ def decision_calibration(
     (0.2, 0.4, 0.006)
     """
     checks.level(level)
-    data = counted_in_clusters("decision_calibration", logits, labels, weights, clusters)
-    *examples, cluster = data
-    columns = _decided(*examples, _hashable(costs), abstain_cost)
+    *examples, cluster = counted_in_clusters(
+        "decision_calibration", logits, labels, weights, clusters
+    )
+    matrix = matrix_of(costs, examples[0].shape[-1])
+    columns = _decided(*examples, tuple(map(tuple, matrix.tolist())), abstain_cost)
     decision, realized, stated, variance = (np.asarray(column) for column in columns)
     by_decision = {}
     for each in np.unique(decision):
         chosen = decision == each
-        if each == _num_decisions(costs, examples[0].shape[-1]):
+        if each == matrix.shape[1]:
             continue  # abstention
         gap = realized[chosen].astype(np.float64) - stated[chosen]
         of_null = float(np.sum(variance[chosen], dtype=np.float64))
@@ -247,14 +249,6 @@ def _gaussian(
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0))
     return np.asarray(jax.random.normal(key, (num_draws, len(values)))) @ root.T
-
-
-def _num_decisions(costs: Any, num_classes: int) -> int:
-    return matrix_of(costs, num_classes).shape[1]
-
-
-def _hashable(costs: Any) -> Any:
-    return None if costs is None else tuple(map(tuple, np.asarray(costs).tolist()))
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
