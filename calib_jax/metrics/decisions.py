@@ -11,7 +11,7 @@ all s
 $$\hat c(t) - \hat c(s) \le (\hat c - c)(t) - (\hat c - c)(s),$$
 
 so t is left out only if $\max_s \hat c(t) - \hat c(s)$ exceeds the quantile of the maximum of the
-right side, a Gaussian process with the covariance of the costs of one example.
+right side. Its noise is drawn by flipping the signs of the centered costs of the examples.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.metrics.clusters import LEAST_CLUSTERS, sums_of
+from calib_jax.metrics.clusters import LEAST_CLUSTERS, flipped, sums_of
 from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
 from calib_jax.metrics.counted import counted_in_clusters
 from calib_jax.metrics.normal import normal_test
@@ -225,7 +224,9 @@ def best_threshold(
         noise = sums_of(cluster, noise)
     if cluster is not None and len(noise) < LEAST_CLUSTERS:
         return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
-    draws = _gaussian(key, noise.T @ noise / len(score) ** 2, num_draws)
+    # Sorted by a projection, so that the draws do not depend on the order of the examples.
+    noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
+    draws = flipped(key, num_draws, noise) / len(score)
     largest = draws - np.min(draws, axis=1, keepdims=True)
     kept = np.flatnonzero(mean - np.min(mean) <= np.quantile(largest, level, axis=0) + 1e-12)
     # The cost is constant up to the next threshold.
@@ -241,14 +242,6 @@ def _thresholds(score: np.ndarray) -> np.ndarray:
         at = np.linspace(0, len(score) - 1, _MOST_THRESHOLDS).astype(int)
         levels = np.unique(np.sort(score)[at])
     return np.append(np.zeros(1, levels.dtype), levels)
-
-
-def _gaussian(
-    key: Array, covariance: Float[np.ndarray, "cells cells"], num_draws: int
-) -> Float[np.ndarray, "draws cells"]:
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0))
-    return np.asarray(jax.random.normal(key, (num_draws, len(values)))) @ root.T
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
