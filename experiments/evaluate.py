@@ -16,8 +16,9 @@ contains means over the seeds with intervals.
 
 --ood=NAME,NAME separates other inputs from the test set by the entropy of the prediction, its
 largest probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95 and ROC
-curves in the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the
-test images with the noise of CIFAR-10-C at severity 5, or gaussian_noise:severity=3 for another.
+curves in the folder report. A NAME is any data set (svhn, cifar10_c, ...), the import path of one
+(my_package.sets:mine), or gaussian_noise: the test images with the noise of CIFAR-10-C at severity
+5, or gaussian_noise:severity=3 for another.
 
 To evaluate other weights, such as those of a released PyTorch network, give
 --config=configs/cifar10_resnet50.py --init_from=FILE.npz and a new folder as --workdir.
@@ -338,4 +339,4 @@ def _show(title: str, scored: Any, folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, select=imports.without_import_flags)

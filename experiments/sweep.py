@@ -8,8 +8,10 @@ r"""Train several losses with several seeds, and summarise them in one table.
 Each loss uses its fragment of configs/losses; --config.KEY=VALUE applies to all. The seeds of a
 loss train in one program; --config.run.over=vmap or devices selects how, as in experiments.train.
 Finished runs are not repeated: after Ctrl-C or a power cut the same command resumes, and with more
-losses or seeds it adds these. A run that fails, for example because its loss is not finite, is left
-out of the table and named below it with the reason, and the exit code is 1.
+losses or seeds it adds these. Finished runs also go on with more epochs, where the schedule and the
+loss allow it, and with other metrics, bins, patience or best. A run that fails, for example because
+its loss is not finite, is left out of the table and named below it with the reason, and the exit
+code is 1.
 
 Predictions use the last weights, or the best ones by patience_for if patience ended a run early.
 --checkpoint=latest, or best_NAME for a metric of the config's best, applies to all runs.
@@ -25,6 +27,7 @@ the logits in blocks. Finished runs are evaluated again only if the table lacks 
 """
 
 import collections
+import contextlib
 import json
 import pathlib
 import time
@@ -39,6 +42,7 @@ from tqdm import tqdm
 from calib_jax import train
 from calib_jax.core import reading
 from calib_jax.train import files, journal
+from calib_jax.train.changes import Changes
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
 from experiments import (
@@ -115,9 +119,15 @@ class Member(NamedTuple):
         return record if isinstance(record.get("config"), dict) else None
 
     def is_through(self) -> bool:
-        """Check that the predictions of the requested checkpoint are written and complete."""
+        """Check that the predictions of the requested checkpoint are written and complete.
+
+        A finished run goes on if a changed key may prolong it, such as num_epochs or patience.
+        """
         result = self.result()
         if result is None or result.get("asked", "") != _CHECKPOINT.value:
+            return False
+        before, now = renamed.current(result["config"]), cli.plain(self.config)
+        if train.differences(before, now, free=resuming.MEASURED):
             return False
         try:
             streamed = self.read().streamed
@@ -148,18 +158,20 @@ def built(config: ConfigDict) -> building.Experiment:
 
 def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]:
     """List the requested runs, and raise an error for unknown names before any run begins."""
-    requested = []
+    requested, may_change = [], {}
     for loss in losses:
         config = _config_of(loss)
-        built(config)
+        may_change[loss] = resuming.free(built(config))
         first = config.seed
         for seed in range(first, first + seeds):
             seed_config = building.of_seed(config, seed)
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
     for member in requested:
         if result := member.result():
-            before, now = map(renamed.current, (result["config"], cli.plain(member.config)))
-            changed = train.differences(before, now, free=resuming.MEASURED)
+            rows = read_rows(member.folder / "metrics.jsonl")
+            changes = Changes(may_change[member.loss], renamed.current)
+            step = rows[-1]["step"] if rows else 0
+            changed = changes.fixed(result["config"], cli.plain(member.config), step)
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
@@ -189,7 +201,7 @@ def _config_of(loss: str) -> ConfigDict:
 
 def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
-    best: dict[str, str] = config.best.to_dict()
+    best = building.best_of(config)
     known = ["latest", *(f"best_{name}" for name in best)]
     if checkpoint not in known:
         raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
@@ -254,7 +266,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         runs,
         experiment.task,
         experiment.plan,
-        free=resuming.MEASURED,
+        free=resuming.free(experiment),
         current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
@@ -303,7 +315,8 @@ def main() -> int:
     cli.refusing(seed_folders.prepare, folder)
     # Losses share the programs that are equal, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
-    with cli.failing(lambda: only_one(folder)):
+    with contextlib.ExitStack() as stack:
+        cli.failing(stack.enter_context, only_one(folder))
         code, failed = _train_all(asked)
         if code:
             return code

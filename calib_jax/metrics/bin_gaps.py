@@ -103,7 +103,7 @@ def _normal(key: Array, covariance: np.ndarray, num_draws: int) -> Draws:
     return np.asarray(jax.random.normal(key, (num_draws, len(values)))) @ root.T
 
 
-def _with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> Draws:
+def with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> Draws:
     """Scale draws to other variances, which keeps the correlations between cells."""
     scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
     silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
@@ -159,7 +159,7 @@ def _in_clusters(
         moment=moment,
         design=np.maximum(1, _ratio(moment, rows.moment)),
         null=null / n,
-        noise=_with_variance(noise / n, variance, wanted, key_of_noise),
+        noise=with_variance(noise / n, variance, wanted, key_of_noise),
         moment_of=moment_of,
     )
 
@@ -336,7 +336,7 @@ def _of_classes(
         key_of_labels, key_of_noise = jax.random.split(key)
         counts = null_draws.class_counts(key_of_labels, jnp.asarray(p), num_bins, num_draws)
         null = (total - counts) / num_rows
-        noise = _with_variance(null, of_null / num_rows**2, variance, key_of_noise)
+        noise = with_variance(null, of_null / num_rows**2, variance, key_of_noise)
     else:
         null = noise = np.zeros((0, num_cells))
 

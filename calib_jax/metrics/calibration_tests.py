@@ -33,11 +33,11 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics import null_draws
-from calib_jax.metrics.clusters import LEAST_CLUSTERS, Clusters, flipped, signs, sums_of, z_of
+from calib_jax.metrics.clusters import Clusters, flipped, signs, sums_of, z_of
 from calib_jax.metrics.contract import named
 from calib_jax.metrics.counted import Column, counted_in_clusters, hit_variance, top_labels
 from calib_jax.metrics.noise_bound import BOUNDED, noise_bound
-from calib_jax.metrics.normal import p_of_z
+from calib_jax.metrics.normal import LEAST_UNITS, p_of_z
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.residuals import binned, debiased, debiased_in_clusters
 
@@ -57,6 +57,7 @@ class CalibrationTest(NamedTuple):
 
 
 _TESTS: Catalogue[Callable[..., CalibrationTest]] = Catalogue("calibration test")
+register = _TESTS.register  # for tests in files of their own
 
 
 def calibration_test(
@@ -108,7 +109,8 @@ def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
     return _TESTS
 
 
-def _key_given(name: str, key: Array | None) -> Array:
+def key_given(name: str, key: Array | None) -> Array:
+    """Return the key of a test by draws; raise TypeError without one."""
     if key is None:
         raise TypeError(f"calibration_test({name!r}) draws outcomes: give key=jax.random.key(0).")
     return key
@@ -133,7 +135,7 @@ def _of_metric(
     **options: Any,
 ) -> CalibrationTest:
     """Test by a binned calibration error, against draws of a calibrated model."""
-    metric, key = named(name, **options), _key_given(name, key)
+    metric, key = named(name, **options), key_given(name, key)
     bound = noise_bound(metric, logits, labels, key=key, num_draws=num_draws, clusters=cluster)
     return CalibrationTest(bound.value, bound.p_value)
 
@@ -157,7 +159,7 @@ def squared_error(
     Its distribution is skewed, so a normal approximation would reject too often. It is NaN if no
     bin has two examples, or with clusters two of these.
     """
-    key = _key_given("squared_error", key)
+    key = key_given("squared_error", key)
     bins = binned(logits, labels, cluster, num_bins=num_bins)
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
@@ -207,9 +209,7 @@ def kuiper(
     path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
     statistic = float(np.ptp(path))
     if cluster is not None:
-        draws = _ranges(
-            _key_given("kuiper", key), hit - confidence, last, cluster[order], num_draws
-        )
+        draws = _ranges(key_given("kuiper", key), hit - confidence, last, cluster[order], num_draws)
         return CalibrationTest(statistic, null_draws.p_of_draws(statistic, draws))
     if not _enough(confidence):
         return CalibrationTest(statistic, math.nan)
@@ -271,13 +271,14 @@ def temperature(
     It is positive for overconfident models. It is NaN if all logits of every row are equal.
     """
     score, variance, confidence = (
-        np.asarray(part, np.float64) for part in _temperature_terms(logits, labels)
+        np.asarray(part, np.float64) for part in temperature_terms(logits, labels)
     )
     return _normal(score, variance, confidence, cluster)
 
 
 @jax.jit
-def _temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+def temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+    """Compute each example's score of the NLL by log 1/T, the score's variance, the confidence."""
     view = Predictions(logits, labels)
     below = view.logits - jnp.max(view.logits, axis=-1, keepdims=True)
     possible = jnp.where(view.p > 0, below, 0)  # a class of probability 0 may have logit -inf
@@ -329,7 +330,7 @@ def cox(logits: Logits, labels: Labels, *, cluster: Clusters | None = None) -> C
 
 def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> CalibrationTest:
     scores = sums_of(cluster, np.stack([residual, residual * slope], axis=1))
-    if len(scores) < LEAST_CLUSTERS:
+    if len(scores) < LEAST_UNITS:
         return CalibrationTest(math.nan, math.nan)
     total = np.sum(scores, axis=0)
     # Equal confidences have one score, and the pseudo-inverse leaves the other out.

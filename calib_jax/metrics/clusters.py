@@ -19,11 +19,10 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core.types import Array
 from calib_jax.metrics.counted import Column
+from calib_jax.metrics.normal import LEAST_UNITS
 
 Clusters: TypeAlias = Integer[np.ndarray, " rows"]  # 0, 1, 2, ..., each of them with an example
 
-# A normal p-value of a sum over fewer clusters rejects too often: 4 sums of one sign give p = .046.
-LEAST_CLUSTERS = 10
 CLUSTERS_AT_A_TIME = 4096
 
 
@@ -54,10 +53,10 @@ def flipped(
 def z_of(scores: Column, cluster: Clusters) -> float:
     """Divide the sum of scores of mean 0 by the root of the sum of squares of the clusters' sums.
 
-    It is NaN with fewer clusters than `LEAST_CLUSTERS`, and if all sums are 0.
+    It is NaN with fewer clusters than `LEAST_UNITS`, and if all sums are 0.
     """
     totals = sums_of(cluster, scores)
     deviation = math.sqrt(float(np.sum(np.square(totals))))
-    if len(totals) < LEAST_CLUSTERS or deviation == 0:
+    if len(totals) < LEAST_UNITS or deviation == 0:
         return math.nan
     return float(np.sum(totals)) / deviation

@@ -49,20 +49,21 @@ def counted_in_clusters(
       clusters: `[*batch]`, integers or strings; None for independent examples.
     """
     ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
-    logits, labels, rows = _counted(name, logits, labels, weights)
+    logits, labels, rows = counted_rows(name, logits, labels, weights)
     if ids is None:
         return logits, labels, None
     names, cluster = np.unique(ids[rows], return_inverse=True)
     return logits, labels, None if len(names) == len(cluster) else cluster
 
 
-def _counted(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Logits, Labels, Any]:
+def counted_rows(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Logits, Labels, Any]:
+    """Do the same, and also return the row from which each example was copied."""
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if not trouble.known(logits, labels, weights):
         raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
     trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
-        return logits, labels, slice(None)
+        return logits, labels, np.arange(len(labels))
     counts = np.asarray(weights)
     fractions = np.sum(counts != np.round(counts))
     if fractions:

@@ -37,9 +37,10 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core.types import Labels, Logits
 from calib_jax.metrics.bin_gaps import members_of_top_label
-from calib_jax.metrics.clusters import LEAST_CLUSTERS, Clusters, sums_of
+from calib_jax.metrics.clusters import Clusters, sums_of
 from calib_jax.metrics.counted import Column
 from calib_jax.metrics.fixed_bins import ece
+from calib_jax.metrics.normal import LEAST_UNITS
 
 Bins: TypeAlias = Float[np.ndarray, " bins"]
 ClusterSums: TypeAlias = Float[np.ndarray, "clusters bins"]
@@ -85,7 +86,7 @@ class Binned(NamedTuple):
 class Moments(NamedTuple):
     """A weighted sum of debiased squared errors, and its variance if an error is not 0, or all are.
 
-    The variances are NaN with fewer clusters than `LEAST_CLUSTERS`.
+    The variances are NaN with fewer clusters than `LEAST_UNITS`.
     """
 
     value: float
@@ -182,7 +183,7 @@ def _of_clusters(models: Sequence[tuple[float, Binned]]) -> tuple[float, float]:
         linear.append(factor * (2 * (sums * (total - sums)) @ pairs - counts @ share))
         columns.append(sums)
         factors.append(factor * pairs)
-    if len(columns[0]) < LEAST_CLUSTERS:
+    if len(columns[0]) < LEAST_UNITS:
         return math.nan, math.nan
     u = functools.reduce(np.add, linear)
     stacked, of_columns = np.concatenate(columns, axis=1), np.concatenate(factors)
