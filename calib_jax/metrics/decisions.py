@@ -24,10 +24,10 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.metrics.clusters import LEAST_CLUSTERS, flipped, sums_of
+from calib_jax.metrics.clusters import flipped, sums_of
 from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
 from calib_jax.metrics.counted import counted_in_clusters
-from calib_jax.metrics.normal import normal_test
+from calib_jax.metrics.normal import LEAST_UNITS, normal_test
 from calib_jax.metrics.predictions import Predictions
 
 __all__ = ["BestThreshold", "DecisionCost", "best_threshold", "decision_calibration"]
@@ -138,7 +138,7 @@ def decision_calibration(
             num_clusters = int(np.max(ids)) + 1
             totals = sums_of(ids, (gap - np.mean(gap))[:, None])
             spread = of_null = (
-                float(np.sum(np.square(totals))) if num_clusters >= LEAST_CLUSTERS else np.nan
+                float(np.sum(np.square(totals))) if num_clusters >= LEAST_UNITS else np.nan
             )
         difference = float(np.mean(gap))
         interval = normal_test(difference, spread / num**2, level)
@@ -222,7 +222,7 @@ def best_threshold(
     noise = costs_at - mean
     if cluster is not None:
         noise = sums_of(cluster, noise)
-    if cluster is not None and len(noise) < LEAST_CLUSTERS:
+    if cluster is not None and len(noise) < LEAST_UNITS:
         return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
     # Sorted by a projection, so that the draws do not depend on the order of the examples.
     noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
