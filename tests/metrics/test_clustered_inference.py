@@ -383,11 +383,11 @@ def test_size_and_coverage(num_classes, correlation, capsys):
         print("  rejected", {name: count / 400 for name, count in rejected.items()})
         print("  covered", {name: count / 400 for name, count in covered.items()})
     by_row = rejected.pop("ece by row")
-    # Sums of rare events in many cells are skewed, which signs do not reproduce.
-    assert rejected.pop("classwise_ece") <= 400 * 0.11
+    # Skewed sums of clusters: neither signs nor a chi-squared distribution reproduce them.
+    assert max(rejected.pop(name) for name in ("classwise_ece", "cox")) <= 400 * 0.12
     assert max(rejected.values()) <= 400 * 0.083  # 5 % and three standard errors
     squared = [covered.pop(("squared", beta)) for beta in (1.0, 1.5)]
-    assert min(squared) >= 400 * 0.82  # asymptotic, of 100 clusters
+    assert min(squared) >= 400 * 0.77  # asymptotic, of 100 clusters
     assert min(covered.values()) >= 400 * 0.88
     if correlation:
         assert by_row > 400 * 0.15
