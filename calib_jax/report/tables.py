@@ -153,8 +153,9 @@ def _on_tests(report: Results) -> list[str]:
         change.metric in BY_SQUARED_ERROR and change.p_value is not None
         for change in report.changes
     )
+    models = list(dict.fromkeys(row.predictions for row in report.rows))
     return [
-        caveats.star(report.changes[0].before, "comparisons"),
+        caveats.star(_shortened(models)[0], "comparisons"),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
     ]

@@ -311,7 +311,7 @@ def test_a_value_outside_its_interval_is_marked(found, tmp_path):
     reason = "outside its own interval: the resamples are not centered on it"
     for text in (summary.text(moved), *((tmp_path / n).read_text() for n in FILES)):
         assert reason in text
-    assert ".100† ±" in summary.text(moved)
+    assert ".100*† ±" in summary.text(moved)
     figure = summary.pictures(moved)["intervals"]
     assert reason in " ".join(figure.get_supxlabel().split())
 
