@@ -78,6 +78,19 @@ MEMBERS = _members()
 DEFAULTS = [member for member in MEMBERS if not member.options]
 
 
+def _repetitions() -> list[Member]:
+    """List the members whose option, implemented once for all losses, another member has too."""
+    seen, repeated = set(), []
+    for member in MEMBERS:
+        for choice in member.options.items():
+            repeated += [member] if choice in seen else []
+            seen.add(choice)
+    return repeated
+
+
+REPETITIONS = _repetitions()
+
+
 def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):
     """Return logits, labels and weights; one example in four has weight 0, 2 or a fraction."""
     random = np.random.default_rng(seed)

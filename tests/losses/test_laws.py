@@ -20,6 +20,7 @@ from .members import (
     DEFAULTS,
     MEMBERS,
     PROGRESS,
+    REPETITIONS,
     batch,
     initial_state,
     total,
@@ -28,7 +29,11 @@ from .members import (
     value_and_gradient,
 )
 
-every_member = pytest.mark.parametrize("member", MEMBERS, ids=str)
+every_member = pytest.mark.parametrize(
+    "member",
+    [pytest.param(m, marks=pytest.mark.thorough) if m in REPETITIONS else m for m in MEMBERS],
+    ids=list(map(str, MEMBERS)),
+)
 every_objective = pytest.mark.parametrize("member", DEFAULTS, ids=str)
 
 # Terms of these depend on the other examples of the batch.
@@ -101,6 +106,8 @@ def test_finite_at_the_extremes(member):
         for case, (rows, truth) in EXTREMES.items():
             if (member.name, case) in INFINITE:
                 continue
+            if dtype != "float32" and len(rows) < 11:
+                continue  # half precision is float32 behind the first line
             logits, labels = jnp.asarray(rows, dtype), jnp.asarray(truth)
             state = initial_state(objective, logits.shape[-1])
 
@@ -158,11 +165,12 @@ def test_labels_of_every_integer_type_are_the_same(member):
         logits = np.asarray(batch(8, num_classes)[0])
         labels = num_classes - 1 - np.arange(8)
         state = initial_state(objective, num_classes)
-        expected = value_and_gradient(objective, state, logits, jnp.asarray(labels, jnp.int32))
+        # Eager: a program for each type would be compiled for each objective.
+        expected = terms_and_gradient(objective, state, logits, jnp.asarray(labels, jnp.int32))
         evidence = objective.evidence(state, logits, jnp.asarray(labels, jnp.int32))
         for dtype in dtypes:
             narrow = labels.astype(dtype)
-            results = value_and_gradient(objective, state, logits, narrow)
+            results = terms_and_gradient(objective, state, logits, narrow)
             chex.assert_trees_all_equal(results, expected)
             chex.assert_trees_all_equal(objective.evidence(state, logits, narrow), evidence)
 
