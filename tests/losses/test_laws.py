@@ -76,8 +76,6 @@ EXTREMES = {
         ],
         [1, 0, 0, 1, 0, 2, 0, 1, 2, 0, 2],
     ),
-    "two classes": ([[50.0, -50.0], [0.0, 0.0], [-300.0, 300.0]], [0, 1, 0]),
-    "one class": ([[3.0], [-1e4]], [0, 0]),
     # Repeated to as many rows as there are above: programs are compiled for a shape.
     "an impossible class": (
         [*([1.0, -INF, 0.0], [0.0, -INF, -INF]) * 5, [1.0, -INF, 0.0]],
@@ -87,7 +85,12 @@ EXTREMES = {
         [*([9.0, 1.0, 0.0], [0.0, 200.0, -200.0]) * 5, [9.0, 1.0, 0.0]],
         [*(0, 1) * 5, 0],
     ),
-    "one example": ([[0.3, -0.2, 0.1]], [2]),
+    # Of one example each: programs are compiled for a shape.
+    "two classes, right": ([[50.0, -50.0]], [0]),
+    "two classes, equal": ([[0.0, 0.0]], [1]),
+    "two classes, wrong": ([[-300.0, 300.0]], [0]),
+    "one class": ([[3.0]], [0]),
+    "one class, far away": ([[-1e4]], [0]),
 }
 # To give weight to an impossible class is infinitely wrong, and honestly so.
 INFINITE = {("label_smoothing", "an impossible class")}

@@ -76,8 +76,8 @@ def test_value_and_gradient(name, x64):
 def test_one_hot_labels_are_integer_labels(name, x64):
     labels = np.array([0, 1, 2, 3, 0, 1])
     for logits in (LOGITS, 20 * LOGITS):
-        pairs = zip(compiled(name)(logits, labels), compiled(name)(logits, np.eye(4)[labels]))
-        for hard, soft in pairs:
+        of_hard, of_soft = (compiled(name)(logits, y) for y in (labels, np.eye(4)[labels]))
+        for hard, soft in zip(of_hard, of_soft, strict=True):
             np.testing.assert_allclose(soft, hard, rtol=1e-9, atol=1e-12)
 
 
@@ -155,10 +155,8 @@ def test_finite_at_the_extremes(name, dtype):
 def test_an_impossible_class_without_weight_is_no_class(name):
     logits, soft = (part.astype(np.float32) for part in (LOGITS, SOFT))
     wider, zero = np.insert(logits, 2, -np.inf, axis=1), np.insert(soft, 2, 0, axis=1)
-    (values, gradient), (expected, plain) = (
-        compiled(name)(wider, zero),
-        compiled(name)(logits, soft),
-    )
+    values, gradient = compiled(name)(wider, zero)
+    expected, plain = compiled(name)(logits, soft)
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(np.delete(gradient, 2, axis=1), plain, rtol=1e-4, atol=1e-6)
     assert not np.any(gradient[:, 2])
