@@ -92,14 +92,17 @@ def cases():
     ]
 
 
-# Every loss on ordinary, confident, certain and equal logits. The other inputs repeat it in other
-# shapes.
-FIRST_INPUTS = ("normal_N8_K10", "x30_N8_K10", "onehot_N8_K10", "ties_N8_K4")
+# Every loss on ordinary, confident, certain and equal logits, and on pixels with absent ones. The
+# other inputs repeat it in other shapes.
+FIRST_INPUTS = {
+    *("normal_N8_K10", "x30_N8_K10", "onehot_N8_K10", "ties_N8_K4"),
+    *("seg_a", "seg_missing", "seg_ign", "seg_ign_missing01"),
+}
 
 
 def is_repetition(case):
-    """Decide whether a case differs from another one in the number of rows or classes alone."""
-    return case.kind == "loss" and case.input is not None and case.input not in FIRST_INPUTS
+    """Decide whether a case differs from another one in the shape of its input alone."""
+    return case.input is not None and case.input not in FIRST_INPUTS
 
 
 def each(*kinds):
@@ -323,27 +326,15 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
 }
 
 
-# Hyperparameters that are arguments of a compiled loss, so that cases share its program.
-TRACED = ("gamma", "temperature", "lamda", "smoothing", "kernel_denominator")
-# These read arrays of their case besides logits and labels.
-HAVE_ARRAYS = ("adafocal_fixed", "ece_train_loss", "recall_ce_fn_ema")
-PROGRAMS: dict[tuple, Callable[..., tuple[jax.Array, jax.Array]]] = {}
-
-
 def value_and_gradient(case):
-    """Compute a case's loss and its gradient in a program that similar cases share."""
-    numbers = {key: case[key] for key in TRACED if isinstance(case.hyperparameters.get(key), float)}
-    fixed = {key: value for key, value in case.hyperparameters.items() if key not in numbers}
-    key = (case.family, case.reduction, json.dumps(fixed, sort_keys=True))
-    if case.family in HAVE_ARRAYS:
-        key += (case.id,)
+    """Compute a case's loss and its gradient: eagerly where the losses share primitives.
 
-    def run(numbers, logits, labels, weights):
-        traced = dataclasses.replace(case, hyperparameters=fixed | numbers)
-        return jax.value_and_grad(LOSSES[case.family])(logits, labels, weights, traced)
-
-    program = PROGRAMS.setdefault(key, jax.jit(run))
-    return program(numbers, *arguments(case, case.dtype))
+    Other cases have shapes of their own, for each of which all primitives would be compiled.
+    """
+    function = jax.value_and_grad(functools.partial(LOSSES[case.family], case=case))
+    if case.kind == "segmentation_loss" or case.input is None:
+        function = jax.jit(function)
+    return function(*arguments(case, case.dtype))
 
 
 @each("loss", "segmentation_loss")
