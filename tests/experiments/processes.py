@@ -1,5 +1,6 @@
 """Binaries as processes, with the settings of a user but for quick compiling."""
 
+import atexit
 import functools
 import json
 import os
@@ -34,8 +35,8 @@ def start(binary, *arguments):
 
 @functools.cache
 def zygote():
-    """Start the process that forks for `run`; it ends with this one, which holds its input."""
-    return subprocess.Popen(
+    """Start the process that forks for `run`; it ends when its input is closed."""
+    process = subprocess.Popen(
         [sys.executable, pathlib.Path(__file__).with_name("zygote.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -44,6 +45,8 @@ def zygote():
         cwd=ROOT,
         env=environment() | {"PYTHONPATH": str(ROOT)},
     )
+    atexit.register(process.communicate)
+    return process
 
 
 def run(binary, *arguments):
