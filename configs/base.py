@@ -57,7 +57,7 @@ def base(loss: str) -> ConfigDict:
             "warm_up_loss": losses.load("cross_entropy"),
             "average": 0.0,  # decay of a weight average, which is evaluated instead; 0 disables it
             "patience": 0,  # stop after this many evaluations without improvement; 0 disables it
-            "patience_for": "nll",
+            "patience_for": "nll",  # refinement_nll: of the network once it is calibrated
             # Evaluation.
             "metrics": (
                 "error",

@@ -76,6 +76,8 @@ class Experiment(NamedTuple):
         self, init: Callable[[Any], Any], seed: int, *, given: bool = True, anew: bool = True
     ) -> train.TrainState:
         variables = init(jax.random.key(seed))
+        if self.dataset.embedding is not None:
+            variables = initial.with_embedding(variables, self.dataset.embedding)
         if self.config.init_from and given:
             source = self.config.init_from
             variables = initial.variables(source, self.module, variables, anew=anew)
@@ -169,7 +171,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         checkpoint_every_epochs=config.run.checkpoint_every_epochs,
         checkpoint_every_minutes=config.run.checkpoint_every_minutes,
         keep_every_epochs=config.run.keep_every_epochs,
-        best=dict(config.best),
+        best=best_of(config),
         average=config.average,
         patience=config.patience,
         patience_for=config.patience_for,
@@ -244,13 +246,25 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     return imports.called("network", name, factory, options, nn.Module)
 
 
+# Metrics that `patience_for` may name without an entry in `best`: smaller is better.
+SMALLER_IS_BETTER = ("augrc", "aurc", "brier", "refinement_brier", "refinement_nll")
+
+
+def best_of(config: ConfigDict) -> dict[str, str]:
+    """Return the metrics whose best checkpoint is kept, with the one of `patience_for`."""
+    best = dict(config.best)
+    if config.patience_for in SMALLER_IS_BETTER:
+        best.setdefault(config.patience_for, "min")
+    return best
+
+
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.at_least("num_bins", config.num_bins, 1)
     names = [name for entry in config.metrics for name in entry.split(",")]
     names += ["by_correctness"] if config.diagnose else []
     by_name: dict[str, metrics.Metric] = {}
-    for name in [*names, *config.best]:
+    for name in [*names, *best_of(config)]:
         metric = imports.metric(name)
         if "num_bins" in metric.defaults():
             metric = metric.with_options(num_bins=config.num_bins)

@@ -35,13 +35,19 @@ class Refused(Exception):
     """The request is invalid."""
 
 
-def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
+def run(
+    main: Callable[..., int | None],
+    *,
+    positional: bool = False,
+    select: Callable[[Sequence[str]], Sequence[str]] = list,
+) -> None:
     """Run a binary whose flags are defined.
 
     Args:
       main: returns the exit code, or None for 0.
       positional: whether `main` takes the positional arguments as a list; otherwise they are an
         error.
+      select: selects the arguments to parse; the others are read from sys.argv.
     """
 
     def guarded(arguments: Sequence[str]) -> int:
@@ -73,7 +79,7 @@ def run(main: Callable[..., int | None], *, positional: bool = False) -> None:
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
         return code
 
-    app.run(ended, flags_parser=_parsed)
+    app.run(ended, flags_parser=lambda arguments: _parsed(select(arguments)))
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -4,15 +4,18 @@
     python -m experiments.compare /tmp/cross_entropy /tmp/focal /tmp/adafocal --out=/tmp/compared
     python -m experiments.compare /tmp/sweep /tmp/longer_sweep
     python -m experiments.compare /tmp/sweep/runs/brier/1 /tmp/sweep/runs/focal/1
+    python -m experiments.compare /tmp/focal /tmp/adafocal --criterion=nll,ece,adaptive_ece:0.01
 
-The first folder is the baseline. The folder of a run must contain predictions written by
-experiments.evaluate; the folder of a sweep must be finished by experiments.sweep. Sweeps are
-compared loss by loss, over the seeds that they share. Nothing is trained or evaluated.
+The first folder is the baseline. The folder of a run must contain predictions or streamed values
+written by experiments.evaluate; the folder of a sweep must be finished by experiments.sweep.
+Sweeps are compared loss by loss, over the seeds that they share. Nothing is trained or evaluated.
 
 Every metric is shown with its interval, its paired difference to the baseline with an interval, and
-a p-value, as trained and after a temperature that each run fits on its validation predictions. A
-calibration error has no p-value, because noise alone raises it. The output also lists the keys in
-which the configs differ, except those under run, which change no result.
+a p-value, as trained and after a temperature that each run fits on its validation predictions.
+Noise alone raises ece and adaptive_ece, so their p-value is that of the difference of debiased
+squared errors; classwise_ece has none. The output also lists the keys in
+which the configs differ, except those under run, which change no result. Values of an evaluation
+with --logits=none have no intervals and no differences with p-values, because these need rows.
 
 --out=DIR gets compare.md, compare.csv, compare.json and figures: intervals, reliability diagrams
 side by side, and the validation error, NLL and ECE over the epochs.
@@ -22,7 +25,7 @@ import pathlib
 
 from absl import flags
 
-from experiments import cli, comparison, finished
+from experiments import cli, comparison, finished, summary
 
 _OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and figures.")
 _BINS = flags.DEFINE_integer(
@@ -33,6 +36,12 @@ _BINS = flags.DEFINE_integer(
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
 )
+_CRITERION = flags.DEFINE_list(
+    "criterion",
+    ["nll"],
+    "What the temperatures minimize: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
+)
 flags.register_validator(
     "bins", lambda bins: bins is None or bins > 0, message="must be at least 1"
 )
@@ -41,6 +50,7 @@ flags.register_validator(
 def main(given: list[str]) -> int:
     """Compare, print the tables, write the files."""
     cli.use_compilation_cache()
+    cli.refusing(summary.phases_of, _CRITERION.value)
     shared = cli.refusing(finished.read, given)
     out = pathlib.Path(_OUT.value) if _OUT.value else None
     if out:
@@ -48,6 +58,7 @@ def main(given: list[str]) -> int:
     options = {
         "num_bins": _BINS.value,
         "num_resamples": _RESAMPLES.value,
+        "criteria": _CRITERION.value,
         "say": cli.say_step,
     }
     compared = cli.failing(comparison.compare, shared, **options)

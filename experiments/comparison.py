@@ -5,10 +5,13 @@ For every metric of a folder the tables contain
     value, low, high  mean over the seeds, and its interval over the test examples
     difference        to the same metric of the first folder, the baseline, with an interval from
                       the same resamples, so that examples that are hard for both cancel
-    p                 two-sided, of the paired bootstrap over the test examples
+    p                 two-sided, over the test examples: of the paired bootstrap for regular
+                      metrics, of the difference of debiased squared errors for ece, adaptive_ece
+    p_holm            the same, adjusted for the number of folders compared with the baseline
     p_seeds           of a paired t-test over the seeds, if there are at least five
 
-as trained, and after a temperature that every run fits on its own validation predictions.
+as trained, and after a temperature that every run fits on its own validation predictions, or after
+several. Runs whose logits were not kept have values from streamed statistics, without intervals.
 Sweeps are compared loss by loss, over the seeds that all of them share.
 """
 
@@ -25,12 +28,12 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax import plots, train
-from calib_jax.report import caveats, tables
-from calib_jax.report.pictures import drawable
+from calib_jax.report import calibration, caveats, paired_tests, tables
+from calib_jax.report.pictures import drawable, file_name
 from experiments import summary
 from experiments.finished import ALONE, Folder, Shared
+from experiments.summary import Summary
 
-PHASES = (summary.BEFORE, summary.AFTER)
 CURVES = ("validation_error", "validation_nll", "validation_ece")
 
 
@@ -45,11 +48,11 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One loss in all folders; the summary `found` has a folder in the place of each loss."""
+    """One loss in all folders; the summary has a folder in the place of each loss."""
 
     loss: str
     seeds: list[int]
-    found: summary.Summary
+    summary: Summary
 
     def titled(self, what: str) -> str:
         """Prefix a title with the loss, if there are several losses."""
@@ -76,6 +79,7 @@ def compare(
     *,
     num_bins: int | None = None,
     num_resamples: int = 1000,
+    criteria: Sequence[str] = (calibration.EXACT,),
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Compare folders with the first of them.
@@ -84,17 +88,18 @@ def compare(
       shared: the runs that `finished.read` returns.
       num_bins: of every metric that has bins; None takes it from the first folder's config.
       num_resamples: of the bootstrap.
+      criteria: of the temperatures, each as in `report.score`.
       say: called with a line of text before each step that takes seconds.
     """
     first = shared.folders[0].name
     configs = next(iter(shared.configs.values()))
     if num_bins is None:
         num_bins = int((configs[first] or {}).get("num_bins", 15))
-    logits, labels, *_ = next(iter(shared.runs.values()))[0].test
+    size = next(iter(shared.runs.values()))[0].size
     about = {
         "baseline": first,
-        "examples": labels.size,
-        "classes": logits.shape[-1],
+        "examples": size.num_labels,
+        "classes": size.num_classes,
         "level": summary.LEVEL,
         "resamples": num_resamples,
         "num_bins": num_bins,
@@ -106,6 +111,7 @@ def compare(
             baseline=first,
             num_bins=num_bins,
             num_resamples=num_resamples,
+            criteria=criteria,
             about=about,
             say=say,
         )
@@ -168,7 +174,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
     """List all numbers, one record per metric and folder; None marks a missing number."""
     rows = []
     for part in comparison.parts:
-        for cell in part.found.cells:
+        for cell in part.summary.cells:
             record = {
                 "loss": part.loss,
                 "phase": cell.phase,
@@ -183,6 +189,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 "difference_low": cell.difference_low,
                 "difference_high": cell.difference_high,
                 "p": cell.p,
+                "p_holm": cell.p_holm,
                 "p_seeds": cell.p_seeds,
                 "note": " ".join(cell.notes),
             }
@@ -225,7 +232,7 @@ def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
     sections = [
         (_title(part, phase), _table(part, phase, comparison.about["resamples"]))
         for part in comparison.parts
-        for phase in PHASES
+        for phase in part.summary.reliability
     ]
     if comparison.settings:
         names = [item.name for item in comparison.folders]
@@ -244,8 +251,8 @@ def _title(part: Part, phase: str) -> str:
     title = part.titled(phase)
     if part.loss != ALONE:
         title += f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
-    if phase == summary.AFTER:
-        fitted = part.found.temperatures[phase].items()
+    if phase in part.summary.temperatures:
+        fitted = part.summary.temperatures[phase].items()
         temperatures = [
             f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}" for name, of in fitted
         ]
@@ -256,16 +263,22 @@ def _title(part: Part, phase: str) -> str:
 def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     several = len(part.seeds) > 1
     tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
+    names = list(dict.fromkeys(cell.loss for cell in part.summary.cells))
+    adjusted = len(names) > 2  # the baseline and two others
     head = ["metric", "folder", "value", *["sd of seeds"] * several, "difference", "p"]
-    table = [head + ["p of seeds"] * tested]
-    cells = {(c.metric, c.loss): c for c in part.found.cells if c.phase == phase}
+    table = [head + ["p (Holm)"] * adjusted + ["p of seeds"] * tested]
+    cells = {(c.metric, c.loss): c for c in part.summary.cells if c.phase == phase}
     for metric in summary.CELLS:
-        for name in part.found.temperatures[summary.AFTER]:
+        for name in names:
             cell = cells[metric, name]
-            row = [metric, name, tables.with_interval(cell)]
+            least = paired_tests.least_p(metric, num_resamples)
+            row = [metric, name, summary.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
-            row += [tables.with_interval(cell.change, sign="+") if cell.change else ""]
-            row += [caveats.p_of(cell.p, num_resamples).removeprefix("= ")]
+            row += [summary.with_interval(cell.change, sign="+") if cell.change else ""]
+            p_values = [caveats.p_of(cell.p, least)]
+            p_values += [caveats.holm_of(cell.p, cell.p_holm, least)] * adjusted
+            p_values[-1] += paired_tests.starred(cell.p_holm)
+            row += [p.removeprefix("= ") for p in p_values]
             p_seeds = _known(cell.p_seeds)
             row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested
             table.append(row)
@@ -278,17 +291,23 @@ def _foot(comparison: Comparison) -> list[str]:
     over = "; p of seeds: paired t-test over the seeds" * seeds
     return [
         *comparison.notes,
-        f"difference: to {about['baseline']}, and a negative one is the better; p: paired bootstrap"
-        f" over the test examples{over}; no p is corrected for how many there are. The temperature"
-        " is fitted on the run's own validation set. ece and classwise_ece with"
+        f"difference: to {about['baseline']}, and a negative one is the better; p: over the test"
+        f" examples, not corrected{over}. {caveats.star(about['baseline'], 'folders')}",
+        "The temperature is fitted on the run's own validation set. ece and classwise_ece with"
         f" {about['num_bins']} bins of equal width, adaptive_ece of equal mass.",
         *_caveats(comparison),
     ]
 
 
 def _caveats(comparison: Comparison) -> list[str]:
-    cells = [cell for part in comparison.parts for cell in part.found.cells]
-    return summary.notes_of(cells)
+    cells = [cell for part in comparison.parts for cell in part.summary.cells]
+    first = comparison.parts[0].summary
+    streamed = dict.fromkeys(name for part in comparison.parts for name in part.summary.streamed)
+    return [
+        *summary.on_grids(first),
+        *summary.without_rows(list(streamed)),
+        *summary.notes_of(cells),
+    ]
 
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
@@ -299,7 +318,10 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         **comparison.about,
         "seeds": {part.loss: part.seeds for part in comparison.parts},
         "temperatures": {
-            part.loss: part.found.temperatures[summary.AFTER] for part in comparison.parts
+            part.loss: next(iter(part.summary.temperatures.values())) for part in comparison.parts
+        },
+        "temperatures_by_phase": {
+            part.loss: part.summary.temperatures for part in comparison.parts
         },
         "metrics": rows,
         "settings": [dataclasses.asdict(item) for item in comparison.settings],
@@ -326,26 +348,29 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
     """Draw intervals, reliability diagrams side by side and, if they were logged, curves."""
     columns = len(comparison.folders)
     estimates: list[tuple[str, str, tuple[float, float, float]]] = []
-    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in PHASES}
-    captions: dict[str, dict[str, float]] = {phase: {} for phase in PHASES}
+    phases = list(comparison.parts[0].summary.reliability)
+    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in phases}
+    captions: dict[str, dict[str, float]] = {phase: {} for phase in phases}
     curves: dict[str, dict[str, Any]] = {}
     for part in comparison.parts:
-        for cell in part.found.cells:
+        for cell in part.summary.cells:
             name = part.titled(cell.loss)
             if cell.metric in summary.SHOWN:
                 numbers = (cell.value, cell.low, cell.high)
                 estimates.append((name, f"{cell.metric}, {cell.phase}", numbers))
             if cell.metric == "ece":
                 captions[cell.phase][name] = cell.value
-        for phase, of in part.found.reliability.items():
+        for phase, of in part.summary.reliability.items():
             diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
-        curves |= {part.titled(metric): curve for metric, curve in part.found.curves.items()}
+        curves |= {part.titled(metric): curve for metric, curve in part.summary.curves.items()}
     level = f"{comparison.about['level']:.0%} intervals over the test examples"
     bars, note = drawable(estimates)
     options = {"columns": len(summary.SHOWN), "title": level, "note": note, "width": 11.0}
     drawn = {"intervals": plots.intervals(bars, **options)} if bars else {}
-    for phase in PHASES:
-        drawn[f"reliability_{phase.replace(' ', '_')}"] = plots.reliability_grid(
+    for phase in phases:
+        if not diagrams[phase]:
+            continue
+        drawn[f"reliability_{file_name(phase)}"] = plots.reliability_grid(
             diagrams[phase],
             ece=captions[phase],
             columns=columns,
@@ -355,8 +380,8 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
     if curves:
         drawn["curves"] = plots.training_curves(
             curves,
-            comparison.parts[0].found.epochs,
-            columns=len(comparison.parts[0].found.curves),
+            comparison.parts[0].summary.epochs,
+            columns=len(comparison.parts[0].summary.curves),
             title="validation set",
             width=11.0,
         )

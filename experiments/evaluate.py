@@ -16,24 +16,27 @@ contains means over the seeds with intervals.
 
 --ood=NAME,NAME separates other inputs from the test set by the entropy of the prediction, its
 largest probability, and its energy, before and after the calibrator: AUROC, AUPR, FPR95 and ROC
-curves in the folder report. A NAME is any data set (svhn, cifar10_c, ...), or gaussian_noise: the
-test images with the noise of CIFAR-10-C at severity 5, or gaussian_noise:severity=3 for another.
+curves in the folder report. A NAME is any data set (svhn, cifar10_c, ...), the import path of one
+(my_package.sets:mine), or gaussian_noise: the test images with the noise of CIFAR-10-C at severity
+5, or gaussian_noise:severity=3 for another.
 
 To evaluate other weights, such as those of a released PyTorch network, give
 --config=configs/cifar10_resnet50.py --init_from=FILE.npz and a new folder as --workdir.
 
 --training adds the training set, without augmentation, in the folder report_training.
+--criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
 
 --logits=none is for sets whose logits do not fit: it folds the test set into streamed statistics,
 batch by batch, and writes report/values.json and values.txt, without intervals and figures.
 The calibrator, temperature or vector, is fitted from the validation set in several passes.
 --logits=float16 also writes the logits of both sets in blocks, predictions_test/block_00000.npz
-and so on, and reads the passes of the calibrator from them.
+and so on, and reads the passes of the calibrator from them. experiments.compare shows such values,
+without intervals and p-values, until an evaluation with --logits=keep replaces them.
 """
 
-import functools
+import dataclasses
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -43,7 +46,6 @@ from ml_collections import ConfigDict
 
 from calib_jax import report, train
 from calib_jax.core.examples import Examples, Source
-from calib_jax.report.scoring import chosen_metrics
 from calib_jax.train.diagnosis import label_out_of_range
 from calib_jax.train.journal import read_rows
 from experiments import (
@@ -71,8 +73,12 @@ _CHECKPOINT = flags.DEFINE_string(
     "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
 )
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
-_CRITERION = flags.DEFINE_string(
-    "criterion", "nll", "What a temperature minimizes: nll, or a metric on the papers' grid."
+_CRITERION = flags.DEFINE_list(
+    "criterion",
+    ["nll"],
+    "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+    " METRIC:STEP on another one. Several, separated by commas, are shown side by side; --ood uses"
+    " the first.",
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
@@ -81,7 +87,7 @@ _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too
 _LOGITS = flags.DEFINE_enum(
     "logits",
     "keep",
-    ["keep", "float16", "none"],
+    streamed_scores.KINDS,
     "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
@@ -182,8 +188,12 @@ def main() -> int:
         experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
     dataset = experiment.dataset
     if _LOGITS.value != "keep":
-        for network in trained:
-            cli.refusing(_score_streamed, experiment, network)
+        scored = [cli.refusing(_score_streamed, experiment, network) for network in trained]
+        if several:
+            values = [
+                summary.Run("", 0, (), (), [], streamed=network_scores) for network_scores in scored
+            ]
+            _score_all(experiment, folder, several, trained, values)
         return 0
     others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
@@ -198,6 +208,7 @@ def main() -> int:
             answers[name] = predicted._replace(logits=logits)
             path = network.folder / f"predictions_{name}.npz"
             cli.refusing(np.savez, path, **answers[name].arrays)
+            cli.refusing(streamed_scores.remove, network.folder)
             print(f"written: {path} ({len(predicted.labels):,} examples)")
     print(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
@@ -209,56 +220,36 @@ def main() -> int:
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, network.folder, dataset.description, shown)
     if several:
-        seeds = {path: seed for seed, path in several.items()}
-        by_seed = {
-            seeds[network.folder]: answers
-            for network, answers in zip(trained, all_answers, strict=True)
-        }
-        names = sorted({network.checkpoint for network in trained})
-        _score_all(experiment, folder, by_seed, f"Checkpoints: {', '.join(names)}.")
+        values = [
+            summary.Run("", 0, answers["validation"], answers["test"], [])
+            for answers in all_answers
+        ]
+        _score_all(experiment, folder, several, trained, values)
     return 0
 
 
-def _score_streamed(experiment: building.Experiment, network: Trained) -> None:
+def _score_streamed(experiment: building.Experiment, network: Trained) -> streamed_scores.Scores:
     """Write the values of one network from streamed statistics."""
     unkept = {"--ood": _OOD.value, "--training": _TRAINING.value, "--per_class": _PER_CLASS.value}
     for name, value in unkept.items():
         if value:
             raise cli.Refused(f"{name} needs --logits=keep.")
-    if _CRITERION.value != "nll":
+    if _CRITERION.value != ["nll"]:
         raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     streamed_scores.check_calibrator(_CALIBRATE.value)
-    blocks_of = {}
-    for name in ("validation", "test"):
-        source = getattr(experiment.dataset, name)
-        blocks_of[name] = functools.partial(_blocks, experiment, network, source)
-        if _LOGITS.value == "float16":
-            folder = network.folder / f"predictions_{name}"
-            number = train.write_blocks(blocks_of[name](), folder, dtype="float16")
-            blocks_of[name] = functools.partial(train.read_blocks, folder)
-            print(f"written: {folder} ({number:,} blocks)")
-    scored = streamed_scores.score(
-        blocks_of["test"],
-        chosen_metrics(report.DEFAULT_METRICS, experiment.config.num_bins),
+    scored = streamed_scores.evaluate_network(
+        experiment,
+        network.state,
+        network.folder,
+        logits=_LOGITS.value,
+        names=list(dict.fromkeys([*report.DEFAULT_METRICS, *summary.CELLS])),
         calibrate=_CALIBRATE.value,
-        fit_on=blocks_of["validation"],
-    )
-    _show("test set", scored, network.folder / "report")
-
-
-def _blocks(
-    experiment: building.Experiment, network: Trained, source: Source
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    blocks = train.predict_blocks(
-        experiment.task.forward,
-        [network.state],
-        source,
-        prepare=experiment.dataset.prepare,
         batch_size=_BATCH_SIZE.value or experiment.plan.batch_size,
-        devices=train.local_devices()[: experiment.config.run.num_devices or None],
     )
-    for (logits,), labels, weights in blocks:
-        yield logits, labels, weights
+    if _LOGITS.value == "float16":
+        print(f"written: {network.folder}/predictions_validation and predictions_test, in blocks")
+    _show("test set", scored, network.folder / "report")
+    return scored
 
 
 Answers = dict[str, train.Predicted]
@@ -290,6 +281,8 @@ def _score(
             _show(f"{name} set", scored, folder / place)
     if others:
         outer = {name: answers[name].present for name in others}
+        if _CALIBRATE.value:
+            calibrated["criterion"] = _CRITERION.value[0]
         separated = cli.refusing(
             report.out_of_distribution, answers["test"].present, outer, **calibrated
         )
@@ -299,29 +292,39 @@ def _score(
 def _score_all(
     experiment: building.Experiment,
     folder: pathlib.Path,
-    by_seed: Mapping[int, Answers],
-    weights: str,
+    several: Mapping[int, pathlib.Path],
+    trained: Sequence[Trained],
+    values: Sequence[summary.Run],
 ) -> None:
-    """Write the report of all seeds together, before and after a temperature."""
+    """Write the report of all seeds together, before and after the temperatures."""
     loss = experiment.config.loss.name
+    seeds = {path: seed for seed, path in several.items()}
     runs = [
-        summary.Run(
-            loss,
-            seed,
-            answers["validation"],
-            answers["test"],
-            read_rows(folder / f"seed_{seed}" / "metrics.jsonl"),
+        dataclasses.replace(
+            run,
+            loss=loss,
+            seed=seeds[network.folder],
+            rows=read_rows(network.folder / "metrics.jsonl"),
         )
-        for seed, answers in by_seed.items()
+        for run, network in zip(values, trained, strict=True)
     ]
     described = experiment.dataset.description
+    names = sorted({network.checkpoint for network in trained})
     about = {
         "title": f"{loss}, {len(runs)} seeds",
-        "what": f"{described} {len(experiment.dataset.test):,} test examples. {weights}",
+        "what": f"{described} {len(experiment.dataset.test):,} test examples."
+        f" Checkpoints: {', '.join(names)}.",
         "num_bins": experiment.config.num_bins,
         "provenance": provenance.describe(),
     }
-    options = {"num_bins": experiment.config.num_bins, "num_resamples": _RESAMPLES.value}
+    criteria = _CRITERION.value
+    if runs[0].streamed and _CALIBRATE.value != "temperature":
+        criteria = []  # the table has temperatures, and the logits for them were not kept
+    options = {
+        "num_bins": experiment.config.num_bins,
+        "num_resamples": _RESAMPLES.value,
+        "criteria": criteria,
+    }
     all_seeds = summary.summarise(runs, baseline=loss, about=about, say=cli.say_step, **options)
     print("\n" + summary.text(all_seeds))
     cli.refusing((folder / "report").mkdir, exist_ok=True)
@@ -336,4 +339,4 @@ def _show(title: str, scored: Any, folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    cli.run(main, select=imports.without_import_flags)

@@ -1,8 +1,8 @@
 """Read the runs in the folders of finished trainings, evaluations and sweeps.
 
-A run is a folder with predictions written by experiments.evaluate, or a folder of several such
-seeds. A sweep is a folder that experiments.sweep has finished. Folders that cannot be compared
-raise an error of one sentence.
+A run is a folder with predictions or streamed values written by experiments.evaluate, or a folder
+of several such seeds. A sweep is a folder that experiments.sweep has finished. Folders that cannot
+be compared raise an error of one sentence.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.train import journal
-from experiments import predictions, renamed, seed_folders, summary
+from experiments import predictions, renamed, seed_folders, streamed_scores, summary
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
@@ -57,7 +57,7 @@ class Shared:
     notes: list[str]
 
 
-def look(given: Sequence[str]) -> list[Folder]:
+def folders_of(given: Sequence[str]) -> list[Folder]:
     """Find the runs of the folders, and raise an error for a folder that cannot be compared."""
     if len(given) < 2:
         raise ValueError(
@@ -69,7 +69,7 @@ def look(given: Sequence[str]) -> list[Folder]:
             raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
     above = os.path.commonpath([path.parent for path in paths])
     names = [path.relative_to(above).as_posix() for path in paths]
-    folders = [_look(name, folder) for name, folder in zip(names, given, strict=True)]
+    folders = [_folder(name, folder) for name, folder in zip(names, given, strict=True)]
     kinds = {folder.sweep: folder.given for folder in folders}
     if len(kinds) > 1:
         raise ValueError(
@@ -79,7 +79,7 @@ def look(given: Sequence[str]) -> list[Folder]:
     return folders
 
 
-def _look(name: str, given: str) -> Folder:
+def _folder(name: str, given: str) -> Folder:
     path = pathlib.Path(given)
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {given}.")
@@ -101,7 +101,9 @@ def _look(name: str, given: str) -> Folder:
 
 
 def _check_predictions(given: str, run: pathlib.Path) -> None:
-    """Raise an error if experiments.evaluate has not written predictions into the folder."""
+    """Raise an error if experiments.evaluate has not written its results into the folder."""
+    if (run / "report" / streamed_scores.VALUES).is_file():
+        return
     for file in (TEST, VALIDATION):
         if not (run / file).is_file():
             trained = (run / "config.json").is_file()
@@ -115,17 +117,20 @@ def _check_predictions(given: str, run: pathlib.Path) -> None:
 
 def read(given: Sequence[str]) -> Shared:
     """Read the runs that all folders share, and raise an error if they cannot be compared."""
-    folders = look(given)
+    folders = folders_of(given)
     shared = Shared(folders, _in_common(folders), {}, {}, [])
-    first = None
+    first, first_with_rows = None, None
     for loss, seeds in shared.seeds.items():
         shared.runs[loss] = []
         for folder in folders:
             for seed in seeds:
                 path = folder.runs[loss][seed]
                 run = _read(folder.name, seed, path)
-                first = first or (path, run.test)
-                _same_examples(*first, path, run.test)
+                first = first or (path, run)
+                _same_examples(*first, path, run)
+                if not run.streamed:
+                    first_with_rows = first_with_rows or (path, run)
+                    _same_examples(*first_with_rows, path, run)
                 shared.runs[loss].append(run)
         shared.configs[loss] = {
             folder.name: _config(folder.runs[loss][seeds[0]]) for folder in folders
@@ -184,29 +189,42 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
 
 
 def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
-    """Read the predictions and the log of a run."""
+    """Read the predictions or the streamed values of a run, and its log."""
+    rows = journal.read_rows(path / journal.ROWS)
+    if streamed := streamed_scores.read(path):
+        return summary.Run(name, seed, (), (), rows, streamed)
 
     def part(file: str) -> tuple[np.ndarray, ...]:
         values = predictions.read(str(path / file))
-        rows = values.logits.reshape(-1, values.logits.shape[-1])
+        logits = values.logits.reshape(-1, values.logits.shape[-1])
         if values.weights is not None:
-            rows = rows[values.weights.reshape(-1) > 0]
-        wrong = int(np.sum(~np.isfinite(rows).all(axis=-1)))
+            logits = logits[values.weights.reshape(-1) > 0]
+        wrong = int(np.sum(~np.isfinite(logits).all(axis=-1)))
         if wrong:
             raise ValueError(
-                f"{path / file} has NaN or infinite logits in {wrong:,} of {len(rows):,} rows:"
+                f"{path / file} has NaN or infinite logits in {wrong:,} of {len(logits):,} rows:"
                 " compare a checkpoint from before the training went wrong."
             )
         return values.weighted
 
-    return summary.Run(
-        name, seed, part(VALIDATION), part(TEST), journal.read_rows(path / journal.ROWS)
-    )
+    return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
 
 
-def _same_examples(path: pathlib.Path, first: Any, other_path: pathlib.Path, second: Any) -> None:
-    """Raise an error if two predictions are not of the same test examples."""
-    (logits, labels, *weights), (others, other_labels, *other_weights) = first, second
+def _same_examples(
+    path: pathlib.Path, run: summary.Run, other_path: pathlib.Path, other: summary.Run
+) -> None:
+    """Raise an error if two predictions are not of the same test examples.
+
+    Of streamed values only the numbers of labels and of classes can be compared.
+    """
+    if run.streamed or other.streamed:
+        if run.size != other.size:
+            raise ValueError(
+                f"{path} has {run.size} and {other_path} {other.size}: a comparison needs the same"
+                " test set."
+            )
+        return
+    (logits, labels, *weights), (others, other_labels, *other_weights) = run.test, other.test
     if len(labels) != len(other_labels):
         raise ValueError(
             f"{path} has {len(labels):,} test examples and {other_path} {len(other_labels):,}: a"

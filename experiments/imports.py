@@ -12,7 +12,9 @@ described by `calib_jax.calibrators.register`, or a loss function `(logits, labe
 change them.
 
 The config.json of a run may come from somebody else, so the code that it names is imported only
-with --allow_imports.
+with --allow_imports, or if the flags that name it are given again:
+
+    python -m experiments.evaluate --workdir=run --config.loss.name=my_package.losses:mine
 """
 
 import functools
@@ -20,9 +22,10 @@ import importlib
 import inspect
 import os
 import pathlib
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
@@ -36,6 +39,7 @@ flags.disclaim_key_flags()  # --config belongs to the binary that defines it, fo
 
 # The parts of a config that name a member and hold its options.
 SECTIONS = ("loss", "warm_up_loss", "model", "data")
+_IMPORT_KEYS = (*(f"{section}.name" for section in SECTIONS), "metrics")
 # Arguments that are not options: they are passed to every network or data set, belong to Flax,
 # or are set by the switches of the config.
 _NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent", "dtype", "remat"}
@@ -304,10 +308,41 @@ def paths_in(config: Mapping[str, Any]) -> Iterator[str]:
 def check_allowed(
     config: Mapping[str, Any], folder: pathlib.Path | str, *, allow_imports: bool
 ) -> None:
-    """Raise an error if a saved config names code whose import was not allowed."""
-    paths = list(paths_in(config))
+    """Raise an error if a saved config names code whose import was not allowed.
+
+    It is allowed by --allow_imports, or by the flags of the run that name it, given again.
+    """
+    given = _on_the_command_line(_IMPORT_KEYS)
+    for key, value in given.items():
+        section, _, field = key.partition(".")
+        saved = config[section][field] if field else ",".join(config[section])
+        if value.strip("'\"()") != saved:
+            raise ValueError(
+                f"--config.{key}={value} is not that of the run in {folder}, which is {saved}: a"
+                " trained run keeps its config."
+            )
+    named_again = {name for value in given.values() for name in value.split(",")}
+    paths = [path for path in paths_in(config) if path not in named_again]
     if paths and not allow_imports:
         raise ValueError(
             f"the config of {folder} names code to import, {', '.join(paths)}: add --allow_imports"
-            " if you trust it."
+            " if you trust it, or the flags again that name it."
         )
+
+
+def without_import_flags(arguments: Sequence[str]) -> list[str]:
+    """Drop the flags that allow the imports of a run folder; without --config they set nothing.
+
+    >>> without_import_flags(["evaluate", "--workdir=run", "--config.loss.name=mine:loss"])
+    ['evaluate', '--workdir=run']
+    """
+    if any(re.match(r"--?config(=|$)", argument) for argument in arguments):
+        return list(arguments)
+    flag = rf"--?config\.({'|'.join(map(re.escape, _IMPORT_KEYS))})"
+    kept, drop_next = [], False
+    for argument in arguments:
+        is_flag = re.fullmatch(f"{flag}(=.*)?", argument)
+        if not (is_flag or drop_next):
+            kept.append(argument)
+        drop_next = bool(is_flag) and "=" not in argument
+    return kept

@@ -61,6 +61,25 @@ def _of_run(folder: str, checkpoint: str) -> PyTree:
         checkpoints.close()
 
 
+def with_embedding(random: PyTree, table: np.ndarray) -> PyTree:
+    """Replace the random word vectors of a network by those of its data set."""
+    flat = traverse_util.flatten_dict(random, sep="/")
+    place = "params/embedding/embedding"
+    if place not in flat:
+        raise ValueError(
+            "the data set has word vectors, and the network has no layer 'embedding' for them:\n"
+            "choose a network of texts, such as global_pooling_cnn, or no vectors."
+        )
+    if flat[place].shape != table.shape:
+        (words, width), (given_words, given_width) = flat[place].shape, table.shape
+        raise ValueError(
+            f"the data set has {given_words:,} word vectors of width {given_width}, and the network"
+            f" {words:,} of {width}:\nset the network's options words={given_words} and"
+            f" width={given_width}."
+        )
+    return traverse_util.unflatten_dict({**flat, place: table.astype(flat[place].dtype)}, sep="/")
+
+
 def opened(workdir: str) -> train.Checkpoints:
     """Open the checkpoints of a run, read-only."""
     folder = pathlib.Path(workdir) / "checkpoints"

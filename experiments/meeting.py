@@ -84,12 +84,12 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
                 )
             elif listener in readable:
                 guest = stack.enter_context(listener.accept()[0])
-                said = _read(guest, time.monotonic() + _READ_SECONDS)
-                if _types(said) != _types(hello):
+                greeting = _read(guest, time.monotonic() + _READ_SECONDS)
+                if _types(greeting) != _types(hello):
                     guest.close()  # not a process of this run
                     continue
-                problem = _difference(said, hello, said["process"] in guests)
-                guests[-1 if problem else said["process"]] = guest
+                problem = _difference(greeting, hello, greeting["process"] in guests)
+                guests[-1 if problem else greeting["process"]] = guest
             if problem:
                 for guest in guests.values():
                     _send(guest, {"error": problem})
@@ -118,11 +118,11 @@ def _types(message: Mapping[str, Any]) -> dict[str, type]:
     return {key: type(value) for key, value in message.items()}
 
 
-def _difference(said: Mapping[str, Any], hello: Mapping[str, Any], twice: bool) -> str:
+def _difference(greeting: Mapping[str, Any], hello: Mapping[str, Any], twice: bool) -> str:
     """Describe why the process that sent a hello cannot join the run; empty if it can."""
-    number, host = said["process"], said["host"]
-    for name in sorted({*said["facts"], *hello["facts"]}):
-        theirs, ours = (one["facts"].get(name, "none") for one in (said, hello))
+    number, host = greeting["process"], greeting["host"]
+    for name in sorted({*greeting["facts"], *hello["facts"]}):
+        theirs, ours = (one["facts"].get(name, "none") for one in (greeting, hello))
         if theirs != ours:
             return (
                 f"{name} is {theirs} in process {number} ({host}) and {ours} in process 0"

@@ -4,6 +4,8 @@
     gaussian_noise:severity=3           CIFAR-10-C, at severity 5, or at another
     svhn                                the test part of any data set in data.catalogue(), with
     cifar10_c:corruption=fog            any of its options
+    my_package.sets:mine                the test part of a data set of the user's own, by import
+    my_package.sets:mine:size=9         path, with any of its options
 
 They are normalised as the network's own data set is: SVHN with the statistics of CIFAR-10.
 """
@@ -20,7 +22,7 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core import checks
 from calib_jax.core.examples import Source
-from experiments import building
+from experiments import building, imports
 
 NOISE = "gaussian_noise"
 
@@ -38,12 +40,15 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
         add = functools.partial(data.gaussian_noise, dataset.test, brightest=dataset.brightest)
         _check_kinds(NOISE, add, options)
         return add(**options)
-    if name not in data.catalogue():
+    if not imports.is_path(name) and name not in data.catalogue():
         known = ", ".join([NOISE, *sorted(data.catalogue())])
-        raise ValueError(f"no out-of-distribution set is called {name!r}; there are {known}.")
-    _check_kinds(name, data.catalogue()[name], options)
+        raise ValueError(
+            f"no out-of-distribution set is called {name!r}; there are {known}, and import paths"
+            " MODULE:NAME."
+        )
+    _check_kinds(name, imports.factory("data set", name, data.catalogue()), options)
     source = building.data_set(name, options, data_dir).test
-    theirs, ours = (_look(part) for part in (source, dataset.test))
+    theirs, ours = (_kinds_of_inputs(part) for part in (source, dataset.test))
     if theirs != ours:
         raise ValueError(
             f"{name} cannot be compared with {dataset.name}: its inputs are {theirs}, not {ours}."
@@ -56,8 +61,12 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
 
     >>> _parsed("cifar10_c:corruption=fog:severity=3")
     ('cifar10_c', {'corruption': 'fog', 'severity': 3})
+    >>> _parsed("my_package.sets:mine:size=9")
+    ('my_package.sets:mine', {'size': 9})
     """
     name, *pairs = text.split(":")
+    if pairs and pairs[0].isidentifier():
+        name, *pairs = f"{name}:{pairs[0]}", *pairs[1:]
     options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -80,7 +89,8 @@ def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any
                 raise ValueError(f"{key} of {name} must be {what}, got {value!r}.")
 
 
-def _look(source: Source) -> str:
+def _kinds_of_inputs(source: Source) -> str:
+    """Describe the dtype and the shape of one input."""
     inputs = source[np.arange(1)].inputs
     described = [
         " ".join([jax.tree_util.keystr(path), f"{leaf.dtype} of shape {leaf.shape[1:]}"]).strip()

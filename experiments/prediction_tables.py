@@ -340,7 +340,7 @@ def _whole_numbers(
     path: pathlib.Path, name: str, texts: Sequence[str], present: np.ndarray
 ) -> np.ndarray:
     """Parse labels; 3 and 3.0 are whole numbers, and labels of weight 0 may be anything."""
-    found = []
+    numbers = []
     for text, counts in zip(texts, present, strict=True):
         number = _whole(text)
         if not counts and (number is None or not _in_64_bits(number)):
@@ -354,8 +354,8 @@ def _whole_numbers(
             raise Unreadable(
                 f"column {shown(name)} of {path} has the label {shown(text)}, beyond 64 bits."
             )
-        found.append(number)
-    return np.array(found, np.int64)
+        numbers.append(number)
+    return np.array(numbers, np.int64)
 
 
 def _whole(text: str) -> int | None:

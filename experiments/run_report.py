@@ -21,6 +21,10 @@ PAGE, PICTURES = "report.md", "pictures"
 PANELS = {
     "error": "error",
     "nll": "nll",
+    "refinement part of the nll": "refinement_nll",
+    "calibration part of the nll": "calibration_nll",
+    "refinement part of the brier score": "refinement_brier",
+    "calibration part of the brier score": "calibration_brier",
     "ece": "ece",
     "nll of right answers": "by_correctness_correct_nll",
     "nll of wrong answers": "by_correctness_wrong_nll",

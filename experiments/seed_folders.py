@@ -1,6 +1,5 @@
 """The folders of several seeds: DIR/seed_1, DIR/seed_2, ..., each with its own run."""
 
-import fnmatch
 import pathlib
 import re
 import stat
@@ -11,7 +10,15 @@ from ml_collections import ConfigDict
 from calib_jax.core import reading
 
 # One of these is in the folder of every run, of several seeds, of a sweep and of evaluated weights.
-OURS = ("checkpoints", "config.json", "metrics.jsonl", "seed_*", "runs", "predictions_*.npz")
+OURS = (
+    "checkpoints",
+    "config.json",
+    "metrics.jsonl",
+    "seed_*",
+    "runs",
+    "predictions_*.npz",
+    "report/values.json",
+)
 
 
 def named(workdir: str | None) -> pathlib.Path:
@@ -28,7 +35,7 @@ def named(workdir: str | None) -> pathlib.Path:
     if not is_folder:
         raise NotADirectoryError(f"--workdir={workdir} is a file: choose a folder.")
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    if names and not any(fnmatch.filter(names, pattern) for pattern in OURS):
+    if names and not any(any(folder.glob(pattern)) for pattern in OURS):
         raise ValueError(
             f"--workdir={workdir} holds files that belong to no run, such as {names[0]}: choose a"
             " new or an empty folder."

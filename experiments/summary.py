@@ -7,11 +7,17 @@ For every metric of a loss the table contains
                same resamples)
     difference to the baseline, with an interval from the same resamples, so that examples that are
                hard for both cancel
-    p          two-sided, of that difference; not of a metric that noise raises (`Metric.biased`)
-    p_seeds    of a paired t-test over the seeds, if there are at least five; for the same metrics
+    p          two-sided, over the test examples: of that difference for regular metrics; for ece
+               and adaptive_ece, which noise raises, of the difference of debiased squared errors;
+               none for classwise_ece
+    p_holm     the same, adjusted for all losses that are compared with the baseline
+    p_seeds    of a paired t-test over the seeds, if there are at least five; for regular metrics
 
 as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
 papers' grid of temperatures, or by AdaFocal's.
+
+A loss whose logits were not kept has values from streamed statistics: means over the seeds without
+intervals, without a p-value over the test examples, and without a reliability diagram.
 """
 
 import csv
@@ -19,7 +25,7 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +33,11 @@ import numpy as np
 
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
-from calib_jax.report import calibration, caveats, tables
+from calib_jax.metrics.residuals import Binned
+from calib_jax.report import calibration, caveats, paired_tests, tables
 from calib_jax.report.pictures import drawable, file_name
+from calib_jax.report.scoring import chosen_metrics
+from experiments.streamed_scores import Scores
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
 SHOWN = ("error", "nll", "ece", "adaptive_ece")
@@ -37,11 +46,22 @@ SEEDS_FOR_A_TEST = 5
 LEVEL = 0.9
 
 
+class TestSize(NamedTuple):
+    """The number of labels of positive weight in a test set, and of classes."""
+
+    num_labels: int
+    num_classes: int
+
+    def __str__(self) -> str:
+        return f"{self.num_labels:,} test labels in {self.num_classes} classes"
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """The results of one training: predictions for both sets, and its log.
 
-    Predictions are logits, labels and, where labels have weights, weights.
+    Predictions are logits, labels and, where labels have weights, weights. They are empty if the
+    logits were not kept; then `streamed` has the values.
     """
 
     loss: str
@@ -49,11 +69,25 @@ class Run:
     validation: tuple[Any, ...]
     test: tuple[Any, ...]
     rows: list[dict[str, Any]]
+    streamed: Scores | None = None
+
+    @property
+    def size(self) -> TestSize:
+        """The size of the test set."""
+        if self.streamed:
+            return TestSize(self.streamed.num_examples, self.streamed.num_classes)
+        logits, labels, *weights = self.test
+        num_labels = int(np.sum(weights[0] > 0)) if weights else labels.size
+        return TestSize(num_labels, logits.shape[-1])
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One metric of one loss, before or after the temperature."""
+    """One metric of one loss, before or after the temperature.
+
+    The ends of an interval are NaN, and `difference_low`, `difference_high`, `p` and `p_holm` None,
+    where rows are missing.
+    """
 
     loss: str
     phase: str
@@ -68,13 +102,17 @@ class Cell:
     difference_high: float | None
     p: float | None
     p_seeds: float | None
+    p_holm: float | None = None
 
     @property
     def change(self) -> metrics.Estimate | None:
         """The difference to the baseline and its interval; None for the baseline."""
         if self.difference is None:
             return None
-        return metrics.Estimate(self.difference, self.difference_low, self.difference_high)
+        low, high = (
+            np.nan if end is None else end for end in (self.difference_low, self.difference_high)
+        )
+        return metrics.Estimate(self.difference, low, high)
 
     @property
     def estimates(self) -> list[tuple[float, float, float]]:
@@ -84,8 +122,8 @@ class Cell:
 
     @property
     def untested(self) -> bool:
-        """Whether there is a difference without a valid p-value."""
-        return self.difference is not None and self.p is None
+        """Whether the interval of a difference has no valid p-value."""
+        return self.p is None and self.difference_low is not None
 
     @property
     def notes(self) -> list[str]:
@@ -109,6 +147,7 @@ class Summary:
       epochs: of the curves.
       baseline: the loss that the others are tested against.
       about: a description of the runs.
+      streamed: the losses whose logits were not kept.
     """
 
     cells: list[Cell]
@@ -119,6 +158,7 @@ class Summary:
     epochs: np.ndarray
     baseline: str
     about: dict[str, Any]
+    streamed: list[str] = dataclasses.field(default_factory=list)
 
 
 def summarise(
@@ -144,35 +184,31 @@ def summarise(
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
     seeds = {loss: [run.seed for run in runs if run.loss == loss] for loss in losses}
-    chosen = {
-        name: metric.with_options(num_bins=num_bins)
-        if "num_bins" in (metric := metrics.named(name)).defaults()
-        else metric
-        for name in CELLS
-    }
-    labels, *weighted = runs[0].test[1:]
-    weights = weighted[0] if weighted else None
-    label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
+    chosen = chosen_metrics(CELLS, num_bins)
+    streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    residuals: dict[tuple[str, str], list[Binned | None]] = {}
     by_phase = phases_of(criteria)
+    if streamed:
+        _check_streamed(runs, by_phase, num_bins)
     temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
     for number, loss in enumerate(losses, start=1):
         loss_runs = [run for run in runs if run.loss == loss]
-        say(f"{number}/{len(losses)}  {loss}: a temperature and {num_resamples:,} resamples a run")
-        phases = {BEFORE: [np.asarray(run.test[0]) for run in loss_runs]}
-        for phase, criterion in by_phase.items():
-            fit = calibration.fit_of("temperature", criterion)
-            fits = [fit(*run.validation) for run in loss_runs]
-            temperatures[phase][loss] = [float(params.temperature) for params in fits]
-            phases[phase] = [
-                np.asarray(calibrators.temperature.apply(params, run.test[0]))
-                for run, params in zip(loss_runs, fits, strict=True)
-            ]
-        for phase, answers in phases.items():
-            seed_values = [metrics.values_of(chosen, logits, labels, weights) for logits in answers]
-            values[loss, phase] = [{k: float(v) for k, v in item.items()} for item in seed_values]
+        work = f"a temperature and {num_resamples:,} resamples a run"
+        say(f"{number}/{len(losses)}  {loss}: {'streamed values' if loss in streamed else work}")
+        measured = [_measured(run, by_phase, chosen) for run in loss_runs]
+        for phase in by_phase:
+            temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
+        for phase in diagrams:
+            values[loss, phase] = [run.values[phase] for run in measured]
+            if loss in streamed:
+                continue
+            answers = [run.logits[phase] for run in measured]
+            labels, *weighted = loss_runs[0].test[1:]
+            weights = weighted[0] if weighted else None
+            label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
             drawn = [
                 metrics.bootstrap(
                     chosen,
@@ -182,6 +218,10 @@ def summarise(
                     key=jax.random.key(0),
                     num_resamples=num_resamples,
                 )
+                for logits in answers
+            ]
+            residuals[loss, phase] = [
+                paired_tests.residuals_of(logits, labels, weights, num_bins=num_bins)
                 for logits in answers
             ]
             samples[loss, phase] = {
@@ -196,11 +236,21 @@ def summarise(
                 num_bins=num_bins,
             )
     cells = [
-        _cell(loss, phase, metric, values, samples, baseline, paired=seeds[loss] == seeds[baseline])
+        _cell(
+            loss,
+            phase,
+            metric,
+            values,
+            samples,
+            residuals,
+            baseline,
+            paired=seeds[loss] == seeds[baseline],
+        )
         for phase in diagrams
         for loss in losses
         for metric in chosen.values()
     ]
+    cells = _with_holm(cells)
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
@@ -216,8 +266,65 @@ def summarise(
         if longest and f"validation_{name}" in longest[0]
     }
     return Summary(
-        cells, by_phase, temperatures, diagrams, curves, epochs, baseline, dict(about or {})
+        cells,
+        by_phase,
+        temperatures,
+        diagrams,
+        curves,
+        epochs,
+        baseline,
+        dict(about or {}),
+        streamed,
     )
+
+
+def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
+    """Adjust the p-values of every metric and phase for the number of losses compared."""
+    adjusted: dict[int, float | None] = {}
+    for column in dict.fromkeys((cell.phase, cell.metric) for cell in cells):
+        places = [i for i, cell in enumerate(cells) if (cell.phase, cell.metric) == column]
+        p_holm = paired_tests.adjusted([cells[i].p for i in places])
+        adjusted |= dict(zip(places, p_holm, strict=True))
+    return [dataclasses.replace(cell, p_holm=adjusted[i]) for i, cell in enumerate(cells)]
+
+
+class _Measured(NamedTuple):
+    """The values of a run by phase, and the logits that they are computed from, if kept."""
+
+    values: dict[str, dict[str, float]]
+    temperatures: dict[str, float]
+    logits: dict[str, Any]
+
+
+def _measured(
+    run: Run, criteria: Mapping[str, str], chosen: Mapping[str, metrics.Metric]
+) -> _Measured:
+    """Compute the metrics of a run before and after each temperature, or take the streamed ones."""
+    if run.streamed:
+        values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
+        temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
+        return _Measured(values, temperatures, {})
+    logits, temperatures = {BEFORE: np.asarray(run.test[0])}, {}
+    for phase, criterion in criteria.items():
+        params = calibration.fit_of("temperature", criterion)(*run.validation)
+        temperatures[phase] = float(params.temperature)
+        logits[phase] = np.asarray(calibrators.temperature.apply(params, run.test[0]))
+    values = {
+        phase: {
+            name: float(value)
+            for name, value in metrics.values_of(chosen, answer, *run.test[1:]).items()
+        }
+        for phase, answer in logits.items()
+    }
+    return _Measured(values, temperatures, logits)
+
+
+def _check_streamed(runs: Sequence[Run], criteria: Mapping[str, str], num_bins: int) -> None:
+    """Raise an error for streamed values that do not fit the table."""
+    for run in runs:
+        if run.streamed:
+            name = f"{run.loss} seed {run.seed}"
+            run.streamed.check_table(name, list(criteria.values()), num_bins)
 
 
 def phases_of(criteria: Sequence[str]) -> dict[str, str]:
@@ -226,6 +333,8 @@ def phases_of(criteria: Sequence[str]) -> dict[str, str]:
     >>> phases_of(["nll"]), phases_of(["ece"])
     ({'after temperature': 'nll'}, {'after temperature by ece': 'ece'})
     """
+    if not criteria:
+        return {}
     calibration.columns("temperature", criteria)  # validates them
     if list(criteria) == [calibration.EXACT]:
         return {AFTER: calibration.EXACT}
@@ -242,6 +351,7 @@ def _cell(
     metric: metrics.Metric,
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
+    residuals: Mapping[tuple[str, str], list[Binned | None]],
     baseline: str,
     *,
     paired: bool,
@@ -251,18 +361,26 @@ def _cell(
         np.array([seed_values[name] for seed_values in values[key, phase]])
         for key in (loss, baseline)
     )
-    loss_samples, baseline_samples = (samples[key, phase][name] for key in (loss, baseline))
-    low, high = metrics.interval(jnp.asarray(loss_samples), LEVEL)
-    change = p = p_seeds = None
+    low = high = np.nan
+    if (loss, phase) in samples:
+        low, high = metrics.interval(jnp.asarray(samples[loss, phase][name]), LEVEL)
+    difference = change = p = p_seeds = None
     if loss != baseline:
-        # The mean over seeds of resampled differences equals the difference of resampled means.
-        change = metrics.difference(
-            (baseline_values.mean(), baseline_samples),
-            (loss_values.mean(), loss_samples),
-            level=LEVEL,
-        )
+        difference = float(loss_values.mean() - baseline_values.mean())
+        if {(loss, phase), (baseline, phase)} <= samples.keys():
+            # The mean over seeds of resampled differences is the difference of resampled means.
+            change = metrics.difference(
+                (baseline_values.mean(), samples[baseline, phase][name]),
+                (loss_values.mean(), samples[loss, phase][name]),
+                level=LEVEL,
+            )
+            difference = float(change.value)
+            if name in paired_tests.BY_SQUARED_ERROR:
+                p = paired_tests.p_of_calibration(
+                    residuals[baseline, phase], residuals[loss, phase]
+                )
         if not metric.biased:
-            p = float(change.p_value)
+            p = change and float(change.p_value)
             if paired and len(loss_values) >= SEEDS_FOR_A_TEST:
                 import scipy.stats  # half a second, for this test alone
 
@@ -276,7 +394,7 @@ def _cell(
         n=len(loss_values),
         low=float(low),
         high=float(high),
-        difference=change and float(change.value),
+        difference=difference,
         difference_low=change and float(change.low),
         difference_high=change and float(change.high),
         p=p,
@@ -310,7 +428,7 @@ def markdown(summary: Summary, shown: Iterable[str]) -> str:
 
 def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
     """Return titled tables: as trained, after the temperatures side by side, and differences."""
-    losses = list(summary.reliability[BEFORE])
+    losses = list(dict.fromkeys(cell.loss for cell in summary.cells))
     before = [["loss", *SHOWN], *([loss, *_written(summary, loss, BEFORE)] for loss in losses)]
     several = len(summary.criteria) > 1
     after = [["loss", *["T by"] * several, "T", *SHOWN]]
@@ -319,8 +437,9 @@ def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
             mean = f"{np.mean(summary.temperatures[phase][loss]):.2f}"
             how = [criterion] * several
             after.append([loss, *how, mean, *_written(summary, loss, phase)])
-    title = AFTER if several else next(iter(summary.criteria))
-    sections = [(BEFORE, before), (title, after)]
+    sections = [(BEFORE, before)]
+    if summary.criteria:
+        sections.append((AFTER if several else next(iter(summary.criteria)), after))
     if table := _differences(summary):
         sections.append((f"difference to {summary.baseline}", table))
     return sections
@@ -336,27 +455,41 @@ def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
 
 
 def _with_interval(cell: Cell) -> str:
-    star = "*" if cell.p is not None and cell.p < 0.05 else ""
+    star = paired_tests.starred(cell.p_holm)
     mark = outside.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
-    ends = f"[{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
+    ends = "" if _is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
     value = f"{cell.value:.3f}"
-    return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd} {ends}"
+    return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd}{ends}"
+
+
+def with_interval(estimate: Cell | metrics.Estimate, *, sign: str = "") -> str:
+    """Format a value with its interval, or alone if there were no rows for an interval."""
+    if _is_alone(estimate):
+        return f"{estimate.value:{sign}.4f}"
+    return tables.with_interval(estimate, sign=sign)
+
+
+def _is_alone(estimate: Cell | metrics.Estimate) -> bool:
+    return bool(np.isfinite(estimate.value) and np.isnan([estimate.low, estimate.high]).all())
 
 
 def _differences(summary: Summary) -> tables.Table:
-    """Return a table of the differences that have no p-value; empty if there are none."""
+    """Return a table of the differences of calibration errors and of those without a p-value."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in summary.cells:
-        if cell.change and cell.untested and cell.metric in SHOWN:
+        biased = metrics.named(cell.metric).biased
+        if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
             row = rows.setdefault((cell.loss, cell.phase), {})
-            row[cell.metric] = tables.with_interval(cell.change, sign="+")
+            row[cell.metric] = with_interval(cell.change, sign="+")
+            if cell.p is not None:
+                row[cell.metric] += f", p {caveats.p_of(cell.p)}"
     if not rows:
         return []
-    columns = list(next(iter(rows.values())))
+    columns = [name for name in SHOWN if any(name in row for row in rows.values())]
     return [
         ["loss", "phase", *columns],
-        *([*key, *cells.values()] for key, cells in rows.items()),
+        *([*key, *(row.get(name, "") for name in columns)] for key, row in rows.items()),
     ]
 
 
@@ -368,17 +501,30 @@ def _foot(summary: Summary) -> list[str]:
     cell = summary.cells[0]
     bins = summary.about.get("num_bins", 15)
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
-    star = f" * p < .05 against {summary.baseline} on the same examples."
+    tested = any(cell.p is not None for cell in shown)
+    interval = f"; {LEVEL:.0%} interval of that mean over the test examples"
+    interval *= not all(map(_is_alone, shown))
     return [
-        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}; {LEVEL:.0%} interval of"
-        f" that mean over the test examples.{star * any(cell.change for cell in shown)} ECE with"
-        f" {bins} bins of equal width, adaptive_ece of equal mass.",
-        *_on_grids(summary),
+        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
+        f" with {bins} bins of equal width, adaptive_ece of equal mass.",
+        *[caveats.star(summary.baseline, "losses")] * tested,
+        *on_grids(summary),
+        *without_rows(summary.streamed),
         *notes_of(shown),
     ]
 
 
-def _on_grids(summary: Summary) -> list[str]:
+def without_rows(names: Sequence[str]) -> list[str]:
+    """Name the columns whose values have no interval; empty if there are none."""
+    if not names:
+        return []
+    return [
+        f"The logits of {', '.join(names)} were not kept: values from streamed statistics, without"
+        " intervals, paired p-values and reliability diagrams."
+    ]
+
+
+def on_grids(summary: Summary) -> list[str]:
     """Describe the temperatures that were searched on a grid."""
     grids = [
         f"T by {criterion}: the first minimum of {calibration.search(criterion)}, on the validation"
@@ -391,7 +537,11 @@ def _on_grids(summary: Summary) -> list[str]:
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
     """List the caveats of the numbers in these cells, one line each."""
+    by_squared_error = any(
+        cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
+    )
     return [
+        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
         *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
     ]
@@ -402,11 +552,12 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     record = {
         **summary.about,
         "baseline": summary.baseline,
-        "temperatures": next(iter(summary.temperatures.values())),
+        "streamed": summary.streamed,
+        "temperatures": next(iter(summary.temperatures.values()), {}),
         "criteria": summary.criteria,
         "temperatures_by_phase": summary.temperatures,
         "cells": [dataclasses.asdict(cell) for cell in summary.cells],
-        "notes": notes_of(summary.cells),
+        "notes": [*without_rows(summary.streamed), *notes_of(summary.cells)],
     }
     (folder / "sweep.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     with (folder / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
@@ -438,6 +589,7 @@ def pictures(summary: Summary) -> dict[str, Any]:
             title=f"test set, {phase}",
         )
         for phase, name in names.items()
+        if summary.reliability[phase]
     }
     bars, note = drawable(
         (cell.loss, f"{cell.metric}, {cell.phase}", (cell.value, cell.low, cell.high))

@@ -8,8 +8,10 @@ r"""Train several losses with several seeds, and summarise them in one table.
 Each loss uses its fragment of configs/losses; --config.KEY=VALUE applies to all. The seeds of a
 loss train in one program; --config.run.over=vmap or devices selects how, as in experiments.train.
 Finished runs are not repeated: after Ctrl-C or a power cut the same command resumes, and with more
-losses or seeds it adds these. A run that fails, for example because its loss is not finite, is left
-out of the table and named below it with the reason, and the exit code is 1.
+losses or seeds it adds these. Finished runs also go on with more epochs, where the schedule and the
+loss allow it, and with other metrics, bins, patience or best. A run that fails, for example because
+its loss is not finite, is left out of the table and named below it with the reason, and the exit
+code is 1.
 
 Predictions use the last weights, or the best ones by patience_for if patience ended a run early.
 --checkpoint=latest, or best_NAME for a metric of the config's best, applies to all runs.
@@ -18,9 +20,14 @@ The folder contains runs/LOSS/SEED (as experiments.train writes it), and for all
 report.md, sweep.csv, sweep.json and figures: before and after temperature scaling, with intervals
 over the test examples, and tests against the baseline, which is the first loss unless --baseline
 names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
+
+--logits=none is for test sets whose logits do not fit: the table then has values from streamed
+statistics, without intervals and p-values over the test examples, and --logits=float16 also writes
+the logits in blocks. Finished runs are evaluated again only if the table lacks what it needs.
 """
 
 import collections
+import contextlib
 import json
 import pathlib
 import time
@@ -35,6 +42,7 @@ from tqdm import tqdm
 from calib_jax import train
 from calib_jax.core import reading
 from calib_jax.train import files, journal
+from calib_jax.train.changes import Changes
 from calib_jax.train.journal import read_rows
 from calib_jax.train.lock import only_one
 from experiments import (
@@ -47,6 +55,7 @@ from experiments import (
     renamed,
     resuming,
     seed_folders,
+    streamed_scores,
     summary,
 )
 
@@ -73,6 +82,12 @@ _CRITERION = flags.DEFINE_list(
 )
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
+)
+_LOGITS = flags.DEFINE_enum(
+    "logits",
+    "keep",
+    streamed_scores.KINDS,
+    "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
 )
 
 RESULT = "result.json"
@@ -104,24 +119,35 @@ class Member(NamedTuple):
         return record if isinstance(record.get("config"), dict) else None
 
     def is_through(self) -> bool:
-        """Check that the predictions of the requested checkpoint are written and complete."""
+        """Check that the predictions of the requested checkpoint are written and complete.
+
+        A finished run goes on if a changed key may prolong it, such as num_epochs or patience.
+        """
         result = self.result()
         if result is None or result.get("asked", "") != _CHECKPOINT.value:
             return False
+        before, now = renamed.current(result["config"]), cli.plain(self.config)
+        if train.differences(before, now, free=resuming.MEASURED):
+            return False
         try:
-            self.read()
+            streamed = self.read().streamed
+            if streamed and _LOGITS.value != "keep":
+                streamed.check_table(self.name, _CRITERION.value, self.config.num_bins)
         except (OSError, ValueError) as error:
             initial.warn(f"{cli.sentence(error)} It is written again.")
             return False
-        return True
+        return not streamed or _LOGITS.value != "keep"
 
     def read(self) -> summary.Run:
-        """Read the predictions and the log of the run."""
+        """Read the predictions or the streamed values of the run, and its log."""
+        rows = read_rows(self.folder / "metrics.jsonl")
+        streamed = streamed_scores.read(self.folder)
+        if streamed:
+            return summary.Run(self.loss, self.seed, (), (), rows, streamed)
         validation, test = (
             predictions.read(str(self.folder / f"predictions_{part}.npz")).weighted
             for part in ("validation", "test")
         )
-        rows = read_rows(self.folder / "metrics.jsonl")
         return summary.Run(self.loss, self.seed, validation, test, rows)
 
 
@@ -132,18 +158,20 @@ def built(config: ConfigDict) -> building.Experiment:
 
 def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]:
     """List the requested runs, and raise an error for unknown names before any run begins."""
-    requested = []
+    requested, may_change = [], {}
     for loss in losses:
         config = _config_of(loss)
-        built(config)
+        may_change[loss] = resuming.free(built(config))
         first = config.seed
         for seed in range(first, first + seeds):
             seed_config = building.of_seed(config, seed)
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
     for member in requested:
         if result := member.result():
-            before, now = map(renamed.current, (result["config"], cli.plain(member.config)))
-            changed = train.differences(before, now, free=resuming.MEASURED)
+            rows = read_rows(member.folder / "metrics.jsonl")
+            changes = Changes(may_change[member.loss], renamed.current)
+            step = rows[-1]["step"] if rows else 0
+            changed = changes.fixed(result["config"], cli.plain(member.config), step)
             if changed:
                 raise ValueError(
                     f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
@@ -173,7 +201,7 @@ def _config_of(loss: str) -> ConfigDict:
 
 def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
-    best: dict[str, str] = config.best.to_dict()
+    best = building.best_of(config)
     known = ["latest", *(f"best_{name}" for name in best)]
     if checkpoint not in known:
         raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
@@ -195,7 +223,20 @@ def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.Train
 
 
 def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
-    """Write the predictions of all seeds of a loss."""
+    """Write the predictions of all seeds of a loss, or their streamed values."""
+    if _LOGITS.value != "keep":
+        for member, state in zip(members, states, strict=True):
+            scored = streamed_scores.evaluate_network(
+                experiment,
+                state,
+                member.folder,
+                logits=_LOGITS.value,
+                names=summary.CELLS,
+                calibrate="temperature",
+                batch_size=1024,
+            )
+            scored.save(member.folder / "report")
+        return
     for part in ("validation", "test"):
         predicted = train.predict_all(
             experiment.task.forward,
@@ -209,6 +250,8 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             path = member.folder / f"predictions_{part}.npz"
             with files.writing(path):
                 np.savez(path, **predicted._replace(logits=logits).arrays)
+    for member in members:
+        streamed_scores.remove(member.folder)
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
@@ -223,7 +266,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         runs,
         experiment.task,
         experiment.plan,
-        free=resuming.MEASURED,
+        free=resuming.free(experiment),
         current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
@@ -263,6 +306,8 @@ def main() -> int:
     if baseline not in losses:
         raise cli.Refused(f"--baseline={baseline} is not among --losses={','.join(losses)}.")
     cli.refusing(summary.phases_of, _CRITERION.value)
+    if _LOGITS.value != "keep" and _CRITERION.value != ["nll"]:
+        raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     folder = cli.refusing(seed_folders.named, _WORKDIR.value)
     if (folder / "checkpoints").exists() or seed_folders.there(folder):
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
@@ -270,7 +315,8 @@ def main() -> int:
     cli.refusing(seed_folders.prepare, folder)
     # Losses share the programs that are equal, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
-    with cli.failing(lambda: only_one(folder)):
+    with contextlib.ExitStack() as stack:
+        cli.failing(stack.enter_context, only_one(folder))
         code, failed = _train_all(asked)
         if code:
             return code

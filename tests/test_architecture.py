@@ -2,6 +2,7 @@
 
 import ast
 import fnmatch
+import inspect
 import runpy
 import subprocess
 import sys
@@ -292,6 +293,9 @@ def test_dir_lists_the_public_names(subpackage):
     assert dir(package) == sorted(package.__all__)
     assert all(hasattr(package, name) for name in package.__all__)
     assert not {name for name in package.__all__ if name.startswith("_")}
+    modules = {name for name in package.__all__ if inspect.ismodule(getattr(package, name))}
+    # A calibrator is a module by design: `calibrators.temperature.fit` and `.apply`.
+    assert modules == (set(package.catalogue()) & modules if subpackage == "calibrators" else set())
 
 
 def test_subpackages_are_imported_when_they_are_used():

@@ -1,24 +1,13 @@
-"""Code shared by the subpackages: array types, numerics, weights, statistics, bins, catalogues."""
+"""Code shared by the subpackages: array types, numerics, weights, statistics, bins, catalogues.
+
+Public are the types that other subpackages take and return. The files are internal: a file of
+another subpackage imports the one that it needs, as `from calib_jax.core import numerics`.
+"""
 
 from calib_jax.core.packages import require
 
 require("jax", "jaxtyping", "numpy")
 
-from calib_jax.core import (
-    binning,
-    catalogue,
-    checks,
-    examples,
-    machine,
-    numerics,
-    probabilities,
-    reading,
-    rows,
-    statistics,
-    temperature,
-    trouble,
-    types,
-)
 from calib_jax.core.examples import Examples, InMemory, Source
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.statistics import Joint, Rows, Stat, Sums
@@ -32,22 +21,9 @@ __all__ = [
     "Source",
     "Stat",
     "Sums",
-    "binning",
-    "catalogue",
-    "checks",
-    "examples",
-    "machine",
-    "numerics",
-    "probabilities",
-    "reading",
-    "rows",
-    "statistics",
-    "temperature",
-    "trouble",
-    "types",
 ]
 
 
 def __dir__() -> list[str]:
-    """Return the public names, without the modules of this subpackage."""
+    """Return the public names, without the files of this subpackage."""
     return __all__

@@ -243,12 +243,13 @@ def fold_entries_above(
 def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:
     r"""Compute $\log p_k$ and $\log(1 - p_k)$ for every class.
 
-    At most one class has $p_k > 1/2$. For it, $\log(1 - p_k)$ is a logsumexp over the other
-    classes; for the rest $\mathrm{log1p}(-p_k)$ is exact, and its derivative is at most 2.
+    For the first of the largest classes, $\log(1 - p_k)$ is a logsumexp over the other classes.
+    The others have $p_k \le 1/2$, so that $\mathrm{log1p}(-p_k)$ is exact, and its derivative is
+    at most 2. A threshold at 1/2 would choose both of two nearly equal classes, or neither.
     """
     logits = at_least_float32(logits)
     log_p = jax.nn.log_softmax(logits)
-    dominant = log_p > -0.6931472
+    dominant = is_true_class(first_argmax(logits), logits.shape[-1])
     tiny = jnp.finfo(logits.dtype).tiny
     others = jnp.sum(jnp.where(dominant, 0.0, jnp.exp(log_p)), axis=-1, keepdims=True)
     log_others = jnp.log(jnp.maximum(others, tiny))

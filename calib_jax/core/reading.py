@@ -133,10 +133,10 @@ def json_mapping(
 ) -> dict[str, Any]:
     """Read a JSON file that holds a mapping."""
     with guard(path, kind, advice):
-        found = json_value(path, kind, advice, at_most=at_most)
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds no mapping, but {str(found)[:40]!r}")
-        return found
+        value = json_value(path, kind, advice, at_most=at_most)
+        if not isinstance(value, dict):
+            raise ValueError(f"it holds no mapping, but {str(value)[:40]!r}")
+        return value
 
 
 class Npz:
@@ -236,12 +236,12 @@ class Bounded:
 
     def read(self, size: int = -1) -> bytes:
         """Read `size` bytes, or raise an error if they exceed the limit."""
-        found: bytes = self._file.read(
+        value: bytes = self._file.read(
             self._at_most + 1 if size < 0 else size * (size <= self._at_most)
         )
-        if max(size, len(found)) > self._at_most:
+        if max(size, len(value)) > self._at_most:
             raise ValueError(f"a header would have more than {self._at_most:,} bytes")
-        return found
+        return value
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

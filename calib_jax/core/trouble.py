@@ -81,28 +81,28 @@ def refuse(
       shape: the numbers of rows and classes.
       weightless: whether all weights may be 0.
     """
-    found = jax.tree.map(np.asarray, jax.device_get(trouble))
+    counts = jax.tree.map(np.asarray, jax.device_get(trouble))
     num_rows, num_classes = shape
-    if found.wrong_weight:
+    if counts.wrong_weight:
         raise ValueError(
-            f"{name}: {found.wrong_weight} of {num_rows} weights are negative, infinite or NaN; use"
-            " weight 0 for examples that do not count."
+            f"{name}: {counts.wrong_weight} of {num_rows} weights are negative, infinite or NaN;"
+            " use weight 0 for examples that do not count."
         )
-    if found.weight > _LARGEST_WEIGHT:
+    if counts.weight > _LARGEST_WEIGHT:
         raise ValueError(
-            f"{name}: the weights sum to {found.weight:.3g}, and sums of float32 end soon after:"
+            f"{name}: the weights sum to {counts.weight:.3g}, and sums of float32 end soon after:"
             " divide them all by the largest."
         )
-    if not (found.weight > 0 or weightless):
+    if not (counts.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
-    if found.not_finite:
+    if counts.not_finite:
         raise ValueError(
-            f"{name}: {found.not_finite} of {num_rows} rows have NaN or infinite logits (-inf"
+            f"{name}: {counts.not_finite} of {num_rows} rows have NaN or infinite logits (-inf"
             " beside finite ones is fine); give them weight 0, or find their cause."
         )
-    if found.wrong_label:
+    if counts.wrong_label:
         raise ValueError(
-            _wrong_labels(name, found.wrong_label, num_rows, num_classes, found.a_wrong_label)
+            _wrong_labels(name, counts.wrong_label, num_rows, num_classes, counts.a_wrong_label)
         )
 
 

@@ -57,6 +57,21 @@ def read(
     return contents
 
 
+def contents(
+    archive: pathlib.Path, *, max_bytes: int = 1 << 30, max_files: int = 100_000
+) -> Generator[tuple[str, Callable[[], bytes]], None, None]:
+    """Yield the name of each file of an archive, and a function that reads it at once.
+
+    Args:
+      archive: a .zip, .tar, .tar.gz, .tgz or .tar.xz file.
+      max_bytes, max_files: limits on the unpacked size and file count of the whole archive.
+    """
+    with contextlib.closing(_members(archive, max_bytes, max_files)) as members:
+        for name, read_on in members:
+            if read_on is not None:
+                yield name, functools.partial(read_on, -1)
+
+
 def unpack(
     archive: pathlib.Path, folder: str, *, max_bytes: int = 1 << 34, max_files: int = 500_000
 ) -> pathlib.Path:

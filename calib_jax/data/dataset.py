@@ -12,6 +12,7 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.examples import Examples, Source, weighted_labels
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
+from calib_jax.data.vocabulary import Vocabulary
 
 __all__ = ["Dataset", "about", "catalogue", "named", "register"]
 
@@ -74,6 +75,9 @@ class Dataset:
         true calibration error and the Bayes error follow; else None.
       brightest: for images, the stored value of a white pixel, such as 255; scales noise that is
         given as a fraction of it.
+      embedding: for words, the initial value of the network's layer "embedding": a vector for each
+        number. None starts from random vectors.
+      vocabulary: for words, the words of the numbers.
     """
 
     name: str
@@ -86,6 +90,8 @@ class Dataset:
     augment: Augment | None = None
     posterior: Callable[[Any], Any] | None = None
     brightest: float | None = None
+    embedding: np.ndarray | None = None
+    vocabulary: Vocabulary | None = None
 
     @property
     def num_classes(self) -> int:

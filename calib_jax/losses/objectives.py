@@ -62,8 +62,8 @@ class Objective(NamedTuple):
 
     Attributes:
       init: `(num_classes, class_counts=None) -> state`; `()` when stateless. `class_counts`, the
-        number of training examples of each class, is needed by few: `class_weighted` and
-        `logit_adjusted`.
+        number of training examples of each class, is needed by few: `class_weighted`,
+        `ldam` and `logit_adjusted`.
       value: `(state, logits, labels, weights, *, axis_name=None) -> [*batch]`. Terms before
         weighting; a row of weight 0 gives 0. State gets no gradient. A penalty's scalar is
         added to every term, so that the weighted sum and the weighted mean of the terms are

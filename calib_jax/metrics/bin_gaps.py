@@ -2,13 +2,14 @@
 
 The gap of a bin is linear in the share of every example in it, for bins of equal width (one share
 of 1 per example) and of equal mass (an example at a boundary is split) alike. Bins are chosen from
-the probabilities alone, so draws of the labels leave them unchanged.
+the probabilities alone, so draws of the labels leave them unchanged. Where examples depend on each
+other, the draws are those of `clusters`, and every variance is that of the clusters' sums.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from calib_jax.core.binning import bin_index, uniform_edges
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics import null_draws
 from calib_jax.metrics.classwise import class_gaps
+from calib_jax.metrics.clusters import CLUSTERS_AT_A_TIME, Clusters, signs, sums_of
 from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import Column, in_order
 from calib_jax.metrics.fixed_bins import confidence_bins
@@ -27,10 +29,12 @@ from calib_jax.metrics.predictions import Predictions
 
 # Above this many examples the draws are normal: their cost then depends on the bins alone.
 MOST_BERNOULLI_ROWS = 50_000
+_MOST_CELLS = 2**22  # of clusters whose sums are held at a time
 
 Cells = Float[np.ndarray, " cells"]
 Draws = Float[np.ndarray, "draws cells"]
 Memberships = Float[np.ndarray, "rows bins"]
+SumsOfClusters = Float[np.ndarray, "clusters cells"]
 Key = tuple[Any, ...]
 
 
@@ -44,10 +48,11 @@ class BinGaps(NamedTuple):
       share: the share of the examples in each bin.
       variance: of each gap, the larger of the empirical one and that of a calibrated model.
       moment: mean square of the terms of each gap, divided by n; the larger of the same two.
+      design: of each gap, the factor by which dependence within clusters increases its moment.
       null: draws of the gaps of a calibrated model.
       noise: draws of the noise of this model's gaps.
       moment_of: the same mean square, and the largest term, of a sum of gaps with these factors
-        and any signs.
+        and, in clusters, these signs; of any signs for independent examples.
     """
 
     num_rows: int
@@ -56,9 +61,10 @@ class BinGaps(NamedTuple):
     share: Cells
     variance: Cells
     moment: Cells
+    design: Cells
     null: Draws
     noise: Draws
-    moment_of: Callable[[Cells], tuple[float, float]]
+    moment_of: Callable[[Cells, Cells], tuple[float, float]]
 
 
 def bins_of(metric: Metric) -> Key:
@@ -68,7 +74,13 @@ def bins_of(metric: Metric) -> Key:
 
 
 def gaps_of(
-    metrics: list[Metric], logits: Logits, labels: Labels, key: Array, num_draws: int
+    metrics: list[Metric],
+    logits: Logits,
+    labels: Labels,
+    cluster: Clusters | None,
+    *,
+    key: Array,
+    num_draws: int,
 ) -> dict[Key, BinGaps]:
     """Compute the gaps of every kind of bins; those of the same confidences share the draws."""
     gaps: dict[Key, BinGaps] = {}
@@ -78,9 +90,9 @@ def gaps_of(
         if metric.prepare is not class_gaps:
             of_top_label.setdefault(bins[-1], {})[bins] = metric
         elif bins not in gaps:
-            gaps[bins] = _of_classes(metric, logits, labels, key, num_draws)
+            gaps[bins] = _of_classes(metric, logits, labels, key, num_draws, cluster)
     for by_bins in of_top_label.values():
-        parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_draws)
+        parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_draws, cluster)
         gaps |= dict(zip(by_bins, parts, strict=True))
     return gaps
 
@@ -89,6 +101,73 @@ def _normal(key: Array, covariance: np.ndarray, num_draws: int) -> Draws:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0))
     return np.asarray(jax.random.normal(key, (num_draws, len(values)))) @ root.T
+
+
+def with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> Draws:
+    """Scale draws to other variances, which keeps the correlations between cells."""
+    scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
+    silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
+    normal = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
+    scaled[:, silent] = normal * np.sqrt(wanted[silent])
+    return scaled
+
+
+# --------------------------------------------------------------------------------------------
+# Examples in clusters.
+
+
+def _in_clusters(
+    rows: BinGaps,
+    blocks: Callable[[], Iterator[tuple[SumsOfClusters, SumsOfClusters]]],
+    of_null: Cells,
+    key: Array,
+    num_draws: int,
+) -> BinGaps:
+    """Replace the draws and moments of independent examples by those of clusters.
+
+    Args:
+      rows: of independent examples, without draws.
+      blocks: yields the sums of residuals and the numbers of examples of clusters, per cell.
+      of_null: the variance of each gap of a calibrated model with independent examples.
+      key: of the signs.
+      num_draws: number of draws.
+    """
+    key_of_signs, key_of_noise = jax.random.split(key)
+    mean = rows.gap / np.where(rows.share > 0, rows.share, 1)
+    null = np.zeros((num_draws, len(mean)))
+    noise, variance, square_sum = np.zeros_like(null), np.zeros_like(mean), np.zeros_like(mean)
+    for number, (sums, counts) in enumerate(blocks()):
+        xi = signs(jax.random.fold_in(key_of_signs, number), num_draws, len(sums))
+        centered = sums - counts * mean
+        null += xi @ sums
+        noise += xi @ centered
+        variance += np.sum(np.square(centered), axis=0)
+        square_sum += np.sum(np.square(sums), axis=0)
+    n = rows.num_rows
+    variance /= n**2
+    wanted = np.maximum(of_null, variance)
+    moment = np.maximum(of_null, square_sum / n**2)
+
+    def moment_of(factors: Cells, slopes: Cells) -> tuple[float, float]:
+        independent, largest = rows.moment_of(factors, slopes)
+        loads = factors * slopes
+        clustered = sum(float(np.sum(np.square(sums @ loads))) for sums, _ in blocks()) / n**2
+        return max(independent, clustered), largest * max(1.0, _ratio(clustered, independent))
+
+    return rows._replace(
+        variance=wanted,
+        moment=moment,
+        design=np.maximum(1, _ratio(moment, rows.moment)),
+        null=null / n,
+        noise=with_variance(noise / n, variance, wanted, key_of_noise),
+        moment_of=moment_of,
+    )
+
+
+def _ratio(numerator: Any, denominator: Any) -> Any:
+    """Divide, with 1 for 0 / 0."""
+    empty = np.equal(denominator, 0)
+    return np.where(empty, 1, numerator / np.where(empty, 1, denominator))
 
 
 # --------------------------------------------------------------------------------------------
@@ -111,11 +190,17 @@ def members_of_equal_mass(confidence: Column, num_bins: int) -> Memberships:
 
 
 def _of_top_label(
-    metrics: list[Metric], logits: Logits, labels: Labels, key: Array, num_draws: int
+    metrics: list[Metric],
+    logits: Logits,
+    labels: Labels,
+    key: Array,
+    num_draws: int,
+    cluster: Clusters | None,
 ) -> list[BinGaps]:
     unordered, confidence, hit = members_of_top_label(metrics, logits, labels)
     order = in_order(confidence, hit)
     confidence, hit = confidence[order], hit[order]
+    cluster = None if cluster is None else cluster[order]
     memberships = [members[order] for members in unordered]
     num_rows = len(hit)
     spread = confidence * (1 - confidence)
@@ -124,7 +209,9 @@ def _of_top_label(
     gap = residual @ design / num_rows
     covariance = design.T @ (design * spread[:, None]) / num_rows**2
     key_of_hits, key_of_noise = jax.random.split(key)
-    if num_rows <= MOST_BERNOULLI_ROWS:
+    if cluster is not None:
+        null = np.zeros((0, design.shape[1]))
+    elif num_rows <= MOST_BERNOULLI_ROWS:
         hits = null_draws.hit_sums(key_of_hits, confidence, design, num_draws)
         null = (confidence @ design - hits) / num_rows
     else:
@@ -137,7 +224,10 @@ def _of_top_label(
     empirical = square_sum - 2 * mean * (residual @ squared) + np.square(mean) * square_count
     of_null = num_rows**2 * np.diag(covariance)
     variance = np.maximum(of_null, empirical) / num_rows**2
-    noise = _normal(key_of_noise, _rescaled(covariance, variance), num_draws)
+    if cluster is None:
+        noise = _normal(key_of_noise, _rescaled(covariance, variance), num_draws)
+    else:
+        noise = null
     moment = np.maximum(of_null, square_sum) / num_rows**2
 
     parts, start = [], 0
@@ -145,9 +235,29 @@ def _of_top_label(
         at = slice(start, start + members.shape[1])
         start = at.stop
         moment_of = functools.partial(_moment_of, members, residual, spread)
-        rows = (gap[at], count[at] / num_rows, variance[at], moment[at])
-        parts.append(BinGaps(num_rows, 1, *rows, null[:, at], noise[:, at], moment_of))
+        rows = (
+            gap[at],
+            count[at] / num_rows,
+            variance[at],
+            moment[at],
+            np.ones(at.stop - at.start),
+        )
+        part = BinGaps(num_rows, 1, *rows, null[:, at], noise[:, at], moment_of)
+        if cluster is not None:
+            columns = np.concatenate([members * residual[:, None], members], axis=1)
+            sums = np.split(sums_of(cluster, columns), 2, axis=1)
+            blocks = functools.partial(_in_blocks, *sums)
+            part = _in_clusters(part, blocks, of_null[at] / num_rows**2, key, num_draws)
+        parts.append(part)
     return parts
+
+
+def _in_blocks(
+    sums: SumsOfClusters, counts: SumsOfClusters
+) -> Iterator[tuple[SumsOfClusters, SumsOfClusters]]:
+    for start in range(0, len(sums), CLUSTERS_AT_A_TIME):
+        at = slice(start, start + CLUSTERS_AT_A_TIME)
+        yield sums[at], counts[at]
 
 
 def members_of_top_label(
@@ -185,7 +295,7 @@ def _rescaled(covariance: np.ndarray, variance: Cells) -> np.ndarray:
 
 
 def _moment_of(
-    members: Memberships, residual: Column, spread: Column, factors: Cells
+    members: Memberships, residual: Column, spread: Column, factors: Cells, _: Cells
 ) -> tuple[float, float]:
     load = members @ factors
     squares = np.square(load)
@@ -198,7 +308,12 @@ def _moment_of(
 
 
 def _of_classes(
-    metric: Metric, logits: Logits, labels: Labels, key: Array, num_draws: int
+    metric: Metric,
+    logits: Logits,
+    labels: Labels,
+    key: Array,
+    num_draws: int,
+    cluster: Clusters | None,
 ) -> BinGaps:
     num_bins = bins_of(metric)[1]
     p = np.asarray(_probabilities(metric, logits, labels))
@@ -217,33 +332,63 @@ def _of_classes(
     empirical = square_sum - np.square(gap) / np.where(count > 0, count, 1)
     variance = np.maximum(of_null, empirical) / num_rows**2
 
-    key_of_labels, key_of_noise = jax.random.split(key)
-    counts = null_draws.class_counts(key_of_labels, jnp.asarray(p), num_bins, num_draws)
-    null = (total - counts) / num_rows
-    # Scaled draws keep the correlations between the classes.
-    noise = null * np.sqrt(num_rows**2 * variance / np.where(of_null > 0, of_null, np.inf))
-    silent = np.flatnonzero((of_null == 0) & (variance > 0))
-    normal = np.asarray(jax.random.normal(key_of_noise, (num_draws, len(silent))))
-    noise[:, silent] = normal * np.sqrt(variance[silent])
+    if cluster is None:
+        key_of_labels, key_of_noise = jax.random.split(key)
+        counts = null_draws.class_counts(key_of_labels, jnp.asarray(p), num_bins, num_draws)
+        null = (total - counts) / num_rows
+        noise = with_variance(null, of_null / num_rows**2, variance, key_of_noise)
+    else:
+        null = noise = np.zeros((0, num_cells))
 
     # Whatever the signs, the terms of an example add up to at most twice the others' probability.
     of_others = max(np.sum(np.square(1 - true)), np.sum(p * np.square(1 - p)))
 
-    def moment_of(factors: Cells) -> tuple[float, float]:
+    def moment_of(factors: Cells, _: Cells) -> tuple[float, float]:
         largest = 2 * float(np.max(factors))
         return largest**2 * float(of_others) / num_rows**2, largest
 
-    return BinGaps(
+    part = BinGaps(
         num_rows=num_rows,
         num_classes=num_classes,
         gap=gap / num_rows,
         share=count / num_rows,
         variance=variance,
         moment=np.maximum(of_null, square_sum) / num_rows**2,
+        design=np.ones(num_cells),
         null=null,
         noise=noise,
         moment_of=moment_of,
     )
+    if cluster is None:
+        return part
+    blocks = functools.partial(_classes_in_blocks, p, classes, cluster[order], num_bins)
+    return _in_clusters(part, blocks, of_null / num_rows**2, key, num_draws)
+
+
+def _classes_in_blocks(
+    p: Float[np.ndarray, "rows classes"],
+    classes: Integer[np.ndarray, " rows"],
+    cluster: Clusters,
+    num_bins: int,
+) -> Iterator[tuple[SumsOfClusters, SumsOfClusters]]:
+    """Sum p - [y = k] and 1 over the rows of every cluster, class and bin of p."""
+    num_cells = p.shape[1] * num_bins
+    bins = _bin(p.reshape(-1), num_bins).reshape(p.shape).astype(np.int64)
+    cells = np.arange(p.shape[1]) * num_bins + bins
+    order = np.argsort(cluster, kind="stable")
+    step = max(1, min(CLUSTERS_AT_A_TIME, _MOST_CELLS // num_cells))
+    num_clusters = int(np.max(cluster)) + 1
+    starts = np.searchsorted(cluster[order], np.arange(0, num_clusters + step, step))
+    for first, start, stop in zip(range(0, num_clusters, step), starts, starts[1:], strict=False):
+        rows = order[start:stop]
+        count = min(step, num_clusters - first)
+        offset = (cluster[rows] - first) * num_cells
+        index = (offset[:, None] + cells[rows]).reshape(-1)
+        true = offset + cells[rows, classes[rows]]
+        size = count * num_cells
+        counts = np.bincount(index, minlength=size)
+        sums = np.bincount(index, p[rows].reshape(-1), size) - np.bincount(true, minlength=size)
+        yield sums.reshape(count, -1), counts.reshape(count, -1).astype(np.float64)
 
 
 @functools.partial(jax.jit, static_argnums=0)

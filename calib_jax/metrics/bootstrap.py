@@ -231,8 +231,8 @@ def estimates(
 
     A bootstrap interval of a binned calibration error does not contain the truth of a calibrated
     model. Such metrics get the interval of `noise_bound` with its noise floor and p-value, unless
-    the examples depend on each other (`clusters`), `by_class` is given, or the weights are not
-    counts 0, 1, 2, ...; the field `interval` names the kind.
+    `by_class` is given or the weights are not counts 0, 1, 2, ...; the field `interval` names the
+    kind.
 
     Args:
       metrics: one metric, or several by name.
@@ -283,10 +283,11 @@ def bounded_estimates(
 ) -> dict[str, Estimate]:
     """Compute the estimates with noise bounds of all metrics and data for which they are valid."""
     bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}
-    if not bounded or clusters is not None or by_class or not are_counts(weights):
+    if not bounded or by_class or not are_counts(weights):
         return {}
     draws = max(num_resamples, least_draws(level))
-    bounds = noise_bound(bounded, logits, labels, weights, key=key, level=level, num_draws=draws)
+    options = {"key": key, "level": level, "num_draws": draws, "clusters": clusters}
+    bounds = noise_bound(bounded, logits, labels, weights, **options)
     return {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
 
 

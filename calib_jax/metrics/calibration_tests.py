@@ -12,6 +12,9 @@ used. A large p-value does not prove calibration.
 Tests with a key rank the statistic among draws of a calibrated model: they are exact for any
 number of examples. The others are asymptotic, and NaN where a calibrated model would have less
 than one unit of variance in its number of hits, because their p-value would mean nothing.
+
+With `clusters`, whole clusters are independent instead of examples. Draws then flip the signs of
+the clusters' sums, and asymptotic tests use the variance between clusters.
 """
 
 from __future__ import annotations
@@ -30,11 +33,13 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics import null_draws
+from calib_jax.metrics.clusters import Clusters, flipped, signs, sums_of, z_of
 from calib_jax.metrics.contract import named
-from calib_jax.metrics.counted import Column, counted, hit_variance, top_labels
+from calib_jax.metrics.counted import Column, counted_in_clusters, hit_variance, top_labels
 from calib_jax.metrics.noise_bound import BOUNDED, noise_bound
+from calib_jax.metrics.normal import LEAST_UNITS, p_of_z
 from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.squared_error import binned, debiased
+from calib_jax.metrics.residuals import binned, debiased, debiased_in_clusters
 
 __all__ = ["CalibrationTest", "calibration_test", "calibration_tests"]
 
@@ -52,10 +57,17 @@ class CalibrationTest(NamedTuple):
 
 
 _TESTS: Catalogue[Callable[..., CalibrationTest]] = Catalogue("calibration test")
+register = _TESTS.register  # for tests in files of their own
 
 
 def calibration_test(
-    name: str, logits: Any, labels: Any, weights: Any = None, **options: Any
+    name: str,
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    clusters: Any = None,
+    **options: Any,
 ) -> CalibrationTest:
     """Test whether a model is calibrated.
 
@@ -66,8 +78,12 @@ def calibration_test(
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
-      **options: options of the test. Tests by draws need `key` and take `num_draws`; tests of a
-        metric take the options of the metric.
+      clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
+        document of a token, as integers or strings. Use some 30 clusters or more: with fewer,
+        draws rarely reject, and asymptotic p-values are NaN below 10. The k copies of an example
+        of weight k are in its cluster.
+      **options: options of the test. Tests by draws need `key` and take `num_draws`, and so does
+        "kuiper" with clusters; tests of a metric take the options of the metric.
 
     >>> from calib_jax import metrics
     >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
@@ -79,7 +95,13 @@ def calibration_test(
     test = _TESTS[name]
     if name not in BOUNDED:  # the options of a metric are checked by the metric
         checks.check_options(name, test, options)
-    return test(*counted(f"calibration_test({name!r})", logits, labels, weights), **options)
+    caller = f"calibration_test({name!r})"
+    logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
+    if cluster is None:
+        return test(logits, labels, **options)
+    if "cluster" not in checks.options_of(test):
+        raise TypeError(f"{caller} takes no clusters: it needs independent examples.")
+    return test(logits, labels, cluster=cluster, **options)
 
 
 def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
@@ -87,7 +109,8 @@ def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
     return _TESTS
 
 
-def _key_given(name: str, key: Array | None) -> Array:
+def key_given(name: str, key: Array | None) -> Array:
+    """Return the key of a test by draws; raise TypeError without one."""
     if key is None:
         raise TypeError(f"calibration_test({name!r}) draws outcomes: give key=jax.random.key(0).")
     return key
@@ -106,13 +129,14 @@ def _of_metric(
     logits: Logits,
     labels: Labels,
     *,
+    cluster: Clusters | None = None,
     key: Array | None = None,
     num_draws: int = 1000,
     **options: Any,
 ) -> CalibrationTest:
     """Test by a binned calibration error, against draws of a calibrated model."""
-    metric, key = named(name, **options), _key_given(name, key)
-    bound = noise_bound(metric, logits, labels, key=key, num_draws=num_draws)
+    metric, key = named(name, **options), key_given(name, key)
+    bound = noise_bound(metric, logits, labels, key=key, num_draws=num_draws, clusters=cluster)
     return CalibrationTest(bound.value, bound.p_value)
 
 
@@ -125,6 +149,7 @@ def squared_error(
     logits: Logits,
     labels: Labels,
     *,
+    cluster: Clusters | None = None,
     key: Array | None = None,
     num_draws: int = 1000,
     num_bins: int = 15,
@@ -132,12 +157,16 @@ def squared_error(
     """Test by the debiased squared error, against draws of a calibrated model.
 
     Its distribution is skewed, so a normal approximation would reject too often. It is NaN if no
-    bin has two examples.
+    bin has two examples, or with clusters two of these.
     """
-    key = _key_given("squared_error", key)
-    bins = binned(logits, labels, num_bins)
+    key = key_given("squared_error", key)
+    bins = binned(logits, labels, cluster, num_bins=num_bins)
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
+    if bins.in_clusters is not None:
+        totals = flipped(key, num_draws, bins.in_clusters[0])
+        draws = debiased_in_clusters(*bins.in_clusters, totals)
+        return CalibrationTest(bins.value, null_draws.p_of_draws(bins.value, draws))
     # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a.
     c, members = bins.confidence, np.eye(num_bins)[bins.bin]
     hits = null_draws.hit_sums(
@@ -154,13 +183,21 @@ def squared_error(
 
 
 @_TESTS.register("kuiper")
-def kuiper(logits: Logits, labels: Labels) -> CalibrationTest:
+def kuiper(
+    logits: Logits,
+    labels: Labels,
+    *,
+    cluster: Clusters | None = None,
+    key: Array | None = None,
+    num_draws: int = 1000,
+) -> CalibrationTest:
     r"""Test by the range of the cumulative differences of hits and confidences (ECCE-R).
 
     $$D_k = \frac1n \sum_{i \le k} (a_i - c_i), \qquad R = \max_k D_k - \min_k D_k$$
 
     over examples sorted by confidence, evaluated after the last of equal ones. The p-value is that
-    of the range of a Brownian motion.
+    of the range of a Brownian motion; with clusters, the path of one cluster differs from that of
+    another, and the p-value is that of draws, which need a key.
 
     References:
       Arrieta-Ibarra et al., Metrics of calibration for probabilistic predictions, JMLR 2022.
@@ -171,11 +208,28 @@ def kuiper(logits: Logits, labels: Labels) -> CalibrationTest:
     last = np.append(confidence[1:] > confidence[:-1], True)
     path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
     statistic = float(np.ptp(path))
+    if cluster is not None:
+        draws = _ranges(key_given("kuiper", key), hit - confidence, last, cluster[order], num_draws)
+        return CalibrationTest(statistic, null_draws.p_of_draws(statistic, draws))
     if not _enough(confidence):
         return CalibrationTest(statistic, math.nan)
     return CalibrationTest(
         statistic, _survival_of_range(statistic * len(hit) / math.sqrt(hit_variance(confidence)))
     )
+
+
+def _ranges(
+    key: Array, steps: Column, last: np.ndarray, cluster: Clusters, num_draws: int
+) -> np.ndarray:
+    """Draw ranges of the path whose steps have the random sign of their cluster."""
+    num_clusters = int(np.max(cluster)) + 1
+    draws_at_a_time = max(1, min(num_draws, 2**22 // len(steps)))
+    ranges: list[float] = []
+    for number in range(-(-num_draws // draws_at_a_time)):
+        xi = signs(jax.random.fold_in(key, number), draws_at_a_time, num_clusters)
+        paths = np.cumsum(xi[:, cluster] * steps, axis=1)[:, last] / len(steps)
+        ranges += list(np.maximum(paths.max(axis=1), 0) - np.minimum(paths.min(axis=1), 0))
+    return np.array(ranges[:num_draws])
 
 
 def _survival_of_range(x: float) -> float:
@@ -188,7 +242,9 @@ def _survival_of_range(x: float) -> float:
 
 
 @_TESTS.register("spiegelhalter")
-def spiegelhalter(logits: Logits, labels: Labels) -> CalibrationTest:
+def spiegelhalter(
+    logits: Logits, labels: Labels, *, cluster: Clusters | None = None
+) -> CalibrationTest:
     r"""Test by Spiegelhalter's z, the Brier score of the top label minus its expectation.
 
     $$z = \frac{\sum (1 - 2 c) (c - a)}{\sqrt{\sum (1 - 2 c)^2 c (1 - c)}}$$
@@ -200,12 +256,14 @@ def spiegelhalter(logits: Logits, labels: Labels) -> CalibrationTest:
     """
     confidence, hit = top_labels(logits, labels)
     slope = 1 - 2 * confidence
-    total = float(np.sum(slope * (confidence - hit)))
-    return _normal(total, float(np.sum(slope**2 * confidence * (1 - confidence))), confidence)
+    variance = slope**2 * confidence * (1 - confidence)
+    return _normal(slope * (confidence - hit), variance, confidence, cluster)
 
 
 @_TESTS.register("temperature")
-def temperature(logits: Logits, labels: Labels) -> CalibrationTest:
+def temperature(
+    logits: Logits, labels: Labels, *, cluster: Clusters | None = None
+) -> CalibrationTest:
     r"""Test whether the temperature 1 is right, by the score of the NLL with respect to 1/T.
 
     $$z = \frac{\sum_i (\mathrm{E}_{p_i} z - z_{i y})}{\sqrt{\sum_i \operatorname{Var}_{p_i} z}}$$
@@ -213,13 +271,14 @@ def temperature(logits: Logits, labels: Labels) -> CalibrationTest:
     It is positive for overconfident models. It is NaN if all logits of every row are equal.
     """
     score, variance, confidence = (
-        np.asarray(part, np.float64) for part in _temperature_terms(logits, labels)
+        np.asarray(part, np.float64) for part in temperature_terms(logits, labels)
     )
-    return _normal(float(np.sum(score)), float(np.sum(variance)), confidence)
+    return _normal(score, variance, confidence, cluster)
 
 
 @jax.jit
-def _temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+def temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+    """Compute each example's score of the NLL by log 1/T, the score's variance, the confidence."""
     view = Predictions(logits, labels)
     below = view.logits - jnp.max(view.logits, axis=-1, keepdims=True)
     possible = jnp.where(view.p > 0, below, 0)  # a class of probability 0 may have logit -inf
@@ -228,15 +287,20 @@ def _temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Ar
     return expected - true_class(below, view.labels), variance, view.confidence
 
 
-def _normal(total: float, variance: float, confidence: Column) -> CalibrationTest:
-    if variance == 0:
+def _normal(
+    scores: Column, variance: Column, confidence: Column, cluster: Clusters | None
+) -> CalibrationTest:
+    if not np.any(variance):
         return CalibrationTest(math.nan, math.nan)
-    z = total / math.sqrt(variance)
-    return CalibrationTest(z, math.erfc(abs(z) / math.sqrt(2)) if _enough(confidence) else math.nan)
+    if cluster is None:
+        z = float(np.sum(scores)) / math.sqrt(float(np.sum(variance)))
+    else:
+        z = z_of(scores, cluster)
+    return CalibrationTest(z, p_of_z(z) if _enough(confidence) else math.nan)
 
 
 @_TESTS.register("cox")
-def cox(logits: Logits, labels: Labels) -> CalibrationTest:
+def cox(logits: Logits, labels: Labels, *, cluster: Clusters | None = None) -> CalibrationTest:
     r"""Test the intercept 0 and slope 1 of hits regressed on the logit of the confidence.
 
     The statistic is the score test of $\operatorname{logit} P(a = 1) = \alpha + \beta
@@ -254,12 +318,27 @@ def cox(logits: Logits, labels: Labels) -> CalibrationTest:
     center = np.sum(spread * log_odds) / np.sum(spread)
     slope = log_odds - center
     residual = hit - confidence
-    statistic = float(np.sum(residual) ** 2 / np.sum(spread))
     information = float(np.sum(spread * slope**2))
+    if cluster is not None:
+        return _cox_in_clusters(residual, slope, cluster)
+    statistic = float(np.sum(residual) ** 2 / np.sum(spread))
     if information <= 1e-9 * float(np.sum(spread)) * max(1.0, center**2):
         return CalibrationTest(statistic, math.erfc(math.sqrt(statistic / 2)))
     statistic += float(np.sum(residual * slope) ** 2) / information
     return CalibrationTest(statistic, math.exp(-statistic / 2))
+
+
+def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> CalibrationTest:
+    scores = sums_of(cluster, np.stack([residual, residual * slope], axis=1))
+    if len(scores) < LEAST_UNITS:
+        return CalibrationTest(math.nan, math.nan)
+    total = np.sum(scores, axis=0)
+    # Equal confidences have one score, and the pseudo-inverse leaves the other out.
+    inverse, rank = np.linalg.pinv(scores.T @ scores, 1e-9), np.linalg.matrix_rank(scores, 1e-5)
+    statistic = float(total @ inverse @ total)
+    if rank == 2:
+        return CalibrationTest(statistic, math.exp(-statistic / 2))
+    return CalibrationTest(statistic, p_of_z(math.sqrt(statistic)) if rank else math.nan)
 
 
 @jax.jit

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, Logits
@@ -30,12 +30,40 @@ def counted(name: str, logits: Any, labels: Any, weights: Any = None) -> tuple[L
       labels: `[*batch]`, integers.
       weights: `[*batch]`, counts 0, 1, 2, ...; None for 1 each.
     """
+    return counted_in_clusters(name, logits, labels, weights, None)[:2]
+
+
+def counted_in_clusters(
+    name: str, logits: Any, labels: Any, weights: Any, clusters: Any
+) -> tuple[Logits, Labels, Integer[np.ndarray, " rows"] | None]:
+    """Do the same for examples in clusters, which are numbered 0, 1, 2, ... in their order.
+
+    The numbers are None without clusters, and if every cluster has one example: these are
+    independent. The k copies of a row of weight k are in one cluster.
+
+    Args:
+      name: of the caller, for error messages.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`, integers.
+      weights: `[*batch]`, counts 0, 1, 2, ...; None for 1 each.
+      clusters: `[*batch]`, integers or strings; None for independent examples.
+    """
+    ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
+    logits, labels, rows = counted_rows(name, logits, labels, weights)
+    if ids is None:
+        return logits, labels, None
+    names, cluster = np.unique(ids[rows], return_inverse=True)
+    return logits, labels, None if len(names) == len(cluster) else cluster
+
+
+def counted_rows(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Logits, Labels, Any]:
+    """Do the same, and also return the row from which each example was copied."""
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if not trouble.known(logits, labels, weights):
         raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
     trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
-        return logits, labels
+        return logits, labels, np.arange(len(labels))
     counts = np.asarray(weights)
     fractions = np.sum(counts != np.round(counts))
     if fractions:
@@ -44,7 +72,7 @@ def counted(name: str, logits: Any, labels: Any, weights: Any = None) -> tuple[L
             " examples.\nUse weight 0 for absent examples and k for k copies."
         )
     rows = np.repeat(np.arange(counts.size), counts.astype(np.int64))
-    return logits[rows], labels[rows]
+    return logits[rows], labels[rows], rows
 
 
 def are_counts(weights: Any) -> bool:

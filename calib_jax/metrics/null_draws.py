@@ -15,6 +15,7 @@ References:
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -46,6 +47,22 @@ def hit_sums(
     columns = jnp.asarray(design, jnp.float32)
     sums = _hit_sums(key, jnp.asarray(confidence), columns, -(-num_draws // chunk), chunk)
     return np.asarray(sums, np.float64).reshape(-1, design.shape[1])[:num_draws]
+
+
+def hits_in_chunks(
+    key: Array, confidence: Float[np.ndarray, " rows"], num_draws: int
+) -> Iterator[Float[np.ndarray, "draws rows"]]:
+    """Draw hits from the confidences, some draws at a time."""
+    chunk = _chunk(len(confidence), num_draws)
+    confidences = jnp.asarray(confidence)
+    for number, start in enumerate(range(0, num_draws, chunk)):
+        hits = _hits(jax.random.fold_in(key, number), confidences, chunk)
+        yield np.asarray(hits)[: num_draws - start].astype(np.float64)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _hits(key: Array, confidence: Array, chunk: int) -> Array:
+    return jax.random.bernoulli(key, confidence[None], (chunk, len(confidence)))
 
 
 def class_counts(

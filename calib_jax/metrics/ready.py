@@ -20,7 +20,16 @@ from calib_jax.core.numerics import is_true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, PyTree, Vector
 from calib_jax.metrics.ranked import Ranked, RankedClasses, ranked_if_scored
-from calib_jax.metrics.terms import STATIC, ClassGaps, ClassRanking, Columns, Kept, Ranking, Terms
+from calib_jax.metrics.terms import (
+    STATIC,
+    ClassGaps,
+    ClassRanking,
+    Columns,
+    Kept,
+    Ranking,
+    Terms,
+    Vectors,
+)
 
 Finish = Callable[[Any], PyTree]
 Counts = Float[Array, "resamples rows"]
@@ -57,6 +66,8 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
         return _Kept(terms.weigh(weights))
     if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:
         return _narrow(terms, weights)
+    if isinstance(terms, Vectors):
+        return _vectors(terms, weights)
     return _Reweighted(terms, weights)
 
 
@@ -80,8 +91,7 @@ class _Narrow:
     num_cells: int | None = dataclasses.field(metadata=STATIC)
 
     def stats(self, counts: Counts, sums: Products) -> Sums:
-        infinite = jnp.abs(sums) >= _large(sums.dtype) / 2
-        sums = jnp.where(infinite, jnp.sign(sums) * jnp.inf, sums)
+        sums = _with_infinities(sums)
         if self.num_cells is None:
             return Sums({name: sums[:, i] for i, name in enumerate(self.names)})
         cells = sums.reshape(sums.shape[0], len(self.names), self.num_cells)
@@ -95,16 +105,54 @@ def _large(dtype: jnp.dtype) -> float:
     return 2.0 ** (int(jnp.finfo(dtype).maxexp) - 1)
 
 
+def _without_infinities(columns: Float[Array, "rows columns"]) -> Float[Array, "rows columns"]:
+    """Clip infinite losses: in a resample that does not draw them, 0 x inf would be NaN."""
+    return jnp.clip(columns, -_large(columns.dtype), _large(columns.dtype))
+
+
+def _with_infinities(sums: Products) -> Products:
+    infinite = jnp.abs(sums) >= _large(sums.dtype) / 2
+    return jnp.where(infinite, jnp.sign(sums) * jnp.inf, sums)
+
+
 def _narrow(terms: Columns, weights: Vector) -> _Narrow:
     weighed = {name: weights * column for name, column in terms.with_weight.items()}
-    columns = jnp.stack(list(weighed.values()), axis=1)
-    # Clip infinite losses: in a resample that does not draw them, 0 x inf would be NaN.
-    columns = jnp.clip(columns, -_large(columns.dtype), _large(columns.dtype))
+    columns = _without_infinities(jnp.stack(list(weighed.values()), axis=1))
     if terms.cell is None:
         return _Narrow(columns, tuple(weighed), None)
     inside = is_true_class(terms.cell, terms.num_cells)
     spread = jnp.where(inside[:, None], columns[:, :, None], 0)
     return _Narrow(spread.reshape(len(columns), -1), tuple(weighed), terms.num_cells)
+
+
+# --------------------------------------------------------------------------------------------
+# Vectors: the design has one column per entry.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _Vectors:
+    design: Float[Array, "rows columns"]
+    names: tuple[str, ...] = dataclasses.field(metadata=STATIC)
+
+    def stats(self, counts: Counts, sums: Products) -> Sums:
+        weight, *parts = jnp.split(
+            _with_infinities(sums), tuple(range(1, sums.shape[1], self.length)), axis=1
+        )
+        return Sums({"weight": weight[:, 0], **dict(zip(self.names, parts, strict=True))})
+
+    @property
+    def length(self) -> int:
+        """The length of each vector."""
+        return (self.design.shape[1] - 1) // len(self.names)
+
+    values = staticmethod(_over_sums)
+
+
+def _vectors(terms: Vectors, weights: Vector) -> _Vectors:
+    columns = [column.reshape(len(weights), -1) for column in terms.with_weight.values()]
+    design = _without_infinities(weights[:, None] * jnp.concatenate(columns, axis=1))
+    return _Vectors(design, tuple(terms.values))
 
 
 # --------------------------------------------------------------------------------------------

@@ -11,8 +11,12 @@ host, because a float32 count stops at 16.8 million.
 
 Metrics that rank examples keep one row per example. Above `row_limit` rows they switch to a fine
 histogram of the scores (`fine_cell`): sums stay exact, and scores that differ by less than a
-thousandth (of the score, or of its distance from 1) count as equal. The stream records this in
-`notes` and warns once.
+thousandth (of the score, or of its distance from 1) count as equal: the value is that of rows with
+the means of their cell. The stream records this in `notes` and warns once.
+
+`auroc` and `average_precision`, which rank all rows once for each class, and
+`kde_calibration_error`, which compares all pairs of rows, have no such form: above `row_limit` they
+raise an error.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Softmax, sorting and binning belong to the terms, so a bootstrap, which only cha
 computes them once.
 
     Columns       values of each example, summed in one of several cells     -> Sums
+    Vectors       vectors of each example, summed                            -> Sums
     ClassGaps     probability minus occurrence, per class and bin            -> Sums
     Ranking       values of each example, kept, and later sorted by a score  -> Rows
     ClassRanking  scores of each class, kept, and later sorted by class      -> Rows
@@ -26,7 +27,7 @@ from calib_jax.core.rows import valid, weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 
-__all__ = ["ClassGaps", "ClassRanking", "Columns", "Kept", "Ranking"]
+__all__ = ["ClassGaps", "ClassRanking", "Columns", "Kept", "Ranking", "Vectors"]
 
 STATIC = {"static": True}  # a field that is part of the structure, not an array
 
@@ -69,6 +70,37 @@ class Columns:
         if self.cell is None:
             return Sums({name: jnp.sum(column) for name, column in weighed.items()})
         return Sums({name: class_sums(self.cell, c, self.num_cells) for name, c in weighed.items()})
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Vectors:
+    """Vectors to sum over the examples, together with the weight.
+
+    Attributes:
+      values: name -> `[*batch, length]`, the same length for all.
+    """
+
+    values: dict[str, Float[Array, "*batch length"]]
+
+    @property
+    def with_weight(self) -> dict[str, Array]:
+        """The vectors, preceded by ones whose sum is the weight."""
+        like = next(iter(self.values.values()))
+        dtype = jnp.result_type(jnp.float32, *self.values.values())
+        return {"weight": jnp.ones(like.shape[:-1], dtype), **self.values}
+
+    def weigh(self, weights: Weights | None) -> Sums:
+        """Sum the weight and every vector."""
+
+        def total(values: Array) -> Array:
+            if weights is not None:
+                each = weights if values.ndim == weights.ndim else weights[..., None]
+                values = jnp.where(each > 0, each * values, 0)
+            return jnp.sum(values, axis=tuple(range(batch)))
+
+        batch = next(iter(self.values.values())).ndim - 1
+        return Sums({name: total(values) for name, values in self.with_weight.items()})
 
 
 @jax.tree_util.register_dataclass

@@ -47,8 +47,9 @@ class Change:
       value: point estimate.
       low: lower end of the interval.
       high: upper end of the interval.
-      p_value: two-sided p-value of the paired bootstrap; None for a `biased` metric, for which it
-        would not test calibration.
+      p_value: two-sided, of the paired bootstrap; for top-label calibration errors in bins that of
+        `metrics.compare_calibration`; None for other `biased` metrics, which have no valid test.
+      p_holm: the same, adjusted for all comparisons of this metric in the report.
     """
 
     metric: str
@@ -58,6 +59,7 @@ class Change:
     low: float
     high: float
     p_value: float | None
+    p_holm: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

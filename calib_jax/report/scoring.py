@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from calib_jax.core import checks
 from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
-from calib_jax.report import calibration, files, tables
+from calib_jax.report import calibration, files, paired_tests, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row
@@ -168,6 +169,12 @@ def score(
             )
             for model, z in models.items()
         }
+    residuals = {}
+    if len(models) > 1:
+        residuals = {
+            model: paired_tests.residuals_of(z, labels, weights, ids, num_bins=num_bins)
+            for model, z in models.items()
+        }
     rows, changes = [], []
     for label, metric in several.items():
         for model in models:
@@ -179,17 +186,27 @@ def score(
             numbers = (float(value), float(ends.low), float(ends.high))
             evidence = (bound.interval, bound.floor, bound.p_value) if bound else (kind,)
             rows.append(Row(label, model, *numbers, convention_of(metric), *evidence))
+        of_metric = []
         for model in list(models)[1:]:
             before, after = ((values[m][label], samples[m][label]) for m in (name, model))
             change = metrics_package.difference(before, after, level=level, method=kind)
             p_value = None if metric.biased else float(change.p_value)
+            if metric.name in paired_tests.BY_SQUARED_ERROR:
+                p_value = paired_tests.p_of_calibration([residuals[name]], [residuals[model]])
             effect, low, high = map(float, change[:3])
-            changes.append(Change(label, name, model, effect, low, high, p_value))
+            of_metric.append(Change(label, name, model, effect, low, high, p_value))
+        p_holm = paired_tests.adjusted([change.p_value for change in of_metric])
+        changes += [
+            dataclasses.replace(change, p_holm=p)
+            for change, p in zip(of_metric, p_holm, strict=True)
+        ]
 
     interval = {"level": level, "method": method, **bootstrap}
+    num_present = _num_present(labels, weights)
     return Report(
         settings={
-            "examples": int(labels.size),
+            "examples": num_present,
+            "left_out": len(labels) - num_present,
             "clusters": _num_clusters(ids, weights),
             "classes": int(logits.shape[-1]),
             "weighted": weights is not None,
@@ -292,6 +309,7 @@ def _per_group(
             continue
         group_ids = None if ids is None else ids[rows]
         num_clusters = _num_clusters(group_ids, group_weights)
+        count = _num_present(rows, group_weights)
         group_interval = {**interval, "clusters": group_ids}
         for model, logits in models.items():
             estimates = metrics_package.estimates(
@@ -299,10 +317,13 @@ def _per_group(
             )
             for name, estimate in estimates.items():
                 value, low, high = map(float, estimate[:3])
-                parts.append(
-                    Part(str(group), len(rows), name, model, value, low, high, num_clusters)
-                )
+                parts.append(Part(str(group), count, name, model, value, low, high, num_clusters))
     return parts
+
+
+def _num_present(rows: Any, weights: Any) -> int:
+    """Count the examples of positive weight."""
+    return len(rows) if weights is None else int(np.sum(np.asarray(weights) > 0))
 
 
 def _num_clusters(ids: Any, weights: Any) -> int | None:

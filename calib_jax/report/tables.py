@@ -12,6 +12,7 @@ import numpy as np
 
 from calib_jax.core import outside
 from calib_jax.report import calibration, caveats
+from calib_jax.report.paired_tests import BY_SQUARED_ERROR, least_p, starred
 from calib_jax.report.records import Change, Part, Results, Row
 
 Table = list[list[str]]  # the first row is the header
@@ -44,7 +45,17 @@ def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
-    fields += ["value", "low", "high", "p_value", "interval", "floor", "convention", "note"]
+    fields += [
+        "value",
+        "low",
+        "high",
+        "p_value",
+        "p_holm",
+        "interval",
+        "floor",
+        "convention",
+        "note",
+    ]
     write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
     write.writeheader()
 
@@ -87,7 +98,10 @@ def as_json(report: Results) -> str:
 
 def _headline(report: Results) -> str:
     settings = report.settings
-    weighted = " (weighted)" if settings["weighted"] else ""
+    how = ["weighted"] * settings["weighted"]
+    if settings["left_out"]:
+        how.append(f"{settings['left_out']:,} of weight 0 left out")
+    weighted = f" ({', '.join(how)})" if how else ""
     clusters, classes = settings["clusters"], f"{settings['classes']} classes"
     within = classes
     if clusters is not None:
@@ -117,10 +131,25 @@ def notes(report: Results) -> list[str]:
     return [
         *report.notes,
         *_on_clusters(report),
-        *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
+        *_on_tests(report),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NOISE_FLOOR] if any(row.floor is not None for row in report.rows) else []),
         *([caveats.NAN] if undefined else []),
+    ]
+
+
+def _on_tests(report: Results) -> list[str]:
+    """Explain the p-values of differences, and why some are missing."""
+    if not report.changes:
+        return []
+    by_squared_error = any(
+        change.metric in BY_SQUARED_ERROR and change.p_value is not None
+        for change in report.changes
+    )
+    return [
+        caveats.star(report.changes[0].before, "comparisons"),
+        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
     ]
 
 
@@ -249,8 +278,14 @@ def _with_floor(row: Row) -> str:
 
 def _changed(change: Change, num_resamples: int) -> str:
     written = with_interval(change, sign="+")
-    p_value = caveats.p_of(change.p_value, num_resamples)
-    return f"{written} p {p_value}" if p_value else written
+    least = least_p(change.metric, num_resamples)
+    p_value = caveats.p_of(change.p_value, least)
+    if not p_value:
+        return written
+    written += f" p {p_value}"
+    if change.p_holm != change.p_value:
+        written += f", Holm {caveats.holm_of(change.p_value, change.p_holm, least)}"
+    return written + starred(change.p_holm)
 
 
 def in_markdown(table: Table) -> str:

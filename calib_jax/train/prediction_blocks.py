@@ -23,6 +23,7 @@ from calib_jax.train.streamed import Streamed
 Block = tuple[list[np.ndarray], np.ndarray, np.ndarray]
 
 _PRECISIONS = ("float16", "float32")
+_BLOCKS = "block_*.npz"
 
 
 def predict_blocks(
@@ -66,18 +67,36 @@ def write_blocks(
 ) -> int:
     """Write blocks of (logits, labels, weights) as block_00000.npz, ...; return their number.
 
+    The blocks are written beside the folder and then renamed, so that an error or a kill leaves the
+    old blocks whole.
+
     Args:
       blocks: the blocks of one network.
-      folder: an empty or a new folder.
+      folder: a new folder, or one with nothing but older blocks, which are replaced.
       dtype: of the logits: "float16" halves the size and rounds them to 3 digits, or "float32".
     """
     checks.one_of("dtype", dtype, _PRECISIONS)
     folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise ValueError(
-            f"the folder {folder} of logits must be empty: remove its files, or give another one."
-        )
+    new, old = (folder.with_name(f"{folder.name}.{age}") for age in ("new", "old"))
+    for place in (folder, new, old):
+        _check_only_blocks(place)
+    _remove_blocks(new)
+    if folder.is_dir():
+        _remove_blocks(old)
+    new.mkdir(parents=True)
+    try:
+        number = _write(blocks, new, dtype)
+    except BaseException:
+        _remove_blocks(new)
+        raise
+    if folder.is_dir():
+        folder.rename(old)
+    new.rename(folder)
+    _remove_blocks(old)
+    return number
+
+
+def _write(blocks: Iterable[tuple[Any, Any, Any]], folder: pathlib.Path, dtype: str) -> int:
     number = 0
     for number, (logits, labels, weights) in enumerate(blocks, 1):
         with np.errstate(over="ignore"):
@@ -91,9 +110,30 @@ def write_blocks(
     return number
 
 
+def _check_only_blocks(folder: pathlib.Path) -> None:
+    """Raise an error for a file that is no block, because a folder is replaced as a whole."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file: give a folder for the logits.")
+    foreign = [path.name for path in folder.iterdir() if not path.match(_BLOCKS)]
+    if foreign:
+        raise ValueError(
+            f"the folder {folder} holds {min(foreign)}, which is no block of logits: move it, or"
+            " give another folder."
+        )
+
+
+def _remove_blocks(folder: pathlib.Path) -> None:
+    if folder.is_dir():
+        for path in folder.glob(_BLOCKS):
+            path.unlink()
+        folder.rmdir()
+
+
 def read_blocks(folder: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the blocks that `write_blocks` wrote, in their order."""
-    paths = sorted(pathlib.Path(folder).glob("block_*.npz"))
+    paths = sorted(pathlib.Path(folder).glob(_BLOCKS))
     if not paths:
         raise FileNotFoundError(f"{folder} has no files block_*.npz; write_blocks writes them.")
     for path in paths:

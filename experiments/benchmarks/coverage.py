@@ -1,114 +1,540 @@
-"""Measure how often bootstrap intervals contain the truth, on data whose truth is known.
+"""Measure how often intervals contain the truth and how often tests reject, on simulated data.
 
-    python -m experiments.benchmarks.coverage
-    python -m experiments.benchmarks.coverage --examples=500 --draws=2000 --out=coverage.json
+    python -m experiments.benchmarks.coverage --cells=coverage.json --page=coverage.md
+    python -m experiments.benchmarks.coverage --sets=20 --parts=bounds,tests --examples=200
 
-Logits are normal, and labels are drawn from softmax(logits / T): a model that is calibrated at
-T = 1, and overconfident at T = 1.5. The true value of a metric is its expectation over labels,
-on a million logits. A nominal 90 % interval should contain it in 90 % of the draws.
+A cell is one question at one number of examples, of classes and one kind of model. Finished cells
+are added to the file of `--cells`, and a cell that has enough sets there is not measured again, so
+an interrupted run continues where it ended. The page is written from all cells.
 
-The intervals of means over examples do. Those of the ECE do not: it is a sum of absolute values,
-which noise raises. The percentile interval adds the noise of resampling once more, and the basic
-interval subtracts it. The true ECE of a calibrated model is 0, which neither contains.
+A nominal 90 % interval should contain the truth in 90 % of the sets or more, and a test at 5 %
+should reject at most 5 % of true hypotheses. Values that miss this by more than three standard
+errors are bold.
 """
 
+import concurrent.futures
 import functools
-from collections.abc import Mapping
-from typing import Annotated
+import inspect
+import json
+import math
+import multiprocessing
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import numpy as np
 import tqdm
 
 from calib_jax import metrics
-from experiments.benchmarks import reference, tables
+from experiments import cli, provenance
+from experiments.benchmarks import reference, simulations, tables
 
-MEANS = {name: metrics.named(name) for name in ("accuracy", "nll", "brier")}
-ERRORS = {
-    name: metrics.named(name) for name in ("ece", "adaptive_ece", "debiased_rms_calibration_error")
+LEVEL, SIZE = 0.9, 0.05
+TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.15, 1.5)}
+
+
+class Outcome(NamedTuple):
+    """What a function returned for one data set; NaN where it has no such field."""
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p_value: float = math.nan
+    truth: float = math.nan
+
+
+Outcomes = dict[str, Outcome]
+
+
+class Question(NamedTuple):
+    """What is measured in a cell.
+
+    Attributes:
+      title: of its tables.
+      note: in plain words, above them.
+      cases: kinds of models, by name.
+      null: the cases in which the tested hypothesis is true.
+      measure: `(key, rows, classes, case, draws) -> Outcomes`, for one data set.
+      share: `(rows, classes) -> share of the sets`, less where a set is expensive.
+      fewest: the fewest examples.
+      most: the most examples.
+    """
+
+    title: str
+    note: str
+    cases: Sequence[str]
+    null: Sequence[str]
+    measure: Callable[[jax.Array, int, int, str, int], Outcomes]
+    share: Callable[[int, int], float]
+    fewest: int = 0
+    most: int = 10**9
+
+
+# --------------------------------------------------------------------------------------------
+# One model.
+
+TOP_LABEL = {name: metrics.named(name) for name in ("ece", "adaptive_ece", "mce")}
+BOOTSTRAPPED = {
+    name: metrics.named(name)
+    for name in ("ece", "adaptive_ece", "accuracy", "nll", "brier", "aurc", "augrc")
 }
+OF_ALL_PAIRS = ("skce",)  # tests that compare all pairs of examples
 
 
-def truth(classes: int, temperature: float, examples: int = 2**20) -> dict[str, float]:
-    """Compute the expectation of every metric over labels, in NumPy, on many logits."""
-    drawn, _ = reference.draw(jax.random.key(1), examples, classes, temperature)
-    logits = np.asarray(drawn, np.float64)
-    p, q = reference.softmax(logits), reference.softmax(logits / temperature)
-    top = p.argmax(axis=1)[:, None]
-    confidence, right = (np.take_along_axis(of, top, axis=1)[:, 0] for of in (p, q))
-    gap, equal = (
-        function(confidence, right) for function in (reference.gaps, reference.gaps_of_equal_count)
+def _truth_of(name: str, classes: int, temperature: float, logits: Any) -> float:
+    """Return the true value; that of the MCE is of the bins that contain examples."""
+    truth = simulations.truth(classes, temperature)
+    if name != "mce":
+        return truth.values[name]
+    p = reference.softmax(np.asarray(logits, np.float64))
+    return float(np.max(np.abs(truth.bin_gaps[np.unique(reference.bins(p.max(axis=1)))])))
+
+
+def bounds(
+    key: jax.Array, rows: int, classes: int, case: str, draws: int, dependent: bool = False
+) -> Outcomes:
+    """Compute noise bounds of binned errors, and the interval of the squared error."""
+    temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
+    data = simulations.one_model(data_key, rows, classes, dependent, temperature)
+    true = functools.partial(_truth_of, classes=classes, temperature=temperature, logits=data[0])
+    by_name: Outcomes = {}
+    for suffix, clusters in _clusterings(rows, dependent):
+        bound = metrics.noise_bound(
+            TOP_LABEL, *data, key=key, level=LEVEL, num_draws=draws, **clusters
+        )
+        for name, part in bound.items():
+            ends = part.value, part.low, part.high
+            by_name[name + suffix] = Outcome(*ends, part.p_value, true(name))
+        error = metrics.debiased_squared_error(*data, level=LEVEL, **clusters)
+        ends = error.value, error.low, error.high
+        by_name["squared_error" + suffix] = Outcome(*ends, truth=true("squared_error"))
+    return by_name
+
+
+def classwise(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+    """Compute the noise bound of the classwise ECE."""
+    temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
+    data = simulations.one_model(data_key, rows, classes, False, temperature)
+    bound = metrics.noise_bound(metrics.classwise_ece, *data, key=key, level=LEVEL, num_draws=draws)
+    true = simulations.truth(classes, temperature).values["classwise_ece"]
+    ends = bound.value, bound.low, bound.high
+    return {"classwise_ece": Outcome(*ends, bound.p_value, true)}
+
+
+def bootstrapped(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+    """Compute percentile intervals of binned errors, for which they fail, and of means."""
+    temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
+    data = simulations.one_model(data_key, rows, classes, False, temperature)
+    true = simulations.truth(classes, temperature).values
+    several = metrics.estimates(
+        BOOTSTRAPPED, *data, key=key, level=LEVEL, method="percentile", num_resamples=draws
     )
-    count = np.maximum(np.bincount(reference.bins(confidence), minlength=reference.BINS), 1)
     return {
-        "accuracy": float(right.mean()),
-        "nll": float(-(q * np.log(p)).sum(axis=1).mean()),
-        "brier": float((np.square(p).sum(axis=1) - 2 * (p * q).sum(axis=1) + 1).mean()),
-        "ece": float(np.abs(gap).sum() / examples),
-        "adaptive_ece": float(np.abs(equal).sum() / examples),
-        "debiased_rms_calibration_error": float(np.sqrt((np.square(gap) / count).sum() / examples)),
+        name: Outcome(*map(float, estimate[:3]), truth=true[name])
+        for name, estimate in several.items()
     }
 
 
-def coverage(
-    several: Mapping[str, metrics.Metric],
-    *,
-    examples: int,
+def by_test(
+    key: jax.Array,
+    rows: int,
     classes: int,
-    temperature: float,
+    case: str,
     draws: int,
-    resamples: int,
-    level: float,
-) -> list[tables.Row]:
-    """Draw data sets, and count how often the intervals of each metric contain the truth."""
-    true, methods = truth(classes, temperature), ("percentile", "basic")
-    observed: dict[str, list[list[float]]] = {name: [] for name in several}
-    interval = functools.partial(metrics.interval, level=level)
-    intervals = jax.jit(
-        lambda drawn, e: {m: interval(drawn, method=m, estimate=e) for m in methods}
-    )
-    for i in tqdm.trange(draws, desc=f"T = {temperature}", leave=False, disable=None):
-        key, boot = jax.random.split(jax.random.fold_in(jax.random.key(0), i))
-        data = reference.draw(key, examples, classes, temperature)
-        value = metrics.values_of(several, *data)
-        samples = metrics.bootstrap(several, *data, key=boot, num_resamples=resamples)
-        ends = jax.device_get(intervals(samples, value))
-        for name, kept in observed.items():
-            intervals_of = (ends[method][name] for method in methods)
-            kept.append(
-                [float(value[name]), *(low <= true[name] <= high for low, high in intervals_of)]
-            )
-    rows = []
-    for name, kept in observed.items():
-        row = {"task": "coverage", "metric": name, "temperature": temperature, "true": true[name]}
-        means = np.mean(kept, axis=0).tolist()
-        rows.append(row | dict(zip(("mean_estimate", *methods), means, strict=True)))
-    return rows
+    *,
+    all_pairs: bool = False,
+    dependent: bool = False,
+) -> Outcomes:
+    """Compute the p-values of tests by name; those of binned errors stand beside their bounds."""
+    data_key, key = jax.random.split(key)
+    data = simulations.one_model(data_key, rows, classes, dependent, TEMPERATURES[case])
+    by_name = {}
+    for name, test in metrics.calibration_tests().items():
+        taken = inspect.signature(test).parameters
+        if name in metrics.catalogue() or (name in OF_ALL_PAIRS) != all_pairs:
+            continue
+        given = {"key": key, "num_draws": draws}
+        options = {option: given[option] for option in given if option in taken}
+        for suffix, clusters in _clusterings(rows, dependent):
+            if not clusters or "cluster" in taken:
+                result = metrics.calibration_test(name, *data, **clusters, **options)
+                by_name[name + suffix] = Outcome(p_value=result.p_value)
+    return by_name
 
 
-COLUMNS = {
-    "metric": tables.text("metric"),
-    "T": tables.text("temperature"),
-    "truth": tables.number("true", ".4f"),
-    "mean estimate": tables.number("mean_estimate", ".4f"),
-    "percentile": tables.number("percentile", ".1%"),
-    "basic": tables.number("basic", ".1%"),
+# --------------------------------------------------------------------------------------------
+# Two models.
+
+SHARPER, EQUAL = "both calibrated, B sharper", "equal errors"
+PAIRS: dict[str, Callable[..., Any]] = {
+    SHARPER: simulations.sharper,
+    EQUAL: simulations.equal_errors,
+    "A calibrated, B T = 1.15": functools.partial(simulations.less_calibrated, temperature=1.15),
+    "A calibrated, B T = 1.5": functools.partial(simulations.less_calibrated, temperature=1.5),
 }
-SECTIONS = {"coverage": tables.Section("How often intervals contain the truth", COLUMNS)}
+
+
+def _true_difference(case: str, classes: int) -> float:
+    """Return the true squared error of B minus that of A, whose errors are equal in two cases."""
+    if case in (SHARPER, EQUAL):
+        return 0.0
+    temperature = PAIRS[case].keywords["temperature"]  # type: ignore[attr-defined]
+    return simulations.truth(classes, temperature).values["squared_error"]
+
+
+def pairs(
+    key: jax.Array, rows: int, classes: int, case: str, draws: int, dependent: bool = False
+) -> Outcomes:
+    """Compare the squared errors of two models."""
+    a, b, labels = PAIRS[case](key, rows, classes, dependent)
+    true, by_name = _true_difference(case, classes), {}
+    for suffix, clusters in _clusterings(rows, dependent):
+        change = metrics.compare_calibration(a, b, labels, level=LEVEL, **clusters)
+        by_name["squared_error" + suffix] = Outcome(*change[:4], true)
+    return by_name
+
+
+def paired_bootstrap(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+    """Compute the p-value of the resampled difference of two ECEs, which is not valid."""
+    data_key, key = jax.random.split(key)
+    a, b, labels = PAIRS[case](data_key, rows, classes, False)
+    change = metrics.paired_bootstrap(
+        metrics.ece, a, b, labels, key=key, level=LEVEL, num_resamples=draws
+    )
+    return {"ece": Outcome(*map(float, change[:4]))}
+
+
+# --------------------------------------------------------------------------------------------
+# Dependent examples.
+
+
+def _clusterings(rows: int, dependent: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Return the options of the calls, with a suffix of their names."""
+    if not dependent:
+        return [("", {})]
+    return [("", {"clusters": simulations.clusters_of(rows)}), (", clusters ignored", {})]
+
+
+def _cost(rows: int, classes: int) -> float:
+    """Return a share of the sets that keeps large sets affordable."""
+    return min(1.0, max(0.1, 1e5 / (rows * classes)))
+
+
+T1 = ("T = 1",)
+QUESTIONS = {
+    "bounds": Question(
+        "Intervals and tests of binned errors",
+        "`metrics.noise_bound` of three metrics, and `metrics.debiased_squared_error`. At T = 1 the"
+        " model is calibrated and its true error is 0.",
+        tuple(TEMPERATURES),
+        T1,
+        bounds,
+        lambda rows, classes: 1.0,
+    ),
+    "classwise": Question(
+        "Intervals and tests of the classwise error",
+        "`metrics.noise_bound` of `classwise_ece`.",
+        tuple(TEMPERATURES),
+        T1,
+        classwise,
+        _cost,
+    ),
+    "bootstrap": Question(
+        "Intervals of the bootstrap",
+        "Percentile intervals: they hold for means and for selective prediction, and fail for"
+        " binned errors.",
+        tuple(TEMPERATURES),
+        T1,
+        bootstrapped,
+        lambda rows, classes: 0.25,
+    ),
+    "tests": Question(
+        "Tests of calibration",
+        "`metrics.calibration_test(name, ...)`. At T = 1 the hypothesis is true; the other columns"
+        " show power.",
+        tuple(TEMPERATURES),
+        T1,
+        by_test,
+        lambda rows, classes: 1.0,
+    ),
+    "all_pairs": Question(
+        "Tests of calibration that compare all pairs of examples",
+        "They cost the square of the number of examples, so they are measured up to 1,000.",
+        tuple(TEMPERATURES),
+        T1,
+        functools.partial(by_test, all_pairs=True),
+        lambda rows, classes: 0.1,
+        most=1000,
+    ),
+    "pairs": Question(
+        "Is one of two models better calibrated?",
+        "`metrics.compare_calibration`. The hypothesis is true in the first two kinds of pairs.",
+        tuple(PAIRS),
+        (SHARPER, EQUAL),
+        pairs,
+        _cost,
+    ),
+    "paired_bootstrap": Question(
+        "The bootstrap of a difference, which is not a test of calibration",
+        "`metrics.paired_bootstrap` of the ECE rejects because sharpness changes the bias.",
+        (SHARPER, EQUAL),
+        (SHARPER, EQUAL),
+        paired_bootstrap,
+        lambda rows, classes: 0.1,
+    ),
+    "clusters": Question(
+        "Dependent examples, one model",
+        f"Clusters of {simulations.CLUSTER_SIZE} examples with a correlation of"
+        f" {simulations.CORRELATION}; with `clusters=` and without.",
+        ("T = 1", "T = 1.5"),
+        T1,
+        functools.partial(bounds, dependent=True),
+        lambda rows, classes: 0.25,
+        fewest=600,
+    ),
+    "clustered_tests": Question(
+        "Dependent examples, tests of calibration",
+        "The same clusters, with `metrics.calibration_test`.",
+        ("T = 1", "T = 1.5"),
+        T1,
+        functools.partial(by_test, dependent=True),
+        lambda rows, classes: 0.25,
+        fewest=600,
+    ),
+    "clustered_pairs": Question(
+        "Dependent examples, two models",
+        "The same clusters, with `metrics.compare_calibration`.",
+        (SHARPER, EQUAL, "A calibrated, B T = 1.5"),
+        (SHARPER, EQUAL),
+        functools.partial(pairs, dependent=True),
+        lambda rows, classes: 0.25 * _cost(rows, classes),
+        fewest=600,
+    ),
+}
+
+
+# --------------------------------------------------------------------------------------------
+# Cells.
+
+
+class Cell(NamedTuple):
+    """One question at one setting, and the number of data sets."""
+
+    part: str
+    examples: int
+    classes: int
+    case: str
+    sets: int
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """The cell without its number of sets."""
+        return self[:4]
+
+
+def measured(cell: Cell, draws: int) -> tables.Row:
+    """Simulate the data sets of a cell, and summarise every method."""
+    question, started = QUESTIONS[cell.part], time.process_time()
+    outcomes: dict[str, list[Outcome]] = {}
+    for number in range(cell.sets):
+        key = jax.random.fold_in(jax.random.key(0), number)
+        by_name = question.measure(key, cell.examples, cell.classes, cell.case, draws)
+        for name, outcome in by_name.items():
+            outcomes.setdefault(name, []).append(outcome)
+    methods = {name: _summary(list_of) for name, list_of in outcomes.items()}
+    seconds = round(time.process_time() - started, 1)
+    return cell._asdict() | {"draws": draws, "cpu_seconds": seconds, "methods": methods}
+
+
+def _summary(outcomes: Sequence[Outcome]) -> tables.Row:
+    """Compute shares over the sets; None where no set has the field."""
+    value, low, high, p_value, truth = (np.array(part) for part in zip(*outcomes, strict=True))
+    bounded = np.isfinite(low) & np.isfinite(high) & np.isfinite(truth)
+    tested = np.isfinite(p_value)
+    slack = 1e-9  # the true error of a calibrated model is 0 up to rounding
+
+    def mean(values: np.ndarray, counted: np.ndarray) -> float | None:
+        return float(np.mean(values[counted])) if np.any(counted) else None
+
+    return {
+        "truth": mean(truth, np.isfinite(truth)),
+        "value": mean(value, np.isfinite(value)),
+        "coverage": mean((low <= truth + slack) & (truth - slack <= high), bounded),
+        "width": mean(high - low, bounded),
+        "rejected": mean(p_value <= SIZE, tested),
+        "contains_value": mean((low <= np.maximum(value, 0)) & (value <= high), bounded),
+        "intervals": int(np.sum(bounded)),
+        "p_values": int(np.sum(tested)),
+    }
+
+
+def cells_of(
+    sets: int, parts: Sequence[str], examples: Sequence[int], classes: Sequence[int]
+) -> list[Cell]:
+    """List the cells of the chosen parts, small ones first."""
+    return [
+        Cell(part, n, k, case, max(2, round(sets * QUESTIONS[part].share(n, k))))
+        for n in examples
+        for part in parts
+        if QUESTIONS[part].fewest <= n <= QUESTIONS[part].most
+        for k in classes
+        for case in QUESTIONS[part].cases
+    ]
+
+
+class Results:
+    """Finished cells in a JSON file, which is replaced atomically; in memory without a path."""
+
+    def __init__(self, path: str) -> None:
+        self._path = pathlib.Path(path) if path else None
+        self._rows: list[tables.Row] = []
+
+    def rows(self) -> list[tables.Row]:
+        """Return all finished cells."""
+        if self._path is None or not self._path.exists():
+            return self._rows
+        content = json.loads(self._path.read_text(encoding="utf-8"))
+        if "cells" not in content:
+            raise cli.Refused(f"--cells={self._path} has no finished cells. Name a new file.")
+        return content["cells"]
+
+    def lacks(self, cell: Cell) -> bool:
+        """Check whether a cell is missing, or has fewer sets than asked for."""
+        return not any(
+            _place(row) == cell.place and row["sets"] >= cell.sets for row in self.rows()
+        )
+
+    def add(self, row: tables.Row) -> None:
+        """Add a finished cell; one with fewer sets at the same place is replaced."""
+        others = [each for each in self.rows() if _place(each) != _place(row)]
+        self._rows = [*others, row]
+        if self._path is not None:
+            content = {"provenance": provenance.describe(), "cells": self._rows}
+            temporary = self._path.with_name(self._path.name + ".new")
+            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(self._path)
+
+
+def _place(row: tables.Row) -> tuple[Any, ...]:
+    return tuple(row[field] for field in Cell._fields[:4])
+
+
+def _measure_all(cells: Sequence[Cell], draws: int, processes: int, results: Results) -> None:
+    progress = functools.partial(tqdm.tqdm, total=len(cells), leave=False, disable=None)
+    measure = functools.partial(measured, draws=draws)
+    if processes == 1:
+        for cell in progress(cells):
+            results.add(measure(cell))
+        return
+    with concurrent.futures.ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn")
+    ) as pool:
+        waiting = [pool.submit(measure, cell) for cell in cells]
+        try:
+            for done in progress(concurrent.futures.as_completed(waiting)):
+                results.add(done.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+# --------------------------------------------------------------------------------------------
+# The page.
+
+
+def _bold(text: str, failed: bool) -> str:
+    return f"**{text}**" if failed else text
+
+
+def _three_errors(share: float, count: int) -> float:
+    return 3 * math.sqrt(share * (1 - share) / count)
+
+
+def _interval(method: str, case: str, row: tables.Row) -> str:
+    """Format coverage and mean width."""
+    found = row["by_case"].get(case, {}).get(method)
+    if not found or found["coverage"] is None:
+        return ""
+    failed = found["coverage"] < LEVEL - _three_errors(LEVEL, found["intervals"])
+    return _bold(f"{found['coverage']:.1%}", failed) + f" ({found['width']:.3f})"
+
+
+def _rejections(method: str, case: str, null: bool, row: tables.Row) -> str:
+    """Format the share of rejections."""
+    found = row["by_case"].get(case, {}).get(method)
+    if not found or found["rejected"] is None:
+        return ""
+    limit = SIZE + _three_errors(SIZE, found["p_values"])
+    return _bold(f"{found['rejected']:.1%}", null and found["rejected"] > limit)
+
+
+def _tables_of(rows: Sequence[tables.Row]) -> tuple[list[tables.Row], dict[str, tables.Section]]:
+    """Build one row for each part, method and setting, with a column for each case."""
+    pivoted: list[tables.Row] = []
+    sections: dict[str, tables.Section] = {}
+    for part, question in QUESTIONS.items():
+        of_part = [row for row in rows if row["part"] == part]
+        methods = list(dict.fromkeys(method for row in of_part for method in row["methods"]))
+        settings = sorted({(row["examples"], row["classes"]) for row in of_part})
+        for kind in ("coverage", "rejected"):
+            for method in methods:
+                for examples, classes in settings:
+                    by_case = {
+                        row["case"]: row["methods"]
+                        for row in of_part
+                        if (row["examples"], row["classes"]) == (examples, classes)
+                    }
+                    if not any(
+                        each.get(method, {}).get(kind) is not None for each in by_case.values()
+                    ):
+                        continue
+                    setting = {"examples": examples, "classes": classes, "method": method}
+                    pivoted.append({"task": f"{part} {kind}", "by_case": by_case} | setting)
+            words = "coverage (mean width)" if kind == "coverage" else f"rejected at {SIZE:.0%}"
+            columns = {name: tables.text(name) for name in ("method", "examples", "classes")}
+            columns |= {
+                case: _cell_of(kind, case, case in question.null) for case in question.cases
+            }
+            sections[f"{part} {kind}"] = tables.Section(
+                f"{question.title}: {words}", columns, question.note
+            )
+    return pivoted, sections
+
+
+def _cell_of(kind: str, case: str, null: bool) -> tables.Cell:
+    if kind == "coverage":
+        return lambda row: _interval(row["method"], case, row)
+    return lambda row: _rejections(row["method"], case, null, row)
 
 
 def main(
-    examples: Annotated[int, "Of each draw."] = 1000,
-    classes: Annotated[int, "How many."] = 5,
-    draws: Annotated[int, "How many data sets."] = 1000,
-    resamples: Annotated[int, "Of each data set."] = 500,
+    sets: Annotated[int, "Data sets where one is cheap; expensive ones get a share."] = 2000,
+    parts: Annotated[Sequence[str], f"All, or some of {', '.join(QUESTIONS)}."] = (),
+    examples: Annotated[Sequence[str], "Examples of a set, one or more."] = (
+        "200",
+        "1000",
+        "10000",
+    ),
+    classes: Annotated[Sequence[str], "Classes, one or more."] = ("2", "10", "100"),
+    draws: Annotated[int, "Draws and resamples of each set."] = 199,
+    processes: Annotated[int, "Cells that are measured at a time."] = 2,
+    cells: Annotated[str, "JSON file of finished cells, to which new ones are added."] = "",
 ) -> tables.Report:
-    """Measure at both temperatures, at a nominal coverage of 90 %."""
-    options = {"examples": examples, "classes": classes, "draws": draws, "resamples": resamples}
-    statistics = functools.partial(coverage, MEANS | ERRORS, level=0.9, **options)
-    rows = [row for temperature in (1.0, 1.5) for row in statistics(temperature=temperature)]
-    setting = {"level": 0.9, "standard_error_over_draws": (0.9 * 0.1 / draws) ** 0.5}
-    return tables.Report("Coverage", rows, SECTIONS, setting=setting)
+    """Measure the cells that are missing, and tabulate all."""
+    tables.check("parts", parts, QUESTIONS)
+    for flag, values in (("examples", examples), ("classes", classes)):
+        for value in values:
+            if not value.isdigit() or int(value) < 2:
+                raise cli.Refused(f"--{flag} must be whole numbers of at least 2, got {value!r}.")
+    chosen = cells_of(
+        sets, parts or tuple(QUESTIONS), *(list(map(int, v)) for v in (examples, classes))
+    )
+    results = Results(cells)
+    _measure_all([cell for cell in chosen if results.lacks(cell)], draws, processes, results)
+    pivoted, sections = _tables_of(results.rows())
+    setting = {"nominal coverage": LEVEL, "size of tests": SIZE}
+    return tables.Report("Coverage and size", pivoted, sections, setting=setting)
 
 
 if __name__ == "__main__":

@@ -46,11 +46,11 @@ def exchanged(step: Any, *arguments: Any, devices: int) -> Counter[str]:
       inside it.
     """
     traced = jax.make_jaxpr(step, axis_env=[(train.AXIS, devices)])(*arguments)
-    found: Counter[str] = Counter()
+    bytes_by_pass: Counter[str] = Counter()
     for scope, size in _collectives(traced.jaxpr, ""):
         inside = "batch norm" if "norm" in scope else "loss"
-        found[inside if "jvp(" in scope else "gradient"] += size
-    return found
+        bytes_by_pass[inside if "jvp(" in scope else "gradient"] += size
+    return bytes_by_pass
 
 
 def _collectives(jaxpr: Any, around: str) -> Iterator[tuple[str, int]]:

@@ -198,6 +198,16 @@ def test_log_probabilities_where_p_rounds_to_one():
     np.testing.assert_allclose(log_rest, expected, rtol=1e-6, atol=1e-30)
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-6), (np.float64, 1e-13)])
+def test_log_probabilities_of_two_classes_near_one_half(dtype, rtol, x64):
+    lead = np.asarray([0, 1e-12, 1e-9, 1e-8, 1e-7, -1e-9], dtype)
+    logits = np.stack([lead, np.zeros_like(lead)], axis=-1)
+    expected_p, expected_rest = long_log_probabilities(logits)
+    log_p, log_rest = numerics.log_probabilities(jnp.asarray(logits))
+    np.testing.assert_allclose(log_p, expected_p, rtol=rtol)
+    np.testing.assert_allclose(log_rest, expected_rest, rtol=rtol)
+
+
 def test_log_probabilities_at_the_extremes():
     logits = jnp.asarray([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0], [1e4, 1e4, 1e4]])
     for dtype in (jnp.float32, jnp.float16, jnp.bfloat16):

@@ -17,6 +17,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
+from calib_jax.data.newsgroups import GROUPS
 from tests.data import tiny_imagenet2012
 
 SIZES = {"train": 40, "test": 20}
@@ -235,11 +236,37 @@ def tiny_imagenet(folder):
     return written
 
 
+def message(group, number):
+    """Write a message of 1993: headers, words that tell the group, a quote and a signature."""
+    words = " ".join(f"word{number % 7} {group.rpartition('.')[2]}" for _ in range(3 + number % 5))
+    text = f"From: a@b\nSubject: {number}\n\nC writes:\n> Caf\xe9?\n{words}, yes.\n--\nA. B.\n"
+    return text.encode("latin-1")
+
+
+def newsgroups(folder, sizes=None, name="newsgroups/20news-bydate-"):
+    """Write the messages of each group as files in folders."""
+    sizes = {"train": 6, "test": 2} if sizes is None else sizes
+    for part, size in sizes.items():
+        for group in GROUPS:
+            place = pathlib.Path(folder) / f"{name}{part}" / group
+            place.mkdir(parents=True)
+            for number in range(size):
+                (place / str(9 + number)).write_bytes(message(group, number))
+    return pathlib.Path(folder) / "newsgroups"
+
+
+def newsgroups_19997(folder):
+    """Write messages in the layout of the original version, which has one part."""
+    newsgroups(folder, {"s": 8}, "newsgroups_19997/20_newsgroup")
+
+
 WRITERS = {
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
     "imagenet": tiny_imagenet2012.imagenet,
+    "newsgroups": newsgroups,
+    "newsgroups_19997": newsgroups_19997,
     "svhn": svhn,
     "tiny_imagenet": tiny_imagenet,
 }

@@ -140,7 +140,7 @@ SMALL = {
     "losses": ["--shapes=32x5", "--dtypes=float32", "--rounds=3", "--only=focal,mmce"],
     "metrics": ["--shapes=200x5", "--rounds=3", "--resamples=20", "--peers"],
     "calibrators": ["--shapes=300x4", "--rounds=3", "--parts=temperature,grid"],
-    "coverage": ["--examples=50", "--draws=3", "--resamples=10"],
+    "coverage": ["--examples=50", "--classes=2", "--sets=3", "--draws=39"],
     "stream": ["--images=140", "--rounds=1", "--batches=6", "--threads=1"],
 }
 

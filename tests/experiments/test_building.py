@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data
 from experiments import building, initial, seed_folders
+from tests.data import tiny
 
 
 def config_of(name, loss="cross_entropy"):
@@ -40,6 +41,16 @@ def test_options_reach_the_loss_and_the_metrics():
     chosen = experiment.task.metrics
     assert set(chosen) == {"accuracy", "ece", *config.best}
     assert dict(chosen["ece"].options) == {"num_bins": 20}
+
+
+def test_patience_may_wait_for_the_refinement_part():
+    config = config_of("digits")
+    config.patience_for = "refinement_nll"
+    assert building.best_of(config)["refinement_nll"] == "min"
+    assert "refinement_nll" in building.chosen_metrics(config)
+    assert "refinement_nll" not in config.best
+    config.patience_for = "accuracy"  # its direction is not known without an entry in `best`
+    assert "accuracy" not in building.best_of(config)
 
 
 def test_an_optimizer_gets_the_options_that_it_has():
@@ -147,6 +158,28 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     with pytest.raises(FileNotFoundError, match="the data set cifar10 is neither in"):
         building.build(config)
     assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"
+
+
+def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
+    tiny.newsgroups(tmp_path)
+    vectors = tmp_path / "vectors.txt"
+    data.write_vectors(vectors, {"space": np.full(6, 7.0), "med": np.full(6, 8.0)})
+    config = config_of("newsgroups_cnn")
+    config.data.options.update({"length": 30, "vectors": str(vectors)})
+    config.batch_size = 50
+    config.optimizer.groups = (("embedding/*", {"frozen": True}),)
+    words = len(data.newsgroups(data_dir=str(tmp_path)).vocabulary)
+    config.model.options.update({"words": words, "width": 6})
+    experiment = building.build(config, data_dir=str(tmp_path))
+    table = experiment.state().params["embedding"]["embedding"]
+    number = experiment.dataset.vocabulary.number_of["space"]
+    np.testing.assert_array_equal(table[number], np.full(6, 7.0))
+    assert np.count_nonzero(table) == 12
+    with pytest.raises(ValueError, match="choose a network of texts"):
+        initial.with_embedding({"params": {"conv": {"kernel": table}}}, table)
+    narrow = {"params": {"embedding": {"embedding": table[:, 1:]}}}
+    with pytest.raises(ValueError, match=rf"options words={words} and\n?\s?width=6"):
+        initial.with_embedding(narrow, table)
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,27 @@ def test_code_that_a_folder_names_is_not_imported_unasked(package, key):
     assert "own" not in sys.modules
 
 
+def test_the_flags_of_the_run_given_again_allow_its_imports(package, monkeypatch):
+    config = {"loss": {"name": "own:certainty"}, "model": {"name": "own:factory"}}
+    config |= {"metrics": ["ece", "own:percent_wrong"], "best": {}}
+    flags = [
+        *("--config.loss.name=own:certainty", "--config.model.name", "own:factory"),
+        "--config.metrics=ece,own:percent_wrong",
+    ]
+    arguments = ["evaluate", "--workdir=run", *flags]
+    assert imports.without_import_flags(arguments) == arguments[:2]
+    with_config = ["evaluate", "--config=configs/digits.py", *flags]
+    assert imports.without_import_flags(with_config) == with_config
+    monkeypatch.setattr(sys, "argv", arguments)
+    imports.check_allowed(config, "a/run", allow_imports=False)
+    monkeypatch.setattr(sys, "argv", arguments[:3])
+    with pytest.raises(ValueError, match=r"import, own:factory, own:percent_wrong: add --allow_im"):
+        imports.check_allowed(config, "a/run", allow_imports=False)
+    monkeypatch.setattr(sys, "argv", ["evaluate", "--config.loss.name=own:other"])
+    with pytest.raises(ValueError, match=r"name=own:other is not that of the run in a/run, which"):
+        imports.check_allowed(config, "a/run", allow_imports=True)
+
+
 def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(package, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(package))
     paths = (f"--config.{key}={value}" for key, value in PATHS.items() if key != "metrics")
@@ -265,5 +286,6 @@ def test_a_sweep_and_an_evaluation_with_code_of_the_users_own(package, monkeypat
     cells = json.loads((folder / "sweep.json").read_text())["cells"]
     assert {cell["loss"] for cell in cells} == {"cross_entropy", own}
     alone = folder / "runs" / own / "1"
-    code, said = run("evaluate", f"--workdir={alone}", "--resamples=20", "--allow_imports")
-    assert code == 0, said
+    for permission in ("--allow_imports", f"--config.loss.name={own}"):
+        code, said = run("evaluate", f"--workdir={alone}", "--resamples=20", permission)
+        assert code == 0, said

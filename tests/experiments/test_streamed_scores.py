@@ -23,7 +23,7 @@ def test_values_are_those_of_the_whole(tmp_path, monkeypatch):
         for starts in ((0, 50), (100, 150))
     )
     scored = streamed_scores.score(
-        lambda: iter(second), SEVERAL, calibrate="temperature", fit_on=lambda: iter(first)
+        lambda: iter(second), [*SEVERAL], calibrate="temperature", fit_on=lambda: iter(first)
     )
     params = calibrators.temperature.fit(logits[:100], labels[:100], weights[:100])
     z, rest = logits[100:], (labels[100:], weights[100:])
@@ -36,8 +36,30 @@ def test_values_are_those_of_the_whole(tmp_path, monkeypatch):
     saved = json.loads((tmp_path / "values.json").read_text())
     assert saved["before"] == scored.before
     assert "no intervals" in saved["intervals"]
-    assert saved["calibrator"] == {"name": "temperature", "state": "converged"}
+    temperature = pytest.approx(float(params.temperature), rel=1e-5)
+    fitted = {"name": "temperature", "state": "converged", "temperature": temperature}
+    assert saved["calibrator"] == fitted
     assert "no intervals" in (tmp_path / "values.txt").read_text()
+
+
+def test_values_are_read_back_and_damaged_ones_are_refused(tmp_path):
+    assert streamed_scores.read(tmp_path) is None
+    blocks = [(9 * np.eye(3, dtype=np.float32) - 4, np.arange(3), np.ones(3))]
+    scored = streamed_scores.score(
+        lambda: blocks, SEVERAL, num_bins=7, calibrate="", fit_on=lambda: blocks
+    )
+    scored.save(tmp_path / "report")
+    assert streamed_scores.read(tmp_path) == scored
+    path = tmp_path / "report" / "values.json"
+    contents = json.loads(path.read_text())
+    for name, wrong in (("before", {"nll": "one"}), ("num_bins", None), ("after", [])):
+        path.write_text(json.dumps({**contents, name: wrong}))
+        with pytest.raises(
+            ValueError, match=r"values.json holds no streamed values; experiments.e"
+        ):
+            streamed_scores.read(tmp_path)
+    streamed_scores.remove(tmp_path)
+    assert streamed_scores.read(tmp_path) is None
 
 
 def test_a_calibrator_that_needs_all_logits_is_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from calib_jax.train import lock
 from tests.experiments.processes import run, start
 
 TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
@@ -39,10 +40,61 @@ def test_a_sweep_trains_what_is_missing(tmp_path):
     assert code == 0, said
     assert "1 of 2 runs are done already" in said
     assert "1/1  adafocal seed 2" in said
-    code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=3"))
+    code, said = run("sweep", *sweep(tmp_path, "--config.batch_size=25"))
     assert code == 2
-    assert "a sweep of another config (num_epochs: 2 before, 3 now)" in said
+    assert "a sweep of another config (batch_size: 50 before, 25 now)" in said
     assert said.count("\n") == 1
+
+
+@pytest.mark.thorough
+def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
+    short = ("--config.num_epochs=2", "--seeds=2")
+    code, said = run("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
+    assert code == 0, said
+    assert "The logits of cross_entropy were not kept" in said
+    folder = tmp_path / "runs" / "cross_entropy" / "1"
+    assert not [*folder.glob("predictions_*")]
+    log = (folder / "metrics.jsonl").read_bytes()
+    streamed = json.loads((tmp_path / "sweep.json").read_text())
+    code, said = run("sweep", *sweep(tmp_path, *short, losses="cross_entropy"))
+    assert code == 0, said
+    assert "were not kept" not in said
+    assert (folder / "metrics.jsonl").read_bytes() == log  # evaluated again, not trained
+    kept = json.loads((tmp_path / "sweep.json").read_text())
+    for one, other in zip(streamed["cells"], kept["cells"], strict=True):
+        assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=1e-4), one["metric"]
+        assert one["low"] is None or np.isnan(one["low"])
+        assert other["low"] < other["high"]
+    code, said = run("sweep", *sweep(tmp_path, *short, "--logits=none", "--criterion=ece"))
+    assert code == 2
+    assert "--criterion needs --logits=keep" in said
+
+
+@pytest.mark.thorough
+def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
+    """It ends as one that had as many from the start; other metrics train nothing again."""
+    constant = "--config.schedule.name=constant"
+    longer = (constant, "--config.num_epochs=4")
+    one, whole = tmp_path / "one", tmp_path / "whole"
+    for folder, more in (
+        (one, (constant, "--config.num_epochs=2")),
+        (one, longer),
+        (whole, longer),
+    ):
+        code, said = run("sweep", *sweep(folder, *more, losses="cross_entropy"))
+        assert code == 0, said
+    records = [json.loads((folder / "sweep.json").read_text()) for folder in (one, whole)]
+    assert records[0]["cells"] == records[1]["cells"]
+    log = one / "runs" / "cross_entropy" / "1" / "metrics.jsonl"
+    assert [json.loads(line)["epoch"] for line in log.read_text().splitlines()] == [1, 2, 3, 4]
+    code, said = run(
+        "sweep", *sweep(one, *longer, "--config.metrics=brier", losses="cross_entropy")
+    )
+    assert code == 0, said
+    assert "1 of 1 runs are done already" in said
+    code, said = run("sweep", *sweep(one, constant, "--config.num_epochs=3"))
+    assert code == 2
+    assert "a sweep of another config (num_epochs: 4 before, 3 now)" in said
 
 
 @pytest.mark.thorough
@@ -88,6 +140,14 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
     assert said.startswith("error: ")
     assert message in said
     assert not folder.exists()
+
+
+def test_a_folder_in_use_is_refused_in_a_sentence(tmp_path):
+    with lock.only_one(tmp_path):
+        code, said = run("sweep", *sweep(tmp_path))
+    assert code == 1
+    assert said.splitlines()[-1].startswith(f"error: {tmp_path} is in use by process")
+    assert "Traceback" not in said
 
 
 @pytest.mark.thorough

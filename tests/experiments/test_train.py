@@ -105,6 +105,43 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
 
 
 @pytest.mark.thorough
+def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
+    """Their values are those of the kept logits; the blocks of an earlier call are replaced."""
+    folder = tmp_path / "copy"
+    shutil.copytree(evaluated[0], folder)
+    with np.load(folder / "predictions_test.npz") as arrays:
+        logits, labels = arrays["logits"], arrays["labels"]
+    nll = scipy.special.logsumexp(logits, axis=-1) - logits[np.arange(1000), labels]
+
+    def values(kind):
+        more = ("--checkpoint=best_nll", "--batch_size=300")
+        code, said = run("evaluate", f"--workdir={folder}", f"--logits={kind}", *more)
+        assert code == 0, said
+        return json.loads((folder / "report" / "values.json").read_text())
+
+    first, again, none = values("float16"), values("float16"), values("none")
+    assert again == first
+    for found, tolerance in ((first, 1e-3), (none, 1e-5)):
+        assert found["num_examples"] == 1000
+        assert found["before"]["nll"] == pytest.approx(nll.mean(), rel=tolerance)
+        assert found["after"]["nll"] < found["before"]["nll"]
+    names = sorted(path.name for path in (folder / "predictions_test").iterdir())
+    assert names == [f"block_0000{k}.npz" for k in range(4)]
+    notes = folder / "predictions_test" / "notes.txt"
+    notes.write_text("mine")
+    code, said = run("evaluate", f"--workdir={folder}", "--logits=float16")
+    assert code == 2
+    assert "holds notes.txt, which is no block of logits: move it" in said
+    assert notes.read_text() == "mine"
+    code, said = run("compare", evaluated[0], folder, "--resamples=100")
+    assert code == 0, said
+    assert "/copy were not kept: values from streamed statistics" in said
+    code, said = run("evaluate", f"--workdir={folder}", "--logits=some")
+    assert code == 2
+    assert "keep|float16|none" in said.replace(", ", "|").replace("'", "")
+
+
+@pytest.mark.thorough
 def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
     folder, _ = evaluated
     source = f"--init_from={folder}:best_nll"

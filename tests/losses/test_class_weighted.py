@@ -68,7 +68,10 @@ def test_the_released_balanced_cross_entropy():
     np.testing.assert_allclose(losses.class_weights(counts, volume=1000.0), expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["class_weighted", "logit_adjusted"])
+NEED_COUNTS = ("class_weighted", "ldam", "logit_adjusted")
+
+
+@pytest.mark.parametrize("name", NEED_COUNTS)
 def test_counts_are_needed_and_checked(name):
     objective = losses.objective(name)
     with pytest.raises(ValueError, match=f"{name} needs the number of training examples of each"):
@@ -88,7 +91,7 @@ def test_all_others_begin_with_or_without_counts(name):
     objective = losses.objective(name)
     with pytest.raises(ValueError, match=r"each of the 4 classes, got the shape \(5,\)"):
         objective.init(4, COUNTS)
-    if name in ("class_weighted", "logit_adjusted"):
+    if name in NEED_COUNTS:
         return
     for one, other in zip(objective.init(4), objective.init(4, COUNTS[:4]), strict=True):
         np.testing.assert_array_equal(one, other)

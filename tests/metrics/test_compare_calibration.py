@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics.squared_error import binned, degenerate_variance, variance_of_terms
+from calib_jax.metrics.residuals import binned, moments
 
 from .inference import CONFIDENCE, HIT, golden, simulated, softmax
 
@@ -27,7 +27,7 @@ def pairs(confidence, hit, num_bins):
 
 def sums(model):
     logits, labels = golden(model)
-    return binned(jnp.asarray(logits), jnp.asarray(labels), 5)
+    return moments([(1.0, binned(jnp.asarray(logits), jnp.asarray(labels), None, num_bins=5))])
 
 
 def test_golden_numbers_of_one_model():
@@ -38,8 +38,8 @@ def test_golden_numbers_of_one_model():
         error = metrics.debiased_squared_error(*golden(model), num_bins=5)
         assert round(error.value, 6) == value
         assert error.value == pytest.approx(pairs(CONFIDENCE[model], HIT[model], 5), abs=1e-7)
-        assert round(variance_of_terms(sums(model)), 6) == variance
-        assert round(2 / 144 * degenerate_variance(sums(model)), 6) == null
+        assert round(12 * sums(model).linear, 6) == variance
+        assert round(sums(model).degenerate, 6) == null
         assert error.root == pytest.approx(math.sqrt(max(value, 0)), rel=1e-5)
         assert error.low == 0  # the test of a squared error of 0 accepts
         z = stats.norm.isf(0.05)

@@ -5,6 +5,7 @@ whatever the formula. What needs a compilation is compiled once, for all metrics
 """
 
 import functools
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +14,8 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from calib_jax import metrics
-from calib_jax.core.statistics import Joint
-from calib_jax.metrics import contract, ready
+from calib_jax.core.statistics import Joint, Rows
+from calib_jax.metrics import contract, ready, stream
 from calib_jax.metrics.predictions import Predictions
 
 from . import reference
@@ -135,7 +136,7 @@ KEEP_ALL_ROWS = {"auroc", "average_precision", "kde_calibration_error"}
 
 @every_metric
 def test_streamed_is_whole(name, monkeypatch):
-    """Above the limit rows that differ by a thousandth are one, and may move to the next bin."""
+    """Above the limit, that of the rows with the mean of all whose scores share a fine cell."""
     monkeypatch.setattr("warnings.warn", lambda *args, **options: None)  # `notes` has it, too
     logits, labels = sample()
     weights = np.where(np.arange(60) < 20, 0, 1.5).astype(np.float32)
@@ -143,17 +144,52 @@ def test_streamed_is_whole(name, monkeypatch):
     parts = [
         stat_of(name, *(x[i : i + 20] for x in (logits, labels, weights))) for i in (0, 20, 40)
     ]
-    for limit, tolerance in ((60, {}), (30, {"atol": 0.07})):
-        stream = metrics.Stream({name: CATALOGUE[name]}, row_limit=limit)
+    condensed = CATALOGUE[name].value(in_cells(parts[0] + parts[1] + parts[2]))
+    for limit, wanted in ((60, whole), (30, condensed)):
+        total = metrics.Stream({name: CATALOGUE[name]}, row_limit=limit)
         for number, stat in enumerate(parts):
             if limit == 30 and number == 1 and name in KEEP_ALL_ROWS:
                 with pytest.raises(ValueError, match="every example is needed"):
-                    stream.add_stats(Joint({name: stat}), num_rows=20)
+                    total.add_stats(Joint({name: stat}), num_rows=20)
                 return
-            stream.add_stats(Joint({name: stat}), num_rows=20)
-        assert stream.num_rows == 60
-        if limit == 60 or name not in CURVES:
-            assert_same_value(name, stream.values()[name], whole, **tolerance)
+            total.add_stats(Joint({name: stat}), num_rows=20)
+        assert total.num_rows == 60
+        assert_same_value(name, total.values()[name], wanted)
+
+
+def in_cells(stat):
+    """Replace the rows of a score by one for each fine cell: its weight and its means."""
+    if not isinstance(stat, Rows) or "score" not in stat.columns:
+        return stat
+    columns = {key: np.asarray(column, np.float64) for key, column in stat.columns.items()}
+    weight = columns.pop("weight")
+    cell = np.where(weight > 0, stream.fine_cell(np.asarray(stat["score"])), -1)
+    filled = [cell == one for one in np.unique(cell[cell >= 0])]
+    rows = {
+        key: [np.average(column[i], weights=weight[i]) for i in filled]
+        for key, column in columns.items()
+    }
+    rows["weight"] = [weight[i].sum() for i in filled]
+    return Rows({key: np.array(column, np.float32) for key, column in rows.items()})
+
+
+@every_metric
+def test_a_stream_has_fixed_memory(name, monkeypatch):
+    """Above the limit every further batch is added to what is there, or raises an error."""
+    monkeypatch.setattr("warnings.warn", lambda *args, **options: None)
+    logits, labels = sample(20)
+    joint = Joint({name: stat_of(name, logits, labels, np.ones(20, np.float32))})
+    total = metrics.Stream({name: CATALOGUE[name]}, row_limit=15)
+    if name in KEEP_ALL_ROWS:
+        with pytest.raises(ValueError, match="20 examples exceed row_limit=15, and every example"):
+            total.add_stats(joint, num_rows=20)
+        return
+    sizes = []
+    for _ in range(4):
+        total.add_stats(joint, num_rows=20)
+        sizes.append(len(pickle.dumps(total._parts)))
+    # Within the limit all rows would be there: 80 of them, with two columns at least.
+    assert max(sizes) - min(sizes) < 80
 
 
 @functools.cache
@@ -370,7 +406,9 @@ def test_the_unit_of_weights_is_arbitrary():
     logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
     labels, weights = random.integers(0, 2, 20), random.choice([0.25, 1, 2], 20).astype(np.float32)
     values, tiny = of_20_rows((logits, labels, weights), (logits, labels, weights * 2.0**-100))
-    of_rows = {name for name in values if "debiased" in name} | {"kde_calibration_error"}
+    parts = ("debiased", "refinement", "calibration_nll", "calibration_brier")
+    of_rows = {name for name in values if any(part in name for part in parts)}
+    of_rows |= {"kde_calibration_error"}
     for name in sorted(values.keys() - of_rows - COUNTS):
         for field, value in fields_of(values[name]).items():
             if field not in ("weight", "low", "high"):
@@ -424,6 +462,10 @@ def test_a_logit_of_minus_infinity_is_a_class_of_probability_zero():
     found_true, found, wanted_true, wanted = of_20_rows(*cases, *finite)
     # Where the true class is impossible its loss is infinite, and not 1e30.
     assert found_true.pop("nll") == np.inf
+    assert found_true.pop("refinement_nll") == np.inf
+    assert np.isnan(found_true.pop("calibration_nll"))
+    for name in ("refinement_brier", "calibration_brier"):  # it does not change the temperature
+        assert np.isfinite(found_true.pop(name))
     wrong = found_true["by_correctness"].wrong
     assert wrong.nll == np.inf
     wanted_wrong = wanted_true["by_correctness"].wrong._replace(nll=np.inf)

@@ -32,6 +32,7 @@ PARAMETERS = {
     "resnet110_tiny_imagenet": 47_482_632,
     "resnet152": 58_156_618,
     "resnet152_imagenet": 60_192_808,
+    "global_pooling_cnn": 2_247_316,
     "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
@@ -53,6 +54,7 @@ SMALLER = {
     "blocks": 1,
     "hidden": 5,
     "width": 4,
+    "channels": 5,
     "stem_width": 3,
     "growth": 2,
     "depth": 1,
@@ -112,6 +114,7 @@ SMALL = distinct() | {
 # run by -m slow.
 QUICK = {
     *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
+    "global_pooling_cnn",
     "resnet8(norm='none')",
     "tokens",
 }

@@ -196,5 +196,7 @@ def test_every_convolution_of_a_step_is_in_the_fast_layout(network):
         variables, x, labels, keys(network, 2)
     )
     for numbers in convolutions(step.jaxpr):
-        assert numbers.lhs_spec == numbers.out_spec == (0, 3, 1, 2)
-        assert numbers.rhs_spec == (3, 2, 0, 1)
+        rank = len(numbers.lhs_spec) - 2
+        channels_last = (0, rank + 1, *range(1, rank + 1))
+        assert numbers.lhs_spec == numbers.out_spec == channels_last
+        assert numbers.rhs_spec == (rank + 1, rank, *range(rank))

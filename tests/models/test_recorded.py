@@ -59,3 +59,14 @@ def test_training_is_the_recorded_one(x64):
     for name in ("mean", "var"):
         after = expected[f"resnet18_train/bn1_running_{name}_after"]
         assert_close(changed["batch_stats"]["norm"][name], after)
+
+
+def test_the_text_network_is_the_recorded_one(x64):
+    case = recorded.CASES["global_pooling_cnn"]
+    network = models.global_pooling_cnn(num_classes=case["num_classes"], dtype="float64")
+    assert sum(np.prod(shape) for _, shape in case["parameters"]) == 247_316
+    tensors = recorded.state_dict(case["parameters"], case["seed"])
+    variables = models.from_torch(network, tensors, shape=case["input_shape"][1:])
+    x = np.random.RandomState(case["seed"] - 1).standard_normal(case["input_shape"])
+    logits = network.apply(variables, x, train=False)
+    assert_close(logits, recorded.outputs()["global_pooling_cnn/output"])

@@ -78,7 +78,7 @@ def test_every_interval_is_that_of_whole_clusters(clustered):
     by_key = {(p.part, p.metric, p.predictions): p for p in [*scored.groups, *scored.classes]}
     part = by_key["1", "nll", "as given"]
     np.testing.assert_allclose([part.low, part.high], [wanted.low, wanted.high], rtol=1e-4)
-    assert (part.examples, part.clusters) == (60, 11)
+    assert (part.examples, part.clusters) == (55, 11)
     present = names[(labels == 2) & (weights > 0)]
     part = by_key["2", "per_class_recall", "other"]
     assert (part.examples, part.clusters) == (len(present), len(set(present)))
@@ -88,7 +88,7 @@ def test_the_report_says_what_was_resampled(clustered):
     scored, _ = clustered
     few = "Fewer than 30 clusters (all examples: 22, class 0: "
     for text in (str(scored), scored._repr_markdown_()):
-        assert "120 examples (weighted) in 22 clusters; whole clusters are resampled." in text
+        assert "110 examples (weighted, 10 of weight 0 left out) in 22 clusters; whole" in text
         assert few in text
         assert caveats.BANDS in text
     assert "group  n   clusters  predictions" in str(scored)

@@ -67,8 +67,44 @@ def test_written_blocks_are_read_back(tmp_path):
             np.testing.assert_allclose(read[0], written[0], rtol=tolerance, atol=tolerance)
             for one, other in zip(written[1:], read[1:], strict=True):
                 np.testing.assert_array_equal(one, other)
-    with pytest.raises(ValueError, match="must be empty"):
-        train.write_blocks(of_first, tmp_path / "float16")
+
+
+def test_blocks_are_replaced_as_a_whole(tmp_path):
+    """Also by fewer blocks; an error on the way, or an earlier kill, leaves the old ones."""
+    folder = tmp_path / "test"
+    of_first = [(logits[0], *rest) for logits, *rest in blocks()]
+    train.write_blocks(of_first, folder)
+    old = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def failing():
+        yield of_first[1]
+        raise RuntimeError("the source is broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        train.write_blocks(failing(), folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == old
+    (tmp_path / "test.new").mkdir()  # as a killed process leaves it
+    (tmp_path / "test.new" / "block_00000.npz").write_bytes(b"PK")
+    assert train.write_blocks(of_first[1:2], folder) == 1
+    ((logits, *_),) = train.read_blocks(folder)
+    np.testing.assert_array_equal(logits, of_first[1][0])
+    assert [path.name for path in tmp_path.iterdir()] == ["test"]
+
+
+def test_a_foreign_file_is_never_removed(tmp_path):
+    of_first = [(logits[0], *rest) for logits, *rest in blocks()]
+    for name in ("test", "test.new", "test.old"):
+        foreign = tmp_path / name / "notes.txt"
+        foreign.parent.mkdir()
+        foreign.write_text("mine")
+        with pytest.raises(ValueError, match=r"holds notes.txt, which is no block of logits: move"):
+            train.write_blocks(of_first, tmp_path / "test")
+        assert foreign.read_text() == "mine"
+        foreign.unlink()
+        foreign.parent.rmdir()
+    (tmp_path / "test").write_text("a file")
+    with pytest.raises(NotADirectoryError, match="is a file: give a folder for the logits"):
+        train.write_blocks(of_first, tmp_path / "test")
 
 
 def test_what_cannot_be_written_or_read(tmp_path):

@@ -1,0 +1,308 @@
+r"""How much of a score would remain after calibration, and how much is miscalibration?
+
+The temperature that minimises the NLL of the other examples is applied to each example. The mean
+loss after it is the refinement part, and the rest of the score is the calibration part:
+
+$$\text{refinement} = \frac1n \sum_i \ell_i(b_{-i}), \quad
+  \text{calibration} = \frac1n \sum_i \ell_i(1) - \text{refinement}, \quad b = 1 / T .$$
+
+No example is scored by a temperature that was fitted on it, so neither part is too small on
+average. The optimum without example i is one Newton step away from the optimum b of all examples,
+$b_{-i} = b + g_i / \sum_j h_j$, with the derivatives $g_i$ and $h_i$ of the NLL of example i. To
+first order in that step, the refinement is a function of sums over the examples, which stream and
+merge. The sums are kept at `INVERSE_TEMPERATURES` and interpolated between them.
+
+A temperature removes only a part of the miscalibration, so the calibration part is a lower bound
+of what a better calibrator would remove. For a calibrated model it is near 0, and may be negative.
+
+References:
+  Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float
+
+from calib_jax.core.numerics import true_class
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Array, PerClass, PerExample, Scalar
+from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.predictions import Predictions
+from calib_jax.metrics.terms import Vectors
+
+__all__ = ["calibration_brier", "calibration_nll", "refinement_brier", "refinement_nll"]
+
+# 1 / T from 1/32 to 8, of which 1 is one. Between neighbours the interpolated NLL is exact to 1e-6,
+# and the share of the left-out example to a few thousandths of itself.
+_STEP = 0.5 * float(np.log(2))
+_ONE = 10
+INVERSE_TEMPERATURES = tuple(2.0 ** ((index - _ONE) / 2) for index in range(17))
+
+Nodes = Float[Array, "temperatures"]
+
+
+class RowAt(NamedTuple):
+    """Probabilities at one temperature, and the derivatives of the NLL by b = 1 / T.
+
+    Attributes:
+      p: the probabilities.
+      off: logits minus their expectation.
+      true_off: the same of the true class; 0 if that has probability 0 at every temperature, as
+        such an example does not change the optimum.
+      variance: the variance of the logits, the second derivative of the NLL; 0 in the same case.
+      loss: the NLL.
+    """
+
+    p: PerClass
+    off: PerClass
+    true_off: PerExample
+    variance: PerExample
+    loss: PerExample
+
+
+def row_at(predictions: Predictions, b: Scalar) -> RowAt:
+    """Compute the probabilities and the derivatives of every example at 1 / T = b."""
+    below = predictions.logits - jnp.max(predictions.logits, axis=-1, keepdims=True)
+    spread = jnp.exp(b * below)
+    total = jnp.sum(spread, axis=-1)
+    p = spread / total[..., None]
+    possible = jnp.where(p > 0, below, 0)  # a class of probability 0 may have the logit -inf
+    expected = jnp.sum(p * possible, axis=-1)
+    off = possible - expected[..., None]
+    true = true_class(below, predictions.labels)
+    fits = true > -jnp.inf
+    variance = jnp.where(fits, jnp.sum(p * jnp.square(off), axis=-1), 0)
+    loss = jnp.log(total) - b * true
+    return RowAt(p, off, jnp.where(fits, true - expected, 0), variance, loss)
+
+
+def _nll_terms(predictions: Predictions) -> Vectors:
+    def at(b: Scalar) -> dict[str, PerExample]:
+        row = row_at(predictions, b)
+        columns = {"loss": row.loss, "loss_slope": -row.true_off, "loss_curvature": row.variance}
+        return columns | {"product": jnp.square(row.true_off)}
+
+    return _at_every_temperature(predictions, at)
+
+
+def _brier_terms(predictions: Predictions) -> Vectors:
+    def at(b: Scalar) -> dict[str, PerExample]:
+        row = row_at(predictions, b)
+        true = jnp.exp(-row.loss)
+        squares = jnp.square(row.p)
+        square = jnp.sum(squares, axis=-1)
+        of_true = jnp.where(true > 0, true * row.true_off, 0)
+        slope = 2 * (jnp.sum(squares * row.off, axis=-1) - of_true)
+        spread = jnp.sum(row.p * jnp.square(row.off), axis=-1)
+        curvature = 4 * jnp.sum(squares * jnp.square(row.off), axis=-1)
+        curvature -= 2 * ((square - true) * spread + of_true * row.true_off)
+        columns = {"loss_slope": -row.true_off, "loss_curvature": row.variance}
+        score = jnp.maximum(square + 1 - 2 * true, 0)
+        columns |= {"score": score, "score_slope": slope, "score_curvature": curvature}
+        return columns | {"product": -slope * row.true_off}
+
+    return _at_every_temperature(predictions, at)
+
+
+def _at_every_temperature(
+    predictions: Predictions, at: Callable[[Scalar], dict[str, PerExample]]
+) -> Vectors:
+    nodes = jnp.asarray(INVERSE_TEMPERATURES, predictions.logits.dtype)
+    columns = {name: predictions.if_valid(column) for name, column in lax.map(at, nodes).items()}
+    return Vectors({name: jnp.moveaxis(column, 0, -1) for name, column in columns.items()})
+
+
+# --------------------------------------------------------------------------------------------
+# From sums to parts. Functions of log b, whose derivatives are b f' and b f' + b^2 f''.
+
+
+class _Parts(NamedTuple):
+    refinement: Scalar
+    calibration: Scalar
+
+
+@functools.partial(jax.jit, static_argnames="score", inline=True)
+def _parts(sums: Sums, score: str) -> _Parts:
+    """Compute both parts of the score in the columns of this name."""
+    weight = sums["weight"]
+
+    def at_nodes(name: str) -> Nodes:
+        return ratio(sums[name], weight)
+
+    def by_log(name: str) -> tuple[Nodes, Nodes]:
+        first = b * at_nodes(f"{name}_slope")
+        return first, first + jnp.square(b) * at_nodes(f"{name}_curvature")
+
+    b = jnp.asarray(INVERSE_TEMPERATURES, jnp.result_type(float, weight))
+    slope, curvature = by_log("loss")
+    left, inside = _before_the_root(slope)
+    fraction = _root(*(_ends(part, left) for part in (slope, curvature)))
+    values = at_nodes(score)
+    optimum = _quintic(*(_ends(part, left) for part in (values, *by_log(score))), fraction)
+    # Beside the optimum, without one example, lies its own optimum; at an end of the range all
+    # optima are the same.
+    at_end = jnp.where(slope[0] < 0, values[-1], values[0])
+    steps = ratio(_cubic(jnp.square(b) * at_nodes("product"), left, fraction), weight)
+    steps = ratio(steps, _cubic(curvature, left, fraction))
+    refinement = jnp.where(inside, optimum + steps, at_end)
+    missing = jnp.isnan(values[_ONE]) | jnp.isinf(values[_ONE])
+    refinement = jnp.where(missing, values[_ONE], refinement)
+    return _Parts(refinement, values[_ONE] - refinement)
+
+
+def _before_the_root(slope: Nodes) -> tuple[Array, Array]:
+    """Return the last node with a negative slope, and whether the next one has none."""
+    negative = jnp.sum(slope < 0)
+    last = len(INVERSE_TEMPERATURES) - 2
+    return jnp.clip(negative - 1, 0, last), (negative > 0) & (negative <= last + 1)
+
+
+def _ends(values: Nodes, left: Array) -> tuple[Scalar, Scalar]:
+    return values[left], values[left + 1]
+
+
+def _root(value: tuple[Scalar, Scalar], slope: tuple[Scalar, Scalar]) -> Scalar:
+    """Find the root of the cubic with these values and derivatives at 0 and 1, by bisection."""
+    (first, second), (first_slope, second_slope) = value, slope
+
+    def cubic(t: Scalar) -> Scalar:
+        rest = 1 - t
+        of_values = rest**2 * (1 + 2 * t) * first + t**2 * (3 - 2 * t) * second
+        return of_values + _STEP * t * rest * (rest * first_slope - t * second_slope)
+
+    def halved(_: Any, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        low, high = ends
+        middle = (low + high) / 2
+        below = cubic(middle) < 0
+        return jnp.where(below, middle, low), jnp.where(below, high, middle)
+
+    zero = 0 * first
+    return lax.fori_loop(0, 30, halved, (zero, zero + 1))[0]
+
+
+def _quintic(
+    value: tuple[Scalar, Scalar],
+    slope: tuple[Scalar, Scalar],
+    curvature: tuple[Scalar, Scalar],
+    t: Scalar,
+) -> Scalar:
+    """Interpolate between 0 and 1, with these values and two derivatives there."""
+
+    def from_left(t: Scalar, value: Scalar, slope: Scalar, curvature: Scalar) -> Scalar:
+        cubed = (1 - t) ** 3
+        of_slope = _STEP * t * (1 + 3 * t) * slope
+        return cubed * (
+            (1 + 3 * t + 6 * t**2) * value + of_slope + (_STEP * t) ** 2 / 2 * curvature
+        )
+
+    (first, second), (first_slope, second_slope) = value, slope
+    return from_left(t, first, first_slope, curvature[0]) + from_left(
+        1 - t, second, -second_slope, curvature[1]
+    )
+
+
+def _cubic(values: Nodes, left: Array, t: Scalar) -> Scalar:
+    """Interpolate by the polynomial through the four nearest nodes."""
+    start = jnp.clip(left - 1, 0, len(INVERSE_TEMPERATURES) - 4)
+    x = t + (left - start)
+    total = jnp.zeros_like(t)
+    for node in range(4):
+        others = [other for other in range(4) if other != node]
+        factors = [(x - other) / (node - other) for other in others]
+        total += values[start + node] * factors[0] * factors[1] * factors[2]
+    return total
+
+
+# --------------------------------------------------------------------------------------------
+# The metrics.
+
+
+@metric(_nll_terms)
+def refinement_nll(sums: Sums) -> Scalar:
+    r"""Compute the mean NLL after the best temperature of the other examples, in nats.
+
+    $$-\frac1n \sum_i \log \operatorname{softmax}(b_{-i} z_i)_{y_i}$$
+
+    It ranks models, and the epochs of a training, by what they will achieve once calibrated.
+    The temperature lies between 1/8 and 32. `nll` is the sum of this and `calibration_nll`.
+
+    References:
+      Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
+    >>> labels = (jnp.arange(100) < 20).astype(int)
+    >>> round(float(metrics.nll(logits, labels)), 3)
+    0.818
+    >>> round(float(metrics.refinement_nll(logits, labels)), 3)  # 0.500 is the entropy of 0.8
+    0.510
+    """
+    return _parts(sums, "loss").refinement
+
+
+@metric(_nll_terms)
+def calibration_nll(sums: Sums) -> Scalar:
+    r"""Compute the part of the NLL that the best temperature of the other examples removes.
+
+    $$\text{nll} - \text{refinement\_nll}$$
+
+    It is negative for about half of all calibrated models, by about 1 / (2 n). It is not clipped,
+    so that its mean over data sets has no bias. `compare_refinement` compares two models.
+
+    References:
+      Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
+    >>> round(float(metrics.calibration_nll(logits, (jnp.arange(100) < 20).astype(int))), 3)
+    0.308
+    """
+    return _parts(sums, "loss").calibration
+
+
+@metric(_brier_terms)
+def refinement_brier(sums: Sums) -> Scalar:
+    r"""Compute the Brier score after the temperature of the best NLL of the other examples.
+
+    $$\frac1n \sum_i \sum_k
+      \bigl( \operatorname{softmax}(b_{-i} z_i)_k - [y_i = k] \bigr)^2$$
+
+    The temperature is that of `refinement_nll`, because the NLL has one minimum. `brier` is the
+    sum of this and `calibration_brier`.
+
+    References:
+      Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
+    >>> round(float(metrics.refinement_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
+    0.326
+    """
+    return _parts(sums, "score").refinement
+
+
+@metric(_brier_terms)
+def calibration_brier(sums: Sums) -> Scalar:
+    r"""Compute the part of the Brier score that the temperature of the best NLL removes.
+
+    $$\text{brier} - \text{refinement\_brier}$$
+
+    It may be negative, as `calibration_nll`, and is not clipped.
+
+    References:
+      Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
+    >>> round(float(metrics.calibration_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
+    0.060
+    """
+    return _parts(sums, "score").calibration

@@ -1,0 +1,87 @@
+r"""Test the claims of the papers: list them, run what they need, and write the page of verdicts.
+
+    python -m experiments.papers --list
+    python -m experiments.papers --run=mukhoti-nll-overfits-on-wrong --data_dir=DIR
+    python -m experiments.papers --run=all --recompute
+    python -m experiments.papers --page
+
+--run takes claims, entries or all, and computes their verdicts. It trains the runs that are in
+neither --results nor --runs_dir, and keeps a small record of each run; --recompute uses these
+records alone. --scale=toy tries the same on digits in seconds, in a folder of its own: its
+verdicts are not about the claims.
+"""
+
+import pathlib
+from typing import TYPE_CHECKING
+
+from absl import flags
+
+from experiments import building, cli
+
+if TYPE_CHECKING:
+    from experiments.papers import entry
+
+flags.adopt_module_key_flags(building)  # --data_dir
+_LIST = flags.DEFINE_bool("list", False, "List every claim, what it needs, and its state.")
+_RUN = flags.DEFINE_list("run", [], "Claims or entries, separated by commas; or all.")
+_PAGE = flags.DEFINE_bool("page", False, "Write README.md into the folder of results.")
+_SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu", "gpu"], "Size of the runs.")
+_RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compute verdicts from records; never train.")
+_TRAIN = flags.DEFINE_bool("train", True, "Train missing runs; --notrain reports them instead.")
+_RUNS_DIR = flags.DEFINE_string("runs_dir", "runs", "Folder of the sweeps, one per config.")
+_RESULTS = flags.DEFINE_string(
+    "results", "experiments/results/papers", "Folder of verdicts and of the records of runs."
+)
+
+
+def main() -> int:
+    """Run, list and write the page, in this order."""
+    if not (_LIST.value or _RUN.value or _PAGE.value):
+        raise cli.Refused("give --list, --run=CLAIM[,CLAIM] or --page: see --help.")
+    from experiments.papers import entry, listing, page, verdicts
+
+    results = pathlib.Path(_RESULTS.value)
+    folder = results if _SCALE.value == "cpu" else results / _SCALE.value
+    code = 0
+    for chosen in cli.refusing(entry.chosen, _RUN.value):
+        code = max(code, _run(chosen, folder))
+    if _LIST.value or _PAGE.value:
+        standing = cli.refusing(verdicts.read, folder)
+        listed = cli.refusing(listing.rows, folder, building.DATA_DIR.value, standing)
+        if _LIST.value:
+            print(listing.text(listed))
+        if _PAGE.value:
+            print(f"written to {cli.refusing(page.write, folder, listed, standing)}")
+    return code
+
+
+def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
+    """Compute the verdicts of an entry, and train what is missing; return the exit code."""
+    from experiments.papers import records, runs, scales, values, verdicts
+
+    scaled = scales.at(chosen, _SCALE.value)
+    if scaled.runs and not _RECOMPUTE.value:
+        runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
+        missing = cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
+        if missing and not _TRAIN.value:
+            parts = [f"{t.config} {t.label} ({', '.join(seeds)})" for t, seeds in missing.items()]
+            print(f"{chosen.name}: not run; {runs_dir} lacks {', '.join(parts)}.", flush=True)
+            return 0
+        if missing:
+            for training in missing:
+                if why := runs.data_is_there(training, data_dir):
+                    raise cli.Refused(f"{chosen.name}: {why}")
+            runs.train_missing(list(missing), runs_dir, data_dir)
+            cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
+    record = cli.refusing(verdicts.compute, scaled, folder, _SCALE.value)
+    path = cli.refusing(verdicts.write, folder, record)
+    for claim, part in record["claims"].items():
+        print(f"{claim}: {part['state']}" + (f" (p {part['p']:.2g})" if part["p"] else ""))
+        for name, plain in part["values"].items():
+            print(f"  {name}: {values.Value.of(plain).text()}")
+    print(f"written to {path}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,166 @@
+"""Entries: which claims a file tests, on which runs, by which statistic and rules.
+
+An entry is a file SOURCE_TOPIC.py in this folder with an ENTRY. It is found by its name, and no
+list names it:
+
+    def statistic() -> dict[str, Value]: ...
+
+    ENTRY = Entry(claims={"guo-forecast-gap": rules.true("both are 0.2")}, statistic=statistic)
+
+The statistic returns named values, and the rule of each claim judges some of them; the page also
+shows the others. Claims that share no values may each have a function, in a mapping by id. An entry
+with `runs` has a statistic of one argument: the trained networks by the names in `runs`, for each a
+list over seeds.
+"""
+
+import dataclasses
+import functools
+import importlib
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.papers import claims
+from experiments.papers.rules import Rule
+from experiments.papers.values import Value
+
+FOLDER = pathlib.Path(__file__).parent
+SEEDS = 3
+
+Statistic = Callable[..., Mapping[str, Value]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A training that an entry needs, with several seeds.
+
+    Attributes:
+      loss: a name in configs/losses.
+      options: of the loss, in place of those of its fragment.
+      config: a name in configs, without .py.
+      changes: other keys of the config, such as {"optimizer.weight_decay": 0.0}.
+      alias: a short name of the changes, for names of folders.
+      seeds: number of seeds.
+      keep: "logits" keeps the logits of the validation and the test set in the record, "columns"
+        only the confidence of every example and whether it is right, a tenth of the size.
+    """
+
+    loss: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    config: str = "cifar10_resnet8"
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    alias: str = ""
+    seeds: int = SEEDS
+    keep: str = "logits"
+
+    def __hash__(self) -> int:
+        return hash((self.config, self.label))
+
+    @property
+    def of_seeds(self) -> range:
+        """The seeds, from 1 on."""
+        return range(1, self.seeds + 1)
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """All changed keys of the config."""
+        return _options(self.options) | dict(self.changes)
+
+    @property
+    def variant(self) -> str:
+        """The changes in short, as part of a folder's name.
+
+        >>> Training("focal", {"gamma": 1.0}).variant
+        'gamma=1.0'
+        """
+        changes = _options(self.options) if self.alias else self.overrides
+        parts = [f"{key.rpartition('.')[2]}={value}" for key, value in changes.items()]
+        return "-".join([self.alias] * bool(self.alias) + parts)
+
+    @property
+    def label(self) -> str:
+        """The loss with the changes, as in a folder's name."""
+        return self.loss + (f"-{self.variant}" if self.variant else "")
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"loss.options.{key}": value for key, value in options.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What one file tests.
+
+    Attributes:
+      claims: the rule of every claim, by id.
+      statistic: returns the values by name; takes the trained networks if there are `runs`. Or a
+        mapping of such functions by claim.
+      runs: trainings by the name under which the statistic gets them.
+      measures: names of further measurements of the runs, in `measures.py`.
+      data: names of data sets that the statistic itself reads.
+      minutes: of the statistic itself, where it takes more than one.
+      figures: returns figures by name, for the page; takes what the statistic takes.
+      note: what was chosen here, and why, for the page.
+      name: of its file.
+    """
+
+    claims: Mapping[str, Rule]
+    statistic: Statistic | Mapping[str, Statistic]
+    runs: Mapping[str, Training] = dataclasses.field(default_factory=dict)
+    measures: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    minutes: float = 0.0
+    figures: Callable[..., Mapping[str, Any]] | None = None
+    note: str = ""
+    name: str = ""
+
+
+@functools.cache
+def catalogue() -> dict[str, Entry]:
+    """Import all entries, by the names of their files; raise an error for a claim tested twice."""
+    known = claims.read()
+    prefixes = [source.replace("-", "_") for source in claims.sources(known.values())]
+    entries: dict[str, Entry] = {}
+    tested: dict[str, str] = {}
+    for path in sorted(FOLDER.glob("*_*.py")):
+        if not any(path.stem.startswith(f"{prefix}_") for prefix in prefixes):
+            continue
+        module = importlib.import_module(f"experiments.papers.{path.stem}")
+        if not hasattr(module, "ENTRY"):
+            raise ValueError(f"{path.name} has no ENTRY: see the docstring of papers/entry.py.")
+        entry = dataclasses.replace(module.ENTRY, name=path.stem)
+        for claim in entry.claims:
+            if claim not in known:
+                raise claims.unknown(claim, known)
+            if claim in tested:
+                raise ValueError(f"{tested[claim]} and {path.stem} both test {claim}: keep one.")
+            tested[claim] = path.stem
+        entries[path.stem] = entry
+    return entries
+
+
+def of_claims() -> dict[str, Entry]:
+    """Return the entry of every claim that has one, by id."""
+    return {claim: entry for entry in catalogue().values() for claim in entry.claims}
+
+
+def chosen(names: list[str]) -> list[Entry]:
+    """Return the entries of some claims or files; "all" stands for all entries."""
+    entries, by_claim, known = catalogue(), of_claims(), claims.read()
+    selected: dict[str, Entry] = {}
+    for name in names:
+        if name == "all":
+            selected |= entries
+        elif name in entries:
+            selected[name] = entries[name]
+        elif name in by_claim:
+            selected[by_claim[name].name] = by_claim[name]
+        elif name in known:
+            claim = known[name]
+            raise LookupError(
+                f"no entry tests {name} yet: write experiments/papers/"
+                f"{claim.source.replace('-', '_')}_TOPIC.py. Its test is: {claim.test}"
+            )
+        else:
+            raise claims.unknown(name, [*entries, *known])
+    return list(selected.values())

@@ -1,0 +1,98 @@
+"""The published numbers, from experiments/published/paper-tables.csv."""
+
+import csv
+import difflib
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from experiments.papers.claims import PUBLISHED
+
+SOURCES = {
+    "guo": "blog_on_guo2017",
+    "mukhoti": "mukhoti2020_focal_calibration",
+    "adafocal": "ghosh2022_adafocal_slides",
+    "bsce-gra": "lin2025_bsce_gra_notes",
+}
+
+
+class Key(NamedTuple):
+    """The place of a published number; `phase` is pre or post temperature scaling, or empty."""
+
+    source: str
+    table: str
+    dataset: str
+    model: str
+    method: str
+    metric: str
+    phase: str
+
+
+class Number(NamedTuple):
+    """A published number, and the temperature printed beside it, if there is one."""
+
+    value: float
+    temperature: float | None
+
+
+@functools.cache
+def read(path: pathlib.Path = PUBLISHED / "paper-tables.csv") -> Mapping[Key, Number]:
+    """Read all published numbers."""
+    names = {long: short for short, long in SOURCES.items()}
+    numbers = {}
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            temperature = row.pop("temperature")
+            value = float(row.pop("value"))
+            row["source"] = names.get(row["source"], row["source"])
+            key = Key(**row)
+            if key in numbers:
+                raise ValueError(f"{path} has two rows {' | '.join(key)}.")
+            numbers[key] = Number(value, float(temperature) if temperature else None)
+    return numbers
+
+
+def number(
+    source: str, table: str, dataset: str, model: str, method: str, metric: str, phase: str = ""
+) -> Number:
+    """Return one published number; raise an error with near rows if there is none."""
+    key = Key(source, table, dataset, model, method, metric, phase)
+    numbers = read()
+    if key not in numbers:
+        rows = [" | ".join(known) for known in numbers]
+        near = difflib.get_close_matches(" | ".join(key), rows, n=2, cutoff=0)
+        raise LookupError(
+            f"the published tables have no row {' | '.join(key)}; near are {' and '.join(near)}."
+        )
+    return numbers[key]
+
+
+def table(
+    source: str, name: str, phase: str = "", metric: str | None = None
+) -> dict[tuple[str, str], dict[str, Number]]:
+    """Return the numbers of a table by (data set, network) and method.
+
+    Args:
+      source: guo, mukhoti, adafocal or bsce-gra.
+      name: of the table.
+      phase: pre, post or empty.
+      metric: of the numbers; may be left out if the table has only one.
+    """
+    rows: dict[tuple[str, str], dict[str, Number]] = {}
+    metrics = set()
+    for key, value in read().items():
+        if (key.source, key.table, key.phase) == (source, name, phase) and metric in (
+            None,
+            key.metric,
+        ):
+            metrics.add(key.metric)
+            rows.setdefault((key.dataset, key.model), {})[key.method] = value
+    if not rows:
+        known = sorted({f"{k.source} {k.table} {k.phase} {k.metric}" for k in read()})
+        given = " ".join(part for part in (source, name, phase, metric or "") if part)
+        near = difflib.get_close_matches(given, known, n=3, cutoff=0)
+        raise LookupError(f"the published tables have no {given}; near are {', '.join(near)}.")
+    if len(metrics) > 1:
+        raise ValueError(f"table {name} of {source} has {', '.join(sorted(metrics))}: choose one.")
+    return rows

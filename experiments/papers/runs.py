@@ -1,0 +1,185 @@
+"""Find the finished runs that an entry needs in a folder of sweeps, and train the missing ones.
+
+A run is recognised by its config, not by the name of its folder, so every entry that needs it finds
+it, and none trains it again. New ones are trained by experiments.sweep, in one folder per config:
+
+    RUNS_DIR/cifar10_resnet8/runs/cross_entropy/1
+    RUNS_DIR/cifar10_resnet8-gamma=1.0/runs/focal/1
+"""
+
+import contextlib
+import copy
+import functools
+import importlib
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from calib_jax import train
+from calib_jax.core import reading
+from experiments import cli, renamed, resuming
+from experiments.papers.entry import Training
+
+CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
+# Keys on which no result depends: those that may change in a finished sweep, and the best
+# checkpoints that are kept.
+FREE = (*resuming.MEASURED, "best", "seed", "num_seeds")
+# Runs of two commits are runs of the same code if these folders are equal.
+CODE = ("core", "data", "losses", "models", "train")
+
+
+class Finished(NamedTuple):
+    """A finished run.
+
+    Attributes:
+      folder: of the run.
+      seed: its seed.
+      config: under today's keys.
+      result: what the sweep wrote last.
+    """
+
+    folder: pathlib.Path
+    seed: int
+    config: dict[str, Any]
+    result: dict[str, Any]
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The command, commit, machine and versions of its last start."""
+        rows = train.files.json_rows(self.folder / "environment.jsonl").rows
+        return rows[-1] if rows else {"commit": "unknown"}
+
+
+@functools.cache
+def _config(name: str, loss: str) -> Any:
+    path = CONFIGS / f"{name}.py"
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no config file configs/{name}.py.")
+    return importlib.import_module(f"configs.{name}").get_config(loss)
+
+
+def config_of(training: Training) -> dict[str, Any]:
+    """Return the config of a training as JSON restores it."""
+    config = copy.deepcopy(_config(training.config, training.loss))
+    config.update_from_flattened_dict(training.overrides)
+    return renamed.current(cli.plain(config))
+
+
+def finished(runs_dir: pathlib.Path) -> list[Finished]:
+    """List all finished runs in the sweeps of a folder; a half-written one is no finished run."""
+    if not runs_dir.is_dir():
+        return []
+    runs = []
+    for path in sorted(runs_dir.glob("*/runs/*/*/result.json")):
+        if not path.parent.name.isdecimal():
+            continue
+        result = reading.json_mapping(path, "a result", "the same sweep writes it again")
+        config = renamed.current(result["config"])
+        runs.append(Finished(path.parent, int(path.parent.name), config, result))
+    return runs
+
+
+def matching(
+    training: Training, seed: int, runs: Iterable[Finished]
+) -> tuple[Finished | None, list[str]]:
+    """Find a run of a training; if there is none, list how similar ones differ."""
+    wanted = config_of(training)
+    others = []
+    for run in runs:
+        if run.seed != seed or run.config["loss"]["name"] != wanted["loss"]["name"]:
+            continue
+        differences = train.differences(run.config, wanted, free=FREE)
+        if not differences:
+            return run, []
+        if run.folder.parents[2].name == sweep_folder(training):
+            others.append(f"{run.folder} has another config ({'; '.join(differences[:3])})")
+    return None, others
+
+
+def sweep_folder(training: Training) -> str:
+    """Return the name of the folder in which a training is trained."""
+    return training.config + (f"-{training.variant}" if training.variant else "")
+
+
+def train_missing(
+    missing: Iterable[Training], runs_dir: pathlib.Path, data_dir: str | None
+) -> None:
+    """Train with experiments.sweep, one sweep for all losses of a config.
+
+    Args:
+      missing: the trainings; finished seeds of theirs are not trained again.
+      runs_dir: folder of the sweeps.
+      data_dir: folder of the data sets.
+    """
+    groups: dict[tuple[str, int], list[Training]] = {}
+    for training in missing:
+        groups.setdefault((sweep_folder(training), training.seeds), []).append(training)
+    for (folder, seeds), trainings in groups.items():
+        first = trainings[0]
+        command = [
+            *(sys.executable, "-m", "experiments.sweep"),
+            # The loss behind the file has the options that the overrides set.
+            f"--config=configs/{first.config}.py:{first.loss}",
+            f"--workdir={(runs_dir / folder).resolve()}",
+            f"--losses={','.join(training.loss for training in trainings)}",
+            f"--seeds={seeds}",
+            *(f"--config.{key}={value}" for key, value in first.overrides.items()),
+        ]
+        command += [f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []
+        cli.say_step(" ".join(["training:", *command[1:]]))
+        code = subprocess.run(command, check=False, cwd=CONFIGS.parent).returncode
+        if code:
+            raise cli.Failed(
+                f"the sweep in {runs_dir / folder} ended with code {code}: its message stands"
+                " above, and the same command resumes it."
+            )
+
+
+def data_is_there(training: Training, data_dir: str | None) -> str:
+    """Return why the data of a training cannot be read; "" if it can."""
+    name = config_of(training)["data"]["name"]
+    return missing_data(name, data_dir)
+
+
+def missing_data(name: str, data_dir: str | None) -> str:
+    """Return why a data set cannot be read; "" if it can."""
+    from calib_jax import data
+    from calib_jax.data import files
+
+    about = data.about(name)
+    if about is None or not about.has_files:
+        return ""
+    with contextlib.suppress(ValueError, OSError):
+        files.find(name, about, data_dir, config=next(iter(about.variants), ""))
+        return ""
+    return (
+        f"the data set {name} is absent: --data_dir=DIR gives its folder, and python -m"
+        f" experiments.data --list shows how to get it."
+    )
+
+
+def same_code(commits: Iterable[str]) -> bool:
+    """Check that all commits have the same code for training; unknown ones must be equal."""
+    names = sorted(set(commits))
+    return len(names) < 2 or len({_code(name) for name in names}) == 1
+
+
+@functools.cache
+def _code(commit: str) -> str:
+    """Return the hashes of the folders of a commit, or the commit itself where git lacks it."""
+    if commit.endswith("-dirty"):
+        return commit
+    paths = [f"{commit}:calib_jax/{folder}" for folder in CODE]
+    try:
+        process = subprocess.run(
+            ["git", "rev-parse", *paths],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=pathlib.Path(__file__).parent,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return commit
+    return process.stdout

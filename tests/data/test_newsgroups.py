@@ -1,0 +1,98 @@
+"""20 Newsgroups: the papers' split, what is stripped, and files of every form."""
+
+import hashlib
+import tarfile
+
+import numpy as np
+import pytest
+
+from calib_jax import data
+from calib_jax.data import splits
+from calib_jax.data.newsgroups import body, papers_parts
+from tests.data import tiny
+
+PARTS = ("train", "validation", "test")
+
+
+def test_the_split_is_the_released_one():
+    # Recorded from the released loader, with a checksum of the whole order.
+    order = splits.shuffled(19_997).astype("<i8")
+    assert hashlib.sha256(order.tobytes()).hexdigest() == (
+        "7812769706f82b594c345ebcc7b338ee6f93443ef85ca295d5929af8ed54f3bd"
+    )
+    parts = papers_parts(19_997)
+    assert [len(parts[part]) for part in PARTS] == [15_098, 900, 3_999]
+    assert parts["validation"][:4].tolist() == [8824, 15988, 13768, 12509]
+    assert parts["test"][:4].tolist() == [945, 18669, 9245, 7228]
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(19_997))
+
+
+@pytest.mark.parametrize("form", ["folder", ".tar.gz", ".tar.xz"])
+def test_messages_are_the_same_in_every_form(folder, form):
+    place = tiny.newsgroups(folder)
+    if form != "folder":
+        with tarfile.open(place / f"20news-bydate{form}", "w:" + form.rpartition(".")[2]) as tar:
+            for part in ("train", "test"):
+                tar.add(place / f"20news-bydate-{part}", f"20news-bydate-{part}")
+                (place / f"20news-bydate-{part}").rename(place / part)
+    dataset = data.newsgroups(data_dir=str(folder), length=12)
+    sizes = [len(getattr(dataset, part)) for part in PARTS]
+    assert sizes == [108, 12, 40]
+    for part in PARTS:
+        examples = getattr(dataset, part).examples
+        assert examples.inputs.shape[1:] == (12,)
+        for numbers, label in zip(examples.inputs, examples.labels, strict=True):
+            words = dataset.vocabulary.text(numbers).split()
+            # The last words are those after the cut, and the signature is one of them.
+            assert words[-2:] == ["a", "b"]
+            name = dataset.class_names[label].rpartition(".")[2]
+            assert name in words
+    assert "108 to train, 12 to validate, 40 to test" in dataset.description
+
+
+def test_what_is_stripped():
+    text = tiny.message("sci.space", 3).decode("latin-1")
+    assert body(text, ()) == text.strip("\n")
+    assert body(text).startswith("C writes:\n> Caf\xe9?\nword3 space")
+    assert body(text).endswith("yes.\n--\nA. B.")
+    assert body(text, ("headers", "footers", "quotes")).startswith("word3 space")
+    assert body(text, ("headers", "footers", "quotes")).endswith("yes.")
+    assert body("no header at all") == ""
+
+
+def test_the_vocabulary_is_that_of_the_training_messages(folder):
+    tiny.newsgroups(folder)
+    place = folder / "newsgroups" / "20news-bydate-test" / "sci.med" / "9"
+    place.write_bytes(b"From: x\n\nonlyhere onlyhere\n")
+    default = data.newsgroups(data_dir=str(folder))
+    assert "onlyhere" not in default.vocabulary.words
+    assert "1 messages have no known word" in default.description
+    everything = data.newsgroups(data_dir=str(folder), vocabulary="all")
+    assert "onlyhere" in everything.vocabulary.words
+    assert len(data.newsgroups(data_dir=str(folder), words=5).vocabulary) == 5
+
+
+def test_vectors_are_the_rows_of_their_words(folder, tmp_path):
+    tiny.newsgroups(folder)
+    path = tmp_path / "vectors.txt"
+    data.write_vectors(path, {"space": np.array([1.0, 2.0]), "zebra": np.array([3.0, 4.0])})
+    dataset = data.newsgroups(data_dir=str(folder), vectors=str(path))
+    number = dataset.vocabulary.number_of["space"]
+    assert dataset.embedding.shape == (len(dataset.vocabulary), 2)
+    np.testing.assert_array_equal(dataset.embedding[number], [1, 2])
+    assert np.count_nonzero(dataset.embedding) == 2
+    assert "Word vectors of vectors.txt for 1 of" in dataset.description
+
+
+def test_what_cannot_be_read_is_refused(folder):
+    with pytest.raises(FileNotFoundError, match=r"20news-bydate\.tar\.gz and leave it packed"):
+        data.newsgroups(data_dir=str(folder))
+    tiny.newsgroups(folder)
+    group = folder / "newsgroups" / "20news-bydate-train" / "sci.med"
+    group.rename(folder / "moved")
+    (folder / "newsgroups" / "20news-bydate-test" / "sci.med").rename(folder / "moved2")
+    with pytest.raises(ValueError, match=r"has no message of sci\.med: unpack the whole archive"):
+        data.newsgroups(data_dir=str(folder))
+    tiny.newsgroups_19997(folder)
+    with pytest.raises(ValueError, match=r"strip must be one of .*got 'header'"):
+        data.newsgroups_19997(data_dir=str(folder), strip=("header",))

@@ -1,0 +1,193 @@
+"""The benchmark of coverage and size: its simulated data, its cells, its file and its page."""
+
+import json
+import math
+import os
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+from experiments.benchmarks import coverage, simulations, tables
+
+
+def test_the_truth_is_the_recorded_number():
+    """These were measured with another program; two classes also by an integral."""
+    assert simulations.truth(2, 1.15, 2**16).values["ece"] == pytest.approx(0.0205, abs=3e-4)
+    true = simulations.truth(2, 1.5, 2**16).values
+    assert true["ece"] == pytest.approx(0.0568, abs=3e-4)
+    calibrated = simulations.truth(2, 1.0, 2**16).values
+    for name in ("ece", "adaptive_ece", "classwise_ece", "squared_error"):
+        assert calibrated[name] < 1e-12
+
+    # The difference of two logits is normal with variance 2 x 1.5^2.
+    margin = np.linspace(0, 15, 30_001)
+    density = np.exp(-(margin**2) / 9)
+    density /= density.sum()
+    right, confidence = 1 / (1 + np.exp(-margin)), 1 / (1 + np.exp(-1.5 * margin))
+    nll = -(right * np.log(confidence) + (1 - right) * np.log1p(-confidence))
+    brier = 2 * (right * (1 - confidence) ** 2 + (1 - right) * confidence**2)
+    assert true["accuracy"] == pytest.approx(right @ density, abs=3e-3)
+    assert true["nll"] == pytest.approx(nll @ density, abs=5e-3)
+    assert true["brier"] == pytest.approx(brier @ density, abs=4e-3)
+    bins = np.ceil(15 * confidence).astype(int)
+    gap = np.bincount(bins, density * (confidence - right), 17)
+    assert true["ece"] == pytest.approx(np.abs(gap).sum(), abs=4e-4)
+    squared = np.square(gap) / np.maximum(np.bincount(bins, density, 17), 1e-12)
+    assert true["squared_error"] == pytest.approx(squared.sum(), abs=1e-4)
+    # The gap of the other class is the opposite, in the bin of 1 - c.
+    other = np.bincount(
+        np.ceil(15 * (1 - confidence)).astype(int), density * (confidence - right), 17
+    )
+    assert true["classwise_ece"] == pytest.approx(np.abs(gap - other).sum() / 2, abs=4e-4)
+    # An error is answered at all coverages above the share of more confident examples.
+    at_least = np.cumsum(density)
+    assert true["augrc"] == pytest.approx((1 - right) * at_least @ density, abs=2e-3)
+
+
+def top(logits):
+    p = np.asarray(jax.nn.softmax(logits))
+    return p.max(axis=1), p.argmax(axis=1)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_models_have_the_errors_that_they_are_drawn_with(dependent):
+    """Mean confidence minus accuracy, of 20,000 rows."""
+    rows, key = 20_000, jax.random.key(3)
+    a, b, labels = map(np.asarray, simulations.sharper(key, rows, 2, dependent))
+    for logits in (a, b):
+        confidence, predicted = top(logits)
+        assert np.mean(confidence) == pytest.approx(np.mean(predicted == labels), abs=0.03)
+    assert np.mean(top(b)[0]) > np.mean(top(a)[0]) + 0.1
+    a, b, labels = map(np.asarray, simulations.equal_errors(key, rows, 2, dependent))
+    gaps = [np.mean(c - (predicted == labels)) for c, predicted in map(top, (a, b))]
+    assert gaps[0] > 0.02
+    assert gaps[0] == pytest.approx(gaps[1], abs=0.02)
+    a, b, labels = simulations.less_calibrated(key, rows, 2, dependent, 1.5)
+    np.testing.assert_allclose(b, 1.5 * np.asarray(a), rtol=1e-6)
+
+
+def test_examples_of_a_cluster_depend_on_each_other():
+    logits, labels = simulations.one_model(jax.random.key(0), 20_000, 2, True, 1.0)
+    confidence, predicted = top(logits)
+    residual = (predicted == np.asarray(labels)) - confidence
+    sums = np.bincount(simulations.clusters_of(20_000), residual)
+    # Independent rows have the ratio 1; a latent correlation of .3 has one of about 3.
+    assert np.var(sums) / (np.var(residual) * simulations.CLUSTER_SIZE) > 2
+
+
+def test_intervals_of_means_cover_and_those_of_the_error_do_not(monkeypatch):
+    """Check 200 sets of a calibrated model, whose standard error is 2.1 %."""
+    several = {name: coverage.BOOTSTRAPPED[name] for name in ("accuracy", "nll", "ece", "augrc")}
+    monkeypatch.setattr(coverage, "BOOTSTRAPPED", several)
+    methods = coverage.measured(coverage.Cell("bootstrap", 200, 2, "T = 1", 200), 100)["methods"]
+    error = methods.pop("ece")
+    assert error["coverage"] < 0.05
+    assert error["value"] > 0.02
+    for name, method in methods.items():
+        assert 0.83 <= method["coverage"] <= 0.965, name
+        assert method["value"] == pytest.approx(method["truth"], abs=0.01)
+
+
+def test_a_summary_counts_ends_values_and_p_values():
+    outcome = coverage.Outcome
+    found = coverage._summary(
+        [
+            outcome(0.1, 0.0, 0.2, 0.01, 0.2),
+            outcome(0.1, 0.1, 0.2, 0.05, 0.05),
+            outcome(0.3, 0.1, 0.2, 0.5, 0.15),
+            outcome(),
+        ]
+    )
+    assert found["coverage"] == pytest.approx(2 / 3)
+    assert found["width"] == pytest.approx(0.4 / 3)
+    assert found["rejected"] == pytest.approx(2 / 3)
+    assert found["contains_value"] == pytest.approx(2 / 3)
+    assert (found["intervals"], found["p_values"]) == (3, 3)
+    assert coverage._summary([outcome()])["coverage"] is None
+
+
+@pytest.mark.thorough
+def test_every_part_measures_what_its_title_says():
+    for part, question in coverage.QUESTIONS.items():
+        rows = max(200, question.fewest)
+        (first, *_) = coverage.cells_of(20, [part], [rows], [2])
+        methods = coverage.measured(first._replace(sets=2), 39)["methods"]
+        numbers = [
+            m["coverage"] if m["rejected"] is None else m["rejected"] for m in methods.values()
+        ]
+        assert all(0 <= number <= 1 for number in numbers), part
+    tested = set(metrics.calibration_tests()) - set(metrics.catalogue())
+    chosen = {
+        name
+        for all_pairs in (False, True)
+        for name in coverage.by_test(jax.random.key(0), 200, 2, "T = 1", 39, all_pairs=all_pairs)
+    }
+    assert chosen == tested
+
+
+def fake(cell, draws):
+    """Return a row as `measured` does."""
+    value = coverage.Outcome(0.1, 0.0, 0.2, 0.01, 0.5)
+    return cell._asdict() | {"draws": draws, "methods": {"ece": coverage._summary([value] * 9)}}
+
+
+def test_finished_cells_are_not_measured_again(tmp_path, monkeypatch):
+    measured = []
+    monkeypatch.setattr(
+        coverage, "measured", lambda cell, draws: measured.append(cell) or fake(cell, draws)
+    )
+    goal = tmp_path / "cells.json"
+    options = {"parts": ["bounds"], "examples": ["200"], "classes": ["2", "10"], "processes": 1}
+    coverage.main(sets=9, cells=str(goal), **options)
+    assert len(measured) == 6
+    coverage.main(sets=5, cells=str(goal), **options)
+    assert len(measured) == 6
+    coverage.main(sets=10, cells=str(goal), **{**options, "classes": ["2"]})
+    assert len(measured) == 9
+    rows = json.loads(goal.read_text())["cells"]
+    assert sorted(row["sets"] for row in rows) == [9, 9, 9, 10, 10, 10]
+    assert os.listdir(tmp_path) == ["cells.json"]
+
+
+def test_an_interrupted_run_keeps_its_cells(tmp_path, monkeypatch):
+    def measured(cell, draws):
+        if cell.case == "T = 1.5":
+            raise KeyboardInterrupt
+        return fake(cell, draws)
+
+    monkeypatch.setattr(coverage, "measured", measured)
+    goal = tmp_path / "cells.json"
+    options = {"parts": ["bounds"], "examples": ["200"], "classes": ["2"], "processes": 1}
+    with pytest.raises(KeyboardInterrupt):
+        coverage.main(sets=9, cells=str(goal), **options)
+    assert len(json.loads(goal.read_text())["cells"]) == 2
+
+
+def test_the_page_shows_what_fails_in_bold(monkeypatch):
+    monkeypatch.setattr(coverage, "measured", fake)
+    report = coverage.main(parts=["bounds"], examples=["200"], classes=["2"], processes=1)
+    (covered, rejected) = (
+        tables.table(report.sections[row["task"]].columns, [row]) for row in report.results
+    )
+    assert "| ece | 200 | 2 | **0.0%** (0.200) | **0.0%** (0.200) |" in covered
+    # Only rejections of true hypotheses are failures.
+    assert "| ece | 200 | 2 | **100.0%** | 100.0% | 100.0% |" in rejected
+
+
+def test_large_sets_are_fewer():
+    cells = coverage.cells_of(2000, ["classwise", "pairs"], [200, 10_000], [2, 100])
+    sets = {(c.part, c.examples, c.classes): c.sets for c in cells}
+    assert sets["classwise", 10_000, 100] == sets["pairs", 10_000, 100] == 200
+    assert sets["classwise", 10_000, 2] == sets["pairs", 200, 100] == 2000
+    assert math.isclose(coverage._three_errors(0.9, 100), 0.09)
+
+
+def test_bad_flags_are_refused(tmp_path):
+    (tmp_path / "other.json").write_text('{"results": []}')
+    with pytest.raises(coverage.cli.Refused, match="has no finished cells"):
+        coverage.main(cells=str(tmp_path / "other.json"))
+    for options in ({"parts": ["speed"]}, {"examples": ["many"]}, {"classes": ["1"]}):
+        with pytest.raises(coverage.cli.Refused, match=f"--{next(iter(options))} must be"):
+            coverage.main(**options)

@@ -1,0 +1,335 @@
+"""The ledger of claims: entries, runs, records, verdicts and their page, on fabricated runs."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from experiments import cli
+from experiments.papers import (
+    claims,
+    entry,
+    estimates,
+    listing,
+    page,
+    paired,
+    published,
+    records,
+    rules,
+    runs,
+    verdicts,
+)
+from experiments.papers.entry import Entry, Training
+from experiments.papers.values import Value
+
+CE = Training("cross_entropy", config="digits", seeds=2)
+FOCAL = Training("focal", {"gamma": 1.0}, "digits", seeds=2)
+COMMIT = {"commit": "abc", "date": "2026-01-02", "device": "cpu", "processor": "x"}
+
+
+def errors_of(trained):
+    """Compare the error rates of both losses."""
+    pairs = [
+        estimates.error(a.test) - estimates.error(b.test)
+        for a, b in zip(trained["ce"], trained["fl"], strict=True)
+    ]
+    last = [run.log[-1]["test_error"] for run in trained["ce"]]
+    return {"ce - fl": paired.over_seeds_and_rows(pairs), "last": paired.over_seeds(last)}
+
+
+ENTRY = Entry(
+    claims={"guo-ts-lowers-ece": rules.above("ce - fl")},
+    statistic=errors_of,
+    runs={"ce": CE, "fl": FOCAL},
+    name="guo_tried",
+)
+
+
+def of_seeds(count):
+    """The entry with another number of seeds."""
+    trainings = {name: dataclasses.replace(t, seeds=count) for name, t in ENTRY.runs.items()}
+    return dataclasses.replace(ENTRY, runs=trainings)
+
+
+def fabricate(runs_dir, training, seed, *, wrong=0.2, commit="abc", rows=200, folder=None, **keys):
+    """Write the files of a finished run, with some share of wrong predictions."""
+    run = runs_dir / (folder or runs.sweep_folder(training)) / "runs" / training.loss / str(seed)
+    run.mkdir(parents=True)
+    draws = np.random.default_rng(seed)
+    for part in ("test", "validation"):
+        labels = np.arange(rows) % 10
+        logits = draws.normal(size=(rows, 10)).astype(np.float32)
+        hit = draws.random(rows) > wrong
+        logits[np.arange(rows), np.where(hit, labels, (labels + 1) % 10)] += 6
+        np.savez(run / f"predictions_{part}.npz", logits=logits, labels=labels)
+    row = {"step": 1, "epoch": 1.0, "test_error": wrong}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    start = {"step": 0, **COMMIT, "commit": commit}
+    (run / "environment.jsonl").write_text(json.dumps(start) + "\n")
+    config = runs.config_of(training) | {"seed": seed} | keys
+    result = {"config": config, "seconds": 60.0, "checkpoint": "latest"}
+    (run / "result.json").write_text(json.dumps(result))
+    return run
+
+
+@pytest.fixture
+def runs_dir(tmp_path):
+    """Four runs: two losses, two seeds."""
+    for seed in (1, 2):
+        fabricate(tmp_path / "all", CE, seed, wrong=0.6)
+        fabricate(tmp_path / "all", FOCAL, seed, wrong=0.1)
+    return tmp_path / "all"
+
+
+@pytest.fixture
+def catalogue(monkeypatch):
+    """The catalogue with the entry of this file alone."""
+    monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: ENTRY})
+
+
+# --------------------------------------------------------------------------------------------
+# Claims, published numbers, entries.
+
+
+def test_every_claim_has_a_source_a_kind_and_a_rule():
+    known = claims.read()
+    assert len(known) > 150
+    assert claims.sources(known.values()) == ["guo", "mukhoti", "adafocal", "bsce-gra", "recall"]
+    for claim in known.values():
+        assert claim.id.startswith(claim.source.partition("-")[0])
+        assert claim.scale in ("exact", "toy", "table", "cpu", "gpu")
+        assert claim.verdict_rule
+        assert claim.data
+
+
+def test_no_rule_rests_on_a_bootstrapped_binned_error():
+    for claim in claims.read().values():
+        if claim.scale in ("cpu", "gpu"):
+            assert "paired bootstrap over test examples" not in claim.test, claim.id
+
+
+def test_every_entry_is_found_and_tests_known_claims():
+    catalogue = entry.catalogue()
+    assert "guo_forecast" in catalogue
+    for tested_by in catalogue.values():
+        assert tested_by.claims
+        for training in tested_by.runs.values():
+            assert runs.config_of(training)["loss"]["name"]
+
+
+def test_an_unknown_id_names_the_near_ones():
+    with pytest.raises(ValueError, match=r"did you mean guo-forecast-gap") as raised:
+        entry.chosen(["guo-forcast-gap"])
+    assert str(raised.value).count("guo-") <= 4
+
+
+def test_a_claim_without_an_entry_shows_its_test(catalogue):
+    with pytest.raises(LookupError, match=r"no entry tests recall-focal-can-cheat yet"):
+        entry.chosen(["recall-focal-can-cheat"])
+
+
+def test_an_unknown_published_row_names_the_near_ones():
+    number = published.number(
+        "mukhoti", "T1", "CIFAR-10", "ResNet-50", "Cross-Entropy", "ECE", "post"
+    )
+    assert number == (1.35, 2.5)
+    with pytest.raises(LookupError, match=r"no row .*ResNet-51.*near are .*ResNet-50"):
+        published.number("mukhoti", "T1", "CIFAR-10", "ResNet-51", "Cross-Entropy", "ECE", "post")
+    with pytest.raises(LookupError, match=r"no mukhoti T9 pre; near are"):
+        published.table("mukhoti", "T9", "pre")
+
+
+def test_a_table_has_its_rows_and_methods():
+    table = published.table("mukhoti", "T1", "pre")
+    assert len(table) == 11
+    assert all(len(methods) == 6 for methods in table.values())
+
+
+# --------------------------------------------------------------------------------------------
+# Runs and records.
+
+
+def test_runs_are_found_by_config_in_any_folder(tmp_path):
+    fabricate(tmp_path, FOCAL, 1, folder="some_name")
+    listed = runs.finished(tmp_path)
+    assert runs.matching(FOCAL, 1, listed)[0].folder.parts[-4] == "some_name"
+    assert runs.matching(FOCAL, 2, listed) == (None, [])
+    assert runs.matching(Training("focal", {"gamma": 2.0}, "digits"), 1, listed)[0] is None
+
+
+def test_a_run_of_another_config_is_named(tmp_path):
+    fabricate(tmp_path, CE, 1, num_epochs=3)
+    run, others = runs.matching(CE, 1, runs.finished(tmp_path))
+    assert run is None
+    assert "num_epochs: 3 before, 60 now" in others[0]
+
+
+def test_records_are_written_once_and_recomputed_without_runs(tmp_path, runs_dir):
+    folder = tmp_path / "results"
+    assert records.collect(folder, ENTRY, runs_dir, None) == {}
+    first = verdicts.compute(ENTRY, folder, "cpu")
+    part = first["claims"]["guo-ts-lowers-ece"]
+    assert part["state"] == "holds"
+    value = part["values"]["ce - fl"]
+    assert value["seeds"] == 2
+    assert value["rows"] == 200
+    assert 0.2 < value["low"] < value["value"] < value["high"] < 0.8
+    assert first["beside"]["last"]["value"] == 0.6
+    # The runs are gone: the records suffice.
+    assert records.collect(folder, ENTRY, tmp_path / "nowhere", None) == {}
+    again = verdicts.compute(ENTRY, folder, "cpu")
+    assert again["claims"] == first["claims"]
+    record = records.path_of(folder, CE, 1)
+    assert record.name == "1.npz"
+    assert record.stat().st_size < 20_000
+
+
+def test_missing_runs_are_listed_by_training(tmp_path, runs_dir):
+    three = of_seeds(3)
+    missing = records.collect(tmp_path / "results", three, runs_dir, None)
+    assert missing == {training: ["seed 3"] for training in three.runs.values()}
+
+
+def test_runs_of_commits_with_other_code_are_not_mixed(tmp_path, runs_dir):
+    fabricate(runs_dir, CE, 3, commit="def")
+    fabricate(runs_dir, FOCAL, 3, commit="def")
+    three = of_seeds(3)
+    records.collect(tmp_path, three, runs_dir, None)
+    with pytest.raises(ValueError, match=r"abc: ce 1.*; def: ce 3, fl 3\): they are not mixed"):
+        verdicts.compute(three, tmp_path, "cpu")
+
+
+def test_a_record_of_another_config_is_refused(tmp_path, runs_dir):
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    other = dataclasses.replace(CE, changes={"num_epochs": 5}, alias="")
+    path = records.path_of(tmp_path, other, 1)
+    path.parent.mkdir(parents=True)
+    records.path_of(tmp_path, CE, 1).rename(path)
+    with pytest.raises(ValueError, match=r"another config \(num_epochs: 60 before, 5 now\)"):
+        records.read(tmp_path, other, 1)
+
+
+def test_a_half_written_record_or_verdict_is_one_sentence(tmp_path, runs_dir):
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
+    path = records.path_of(tmp_path, CE, 1)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(ValueError, match=r"1.npz cannot be read as a record of a run: .*remove it"):
+        verdicts.compute(ENTRY, tmp_path, "cpu")
+    path = verdicts.path_of(tmp_path, ENTRY.name)
+    path.write_text(path.read_text()[:300])
+    with pytest.raises(ValueError, match=r"guo_tried.json cannot be read as verdicts.*--run=guo"):
+        verdicts.read(tmp_path)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=r"it has no beside, claims"):
+        verdicts.read(tmp_path)
+
+
+def test_a_statistic_without_a_needed_value_is_named(tmp_path, runs_dir):
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    wrong = dataclasses.replace(ENTRY, claims={"guo-ts-lowers-ece": rules.above("fl - ce")})
+    with pytest.raises(LookupError, match=r"needs fl - ce, .*; it returns ce - fl, last"):
+        verdicts.compute(wrong, tmp_path, "cpu")
+
+
+# --------------------------------------------------------------------------------------------
+# Rules and verdicts.
+
+
+def near(value, deviation=1.0):
+    return Value(value, deviation)
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "state"),
+    [
+        (rules.above("a", "b"), {"a": near(2), "b": near(9)}, "holds"),
+        (rules.above("a", "b"), {"a": near(1), "b": near(9)}, "undecided"),
+        (rules.above("a", "b"), {"a": near(-2), "b": near(9)}, "does not hold"),
+        (rules.above("a", margin=1), {"a": near(2)}, "undecided"),
+        (rules.below("a"), {"a": near(-2)}, "holds"),
+        (rules.below("a", margin=-3), {"a": near(-1)}, "does not hold"),
+        (rules.true("a"), {"a": Value(1)}, "holds"),
+        (rules.within("a", 1, 2), {"a": Value(3)}, "does not hold"),
+        (rules.at_least("a", 11, 5), {"a": Value(5)}, "does not hold"),
+        (rules.every(rules.true("a"), rules.above("b")), {"a": Value(1), "b": near(2)}, "holds"),
+        (rules.every(rules.true("a"), rules.above("b")), {"a": Value(1), "b": near(1)}, "undec"),
+        (rules.every(rules.true("a"), rules.above("b")), {"a": Value(0), "b": near(2)}, "does"),
+    ],
+)
+def test_rules(rule, values, state):
+    assert rule.judge(values).state.startswith(state)
+
+
+@pytest.mark.parametrize(("value", "p"), [(1.645, 0.05), (-1.645, 0.05), (0.0, 0.5)])
+def test_the_p_value_is_one_sided(value, p):
+    """0.05 is at the end of the 90 % interval, so a verdict and its p-value agree."""
+    assert rules.above("a").judge({"a": near(value)}).p == pytest.approx(p, abs=1e-4)
+
+
+def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir):
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
+    (verdict,) = verdicts.read(tmp_path).values()
+    several = {
+        name: verdict._replace(p=p)
+        for name, p in [("guo-ts-lowers-ece", 0.02), ("weak", 0.03), ("certain", None)]
+    }
+    parts = verdict.record["claims"]
+    parts |= dict.fromkeys(several, parts["guo-ts-lowers-ece"])
+    states = verdicts.adjusted(several)
+    assert states["guo-ts-lowers-ece"] == ("holds", 0.04)
+    assert states["weak"] == ("holds", 0.04)
+    assert states["certain"] == ("holds", None)
+    several["weak"] = several["weak"]._replace(p=0.06)
+    assert verdicts.adjusted(several)["weak"] == ("undecided", 0.06)
+
+
+# --------------------------------------------------------------------------------------------
+# The list and the page.
+
+
+def test_the_list_and_the_page(tmp_path, runs_dir, catalogue):
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    before = {row.claim.id: row for row in listing.rows(tmp_path, None, {})}
+    assert before["guo-ts-lowers-ece"].state == "not run"
+    assert before["guo-lenet-resnet-errors"].state == "data absent"
+    verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
+    standing = verdicts.read(tmp_path)
+    listed = listing.rows(tmp_path, None, standing)
+    assert len(listed) == len(claims.read())
+    row = next(row for row in listed if row.claim.id == "guo-ts-lowers-ece")
+    assert (row.state, row.minutes, row.entry) == ("holds", "0", "guo_tried")
+    assert "guo-ts-lowers-ece" in listing.text(listed)
+    path = page.write(tmp_path, listed, standing)
+    written = path.read_text()
+    assert "**guo-ts-lowers-ece: holds**" in written
+    assert "4 runs, 4 minutes of training" in written
+    assert "- last: 0.6" in written
+    counted = [line for line in written.splitlines() if line.startswith("| all")]
+    assert counted[0].replace(" ", "").startswith("|all||1|0|0|")
+
+
+def test_a_verdict_of_another_rule_is_outdated(tmp_path, runs_dir, catalogue, monkeypatch):
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
+    changed = dataclasses.replace(
+        ENTRY, claims={"guo-ts-lowers-ece": rules.above("ce - fl", margin=0.1)}
+    )
+    monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: changed})
+    standing = verdicts.read(tmp_path)
+    states = {row.claim.id: row.state for row in listing.rows(tmp_path, None, standing)}
+    assert states["guo-ts-lowers-ece"] == "outdated"
+
+
+def test_absent_data_is_one_sentence(tmp_path):
+    why = runs.missing_data("cifar10", str(tmp_path))
+    assert why.startswith("the data set cifar10 is absent: --data_dir=DIR")
+    assert runs.missing_data("digits", None) == ""
+
+
+def test_a_training_that_fails_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs.sys, "executable", "false")
+    with pytest.raises(cli.Failed, match=r"ended with code 1"):
+        runs.train_missing([CE], tmp_path, None)

@@ -1,0 +1,98 @@
+"""Refinement and calibration parts of scores, against temperatures fitted without each example."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import metrics
+
+from .inference import simulated, softmax
+from .laws import value_of
+
+PARTS = ("refinement_nll", "calibration_nll", "refinement_brier", "calibration_brier")
+
+
+def losses(logits, labels, b):
+    p = softmax(b * logits)
+    return -np.log(p[np.arange(len(labels)), labels])
+
+
+def briers(logits, labels, b):
+    return ((softmax(b * logits) - np.eye(logits.shape[1])[labels]) ** 2).sum(-1)
+
+
+def derivatives(logits, labels, b):
+    """Return the derivatives of each NLL by b."""
+    p = softmax(b * logits)
+    mean = (p * logits).sum(-1)
+    return mean - logits[np.arange(len(labels)), labels], (p * logits**2).sum(-1) - mean**2
+
+
+def optimum(logits, labels):
+    """Find 1 / T by bisection of the summed derivative."""
+    low, high = 1 / 64, 64.0
+    for _ in range(60):
+        middle = np.sqrt(low * high)
+        low, high = (
+            (middle, high) if derivatives(logits, labels, middle)[0].sum() < 0 else (low, middle)
+        )
+    return low
+
+
+def sample(sharpness, num_rows=60, seed=0):
+    logits, labels, _ = simulated(np.random.default_rng(seed), num_rows, 3, sharpness)
+    return logits, labels
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 4.0])
+def test_parts_are_those_of_temperatures_of_the_other_examples(sharpness):
+    """To first order by a formula, and to second order by 60 fits."""
+    given, labels = sample(sharpness)
+    logits, keep = given.astype(float), ~np.eye(60, dtype=bool)
+    others = np.array([optimum(logits[k], labels[k]) for k in keep])[:, None]
+    b = optimum(logits, labels)
+    slope, curvature = derivatives(logits, labels, b)
+    step = slope / curvature.sum()
+    for name, rows in (("nll", losses), ("brier", briers)):
+        refinement = value_of(getattr(metrics, f"refinement_{name}"), given, labels)
+        change = (rows(logits, labels, b + 1e-5) - rows(logits, labels, b - 1e-5)) / 2e-5
+        formula = rows(logits, labels, b).mean() + (change * step).mean()
+        assert refinement == pytest.approx(formula, abs=1e-4)
+        assert refinement == pytest.approx(rows(logits, labels, others).mean(), abs=4 / 60**2)
+        calibration = value_of(getattr(metrics, f"calibration_{name}"), given, labels)
+        assert calibration == pytest.approx(
+            rows(logits, labels, 1).mean() - float(refinement), abs=1e-5
+        )
+
+
+def test_a_temperature_moves_only_the_calibration_part():
+    logits, labels = sample(1.0)
+    for name in ("nll", "brier"):
+        values = [
+            value_of(getattr(metrics, f"{part}_{name}"), jnp.asarray(logits) * scale, labels)
+            for part in ("refinement", "calibration")
+            for scale in (1, 3)
+        ]
+        assert values[0] == pytest.approx(float(values[1]), abs=1e-4)
+        assert values[3] > values[2] + 0.01
+
+
+def test_without_an_optimum_the_last_temperature_counts():
+    """Check examples that are all right, and logits that are worse than chance."""
+    logits = jnp.tile(jnp.array([[2.0, 0.0]]), (60, 1))
+    right = value_of(metrics.refinement_nll, logits, jnp.zeros(60, int))
+    assert right == pytest.approx(np.log1p(np.exp(-16)), abs=1e-6)
+    wrong = value_of(metrics.refinement_nll, logits, jnp.ones(60, int))
+    assert wrong == pytest.approx(np.log1p(np.exp(2 / 32)), abs=1e-6)
+
+
+def test_intervals_come_from_the_bootstrap():
+    """Check a model whose logits are four times too large, in one resample of all metrics."""
+    logits, labels = sample(4.0, 200)
+    several = {name: metrics.named(name) for name in PARTS}
+    estimates = metrics.estimates(several, logits, labels, key=jax.random.key(0), num_resamples=100)
+    for name, estimate in estimates.items():
+        assert estimate.interval == "percentile"
+        assert estimate.low < estimate.value < estimate.high
+        assert estimate.low > 0 or name.startswith("refinement"), name
