@@ -5,6 +5,7 @@ a module, its arguments, its environment and a file for all that it prints. The 
 is the exit code.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -38,6 +39,9 @@ for library in LIBRARIES:
 programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 # Nothing has run on a device before the fork, so JAX has no threads yet.
 warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+# A fork that ends shall not look at every object of the libraries, which would copy it.
+gc.collect()
+gc.freeze()
 
 request = next_request()
 output = os.open(request["output"], os.O_WRONLY | os.O_CREAT)
