@@ -1,15 +1,21 @@
 """Identities, bounds and minimisers of cross-entropy and focal loss, from Mukhoti et al. 2020."""
 
+from typing import TYPE_CHECKING
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
 from calib_jax import calibrators, losses
+from calib_jax.plots import style
 from experiments.papers import limits
 from experiments.papers.entry import Entry
 from experiments.papers.rules import every
 from experiments.papers.values import Value
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 GAMMAS = (1.0, 2.0, 3.0, 5.0)
 SMALL_GAMMAS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -289,6 +295,21 @@ def confidence_after_scaling() -> dict[str, Value]:
     }
 
 
+@style.drawn
+def draw() -> "matplotlib.figure.Figure":
+    """Draw the minimiser of the binary focal loss over the target, for every gamma."""
+    figure = style.canvas(3.8, 3.2)
+    axes = figure.subplots()
+    target = np.linspace(0.005, 0.995, 199)
+    axes.plot(target, target, label="cross-entropy", **style.curve_look(0))
+    for place, gamma in enumerate(GAMMAS, start=1):
+        minimum = _binary_minimizer(target, gamma)
+        axes.plot(target, minimum, label=f"gamma {gamma:g}", **style.curve_look(place))
+    axes.set(xlabel="target q", ylabel="minimiser p", aspect="equal", xlim=(0, 1), ylim=(0, 1))
+    axes.legend(loc="upper left")
+    return figure
+
+
 CLAIMS = {
     "mukhoti-brier-decomposes": (
         brier_parts,
@@ -328,4 +349,5 @@ CLAIMS = {
 ENTRY = Entry(
     claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
     statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+    figures=lambda: {"minimisers": draw()},
 )

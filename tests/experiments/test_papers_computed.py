@@ -5,6 +5,7 @@ import pytest
 
 from experiments.papers import (
     adafocal_tables,
+    bsce_gra_cost,
     bsce_gra_equivalences,
     bsce_gra_tables,
     bsce_gra_toy,
@@ -54,9 +55,6 @@ SLOW = {
     "mukhoti-focal-bound-one-component",
     "mukhoti-focal-not-proper",
     "mukhoti-prop1-gradient-ratio",
-    "mukhoti-linear-weights-blow-up",
-    "mukhoti-linear-same-decision-region",
-    "mukhoti-linear-confident-mistakes",
     "bsce-gra-unified-form",
     "bsce-gra-gradient-is-u-times-ce",
     "bsce-gra-scaling-strictly-aligned",
@@ -225,6 +223,17 @@ def test_the_rule_of_the_toy():
     assert rule.judge(values(0.1, 0.2)).state == HOLDS
     assert rule.judge(values(0.1, 0.001)).state == UNDECIDED
     assert rule.judge(values(0.1, -0.1)).state == FAILS
+
+
+def test_the_rule_of_the_cost():
+    for ratio, deviation, state in (
+        (1.0, 0.005, HOLDS),
+        (1.0, 0.05, UNDECIDED),
+        (1.06, 0.005, UNDECIDED),
+        (1.2, 0.005, FAILS),
+    ):
+        values = {bsce_gra_cost.STEP: Value(ratio, deviation, 10)}
+        assert bsce_gra_cost.FREE.judge(values).state == state
 
 
 # --------------------------------------------------------------------------------------------
