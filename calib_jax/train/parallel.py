@@ -120,7 +120,6 @@ def data_parallel(
         mesh=Mesh(np.array(devices), (axis_name,)),
         in_specs=over,
         out_specs=over,
-        check_vma=False,
     )
     # With the sharding of the inputs the results can be the next inputs without a new compilation.
     run = jax.jit(
