@@ -1,7 +1,10 @@
 """Data parallelism over several devices; no other file calls `jax.pmap` or `jax.shard_map`.
 
 A step is written for one device with an `axis_name`, and `data_parallel` runs it on all devices,
-with `jax.pmap` or with `jit(shard_map)`; the results of both are bitwise equal.
+with `jax.pmap` or with `jit(shard_map)`; the results of both are bitwise equal. Under `shard_map`
+with its default check a loop must begin with values that vary over devices as its results do
+(`core.statistics.varying`): parameters enter with an entry per device, so they and their gradients
+vary, and only sums over devices are replicated.
 State and resident data are replicated; batches are split between the devices. Arrays placed here
 have the sharding of pmap's results. With another sharding the second call would compile again and
 donate no buffers.
@@ -113,8 +116,6 @@ def data_parallel(
         entries = jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), arguments)
         return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), step(*entries))
 
-    # Without `check_vma`, as in pmap: steps start loops from constants, which do not vary over
-    # devices, and the loops' results do.
     mapped = jax.shard_map(
         on_device,
         mesh=Mesh(np.array(devices), (axis_name,)),
