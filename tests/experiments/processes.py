@@ -28,8 +28,8 @@ def start(binary, *arguments):
 def run(binary, *arguments):
     """Run it to its end; its exit code and all that it said."""
     with start(binary, *arguments) as process:
-        said, _ = process.communicate(timeout=300)
-    return process.returncode, said
+        output, _ = process.communicate(timeout=300)
+    return process.returncode, output
 
 
 def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
@@ -41,5 +41,5 @@ def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
             process.send_signal(number)
             break
         time.sleep(0.01)
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output

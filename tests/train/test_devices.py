@@ -83,8 +83,8 @@ def trained(names, source, *, num_devices, steps, tx, dtype):
         order = train.shuffled(len(source), 0, epoch)
         runner.begin(train.in_batches(order, 10, multiple=num_devices), 0)
         stop = min(4, steps - 4 * epoch)
-        states, found = runner(states, [0], [stop])
-        measured += runner.measured_in(found, [0], [stop])
+        states, result = runner(states, [0], [stop])
+        measured += runner.measured_in(result, [0], [stop])
     assert train.differing(states) == []
     state = tasks.the_only(states)
     each = {
@@ -145,10 +145,10 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     everywhere = arrangement.place([state])
 
     def evidence(feed):
-        (found,) = feed(SOURCE, arrangement).evaluation(step, 10)(everywhere, [True])
-        return found["evidence"]
+        (result,) = feed(SOURCE, arrangement).evaluation(step, 10)(everywhere, [True])
+        return result["evidence"]
 
-    found = evidence(train.Resident)
+    result = evidence(train.Resident)
     logits, _, _ = tasks.forward(state.params, {}, SOURCE.inputs, train=False)
     wanted = objective.evidence(state.loss_state, logits, SOURCE.labels, None)
 
@@ -156,8 +156,8 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
         kept = np.asarray(rows["weight"]) > 0
         return np.sort(np.asarray(rows["confidence"])[kept])
 
-    np.testing.assert_allclose(real(found), real(wanted), rtol=1e-5)
-    np.testing.assert_array_equal(real(evidence(train.Streamed)), real(found))
+    np.testing.assert_allclose(real(result), real(wanted), rtol=1e-5)
+    np.testing.assert_array_equal(real(evidence(train.Streamed)), real(result))
 
 
 def test_totals_merge_in_double_precision():
