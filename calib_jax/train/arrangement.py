@@ -42,7 +42,7 @@ class Arrangement:
       devices: the devices of all processes.
       num_runs: the number of runs.
       over: one of `WAYS`.
-      engine: "pmap" or "shard_map", as in `data_parallel`.
+      engine: one of `data_parallel`.
     """
 
     devices: Devices

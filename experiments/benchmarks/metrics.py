@@ -94,7 +94,7 @@ def measure_stream(sample: reference.Sample, blocks: int, **_: Any) -> list[tabl
     stream.add(sample.z, sample.y)  # compiles
     jax.block_until_ready(stream.values())
     start, spent = time.perf_counter(), time.process_time()
-    for _ in range(blocks):
+    for _number in range(blocks):
         stream.add(sample.z, sample.y)
     values = jax.block_until_ready(stream.values())
     seconds, spent = time.perf_counter() - start, time.process_time() - spent

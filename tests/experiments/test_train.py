@@ -312,9 +312,15 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
     for name in ("config.json", "loss_state.jsonl"):
         assert (seed / name).read_text() == (alone / name).read_text()
     shutil.rmtree(alone)
-    code, output = run("evaluate", f"--workdir={tmp_path}", "--resamples=100")
+    several = ("--resamples=100", "--criterion=nll,ece")
+    code, output = run("evaluate", f"--workdir={tmp_path}", *several)
     assert code == 0, output
     assert "Mean ± standard deviation over 2 seeds" in output
+    assert "T by ece" in output
+    assert (
+        "T by ece: the first minimum of ece on 0.1"
+        in (tmp_path / "report" / "report.md").read_text()
+    )
     for folder in (tmp_path / "seed_1", seed):
         with np.load(folder / "predictions_test.npz") as result:
             assert result["logits"].shape == (1000, 10)
