@@ -164,7 +164,6 @@ def test_intervals_and_p_are_those_of_resampled_pairs(folders, found, metric, ph
     assert one["p"] == pytest.approx(min(p, 1), abs=0.15)
 
 
-@pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
 def test_several_temperatures_are_side_by_side(folders):
     """The ones by ECE are the first minima of a slow search on the grid."""
     shared = finished.read([str(folder) for folder in folders[:2]])
@@ -216,6 +215,7 @@ def test_streamed_values_stand_beside_rows(folders, tmp_path):
         compared(folders[0], folder)
 
 
+@pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
 def test_what_is_hard_for_both_does_not_count(found, phase):
     one, two = (record(found, name, "error", phase) for name in ("first", "shy"))
     apart = np.hypot(one["high"] - one["low"], two["high"] - two["low"])
