@@ -11,8 +11,9 @@ written by experiments.evaluate; the folder of a sweep must be finished by exper
 Sweeps are compared loss by loss, over the seeds that they share. Nothing is trained or evaluated.
 
 Every metric is shown with its interval, its paired difference to the baseline with an interval, and
-a p-value, as trained and after a temperature that each run fits on its validation predictions. A
-calibration error has no p-value, because noise alone raises it. The output also lists the keys in
+a p-value, as trained and after a temperature that each run fits on its validation predictions.
+Noise alone raises ece and adaptive_ece, so their p-value is that of the difference of debiased
+squared errors; classwise_ece has none. The output also lists the keys in
 which the configs differ, except those under run, which change no result. Values of an evaluation
 with --logits=none have no intervals and no differences with p-values, because these need rows.
 

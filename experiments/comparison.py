@@ -5,7 +5,9 @@ For every metric of a folder the tables contain
     value, low, high  mean over the seeds, and its interval over the test examples
     difference        to the same metric of the first folder, the baseline, with an interval from
                       the same resamples, so that examples that are hard for both cancel
-    p                 two-sided, of the paired bootstrap over the test examples
+    p                 two-sided, over the test examples: of the paired bootstrap for regular
+                      metrics, of the difference of debiased squared errors for ece, adaptive_ece
+    p_holm            the same, adjusted for the number of folders compared with the baseline
     p_seeds           of a paired t-test over the seeds, if there are at least five
 
 as trained, and after a temperature that every run fits on its own validation predictions, or after
@@ -26,7 +28,7 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax import plots, train
-from calib_jax.report import calibration, caveats, tables
+from calib_jax.report import calibration, caveats, paired_tests, tables
 from calib_jax.report.pictures import drawable, file_name
 from experiments import summary
 from experiments.finished import ALONE, Folder, Shared
@@ -187,6 +189,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 "difference_low": cell.difference_low,
                 "difference_high": cell.difference_high,
                 "p": cell.p,
+                "p_holm": cell.p_holm,
                 "p_seeds": cell.p_seeds,
                 "note": " ".join(cell.notes),
             }
@@ -260,16 +263,22 @@ def _title(part: Part, phase: str) -> str:
 def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     several = len(part.seeds) > 1
     tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
+    names = list(dict.fromkeys(cell.loss for cell in part.summary.cells))
+    adjusted = len(names) > 2  # the baseline and two others
     head = ["metric", "folder", "value", *["sd of seeds"] * several, "difference", "p"]
-    table = [head + ["p of seeds"] * tested]
+    table = [head + ["p (Holm)"] * adjusted + ["p of seeds"] * tested]
     cells = {(c.metric, c.loss): c for c in part.summary.cells if c.phase == phase}
     for metric in summary.CELLS:
-        for name in dict.fromkeys(cell.loss for cell in part.summary.cells):
+        for name in names:
             cell = cells[metric, name]
+            least = paired_tests.least_p(metric, num_resamples)
             row = [metric, name, summary.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
             row += [summary.with_interval(cell.change, sign="+") if cell.change else ""]
-            row += [caveats.p_of(cell.p, num_resamples).removeprefix("= ")]
+            p_values = [caveats.p_of(cell.p, least)]
+            p_values += [caveats.holm_of(cell.p, cell.p_holm, least)] * adjusted
+            p_values[-1] += paired_tests.starred(cell.p_holm)
+            row += [p.removeprefix("= ") for p in p_values]
             p_seeds = _known(cell.p_seeds)
             row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested
             table.append(row)
@@ -282,9 +291,9 @@ def _foot(comparison: Comparison) -> list[str]:
     over = "; p of seeds: paired t-test over the seeds" * seeds
     return [
         *comparison.notes,
-        f"difference: to {about['baseline']}, and a negative one is the better; p: paired bootstrap"
-        f" over the test examples{over}; no p is corrected for how many there are. The temperature"
-        " is fitted on the run's own validation set. ece and classwise_ece with"
+        f"difference: to {about['baseline']}, and a negative one is the better; p: over the test"
+        f" examples, not corrected{over}. {caveats.star(about['baseline'], 'folders')}",
+        "The temperature is fitted on the run's own validation set. ece and classwise_ece with"
         f" {about['num_bins']} bins of equal width, adaptive_ece of equal mass.",
         *_caveats(comparison),
     ]

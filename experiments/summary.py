@@ -7,8 +7,11 @@ For every metric of a loss the table contains
                same resamples)
     difference to the baseline, with an interval from the same resamples, so that examples that are
                hard for both cancel
-    p          two-sided, of that difference; not of a metric that noise raises (`Metric.biased`)
-    p_seeds    of a paired t-test over the seeds, if there are at least five; for the same metrics
+    p          two-sided, over the test examples: of that difference for regular metrics; for ece
+               and adaptive_ece, which noise raises, of the difference of debiased squared errors;
+               none for classwise_ece
+    p_holm     the same, adjusted for all losses that are compared with the baseline
+    p_seeds    of a paired t-test over the seeds, if there are at least five; for regular metrics
 
 as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
 papers' grid of temperatures, or by AdaFocal's.
@@ -30,7 +33,8 @@ import numpy as np
 
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
-from calib_jax.report import calibration, caveats, tables
+from calib_jax.metrics.residuals import Binned
+from calib_jax.report import calibration, caveats, paired_tests, tables
 from calib_jax.report.pictures import drawable, file_name
 from calib_jax.report.scoring import chosen_metrics
 from experiments.streamed_scores import Scores
@@ -81,8 +85,8 @@ class Run:
 class Cell:
     """One metric of one loss, before or after the temperature.
 
-    The ends of an interval are NaN, and `difference_low`, `difference_high` and `p` None, where
-    rows are missing.
+    The ends of an interval are NaN, and `difference_low`, `difference_high`, `p` and `p_holm` None,
+    where rows are missing.
     """
 
     loss: str
@@ -98,6 +102,7 @@ class Cell:
     difference_high: float | None
     p: float | None
     p_seeds: float | None
+    p_holm: float | None = None
 
     @property
     def change(self) -> metrics.Estimate | None:
@@ -183,6 +188,7 @@ def summarise(
     streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    residuals: dict[tuple[str, str], list[Binned | None]] = {}
     by_phase = phases_of(criteria)
     if streamed:
         _check_streamed(runs, by_phase, num_bins)
@@ -214,6 +220,10 @@ def summarise(
                 )
                 for logits in answers
             ]
+            residuals[loss, phase] = [
+                paired_tests.residuals_of(logits, labels, weights, num_bins=num_bins)
+                for logits in answers
+            ]
             samples[loss, phase] = {
                 name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
             }
@@ -226,11 +236,21 @@ def summarise(
                 num_bins=num_bins,
             )
     cells = [
-        _cell(loss, phase, metric, values, samples, baseline, paired=seeds[loss] == seeds[baseline])
+        _cell(
+            loss,
+            phase,
+            metric,
+            values,
+            samples,
+            residuals,
+            baseline,
+            paired=seeds[loss] == seeds[baseline],
+        )
         for phase in diagrams
         for loss in losses
         for metric in chosen.values()
     ]
+    cells = _with_holm(cells)
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
@@ -256,6 +276,16 @@ def summarise(
         dict(about or {}),
         streamed,
     )
+
+
+def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
+    """Adjust the p-values of every metric and phase for the number of losses compared."""
+    adjusted: dict[int, float | None] = {}
+    for column in dict.fromkeys((cell.phase, cell.metric) for cell in cells):
+        places = [i for i, cell in enumerate(cells) if (cell.phase, cell.metric) == column]
+        p_holm = paired_tests.adjusted([cells[i].p for i in places])
+        adjusted |= dict(zip(places, p_holm, strict=True))
+    return [dataclasses.replace(cell, p_holm=adjusted[i]) for i, cell in enumerate(cells)]
 
 
 class _Measured(NamedTuple):
@@ -321,6 +351,7 @@ def _cell(
     metric: metrics.Metric,
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
+    residuals: Mapping[tuple[str, str], list[Binned | None]],
     baseline: str,
     *,
     paired: bool,
@@ -344,6 +375,10 @@ def _cell(
                 level=LEVEL,
             )
             difference = float(change.value)
+            if name in paired_tests.BY_SQUARED_ERROR:
+                p = paired_tests.p_of_calibration(
+                    residuals[baseline, phase], residuals[loss, phase]
+                )
         if not metric.biased:
             p = change and float(change.p_value)
             if paired and len(loss_values) >= SEEDS_FOR_A_TEST:
@@ -420,7 +455,7 @@ def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
 
 
 def _with_interval(cell: Cell) -> str:
-    star = "*" if cell.p is not None and cell.p < 0.05 else ""
+    star = paired_tests.starred(cell.p_holm)
     mark = outside.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
     ends = "" if _is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
@@ -440,12 +475,15 @@ def _is_alone(estimate: Cell | metrics.Estimate) -> bool:
 
 
 def _differences(summary: Summary) -> tables.Table:
-    """Return a table of the differences that have no p-value; empty if there are none."""
+    """Return a table of the differences of calibration errors and of those without a p-value."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in summary.cells:
-        if cell.change and cell.p is None and cell.metric in SHOWN:
+        biased = metrics.named(cell.metric).biased
+        if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
             row = rows.setdefault((cell.loss, cell.phase), {})
             row[cell.metric] = with_interval(cell.change, sign="+")
+            if cell.p is not None:
+                row[cell.metric] += f", p {caveats.p_of(cell.p)}"
     if not rows:
         return []
     columns = [name for name in SHOWN if any(name in row for row in rows.values())]
@@ -463,13 +501,13 @@ def _foot(summary: Summary) -> list[str]:
     cell = summary.cells[0]
     bins = summary.about.get("num_bins", 15)
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
-    star = f" * p < .05 against {summary.baseline} on the same examples."
-    star *= any(cell.p is not None for cell in shown)
+    tested = any(cell.p is not None for cell in shown)
     interval = f"; {LEVEL:.0%} interval of that mean over the test examples"
     interval *= not all(map(_is_alone, shown))
     return [
-        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}.{star} ECE"
+        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
         f" with {bins} bins of equal width, adaptive_ece of equal mass.",
+        *[caveats.star(summary.baseline, "losses")] * tested,
         *on_grids(summary),
         *without_rows(summary.streamed),
         *notes_of(shown),
@@ -499,7 +537,11 @@ def on_grids(summary: Summary) -> list[str]:
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
     """List the caveats of the numbers in these cells, one line each."""
+    by_squared_error = any(
+        cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
+    )
     return [
+        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
         *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
     ]

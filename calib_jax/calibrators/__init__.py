@@ -71,7 +71,7 @@ def named(name: str) -> Any:
 
     >>> named("temprature")
     Traceback (most recent call last):
-    ValueError: calibrator must be one of ...; did you mean 'temperature'?
+    ValueError: no calibrator is called 'temprature'; did you mean 'temperature'?
     """
     _CATALOGUE.check_name(name)
     return _CATALOGUE[name]

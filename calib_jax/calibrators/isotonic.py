@@ -77,7 +77,7 @@ def _fit(examples: FitData) -> Params:
             weight = jnp.isfinite(p).astype(p.dtype)
         else:
             p, target, weight = lax.sort((p, target, weight), num_keys=1)
-        p = _near_ties_merged(p)
+        p = near_ties_merged(p)
         value = pooled(p, target, weight)
         last = jnp.maximum(jnp.sum(counts) - 1, 0)
         present = jnp.isfinite(p)
@@ -108,7 +108,7 @@ def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
     return lax.bitcast_convert_type(code >> 1, jnp.float32), (code & 1).astype(jnp.float32)
 
 
-def _near_ties_merged(p: Vector) -> Vector:
+def near_ties_merged(p: Vector) -> Vector:
     """Replace sorted probabilities by the first of their group.
 
     A group ends before the first probability that exceeds its first one by the resolution or more:
@@ -227,4 +227,4 @@ def _interpolated(
     return jnp.where(p >= knots[right], values[right], between)
 
 
-__all__ = ["FLOOR", "Params", "answers", "apply", "fit", "pooled"]
+__all__ = ["FLOOR", "Params", "answers", "apply", "fit", "near_ties_merged", "pooled"]

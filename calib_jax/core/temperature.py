@@ -94,19 +94,19 @@ def fit_nll(
         parts = [part[::every] for part in (rows.logits, rows.true, share)]
         return lambda b: _sums(functools.partial(_derivatives, scale=scale, b=b), *parts)
 
-    def mean_nll(temperature: Number) -> Scalar:
-        losses = functools.partial(_losses, temperature=temperature)
-        sums = _over_blocks(losses, rows.logits, rows.true, share)
-        return jnp.where(total > 0, jnp.sum(sums), jnp.nan)
+    def first_pass(logits: Logits, true: Vector, counted: Vector) -> tuple[_Facts, Scalar]:
+        return _facts(logits, true, counted), _losses(logits, true, counted / total, 1)
 
-    facts = _merged(_over_blocks(_facts, rows.logits, rows.true, rows.counted))
+    facts, loss = _over_blocks(first_pass, rows.logits, rows.true, rows.counted)
+    facts, before = _merged(facts), jnp.where(total > 0, jnp.sum(loss), jnp.nan)
     start = jnp.asarray(_START, share.dtype)
     if logits.size > _SUBSET * _BLOCK:
         near, settled = _newton(derivatives(facts.scale, _SUBSET), start, max_iterations)
         start = jnp.where(settled, near, start)
     b, settled = _newton(derivatives(facts.scale, 1), start, max_iterations)
     temperature = _temperature(facts, b)
-    before, after = mean_nll(1), mean_nll(temperature)
+    losses = functools.partial(_losses, temperature=temperature)
+    after = jnp.where(total > 0, _sums(losses, rows.logits, rows.true, share), jnp.nan)
     return _ended(facts, settled, temperature, before, after, rows.impossible)
 
 

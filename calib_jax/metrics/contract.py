@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
@@ -139,7 +140,7 @@ class Metric:
                 ]
                 hint = f"; {variants[0]!r} has it." if variants else checks.nearest(name, known)
                 raise TypeError(f"{self.name!r} has no option {name!r} ({has}){hint}")
-        changed = {**dict(self.options), **options}
+        changed = {**dict(self.options), **{k: _as_tuple(v) for k, v in options.items()}}
         for name, value in changed.items():
             try:
                 hash(value)
@@ -168,6 +169,14 @@ class Metric:
     def terms_key(self) -> tuple[Any, ...]:
         """The key of the terms; metrics with equal keys share one statistic."""
         return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
+    if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
+        return value
+    rows = np.asarray(value).tolist()
+    return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
 
 
 def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspect.Signature:

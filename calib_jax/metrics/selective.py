@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
+from calib_jax.metrics import ranked_weights
 from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.curves import points
 from calib_jax.metrics.equal_mass import confidences
@@ -26,6 +27,7 @@ __all__ = [
     "augrc",
     "aurc",
     "confident_set",
+    "coverage_at_risk",
     "excess_aurc",
     "risk_at_coverage",
     "selective_accuracy",
@@ -38,8 +40,15 @@ def _answered_and_errors(ranked: Ranked) -> tuple[Vector, Vector]:
     return answered, errors
 
 
+_ESTIMATORS: dict[str, ranked_weights.RankWeight] = {
+    "sample": ranked_weights.harmonic,
+    "population": ranked_weights.logarithmic,
+    "sele": ranked_weights.linear,
+}
+
+
 @metric(confidences)
-def aurc(ranked: Ranked) -> Scalar:
+def aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
     r"""Compute the area under the risk-coverage curve.
 
     $$\int_0^1 \frac{E(c)}{c} \, dc$$
@@ -48,20 +57,49 @@ def aurc(ranked: Ranked) -> Scalar:
     the total weight, and is linear within groups of equal confidence. A segment from coverage a
     to b with slope s contributes $s (b - a) + (E(a) - s a) \log(b / a)$.
 
+    Other estimators are means of the errors with a weight for their rank j from the most confident
+    example, averaged within groups of equal confidence:
+
+    $$\frac1n \sum_{i : \hat y_i \ne y_i} w(j_i)$$
+
+    - "sample": $w(j) = \sum_{k = j}^n 1 / k$, the mean risk at the coverages 1/n, 2/n, ..., 1;
+    - "population": $w(j) = \log((n + 1) / j)$, the plug-in estimate of
+      $E[-\log(1 - G(c)) \, \ell]$ with the distribution G of the confidence and the loss $\ell$;
+    - "sele": $w(j) = (n + 1 - j) / n$, a lower bound of "sample" without its large weights.
+
+    "curve", "sample" and "population" differ by O(1/n). The three depend on n, so weights of
+    examples are counts. torch-uncertainty applies the trapezoidal rule to the risks
+    $r_1, \ldots, r_n$ whose mean is "sample": its value is
+    $(n \cdot \mathrm{AURC} - (r_1 + r_n) / 2) / (n - 1)$ if no confidences are equal.
+
     It decreases with better accuracy and with better ranking; `excess_aurc` measures the ranking.
+
+    Args:
+      ranked: confidences and hits.
+      estimator: "curve", "sample", "population" or "sele".
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
       classifiers, ICLR 2019.
+      Franc, Prusa and Voracek, Optimal strategies for reject option classifiers, JMLR 2023 (SELE).
+      Zhou et al., A novel characterization of the population area under the risk coverage curve
+      (AURC) and rates of finite sample estimators, 2024.
 
     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
     >>> metrics.aurc(logits, jnp.array([0, 1]))
     Array(0.1534, dtype=float32)
+    >>> metrics.aurc(logits, jnp.array([0, 1]), estimator="sample")
+    Array(0.25, dtype=float32)
     """
+    checks.one_of("estimator", estimator, ("curve", *_ESTIMATORS))
     answered, errors = _answered_and_errors(ranked)
     before, width, risen = answered[:-1], jnp.diff(answered), jnp.diff(errors)
-    slope = risen / jnp.where(width > 0, width, 1)
+    some_width = jnp.where(width > 0, width, 1)
+    if estimator != "curve":
+        weight = _ESTIMATORS[estimator](before, some_width, answered[-1])
+        return ratio(jnp.sum(jnp.where(width > 0, weight, 0) * risen), answered[-1])
+    slope = risen / some_width
     # The first segment passes through the origin, so its logarithmic term is 0.
     started = before > 0
     log_growth = jnp.where(started, jnp.log1p(width / jnp.where(started, before, 1)), 0)
@@ -151,6 +189,46 @@ def risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     wrong = errors[end - 1] + part * (errors[end] - errors[end - 1])
     # Propagate NaN even from errors beyond the boundary.
     return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(wrong, boundary))
+
+
+@metric(confidences)
+def coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
+    r"""Compute the largest share of most confident examples whose error rate is at most a risk.
+
+    $$\max \{c : E(c) \le r c\}$$
+
+    with E(c) as in `aurc`; 0 if no coverage has this risk. The error rate may exceed the risk at
+    smaller coverages. The example, or the group of equal confidence, at the boundary is split;
+    rounded down to whole examples it is the `CovAtxRisk` of torch-uncertainty, which returns NaN
+    instead of 0.
+
+    The coverage is chosen on these examples, so the error rate of others may be higher: see
+    `guaranteed_coverage`.
+
+    Args:
+      ranked: confidences and hits.
+      risk: the error rate r, from 0 to 1.
+
+    References:
+      Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]))
+    >>> metrics.coverage_at_risk(logits, jnp.array([0, 0, 0, 1]), risk=0.1)
+    Array(0.8333, dtype=float32)
+    """
+    checks.between("risk", risk, 0, 1)
+    answered, errors = _answered_and_errors(ranked)
+    excess = errors - risk * answered
+    # An error rate equal to the risk is allowed in spite of rounding.
+    allowed = excess <= 8 * jnp.finfo(excess.dtype).eps * errors
+    last = jnp.max(jnp.where(allowed, jnp.arange(allowed.shape[0]), 0))
+    following = jnp.minimum(last + 1, allowed.shape[0] - 1)
+    # The excess is linear within a group, so it is 0 at this share of the following one.
+    increase = excess[following] - excess[last]
+    part = jnp.maximum(-excess[last], 0) / jnp.where(increase > 0, increase, 1)
+    covered = answered[last] + part * (answered[following] - answered[last])
+    return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(covered, answered[-1]))
 
 
 @metric(confidences)

@@ -5,6 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from calib_jax.report import paired_tests
+
+BY_SQUARED_ERROR = (
+    "p of ece, adaptive_ece and other top-label errors in bins: of the difference of debiased"
+    " squared errors (metrics.compare_calibration), because noise alone raises the errors shown."
+    " p of other metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
+)
+COUNTS = "p of calibration errors needs weights that count examples: 0, 1, 2, ..."
 # Bootstrap p-values of differences test a difference of errors that include noise.
 _NO_P = (
     "No p-value for {names}: noise alone raises a plug-in calibration error, by an amount that"
@@ -16,13 +24,37 @@ NOISE_FLOOR = (
     "Noise floor: the mean error of a perfectly calibrated model with the same confidences. The"
     " lower end of the interval is 0 unless the test of calibration (p) rejects."
 )
+HOLM = (
+    "p of a class or group: of the hypothesis that the model is calibrated there, corrected for the"
+    " number of classes or groups (Holm)."
+)
+WORST = (
+    "Worst groups: searched for on a random half of the examples, tested on the other half, p"
+    " corrected for the number of groups found (Holm)."
+)
 NAN = "nan: the metric has no value on these examples."
 
 
 def no_p(names: Iterable[str]) -> list[str]:
     """Explain why these metrics have no p-value; return an empty list if there are none."""
     names = list(dict.fromkeys(names))
-    return [_NO_P.format(names=", ".join(names))] if names else []
+    if not names:
+        return []
+    counts = [COUNTS] * any(name in paired_tests.BY_SQUARED_ERROR for name in names)
+    return [_NO_P.format(names=", ".join(names)), *counts]
+
+
+def star(baseline: str, what: str) -> str:
+    """Explain the star of a table of several comparisons with a baseline.
+
+    Args:
+      baseline: its name.
+      what: what is compared with it, in the plural.
+    """
+    return (
+        f"* p < .05 against {baseline} on the same examples, after Holm's correction for all"
+        f" {what} of the column."
+    )
 
 
 def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
@@ -40,20 +72,35 @@ def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
     ]
 
 
-def p_of(p_value: float | None, num_resamples: int) -> str:
+def p_of(p_value: float | None, least: float = 0.0) -> str:
     """Format a p-value with "=" or "<="; return an empty string for None.
 
-    The smallest p-value of N resamples is 2 / (N + 1), which is an upper bound and not an estimate.
+    The least p-value of N resamples, 2 / (N + 1), is an upper bound and not an estimate.
 
-    >>> p_of(0.0342, 1000), p_of(2 / 1001, 1000), p_of(1.0, 1000), p_of(None, 1000)
-    ('= .034', '<= .002', '= 1.000', '')
+    Args:
+      p_value: the p-value.
+      least: the smallest one that the test can give.
+
+    >>> p_of(0.0342), p_of(2 / 1001, 2 / 1001), p_of(1.0), p_of(1e-9), p_of(None)
+    ('= .034', '<= .002', '= 1.000', '<= .001', '')
     """
     if p_value is None:
         return ""
-    floor = 2 / (num_resamples + 1)
-    if p_value <= floor * (1 + 1e-5):
-        return f"<= {_short(math.ceil(1000 * floor) / 1000)}"  # round up to keep a bound
+    if p_value <= least * (1 + 1e-5) or p_value < 0.0005:
+        bound = math.ceil(1000 * max(p_value, least) * (1 - 1e-5)) / 1000  # rounded up
+        return f"<= {_short(max(bound, 0.001))}"
     return f"= {_short(p_value)}"
+
+
+def holm_of(p_value: float | None, p_holm: float | None, least: float = 0.0) -> str:
+    """Format an adjusted p-value, which is a bound where the p-value itself is one.
+
+    >>> holm_of(0.002, 0.008, 0.002), holm_of(0.01, 0.04, 0.002), holm_of(None, None)
+    ('<= .008', '= .040', '')
+    """
+    if p_value is None or p_holm is None:
+        return ""
+    return p_of(p_holm, p_holm if p_value <= least * (1 + 1e-5) else 0.0)
 
 
 def _short(p_value: float) -> str:

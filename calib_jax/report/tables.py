@@ -12,7 +12,8 @@ import numpy as np
 
 from calib_jax.core import outside
 from calib_jax.report import calibration, caveats
-from calib_jax.report.records import Change, Part, Results, Row
+from calib_jax.report.paired_tests import BY_SQUARED_ERROR, least_p, starred
+from calib_jax.report.records import Change, Part, Results, Row, Worst
 
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
@@ -44,7 +45,17 @@ def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
-    fields += ["value", "low", "high", "p_value", "interval", "floor", "convention", "note"]
+    fields += [
+        "value",
+        "low",
+        "high",
+        "p_value",
+        "p_holm",
+        "interval",
+        "floor",
+        "convention",
+        "note",
+    ]
     write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
     write.writeheader()
 
@@ -63,6 +74,9 @@ def as_csv(report: Results) -> str:
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
             add(name, part)
+    for worst in report.worst:
+        cells = {k: v for k, v in vars(worst).items() if k in fields}
+        write.writerow({"table": "worst groups", "metric": "gap", "value": worst.gap, **cells})
     return out.getvalue()
 
 
@@ -74,6 +88,7 @@ def as_json(report: Results) -> str:
         "changes": [vars(change) for change in report.changes],
         "classes": [vars(part) for part in report.classes],
         "groups": [vars(part) for part in report.groups],
+        "worst_groups": [vars(worst) for worst in report.worst],
         "reliability": {
             name: {field: np.asarray(values).tolist() for field, values in table._asdict().items()}
             for name, table in report.reliability.items()
@@ -115,15 +130,33 @@ def _kind(report: Results) -> str:
 
 def notes(report: Results) -> list[str]:
     """List the notes needed to interpret the numbers, one line each."""
-    shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
+    parts = [*report.classes, *report.groups]
+    shown: list[Estimated] = [*report.rows, *report.changes, *parts]
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
         *_on_clusters(report),
-        *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
+        *_on_tests(report),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NOISE_FLOOR] if any(row.floor is not None for row in report.rows) else []),
+        *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
+        *([caveats.WORST] if report.worst else []),
         *([caveats.NAN] if undefined else []),
+    ]
+
+
+def _on_tests(report: Results) -> list[str]:
+    """Explain the p-values of differences, and why some are missing."""
+    if not report.changes:
+        return []
+    by_squared_error = any(
+        change.metric in BY_SQUARED_ERROR and change.p_value is not None
+        for change in report.changes
+    )
+    return [
+        caveats.star(report.changes[0].before, "comparisons"),
+        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
     ]
 
 
@@ -149,6 +182,8 @@ def _tables(report: Results) -> list[Table]:
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
             tables.append(_parts(name, parts))
+    if report.worst:
+        tables.append(_worst(report.worst))
     return tables
 
 
@@ -227,10 +262,35 @@ def _parts(name: str, parts: list[Part]) -> Table:
     table = [[name, "n", *["clusters"] * clustered, *several, *metrics]]
     for part, counts in sizes.items():
         for model in models:
-            cells = [with_interval(by_cell[part, model, metric]) for metric in metrics]
+            cells = [_with_p(by_cell[part, model, metric]) for metric in metrics]
             label = [heads[model]] if several else []
             table.append([part, *counts, *label, *cells])
     return table
+
+
+def _with_p(part: Part) -> str:
+    p_holm = "" if part.p_holm is None else f" p {part.p_holm:.3f}"
+    return with_interval(part) + p_holm
+
+
+def _worst(groups: list[Worst]) -> Table:
+    models = list(dict.fromkeys(group.predictions for group in groups))
+    heads = dict(zip(models, _shortened(models), strict=True))
+    several = len(models) > 1
+    head = ["worst groups", "n", *["predictions"] * several, "confidence - accuracy", "p"]
+    return [
+        head,
+        *(
+            [
+                group.part,
+                f"{group.examples:,}",
+                *[heads[group.predictions]] * several,
+                f"{group.gap:+.4f}",
+                f"{group.p_holm:.3f}",
+            ]
+            for group in groups
+        ),
+    ]
 
 
 def with_interval(estimate: Estimated, *, sign: str = "") -> str:
@@ -252,8 +312,14 @@ def _with_floor(row: Row) -> str:
 
 def _changed(change: Change, num_resamples: int) -> str:
     written = with_interval(change, sign="+")
-    p_value = caveats.p_of(change.p_value, num_resamples)
-    return f"{written} p {p_value}" if p_value else written
+    least = least_p(change.metric, num_resamples)
+    p_value = caveats.p_of(change.p_value, least)
+    if not p_value:
+        return written
+    written += f" p {p_value}"
+    if change.p_holm != change.p_value:
+        written += f", Holm {caveats.holm_of(change.p_value, change.p_holm, least)}"
+    return written + starred(change.p_holm)
 
 
 def in_markdown(table: Table) -> str:

@@ -71,7 +71,7 @@ def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
             for training in missing:
                 if why := runs.data_is_there(training, data_dir):
                     raise cli.Refused(f"{chosen.name}: {why}")
-            runs.train_missing(dict.fromkeys(missing, scaled.seeds), runs_dir, data_dir)
+            runs.train_missing(list(missing), runs_dir, data_dir)
             cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
     record = cli.refusing(verdicts.compute, scaled, folder, _SCALE.value)
     path = cli.refusing(verdicts.write, folder, record)

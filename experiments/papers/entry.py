@@ -40,6 +40,9 @@ class Training:
       config: a name in configs, without .py.
       changes: other keys of the config, such as {"optimizer.weight_decay": 0.0}.
       alias: a short name of the changes, for names of folders.
+      seeds: number of seeds.
+      keep: "logits" keeps the logits of the validation and the test set in the record, "columns"
+        only the confidence of every example and whether it is right, a tenth of the size.
     """
 
     loss: str
@@ -47,9 +50,16 @@ class Training:
     config: str = "cifar10_resnet8"
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     alias: str = ""
+    seeds: int = SEEDS
+    keep: str = "logits"
 
     def __hash__(self) -> int:
         return hash((self.config, self.label))
+
+    @property
+    def of_seeds(self) -> range:
+        """The seeds, from 1 on."""
+        return range(1, self.seeds + 1)
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -86,7 +96,6 @@ class Entry:
       statistic: returns the values by name; takes the trained networks if there are `runs`. Or a
         mapping of such functions by claim.
       runs: trainings by the name under which the statistic gets them.
-      seeds: number of seeds of every training.
       measures: names of further measurements of the runs, in `measures.py`.
       data: names of data sets that the statistic itself reads.
       minutes: of the statistic itself, where it takes more than one.
@@ -98,7 +107,6 @@ class Entry:
     claims: Mapping[str, Rule]
     statistic: Statistic | Mapping[str, Statistic]
     runs: Mapping[str, Training] = dataclasses.field(default_factory=dict)
-    seeds: int = SEEDS
     measures: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     minutes: float = 0.0

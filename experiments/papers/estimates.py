@@ -4,14 +4,13 @@ An influence has the mean 0: counting example i once more changes the estimate b
 to first order. Differences and averages of estimates have those of their influences.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 import scipy.stats
 
-from calib_jax.metrics.residuals import Binned, binned
+from calib_jax.metrics.residuals import Binned
 
 
 class Estimate(NamedTuple):
@@ -27,6 +26,22 @@ class Estimate(NamedTuple):
 
     def __sub__(self, other: "Estimate") -> "Estimate":
         return Estimate(self.value - other.value, self.influence - other.influence)
+
+
+class Columns(NamedTuple):
+    """What statistics need of every example, where the logits are not kept.
+
+    Attributes:
+      confidence: the top probability.
+      right: whether the prediction is right.
+      nll: the NLL; None if it is not kept.
+      entropy: the entropy; None if it is not kept.
+    """
+
+    confidence: np.ndarray
+    right: np.ndarray
+    nll: Any = None
+    entropy: Any = None
 
 
 class Predictions(NamedTuple):
@@ -66,6 +81,14 @@ class Predictions(NamedTuple):
         return -np.sum(np.exp(logs) * logs, axis=-1)
 
 
+def temperature_of(validation: Predictions, criterion: str) -> float:
+    """Fit a temperature on a validation set, by "nll", or by "ece" on the papers' grid."""
+    from calib_jax.report import calibration
+
+    fit = calibration.fit_of("temperature", criterion)
+    return float(fit(validation.logits, validation.labels).temperature)
+
+
 def mean(column: np.ndarray) -> Estimate:
     """Average a column."""
     column = np.asarray(column, np.float64)
@@ -82,7 +105,13 @@ def mean_where(column: np.ndarray, chosen: np.ndarray) -> Estimate:
     return Estimate(value, np.where(chosen, column - value, 0.0) / share)
 
 
-def error(predictions: Predictions) -> Estimate:
+def ratio(first: Estimate, second: Estimate) -> Estimate:
+    """Divide two estimates."""
+    value = first.value / second.value
+    return Estimate(value, (first.influence - value * second.influence) / second.value)
+
+
+def error(predictions: "Predictions | Columns") -> Estimate:
     """Compute the error rate."""
     return mean(~predictions.right)
 
@@ -119,10 +148,7 @@ def log_temperature(validation: Predictions) -> Estimate:
     The influence is $T g_i / \bar h$, where g is the derivative of an example's NLL by 1 / T and h
     the second one, the variance of the logits under the softmax.
     """
-    from calib_jax import calibrators
-
-    params = calibrators.temperature.fit(validation.logits, validation.labels)
-    temperature = float(params.temperature)
+    temperature = temperature_of(validation, "nll")
     logits = validation.logits.astype(np.float64)
     probabilities = scipy.special.softmax(logits / temperature, axis=-1)
     center = np.sum(probabilities * logits, axis=-1)
@@ -132,18 +158,33 @@ def log_temperature(validation: Predictions) -> Estimate:
     return Estimate(float(np.log(temperature)), influence - np.mean(influence))
 
 
-def squared_error(predictions: Predictions, num_bins: int = 15) -> Binned:
-    """Bin the top-label residuals by confidence, in bins of equal width."""
-    logits, labels = jnp.asarray(predictions.logits), jnp.asarray(predictions.labels)
-    return binned(logits, labels, None, num_bins=num_bins)
+def gap(predictions: "Predictions | Columns") -> Estimate:
+    """Compute the mean confidence minus the accuracy."""
+    return mean(predictions.confidence - predictions.right)
 
 
-def adaptive_squared_error(predictions: Predictions, num_bins: int = 15) -> Binned:
-    """Bin the top-label residuals by confidence, in bins of equal mass; ties stay together."""
+def squared_error(predictions: "Predictions | Columns", num_bins: int = 15) -> Binned:
+    """Bin the residuals by confidence, in bins of equal width, closed on the right."""
+    numbers = np.ceil(predictions.confidence * num_bins).astype(int) - 1
+    return _binned(predictions, np.clip(numbers, 0, num_bins - 1), num_bins)
+
+
+def adaptive_squared_error(predictions: "Predictions | Columns", num_bins: int = 15) -> Binned:
+    """Bin the residuals by confidence, in bins of equal mass; ties stay together."""
     confidence = predictions.confidence
     edges = np.quantile(confidence, np.arange(1, num_bins) / num_bins)
-    numbers = np.searchsorted(edges, confidence, side="left")
+    return _binned(predictions, np.searchsorted(edges, confidence, side="left"), num_bins)
+
+
+def _binned(predictions: "Predictions | Columns", numbers: np.ndarray, num_bins: int) -> Binned:
+    confidence = np.asarray(predictions.confidence, np.float64)
     residual = confidence - predictions.right
     columns = (np.ones_like(residual), residual, np.square(residual), confidence * (1 - confidence))
-    sums = (np.bincount(numbers, column, num_bins) for column in columns)
-    return Binned(confidence, residual, numbers, *sums)
+    size, total, square, spread = (np.bincount(numbers, part, num_bins) for part in columns)
+    return Binned(confidence, residual, numbers, size, total, square, spread)
+
+
+def ece(predictions: "Predictions | Columns") -> float:
+    """Compute the plug-in ECE, which is shown beside tests but never tested."""
+    bins = squared_error(predictions)
+    return float(np.sum(np.abs(bins.total)) / len(bins.residual))

@@ -63,7 +63,7 @@ def _minutes(tested_by: entry.Entry, folder: pathlib.Path) -> str:
     missing = [
         training
         for training in tested_by.runs.values()
-        for seed in range(1, tested_by.seeds + 1)
+        for seed in training.of_seeds
         if not records.path_of(folder, training, seed).is_file()
     ]
     if any(training.config not in MINUTES for training in missing):

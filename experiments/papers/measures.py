@@ -1,15 +1,23 @@
 """Further measurements of finished runs, which need the network and the data again.
 
-A measure is a function of a run's folder and of the folder of the data sets. It returns arrays,
-small enough to be kept: they are written once beside the record of the run (`records.py`).
+A measure is a function of a run's folder and of the folder of the data sets. It returns columns of
+the test set, or small arrays, by name: they are written once, beside the record of the run
+(`records.py`).
 """
 
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-Measure = Callable[[pathlib.Path, str | None], dict[str, np.ndarray]]
+from calib_jax import data, train
+from experiments import building, initial, predictions
+from experiments.papers.estimates import Columns, Predictions, temperature_of
+
+Measured = dict[str, Columns | np.ndarray]
+Measure = Callable[[pathlib.Path, str | None], Measured]
+Row = Mapping[str, Any]
 
 _MEASURES: dict[str, Measure] = {}
 
@@ -25,3 +33,147 @@ def named(name: str) -> Measure:
     if name not in _MEASURES:
         raise LookupError(f"there is no measure {name!r}; there are {', '.join(_MEASURES)}.")
     return _MEASURES[name]
+
+
+@register
+def turning_points(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict at the epochs of the least test NLL: of all, and after the first drop; and at it."""
+    run = _Run(folder, data_dir)
+    drop = first_drop(run.rows)
+    later = [row for row in run.rows if row["epoch"] >= drop["epoch"]]
+    return run.at(
+        {
+            "least": least(run.rows, "test_nll"),
+            "least_later": least(later, "test_nll"),
+            "drop": drop,
+        }
+    )
+
+
+@register
+def early_stops(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict at the epochs of the least validation NLL, ECE and error."""
+    run = _Run(folder, data_dir)
+    return run.at({name: least(run.rows, f"validation_{name}") for name in ("nll", "ece", "error")})
+
+
+@register
+def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict the test images with Gaussian noise of standard deviation .1, as they are."""
+    run = _Run(folder, data_dir)
+    source = data.gaussian_noise(run.dataset.test, severity=5, brightest=run.dataset.brightest)
+    before = run.predicted([run.rows[-1]["step"]], source)[0]
+    return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
+
+
+@register
+def shift(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict the test images with noise of severity 1 to 5, after the temperature."""
+    run = _Run(folder, data_dir)
+    temperature = run.temperature
+    columns: Measured = {}
+    for severity in range(1, 6):
+        source = data.gaussian_noise(
+            run.dataset.test, severity=severity, brightest=run.dataset.brightest
+        )
+        predicted = run.predicted([run.rows[-1]["step"]], source)[0].scaled(temperature)
+        columns[f"severity_{severity}"] = Columns(predicted.confidence, predicted.right)
+    return columns
+
+
+@register
+def mass_bins(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Average the confidence in bins 0, 7 and 14 of 15 of equal mass, at every epoch.
+
+    The confidence of a training example is the probability of its class, that of a validation
+    example the top one; both sets have bins of their own.
+    """
+    run = _Run(folder, data_dir)
+    steps = [row["step"] for row in run.rows]
+    parts = {"training": run.dataset.train, "validation": run.dataset.validation}
+    return {
+        name: np.array(
+            [
+                _bin_means(np.exp(-part.nll) if name == "training" else part.confidence)
+                for part in run.predicted(steps, source)
+            ],
+            np.float32,
+        )
+        for name, source in parts.items()
+    }
+
+
+@register
+def top_bin(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Compute the share of training examples in the top of 25 bins, and the error, by epoch."""
+    run = _Run(folder, data_dir)
+    parts = run.predicted([row["step"] for row in run.rows], run.dataset.train)
+    return {
+        "share": np.array([np.mean(part.confidence > 24 / 25) for part in parts]),
+        "error": np.array([np.mean(~part.right) for part in parts]),
+    }
+
+
+def _bin_means(confidence: np.ndarray) -> list[float]:
+    groups = np.array_split(np.sort(confidence), 15)
+    return [float(np.mean(groups[number])) for number in (0, 7, 14)]
+
+
+def all_columns(part: Predictions) -> Columns:
+    """Return all columns of predictions."""
+    return Columns(part.confidence, part.right, part.nll, part.entropy)
+
+
+def first_drop(rows: Sequence[Row]) -> Row:
+    """Return the last row before the learning rate falls for the first time; else a middle one."""
+    rates = [row["learning_rate"] for row in rows]
+    falls = [number for number in range(1, len(rows)) if rates[number] < 0.5 * rates[number - 1]]
+    return rows[falls[0] - 1 if falls else (len(rows) - 1) // 2]
+
+
+def least(rows: Sequence[Row], key: str) -> Row:
+    """Return the first row with the least value."""
+    return min(rows, key=lambda row: row[key])
+
+
+class _Run:
+    """A finished run with its network, data set and checkpoints."""
+
+    def __init__(self, folder: pathlib.Path, data_dir: str | None) -> None:
+        self._folder = folder
+        self.rows = train.files.json_rows(folder / "metrics.jsonl").rows
+        self._checkpoints = initial.opened(str(folder))
+        config = initial.config_of(self._checkpoints)
+        self._experiment = building.build(config, data_dir=data_dir)
+        self.dataset = self._experiment.dataset
+
+    @property
+    def temperature(self) -> float:
+        """The papers' temperature, from the validation set."""
+        values = predictions.read(str(self._folder / "predictions_validation.npz"))
+        return temperature_of(Predictions(values.logits, values.labels), "ece")
+
+    def at(self, rows: Mapping[str, Row]) -> Measured:
+        """Predict the test set with the weights of some epochs."""
+        parts = self.predicted([row["step"] for row in rows.values()], self.dataset.test)
+        return {name: all_columns(part) for name, part in zip(rows, parts, strict=True)}
+
+    def predicted(self, steps: Sequence[int], source: Any) -> list[Predictions]:
+        """Predict a source with the weights of some steps, in one program."""
+        template = self._experiment.template()
+        kept = self._checkpoints.steps
+        missing = sorted(set(steps) - set(kept))
+        if missing:
+            raise ValueError(
+                f"{self._folder} has no checkpoint of step {', '.join(map(str, missing))}: train it"
+                " with --config.run.keep_every_epochs=1."
+            )
+        predicted = train.predict_all(
+            self._experiment.task.forward,
+            [self._checkpoints.read(template, step).state for step in steps],
+            source,
+            prepare=self.dataset.prepare,
+            batch_size=1024,
+            devices=building.devices(self._experiment.config),
+        )
+        return [Predictions(logits, predicted.labels) for logits in predicted.logits]

@@ -1,18 +1,20 @@
 """Records of runs: small files from which every verdict is recomputed without training.
 
-A record holds the logits of the test and the validation set in float16, their labels, the log of
-the epochs, and what the run was: config, commit, date, machine, seconds. Further measurements of a
-run (`measures.py`) stand beside it. A record of another config than the entry's is refused.
+A record holds the logits of the test and the validation set in float16 with their labels, or only
+columns of them, the log of the epochs, and what the run was: config, commit, date, machine,
+seconds. Further measurements of a run (`measures.py`) stand beside it. A record of another config
+than the entry's is refused.
 
     RESULTS/runs/cifar10_resnet8/cross_entropy/1.npz
     RESULTS/runs/cifar10_resnet8/cross_entropy/1_noise.npz
 """
 
 import dataclasses
+import functools
 import io
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from calib_jax.core import reading
 from experiments import predictions
 from experiments.papers import measures, runs
 from experiments.papers.entry import Entry, Training
-from experiments.papers.estimates import Predictions
+from experiments.papers.estimates import Columns, Predictions, temperature_of
 
 PARTS = ("test", "validation")
 AGAIN = "remove it, and run the entry again with the folder of the runs"
@@ -34,7 +36,7 @@ class Trained:
 
     Attributes:
       seed: its seed.
-      test: logits and labels of the test set.
+      test: logits and labels of the test set, or columns.
       validation: the same of the validation set.
       log: the rows of the epochs.
       about: config, commit, date, machine, seconds of training.
@@ -42,11 +44,81 @@ class Trained:
     """
 
     seed: int
-    test: Predictions
-    validation: Predictions
+    test: Predictions | Columns
+    validation: Predictions | Columns
     log: list[dict[str, Any]]
     about: dict[str, Any]
     measured: Mapping[str, Mapping[str, np.ndarray]]
+
+    @property
+    def logits(self) -> Predictions:
+        """The test set with its logits."""
+        return _with_logits(self.test)
+
+    @property
+    def validation_logits(self) -> Predictions:
+        """The validation set with its logits."""
+        return _with_logits(self.validation)
+
+    @functools.cached_property
+    def temperature(self) -> float:
+        """The papers' temperature: least validation ECE on the grid 0.1, 0.2, ..., 10."""
+        return temperature_of(self.validation_logits, "ece")
+
+    @functools.cached_property
+    def temperature_by_nll(self) -> float:
+        """The temperature of the least validation NLL."""
+        return temperature_of(self.validation_logits, "nll")
+
+    @property
+    def scaled(self) -> Predictions:
+        """The test set after the papers' temperature."""
+        return self.logits.scaled(self.temperature)
+
+    def columns(self, measure: str, name: str) -> Columns:
+        """Return measured columns of the test set, such as those of another epoch."""
+        arrays = self.measured[measure]
+        return unpacked({key: arrays[f"{name}_{key}"] for key in _kinds(arrays, name)})
+
+
+def _with_logits(part: Predictions | Columns) -> Predictions:
+    if isinstance(part, Columns):
+        raise TypeError("the record has no logits: set keep='logits' in the Training.")
+    return part
+
+
+def packed(columns: Columns) -> dict[str, np.ndarray]:
+    """Convert columns to small arrays: 1 - confidence in float16, which is fine near 0."""
+    arrays = {
+        "doubt": (1 - columns.confidence).astype(np.float16),
+        "right": np.asarray(columns.right, bool),
+    }
+    for name in ("nll", "entropy"):
+        column = getattr(columns, name)
+        if column is not None:
+            arrays[name] = column.astype(np.float16)
+    return arrays
+
+
+def unpacked(arrays: Mapping[str, np.ndarray]) -> Columns:
+    """Convert the arrays of `packed` back."""
+    wide = {name: arrays[name].astype(np.float64) for name in arrays if name != "right"}
+    return Columns(1 - wide["doubt"], arrays["right"], wide.get("nll"), wide.get("entropy"))
+
+
+def flat(measured: measures.Measured) -> dict[str, np.ndarray]:
+    """Convert what a measure returns to small arrays."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in measured.items():
+        if isinstance(value, Columns):
+            arrays |= {f"{name}_{key}": column for key, column in packed(value).items()}
+        else:
+            arrays[name] = value
+    return arrays
+
+
+def _kinds(arrays: Mapping[str, np.ndarray], name: str) -> list[str]:
+    return [key for key in ("doubt", "right", "nll", "entropy") if f"{name}_{key}" in arrays]
 
 
 def path_of(folder: pathlib.Path, training: Training, seed: int, measure: str = "") -> pathlib.Path:
@@ -60,12 +132,15 @@ def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
     arrays: dict[str, np.ndarray] = {}
     for part in PARTS:
         values = predictions.read(str(run.folder / f"predictions_{part}.npz"))
-        logits = np.asarray(values.logits, np.float32)
+        given = Predictions(np.asarray(values.logits, np.float32), np.asarray(values.labels))
+        if training.keep == "columns":
+            columns = packed(Columns(given.confidence, given.right))
+            arrays |= {f"{part}_{name}": column for name, column in columns.items()}
+            continue
         # Only differences of logits matter, and float16 is finest near 0.
-        shifted = logits - logits.max(axis=-1, keepdims=True)
+        shifted = given.logits - given.logits.max(axis=-1, keepdims=True)
         arrays[f"{part}_logits"] = np.maximum(shifted, np.finfo(np.float16).min).astype(np.float16)
-        arrays[f"{part}_labels"] = values.labels.astype(np.min_scalar_type(logits.shape[-1]))
-    rows = train.files.json_rows(run.folder / "metrics.jsonl").rows
+        arrays[f"{part}_labels"] = given.labels.astype(np.min_scalar_type(shifted.shape[-1]))
     start = run.start
     about = {
         "config": run.config,
@@ -74,9 +149,24 @@ def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
         **{key: start.get(key) for key in ("command", "commit", "date", "device", "processor")},
         "versions": start.get("versions"),
     }
-    arrays["log"] = _text(rows)
+    arrays["log"] = _text(_log(run.folder))
     arrays["about"] = _text(about)
     save(path_of(folder, training, run.seed), arrays)
+
+
+def _log(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Read the rows of the epochs, with the medians of the histograms of gradient norms."""
+    rows = train.files.json_rows(folder / "metrics.jsonl").rows
+    medians = {}
+    for row in train.files.json_rows(folder / "gradient_norms.jsonl").rows:
+        counts = np.asarray(row.get("training", []), np.float64)
+        if counts.sum():
+            below = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
+            medians[row["step"]] = float(np.interp(0.5, below, np.asarray(row["edges"])))
+    for row in rows:
+        if row["step"] in medians:
+            row["training_gradient_median"] = medians[row["step"]]
+    return rows
 
 
 def save(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -89,26 +179,32 @@ def save(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     temporary.replace(path)
 
 
-def read(folder: pathlib.Path, training: Training, seed: int, entry: Entry) -> Trained:
-    """Read a record; raise an error if it is absent, damaged or of another config."""
+def read(
+    folder: pathlib.Path, training: Training, seed: int, wanted: Sequence[str] = ()
+) -> Trained:
+    """Read a record with further measurements.
+
+    It raises an error if the record is absent, damaged or of another config.
+    """
     path = path_of(folder, training, seed)
     with reading.npz(path, "a record of a run", AGAIN) as arrays:
-        parts = {
-            part: Predictions(
-                arrays[f"{part}_logits"].astype(np.float32),
-                arrays[f"{part}_labels"].astype(np.int64),
-            )
-            for part in PARTS
-        }
+        parts = {part: _part(arrays, part) for part in PARTS}
         log, about = (json.loads(bytes(arrays[name])) for name in ("log", "about"))
     changed = train.differences(about["config"], runs.config_of(training), free=runs.FREE)
     if changed:
         raise ValueError(f"{path} is of another config ({'; '.join(changed[:3])}): {AGAIN}.")
     measured = {}
-    for name in entry.measures:
+    for name in wanted:
         with reading.npz(path_of(folder, training, seed, name), "a measurement", AGAIN) as arrays:
             measured[name] = {key: arrays[key] for key in arrays.names}
     return Trained(seed, log=log, about=about, measured=measured, **parts)
+
+
+def _part(arrays: reading.Npz, part: str) -> Predictions | Columns:
+    if f"{part}_logits" not in arrays.names:
+        return unpacked({name: arrays[f"{part}_{name}"] for name in ("doubt", "right")})
+    logits, labels = (arrays[f"{part}_{name}"] for name in ("logits", "labels"))
+    return Predictions(logits.astype(np.float32), labels.astype(np.int64))
 
 
 def collect(
@@ -122,7 +218,7 @@ def collect(
     finished = runs.finished(runs_dir)
     missing: dict[Training, list[str]] = {}
     for training in entry.runs.values():
-        for seed in range(1, entry.seeds + 1):
+        for seed in training.of_seeds:
             wanted = [
                 name
                 for name in ("", *entry.measures)
@@ -136,8 +232,8 @@ def collect(
                 continue
             for name in wanted:
                 if name:
-                    arrays = measures.named(name)(run.folder, data_dir)
-                    save(path_of(folder, training, seed, name), arrays)
+                    measured = measures.named(name)(run.folder, data_dir)
+                    save(path_of(folder, training, seed, name), flat(measured))
                 else:
                     write(folder, training, run)
     return missing

@@ -14,7 +14,7 @@ import importlib
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from calib_jax import train
@@ -104,18 +104,18 @@ def sweep_folder(training: Training) -> str:
 
 
 def train_missing(
-    missing: Mapping[Training, int], runs_dir: pathlib.Path, data_dir: str | None
+    missing: Iterable[Training], runs_dir: pathlib.Path, data_dir: str | None
 ) -> None:
     """Train with experiments.sweep, one sweep for all losses of a config.
 
     Args:
-      missing: the number of seeds by training.
+      missing: the trainings; finished seeds of theirs are not trained again.
       runs_dir: folder of the sweeps.
       data_dir: folder of the data sets.
     """
     groups: dict[tuple[str, int], list[Training]] = {}
-    for training, seeds in missing.items():
-        groups.setdefault((sweep_folder(training), seeds), []).append(training)
+    for training in missing:
+        groups.setdefault((sweep_folder(training), training.seeds), []).append(training)
     for (folder, seeds), trainings in groups.items():
         first = trainings[0]
         command = [

@@ -20,8 +20,16 @@ def at(entry: Entry, scale: str) -> Entry:
         return entry
     if scale == "toy":
         trainings = {
-            name: Training(training.loss, training.options, "digits", TOY, "toy")
+            name: Training(
+                training.loss,
+                training.options,
+                "digits",
+                TOY,
+                "toy",
+                seeds=min(training.seeds, 2),
+                keep=training.keep,
+            )
             for name, training in entry.runs.items()
         }
-        return dataclasses.replace(entry, runs=trainings, seeds=min(entry.seeds, 2))
+        return dataclasses.replace(entry, runs=trainings)
     raise ValueError(f"{entry.name} has no runs for --scale={scale} yet.")

@@ -49,8 +49,10 @@ def digest(entry: Entry) -> str:
     """Return a checksum of the rules and the runs of an entry."""
     parts = {
         "rules": {claim: rule.words for claim, rule in sorted(entry.claims.items())},
-        "runs": {name: f"{t.config} {t.label}" for name, t in sorted(entry.runs.items())},
-        "seeds": entry.seeds if entry.runs else 0,
+        "runs": {
+            name: f"{training.config} {training.label} {training.seeds}"
+            for name, training in sorted(entry.runs.items())
+        },
         "measures": entry.measures,
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
@@ -60,7 +62,7 @@ def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
     """Compute the verdicts of an entry from the records of its runs, without training."""
     began = time.monotonic()
     trained = {
-        name: [records.read(folder, training, seed, entry) for seed in _seeds(entry)]
+        name: [records.read(folder, training, seed, entry.measures) for seed in training.of_seeds]
         for name, training in entry.runs.items()
     }
     _check_commits(entry, trained)
@@ -129,12 +131,8 @@ def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> lis
     files = []
     for name, figure in entry.figures(*arguments).items():
         files.append(f"{entry.name}_{name}.png")
-        plots.save(figure, folder / files[-1])
+        plots.save(figure, folder / files[-1], dpi=100)
     return files
-
-
-def _seeds(entry: Entry) -> range:
-    return range(1, entry.seeds + 1)
 
 
 def _check_commits(entry: Entry, trained: Mapping[str, Sequence[records.Trained]]) -> None:

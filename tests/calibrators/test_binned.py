@@ -68,7 +68,7 @@ def near_ties(p, resolution):
 def test_near_ties_are_pooled_as_a_slow_loop_does(dtype, x64):
     random = np.random.default_rng(0)
     resolution = np.finfo(dtype).resolution
-    merged = jax.jit(isotonic._near_ties_merged)
+    merged = jax.jit(isotonic.near_ties_merged)
     for spread in (0.1, 0.7, 1.0, 3.0, 40.0):  # of neighbours, in parts of the resolution
         p = np.cumsum(spread * resolution * random.exponential(size=64)).astype(dtype)
         p[60:] = np.inf

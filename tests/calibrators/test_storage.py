@@ -114,15 +114,20 @@ def test_what_is_no_calibrator_is_refused(make, message, tmp_path):
 
 # The arrays in a file of each calibrator. Files written by earlier versions must stay readable.
 HELD = {
+    "bbq": {"edges": (3, 81), "values": (3, 80)},
     "beta": {"a": 3, "b": 3, "c": 3},
     "dirichlet": {"matrix": (3, 3), "intercept": 3},
     "ensemble_temperature": {"temperature": (), "mixture": 3},
+    "enir": {"knots": (3, 80), "values": (3, 80)},
     "histogram": {"edges": (3, 16), "frequency": (3, 15)},
     "isotonic": {"knots": (3, 80), "values": (3, 80)},
     "matrix": {"matrix": (3, 3), "intercept": 3},
     "platt": {"slope": 3, "intercept": 3},
+    "sms": {"temperature": (), "uniform": (), "matrix": (3, 3), "intercept": 3},
+    "svs": {"temperature": (), "uniform": (), "slope": 3, "intercept": 3},
     "temperature": {"temperature": ()},
     "vector": {"slope": 3, "intercept": 3},
+    "venn_abers": {"knots": 80, "p0": np.full(80, 0.5), "p1": 80, "num_classes": np.int32(3)},
 }
 
 
@@ -130,10 +135,8 @@ HELD = {
 @pytest.mark.parametrize("models", [(), (2,)])
 def test_files_written_once_can_always_be_read(name, models, tmp_path):
     arrays = {
-        field: np.broadcast_to(np.float32(1), np.zeros(shape).shape)
-        if shape == ()
-        else np.ones(shape, np.float32)
-        for field, shape in HELD[name].items()
+        field: np.asarray(held) if hasattr(held, "dtype") else np.ones(held, np.float32)
+        for field, held in HELD[name].items()
     }
     arrays |= {"state/code": np.int32(0), "state/nll_before": np.float32(2)}
     arrays |= {"state/nll_after": np.float32(1)}

@@ -229,20 +229,36 @@ def test_what_is_there_is_found_and_what_is_not_is_not(found):
     assert "<= .005" in comparison.text(found)  # 2 / 401, a bound and no estimate
 
 
-def test_a_calibration_error_has_a_difference_and_no_p(found):
+def test_a_calibration_error_has_the_p_of_squared_errors(folders, found):
     for one in comparison.records(found):
-        calibration = one["metric"] in ("ece", "adaptive_ece", "classwise_ece")
+        untested = one["metric"] == "classwise_ece"
         compared = one["folder"] != "first"
         assert (one["difference"] is not None) == compared
-        assert (one["p"] is not None) == (compared and not calibration)
-        assert ("No p-value for" in one["note"]) == (compared and calibration)
+        assert (one["p"] is not None) == (compared and not untested)
+        assert (one["p_holm"] is not None) == (compared and not untested)
+        assert ("No p-value for" in one["note"]) == (compared and untested)
+    (a, labels), (b, _) = (stored(folder) for folder in folders[:2])
+    models = [z.astype(np.float32) for z in (a, b)]
+    num_bins = found.about["num_bins"]
+    wanted = metrics.compare_calibration(*models, labels, num_bins=num_bins).p_value
     ece = record(found, "shy", "ece")
+    assert ece["p"] == pytest.approx(wanted, rel=1e-3)
+    twin = record(found, "twin", "ece")
+    assert twin["p"] == 1
+    assert ece["p_holm"] == pytest.approx(min(1, 2 * wanted), rel=1e-3)  # two comparisons
     difference = f"{ece['difference']:+.4f}"
     (line,) = [line for line in comparison.text(found).splitlines() if difference in line]
-    assert line.endswith("]")  # nothing follows the interval
-    reason = "No p-value for ece, adaptive_ece, classwise_ece:"
-    assert reason in comparison.text(found)
-    assert reason in comparison.markdown(found, [])
+    assert line.endswith("*") == (ece["p_holm"] < 0.05)
+    legend = "* p < .05 against first on the same examples, after Holm's correction for all folders"
+    for text in (comparison.text(found), comparison.markdown(found, [])):
+        assert "No p-value for classwise_ece:" in text
+        assert legend in text
+        assert "p (Holm)" in text
+    nll = record(found, "shy", "nll")
+    assert nll["p_holm"] == pytest.approx(2 * nll["p"])
+    (line,) = [line for line in comparison.text(found).splitlines()
+               if f"{nll['difference']:+.4f}" in line and line.startswith("nll")]  # fmt: skip
+    assert line.endswith("<= .005  <= .010*")  # twice a bound is one
 
 
 def test_nothing_is_computed_twice(folders, monkeypatch):

@@ -23,7 +23,8 @@ from experiments.papers import (
 from experiments.papers.entry import Entry, Training
 from experiments.papers.values import Value
 
-CE, FOCAL = Training("cross_entropy", config="digits"), Training("focal", {"gamma": 1.0}, "digits")
+CE = Training("cross_entropy", config="digits", seeds=2)
+FOCAL = Training("focal", {"gamma": 1.0}, "digits", seeds=2)
 COMMIT = {"commit": "abc", "date": "2026-01-02", "device": "cpu", "processor": "x"}
 
 
@@ -41,9 +42,14 @@ ENTRY = Entry(
     claims={"guo-ts-lowers-ece": rules.above("ce - fl")},
     statistic=errors_of,
     runs={"ce": CE, "fl": FOCAL},
-    seeds=2,
     name="guo_tried",
 )
+
+
+def of_seeds(count):
+    """The entry with another number of seeds."""
+    trainings = {name: dataclasses.replace(t, seeds=count) for name, t in ENTRY.runs.items()}
+    return dataclasses.replace(ENTRY, runs=trainings)
 
 
 def fabricate(runs_dir, training, seed, *, wrong=0.2, commit="abc", rows=200, folder=None, **keys):
@@ -180,17 +186,15 @@ def test_records_are_written_once_and_recomputed_without_runs(tmp_path, runs_dir
 
 
 def test_missing_runs_are_listed_by_training(tmp_path, runs_dir):
-    three = dataclasses.replace(ENTRY, seeds=3)
-    assert records.collect(tmp_path / "results", three, runs_dir, None) == {
-        CE: ["seed 3"],
-        FOCAL: ["seed 3"],
-    }
+    three = of_seeds(3)
+    missing = records.collect(tmp_path / "results", three, runs_dir, None)
+    assert missing == {training: ["seed 3"] for training in three.runs.values()}
 
 
 def test_runs_of_commits_with_other_code_are_not_mixed(tmp_path, runs_dir):
     fabricate(runs_dir, CE, 3, commit="def")
     fabricate(runs_dir, FOCAL, 3, commit="def")
-    three = dataclasses.replace(ENTRY, seeds=3)
+    three = of_seeds(3)
     records.collect(tmp_path, three, runs_dir, None)
     with pytest.raises(ValueError, match=r"abc: ce 1.*; def: ce 3, fl 3\): they are not mixed"):
         verdicts.compute(three, tmp_path, "cpu")
@@ -203,7 +207,7 @@ def test_a_record_of_another_config_is_refused(tmp_path, runs_dir):
     path.parent.mkdir(parents=True)
     records.path_of(tmp_path, CE, 1).rename(path)
     with pytest.raises(ValueError, match=r"another config \(num_epochs: 60 before, 5 now\)"):
-        records.read(tmp_path, other, 1, ENTRY)
+        records.read(tmp_path, other, 1)
 
 
 def test_a_half_written_record_or_verdict_is_one_sentence(tmp_path, runs_dir):
@@ -328,4 +332,4 @@ def test_absent_data_is_one_sentence(tmp_path):
 def test_a_training_that_fails_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(runs.sys, "executable", "false")
     with pytest.raises(cli.Failed, match=r"ended with code 1"):
-        runs.train_missing({CE: 2}, tmp_path, None)
+        runs.train_missing([CE], tmp_path, None)

@@ -42,7 +42,8 @@ def test_the_interval_contains_the_truth_at_its_level(case, seeds):
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_the_interval_contains_the_truth_in_many_tables(case, seeds):
     """Nominal 90 %, with a standard error of .003. Two seeds estimate their variance badly."""
-    assert 0.87 - 0.02 * (seeds == 2) <= coverage(case, seeds, 10_000) <= 0.985
+    lowest = {2: 0.825, 3: 0.86, 5: 0.88}[seeds]
+    assert lowest <= coverage(case, seeds, 10_000) <= 0.97
 
 
 def test_both_variances_enter():

@@ -17,6 +17,7 @@ from tests.experiments.processes import ROOT
 NUM_BINS = 10
 FILES = ("report.md", "sweep.csv", "sweep.json")
 CALIBRATION = {"ece", "adaptive_ece", "classwise_ece"}
+UNTESTED = {"classwise_ece"}  # no test compares its plug-in values
 
 
 def runs(losses=("a", "b"), seeds=3, examples=200):
@@ -225,35 +226,71 @@ def test_over_seeds_from_five_on(found):
     assert {one.p_seeds for one in found.cells} == {None}
 
 
-def test_a_calibration_error_has_a_difference_and_neither_p_nor_star(found, tmp_path):
-    """The second model is far too sure: what a p-value would call certain is printed without."""
+def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp_path):
+    """The second model is far too sure of itself; plug-in differences alone would not show it."""
     for one in found.cells:
-        assert (one.p is not None) == (one.loss == "b" and one.metric not in CALIBRATION)
+        assert (one.p is not None) == (one.loss == "b" and one.metric not in UNTESTED)
+        assert one.p_holm == one.p  # one comparison
+    sides = [[run.test[0] for run in runs() if run.loss == loss] for loss in "ab"]
+    wanted = metrics.compare_calibration(*sides, runs()[0].test[1], num_bins=NUM_BINS).p_value
     own, other = (
         [float(metrics.ece(*run.test, num_bins=NUM_BINS)) for run in runs() if run.loss == loss]
         for loss in "ba"
     )
     ece = cell(found, "b", summary.BEFORE, "ece")
+    assert ece.p == cell(found, "b", summary.BEFORE, "adaptive_ece").p
+    assert ece.p == pytest.approx(wanted, rel=1e-6)
+    assert ece.p < 0.0005
     assert ece.difference == pytest.approx(np.mean(own) - np.mean(other), rel=1e-4)
     assert 0.1 < ece.difference_low < ece.difference < ece.difference_high
     assert cell(found, "a", summary.BEFORE, "ece").change is None
     summary.save(found, tmp_path)
     written = f"{ece.difference:+.4f} [{ece.difference_low:+.4f}, {ece.difference_high:+.4f}]"
-    reason = "No p-value for ece, adaptive_ece: noise alone raises a plug-in calibration error"
+    legend = "* p < .05 against a on the same examples, after Holm's correction for all losses"
+    reason = "p of ece, adaptive_ece and other top-label errors in bins: of the difference of deb"
     for text in (summary.text(found), (tmp_path / "report.md").read_text()):
-        starred = [line for line in text.splitlines() if "*" in line and "p < .05" not in line]
-        assert starred
-        for line in starred:  # columns: loss, (T,) error, nll, ece, adaptive_ece
-            assert "*" not in line.replace("|", "").split("]", 2)[2]
-        assert written in text
+        assert f"{ece.value:.3f}".removeprefix("0") + "* ±" in text
+        assert f"{written}, p <= .001" in text
+        assert legend in text
         assert reason in text
     record = json.loads((tmp_path / "sweep.json").read_text())
-    assert any("ece, adaptive_ece, classwise_ece" in note for note in record["notes"])
+    assert any("No p-value for classwise_ece:" in note for note in record["notes"])
+    assert reason in " ".join(record["notes"])
     with (tmp_path / "sweep.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            untested = row["loss"] == "b" and row["metric"] in CALIBRATION
+            untested = row["loss"] == "b" and row["metric"] in UNTESTED
             assert ("No p-value for" in row["note"]) == untested
-            assert (row["p"] == "") == (row["loss"] == "a" or untested)
+            assert (row["p"] == "") == (row["p_holm"] == "") == (row["loss"] == "a" or untested)
+
+
+def test_several_losses_are_corrected_by_holm():
+    """A star needs an adjusted p-value below 5 %."""
+    made = summary.summarise(
+        runs(("a", "b", "c"), seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200
+    )
+    for metric in set(summary.CELLS) - UNTESTED:
+        cells = [cell(made, loss, summary.BEFORE, metric) for loss in "abc"]
+        assert (cells[0].p, cells[0].p_holm) == (None, None)
+        wanted = metrics.holm([one.p for one in cells[1:]])
+        np.testing.assert_allclose([one.p_holm for one in cells[1:]], wanted)
+    first = cell(made, "b", summary.BEFORE, "ece")
+    for p_holm, star in ((0.049, "*"), (0.051, "")):
+        moved = [dataclasses.replace(c, p=0.03, p_holm=p_holm) if c is first else c
+                 for c in made.cells]  # fmt: skip
+        number = f"{first.value:.3f}".removeprefix("0")
+        text = summary.text(dataclasses.replace(made, cells=moved))
+        assert f"{number}{star} [" in text
+
+
+def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
+    weighted = [
+        dataclasses.replace(run, test=(*run.test, np.full(200, 0.5, np.float32)))
+        for run in runs(seeds=1)
+    ]
+    made = summary.summarise(weighted, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    assert cell(made, "b", summary.BEFORE, "ece").p is None
+    assert cell(made, "b", summary.BEFORE, "nll").p is not None
+    assert "p of calibration errors needs weights that count examples" in summary.text(made)
 
 
 def test_one_loss_is_compared_with_nothing_and_each_step_is_said():

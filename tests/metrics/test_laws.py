@@ -34,14 +34,18 @@ COUNTS = {"confusion_counts"}
 # Fields that say where and how much was measured, and do so where there is no value.
 PLACES = {"weight", "lower", "upper", "confidence", "threshold"}
 
-# Another value for an option that is a word; other options are derived from their defaults.
-OTHER_WORDS = {
+# Another value for an option that is no number; other options are derived from their defaults.
+OTHER_VALUES = {
     "edges": "left",
     "binning": "released",
     "classes": "released",
     "score": "energy",
     "positive": "in",
     "kind": "marginal",
+    "estimator": "sample",
+    # Decisions with other costs, and a cost at which some examples are not decided.
+    "costs": ((0, 1), (2, 0), (1, 1), (3, 3)),
+    "abstain_cost": 0.3,
 }
 
 
@@ -264,10 +268,10 @@ def test_half_precision_is_read_and_not_kept(name):
 
 def other_value(option, default):
     """Return another value of an option."""
+    if option in OTHER_VALUES:
+        return OTHER_VALUES[option]
     if isinstance(default, bool):
         return not default
-    if isinstance(default, str):
-        return OTHER_WORDS[option]
     if default is None:
         return 0  # a class
     if isinstance(default, int):

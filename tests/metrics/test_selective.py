@@ -1,5 +1,8 @@
 """Selective prediction, against a curve that is walked example by example."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -69,6 +72,80 @@ def test_the_generalised_area_is_the_recorded_number():
     np.testing.assert_allclose(found, 0.100694, atol=5e-7)
 
 
+def test_the_area_over_samples_is_the_recorded_number():
+    found = value_of(metrics.aurc, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT, estimator="sample")
+    np.testing.assert_allclose(found, 0.162873, atol=5e-7)
+
+
+def estimates_in_order(errors):
+    """Return the three estimators of examples in a given order, the most confident first."""
+    n = len(errors)
+    return {
+        "sample": sum(sum(errors[:k]) / k for k in range(1, n + 1)) / n,
+        "population": sum(-math.log((j + 1) / (n + 1)) * e for j, e in enumerate(errors)) / n,
+        "sele": sum((n - j) / n * e for j, e in enumerate(errors)) / n,
+    }
+
+
+def test_equal_confidences_have_the_mean_over_all_their_orders():
+    confidence = np.array([0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6])
+    wrong = np.array([0, 1, 0, 1, 0, 1, 0])
+    orders = [
+        wrong[list(order)]
+        for order in itertools.permutations(range(7))
+        if list(confidence[list(order)]) == sorted(confidence, reverse=True)
+    ]
+    assert len(orders) == 12
+    of_orders = [estimates_in_order(order) for order in orders]
+    for estimator in ("sample", "population", "sele"):
+        found = value_of(metrics.aurc, logits_of(confidence), wrong, estimator=estimator)
+        wanted = np.mean([each[estimator] for each in of_orders])
+        np.testing.assert_allclose(found, wanted, rtol=3e-6)
+
+
+def test_the_estimators_agree_on_many_examples():
+    """Sums of a hundred thousand terms in float64; SELE is a lower bound."""
+    random = np.random.default_rng(0)
+    n = 100_000
+    wrong = random.random(n) < np.linspace(0.05, 0.5, n)
+    rows = metrics.aurc.stat(logits_of([0.9]), np.array([0]))
+    columns = {"score": np.linspace(1, 0.5, n), "hit": 1 - wrong, "weight": np.ones(n)}
+    rows = type(rows)({name: column.astype(np.float32) for name, column in columns.items()})
+    rank = np.arange(1, n + 1)
+    harmonic = np.cumsum(1 / rank)
+    weights = {
+        "sample": harmonic[-1] - harmonic + 1 / rank,
+        "population": np.log((n + 1) / rank),
+        "sele": (n + 1 - rank) / n,
+    }
+    found = {name: float(metrics.aurc.value(rows, estimator=name)) for name in weights}
+    for name, weight in weights.items():
+        np.testing.assert_allclose(found[name], np.mean(weight * wrong), rtol=3e-6)
+    np.testing.assert_allclose(found["population"], found["sample"], atol=5 / n)
+    np.testing.assert_allclose(metrics.aurc.value(rows), found["sample"], atol=5 / n)
+    assert found["sele"] < found["sample"]
+
+
+def test_the_definitions_of_torch_uncertainty():
+    """Its trapezoids and its coverage, in NumPy, on examples without equal confidences."""
+    wrong, n = 1 - GOLDEN_HIT[::-1], 12
+    share = np.arange(1, n + 1) / n
+    risks = np.cumsum(wrong) / np.arange(1, n + 1)
+    data = logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT
+    sample_area = value_of(metrics.aurc, *data, estimator="sample")
+    of_trapezoids = np.trapezoid(risks, share) / (1 - 1 / n)
+    np.testing.assert_allclose(
+        (n * sample_area - (risks[0] + risks[-1]) / 2) / (n - 1), of_trapezoids, rtol=1e-6
+    )
+    general = np.trapezoid(risks * share, share) / (1 - 1 / n)
+    area = value_of(metrics.augrc, *data)
+    np.testing.assert_allclose((area - wrong[0] / (2 * n**2)) / (1 - 1 / n), general, rtol=1e-6)
+    for risk in (0.0, 0.1, 0.15, 0.2, 0.25, 1.0):
+        found = value_of(metrics.coverage_at_risk, *data, risk=risk)
+        of_examples = max((k for k in range(1, n + 1) if risks[k - 1] <= risk), default=0)
+        assert int(np.floor(found * n + 1e-4)) == of_examples
+
+
 def auroc_of_hits(confidence, hit):
     """Return the share of (hit, error) pairs in which the hit is more confident."""
     difference = confidence[hit == 1][:, None] - confidence[hit == 0][None]
@@ -102,6 +179,21 @@ def test_the_risk_is_the_mean_loss_of_the_most_confident(coverage, errors):
     np.testing.assert_allclose(found, errors / (12 * coverage), rtol=1e-6)
 
 
+@pytest.mark.parametrize("risk", [0.0, 0.05, 0.2, 0.3, 0.5])
+def test_the_largest_coverage_with_a_risk(risk):
+    """On a fine grid of coverages; the risk there is the given one, where it is reached."""
+    logits, labels = sample(1)
+    grouped, n = groups(logits, labels), len(labels)
+    coverages = np.linspace(1e-9, 1, 5001)
+    allowed = [errors_at(c * n, grouped) <= risk * c * n + 1e-9 for c in coverages]
+    found = float(value_of(metrics.coverage_at_risk, logits, labels, risk=risk))
+    largest = coverages[np.flatnonzero(allowed)[-1]] if any(allowed) else 0.0
+    assert 0 <= found - largest + 1e-6 <= 2e-4 + 2e-6
+    if 0 < found < 1:
+        reached = value_of(metrics.risk_at_coverage, logits, labels, coverage=found)
+        np.testing.assert_allclose(reached, risk, atol=1e-5)
+
+
 def test_the_confident_are_counted():
     logits, labels = sample(2)
     confidence, hit = top_label(logits, labels)
@@ -121,6 +213,10 @@ def test_nobody_is_confident():
     ("metric", "options"),
     [
         (metrics.aurc, {}),
+        (metrics.aurc, {"estimator": "sample"}),
+        (metrics.aurc, {"estimator": "population"}),
+        (metrics.aurc, {"estimator": "sele"}),
+        (metrics.coverage_at_risk, {"risk": 0.3}),
         (metrics.excess_aurc, {}),
         (metrics.augrc, {}),
         (metrics.risk_at_coverage, {"coverage": 0.35}),
@@ -146,6 +242,8 @@ RANKS = logits_of(np.linspace(0.95, 0.55, 40), 3)
 )
 def test_all_right_all_wrong_and_a_perfect_ranking(wrong, wanted):
     several = ("aurc", "excess_aurc", "augrc", "risk_at_coverage", "selective_accuracy")
+    covered = value_of(metrics.coverage_at_risk, RANKS, wrong.astype(int), risk=0.0)
+    np.testing.assert_allclose(covered, np.mean(~wrong), atol=1e-6)
     found = [value_of(metrics.named(name), RANKS, wrong.astype(int)) for name in several]
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
@@ -176,3 +274,7 @@ def test_options_are_checked():
         value_of(metrics.selective_accuracy, logits, labels, coverage=90)
     with pytest.raises(ValueError, match="threshold must lie in"):
         value_of(metrics.confident_set, logits, labels, threshold=99)
+    with pytest.raises(ValueError, match="risk must lie in"):
+        value_of(metrics.coverage_at_risk, logits, labels, risk=5)
+    with pytest.raises(ValueError, match="estimator must be one of 'curve'"):
+        value_of(metrics.aurc, logits, labels, estimator="mean")

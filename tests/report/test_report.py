@@ -40,6 +40,18 @@ def full():
     )
 
 
+def test_several_columns_of_groups():
+    logits, labels = sample(num_rows=400)
+    columns = {"site": np.arange(400) % 2, "age": np.arange(400) / 400}
+    few = {"metrics": ["ece"], "num_resamples": 50}
+    scored = report.score(logits, labels, groups=columns, **few)
+    assert {p.part for p in scored.groups} == {"site=0", "site=1"}  # floats are only searched
+    assert any("age=" in worst.part for worst in scored.worst)
+    fractions = report.score(logits, labels, groups=columns, weights=np.full(400, 0.5), **few)
+    assert fractions.worst == []  # a search counts examples
+    assert fractions.groups[0].p_holm is None
+
+
 def test_values_are_those_of_the_metrics(full):
     logits, labels = sample()
     params = calibrators.temperature.fit(*sample(seed=1))
@@ -100,10 +112,12 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert f"{ece.value:.4f} [{ece.low:.4f}, {ece.high:.4f}]" in text
     assert f"{ece.floor:.4f} p = {ece.p_value:.3f}" in text
     assert "Noise floor: the mean error of a perfectly calibrated model" in text
-    assert "No p-value for ece:" in text
-    assert full._repr_markdown_().count("\n|---") == 4  # metrics, noise floors, classes, groups
+    assert "p of ece, adaptive_ece and other top-label errors in bins" in text
+    # Metrics, noise floors, classes, groups, worst groups.
+    assert full._repr_markdown_().count("\n|---") == 5
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(full))))
-    assert len(rows) == len(full.rows) + len(full.changes) + len(full.classes) + len(full.groups)
+    tables_of = (full.rows, full.changes, full.classes, full.groups, full.worst)
+    assert len(rows) == sum(map(len, tables_of))
     (nll,) = (
         r
         for r in rows
@@ -115,6 +129,28 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert everything["settings"]["examples"] == 200
     assert everything["calibrator"]["params"]["state"]["name"] == "converged"
     assert len(everything["reliability"]["as given"]["accuracy"]) == 15
+
+
+def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
+    logits, labels = sample()
+    key = jax.random.key(0)
+    tests = metrics.class_errors(logits, labels, key=key, num_draws=60)  # 20 for each class
+    found = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
+    for part, test in zip(found, tests, strict=True):
+        assert part.value == pytest.approx(test.error, abs=1e-6)
+        assert (part.floor, part.p_value, part.p_holm) == test[-3:]
+    assert all(p.p_holm is None for p in full.classes if p.metric == "per_class_recall")
+    groups = [p for p in full.groups if (p.metric, p.predictions) == ("ece", "as given")]
+    holm = metrics.holm([p.p_value for p in groups])
+    assert [p.p_holm for p in groups] == list(holm)
+    (worst, *_) = full.worst
+    assert worst.part in ("few", "many")
+    assert worst.gap > 0.1
+    text = str(full)
+    assert f"{worst.gap:+.4f}" in text
+    assert "tested on the other half" in text
+    assert "number of classes or groups (Holm)" in text
+    assert json.loads(tables.as_json(full))["worst_groups"][0]["gap"] == worst.gap
 
 
 def test_files(full, tmp_path):
@@ -226,8 +262,8 @@ def test_refusals():
         report.score(logits, labels, **FEW).value("ece", "platt")
 
 
-UNTESTED = ["ece", "adaptive_ece", "classwise_ece", "mce", "ks_error"]
-TESTED = ["accuracy", "nll", "aurc"]
+UNTESTED = ["classwise_ece", "mce", "ks_error"]
+TESTED = ["accuracy", "nll", "aurc", "ece", "adaptive_ece"]
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +285,7 @@ def calibrated_pair():
     )
 
 
-def test_no_biased_metric_has_a_p_value_anywhere(calibrated_pair):
+def test_no_metric_has_an_invalid_p_value_anywhere(calibrated_pair):
     for change in calibrated_pair.changes:
         assert (change.p_value is None) == (change.metric in UNTESTED)
     for lines in (str(calibrated_pair), calibrated_pair._repr_markdown_()):
@@ -257,7 +293,7 @@ def test_no_biased_metric_has_a_p_value_anywhere(calibrated_pair):
             words = line.replace("|", " ").split()
             if words and words[0] in UNTESTED and "[" in line:  # not a line of noise floors
                 assert " p " not in line
-            if words and words[0] in TESTED:
+            if words and words[0] in TESTED and "[" in line:
                 assert " p = " in line or " p <= " in line
         (reason,) = [line for line in lines.splitlines() if line.startswith("No p-value for")]
         assert all(name in reason for name in UNTESTED)
@@ -272,7 +308,36 @@ def test_no_biased_metric_has_a_p_value_anywhere(calibrated_pair):
 
 
 def test_a_p_value_at_the_floor_of_the_resamples_is_a_bound(calibrated_pair):
-    assert " p <= .020" in str(calibrated_pair)  # 2 / 101: the sharp model's NLL is far better
+    assert " p <= .020*" in str(calibrated_pair)  # 2 / 101: the sharp model's NLL is far better
+
+
+def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated_pair):
+    """Both are calibrated: a difference of plug-in ECEs must get no star."""
+    stars = {change.metric: change.p_holm < 0.05 for change in calibrated_pair.changes
+             if change.p_holm is not None}  # fmt: skip
+    assert stars == {"accuracy": True, "nll": True, "aurc": True, "ece": False,
+                     "adaptive_ece": False}  # fmt: skip
+    legend = "* p < .05 against sharp on the same examples, after Holm's correction for all compar"
+    assert legend in str(calibrated_pair)
+
+
+def test_several_predictions_are_corrected_by_holm():
+    logits, labels = sample()
+    scored = report.score(
+        logits, labels, calibrate="temperature", fit_on=sample(seed=1), compare=0.5 * logits,
+        metrics=["nll", "ece"], num_resamples=100,
+    )  # fmt: skip
+    for metric in ("nll", "ece"):
+        changes = [change for change in scored.changes if change.metric == metric]
+        assert len(changes) == 2
+        wanted = metrics.holm([change.p_value for change in changes])
+        np.testing.assert_allclose([change.p_holm for change in changes], wanted)
+    ece = [change.p_value for change in scored.changes if change.metric == "ece"]
+    wanted = metrics.compare_calibration(logits, 0.5 * logits, labels).p_value
+    assert ece[1] == pytest.approx(wanted, rel=1e-4)
+    rows = list(csv.DictReader(io.StringIO(tables.as_csv(scored))))
+    assert [row["p_holm"] != "" for row in rows if row["table"] == "changes"] == 4 * [True]
+    assert ", Holm " in str(scored)
 
 
 def outside_its_interval(method="percentile"):

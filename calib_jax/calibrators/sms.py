@@ -1,0 +1,99 @@
+r"""Structured matrix scaling (SMS): temperature scaling, then a matrix near I, intercepts near 0.
+
+$z' = W x + b$ with $x = \log ((1 - u)\, \mathrm{softmax}(z / T) + u / K)$. The penalties shrink
+with the number of examples and are strongest off the diagonal, so many classes do not overfit.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, linear, structured
+from calib_jax.calibrators.contract import FitData, State
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Logits, Number, Scalar
+
+
+class SmsParams(NamedTuple):
+    """A temperature T, the uniform part u, a matrix W, and an intercept b for each class."""
+
+    temperature: Scalar
+    uniform: Scalar
+    matrix: Float[Array, "classes classes"]
+    intercept: Float[Array, " classes"]
+    state: State
+
+
+Params = SmsParams
+
+
+def fit(
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    diagonal_penalty: Number = 1.0,
+    off_diagonal_penalty: Number = 1.0,
+    intercept_penalty: Number = 1.0,
+    max_iterations: Number = 100,
+) -> Params:
+    r"""Fit T by the NLL, then minimise the penalised NLL of $\mathrm{softmax}(W x + b)$.
+
+    $$\mathrm{NLL} + \tfrac{K}{n} \big(\lambda \sum_k (W_{kk} - 1)^2 + \mu \sum_k b_k^2\big)
+      + \tfrac{K (K - 1)}{n} \nu \sum_{i \ne j} W_{ij}^2$$
+
+    for K classes and examples of total weight n, with u = 1 / (n + 1). The criterion is strongly
+    convex. The NLL is at most that of temperature scaling plus about 1 / n, which is the price of
+    the mixture.
+
+    The state is that of the temperature unless that converged: without an optimal T it is
+    `no_optimum`, although the best W and b for the T found exist.
+
+    Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
+
+    Args:
+      logits: held-out logits, `[*batch, classes]`.
+      labels: the true classes.
+      weights: weight 0 drops an example, weight k counts it k times.
+      diagonal_penalty: $\lambda$, above 0.
+      off_diagonal_penalty: $\nu$, above 0.
+      intercept_penalty: $\mu$, above 0.
+      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
+
+    References:
+      Berta, Holzmueller, Jordan and Bach 2025, Structured matrix scaling for multi-class
+      calibration.
+    """
+    checks.above("diagonal_penalty", diagonal_penalty, 0)
+    checks.above("off_diagonal_penalty", off_diagonal_penalty, 0)
+    checks.above("intercept_penalty", intercept_penalty, 0)
+    checks.at_least("max_iterations", max_iterations, 1)
+    examples = contract.examples("sms", logits, labels, weights, mixes_classes=True)
+    penalties = structured.Penalties(diagonal_penalty, off_diagonal_penalty, intercept_penalty)
+    return _fit(examples, penalties, max_iterations)
+
+
+@jax.jit
+def _fit(examples: FitData, penalties: structured.Penalties, max_iterations: Number) -> Params:
+    rows = examples.rows(mixes_classes=True)
+    fitted = structured.fit(
+        rows, diagonal=False, penalties=penalties, max_iterations=max_iterations
+    )
+    params = Params(*fitted[:-1], contract.unknown_state(rows))
+    return contract.finished(params, fitted.code, rows, _apply(params, rows.logits))
+
+
+def apply(params: Any, logits: Any) -> Logits:
+    """Compute the logits W x + b."""
+    contract.check_params("sms", Params, params)
+    num_classes = len(params.intercept)
+    return contract.on_rows("sms", _apply, params, logits, num_classes, mixes_classes=True)
+
+
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    x = structured.features(logits, params.temperature, params.uniform)
+    return linear.scores(params.matrix, params.intercept, x)
+
+
+__all__ = ["Params", "apply", "fit"]

@@ -1,0 +1,220 @@
+r"""Venn-Abers calibration: an interval for the probability from two isotonic regressions.
+
+A new example joins the fitted ones twice, with the answers 0 and 1. The isotonic regressions of
+both sets, evaluated at its score, are $p_0$ and $p_1$: one of them is a valid probability without
+any assumption on the model, and $p_1 / (1 - p_0 + p_1)$ is the single probability closest to both
+in the log loss.
+
+With two classes the question is whether the class is 1. With more, it is whether the predicted
+class is right: the other classes share the rest in their proportions, so the prediction changes
+where this confidence falls below another class.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Float, Integer
+
+from calib_jax.calibrators import contract, one_versus_rest
+from calib_jax.calibrators.contract import Code, FitData, State
+from calib_jax.calibrators.groups import grouped
+from calib_jax.core import numerics
+from calib_jax.core.trouble import known
+from calib_jax.core.types import Array, Logits, Vector
+
+
+class VennAbersParams(NamedTuple):
+    """The sorted scores of the examples, and p0 and p1 of a new example with such a score.
+
+    Examples that are pooled as equal share the lowest of their scores.
+    """
+
+    knots: Float[Array, " knots"]
+    p0: Float[Array, " knots"]
+    p1: Float[Array, " knots"]
+    num_classes: Integer[Array, ""]
+    state: State
+
+
+Params = VennAbersParams
+
+
+def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+    """Compute p0 and p1 for every score, by the algorithm of Vovk, Petej and Fedorova.
+
+    After sorting it takes a number of steps proportional to the number of examples. Scores less
+    than 1e-6 (in float64 1e-15) above the lowest of a group are equal, as in `isotonic`.
+
+    Args:
+      logits: held-out logits or log-probabilities, `[*batch, classes]`.
+      labels: the true classes.
+      weights: weight 0 drops an example, weight k counts it k times; the new example counts once.
+
+    References:
+      Vovk and Petej 2014, Venn-Abers predictors; Vovk, Petej and Fedorova 2015, Large-scale
+      probabilistic predictors with and without guarantees of validity.
+
+    >>> p = jnp.array([0.1, 0.3, 0.5, 0.7])
+    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, jnp.array([0, 1, 0, 1]))
+    >>> [bound.round(3) for bound in bounds(params, jnp.log(jnp.array([0.4, 0.6])))]
+    [Array(0.333, dtype=float32), Array(1., dtype=float32)]
+    >>> jnp.exp(apply(params, jnp.log(jnp.array([0.4, 0.6])))).round(3)
+    Array([0.4, 0.6], dtype=float32)
+    """
+    return _fit(contract.examples("venn_abers", logits, labels, weights))
+
+
+@jax.jit
+def _fit(examples: FitData) -> Params:
+    rows = examples.rows()
+    num_classes = rows.logits.shape[1]
+    score, target = _score(rows.logits), _predicted(rows.logits) == rows.labels
+    weight = jnp.where(_open(rows.logits), rows.weight, 0)
+    counts = weight > 0
+    groups = grouped(score, target.astype(score.dtype), weight)
+    p1 = _with_one_more(groups.weight, groups.hits)
+    # Exchanging the answers and the order exchanges p0 and 1 - p1.
+    misses = groups.weight - groups.hits
+    p0 = 1 - _with_one_more(groups.weight[::-1], misses[::-1])[::-1]
+    some = jnp.any(counts)
+    params = Params(
+        jnp.where(some, groups.repeated(groups.lowest), 1),
+        groups.repeated(p0),
+        groups.repeated(p1),
+        jnp.array(num_classes),
+        contract.unknown_state(rows),
+    )
+    lowest = jnp.min(jnp.where(counts, score, jnp.inf))
+    highest = jnp.max(jnp.where(counts, score, -jnp.inf))
+    code = jnp.where(some & (lowest == highest), Code.INDISTINCT, Code.CONVERGED)
+    return contract.finished(params, code, rows, _apply(params, rows.logits))
+
+
+def _predicted(logits: Float[Array, "rows classes"]) -> Integer[Array, " rows"]:
+    """Return the class of the question: 1 of two, or the predicted one."""
+    if logits.shape[1] == 2:
+        return jnp.ones(len(logits), jnp.int32)
+    return jnp.argmax(logits, axis=1).astype(jnp.int32)
+
+
+def _score(logits: Float[Array, "rows classes"]) -> Vector:
+    """Compute the probability of the class of the question."""
+    p = jax.nn.softmax(logits)
+    return p[:, 1] if logits.shape[1] == 2 else jnp.max(p, axis=1)
+
+
+def _open(logits: Float[Array, "rows classes"]) -> Array:
+    """Mark rows with two possible classes."""
+    return jnp.sum(logits != -jnp.inf, axis=1) > 1
+
+
+def _with_one_more(weight: Vector, hits: Vector) -> Vector:
+    """Compute the isotonic regression at each group after one more hit joined that group.
+
+    Isotonic values are the slopes of the lower convex hull of the points (weight, hits), summed
+    over the groups. A hit that joins group i moves all points from i on by (1, 1), or the points
+    before i by (-1, -1). The edge of the hull between the two parts has the wanted slope. From
+    group to group one more point moves back, and both ends of the edge only move right.
+    """
+    x, y = (jnp.append(0, jnp.cumsum(part)) for part in (weight, hits))
+    size = len(weight)
+    following = _hull_after(x, y)
+
+    def advance(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        i, left, right, slopes = state
+        after = following[right]
+        run, rise = x[right] - (x[left] - 1), y[right] - (y[left] - 1)
+        further_run, further_rise = x[after] - (x[left] - 1), y[after] - (y[left] - 1)
+        lower = (right < size) & (further_rise * run <= rise * further_run)
+        slopes = slopes.at[i].set(rise / run)
+        moved = i + 1
+        below = (y[moved] - y[left]) * run <= rise * (x[moved] - x[left])
+        takes = ~lower & (below | (right <= moved))
+        return (
+            jnp.where(lower, i, moved),
+            jnp.where(takes, moved, left),
+            jnp.where(lower, after, jnp.where(right <= moved, following[moved], right)),
+            slopes,
+        )
+
+    start = (jnp.array(0), jnp.array(0), jnp.array(1), jnp.zeros_like(weight))
+    return lax.while_loop(lambda state: state[0] < size, advance, start)[-1]
+
+
+def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
+    """Return for each point the next corner of the lower hull of the points from it on."""
+    last = len(x) - 1
+
+    def extend(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        i, corner, following = state
+        after = following[corner]
+        first = (y[corner] - y[i]) * (x[after] - x[corner])
+        second = (y[after] - y[corner]) * (x[corner] - x[i])
+        passes = (corner < last) & (first >= second)
+        following = following.at[i].set(corner)
+        return jnp.where(passes, i, i - 1), jnp.where(passes, after, i), following
+
+    start = (jnp.array(last - 1), jnp.array(last), jnp.full(len(x), last))
+    return lax.while_loop(lambda state: state[0] >= 0, extend, start)[-1]
+
+
+def apply(params: Any, logits: Any) -> Logits:
+    """Compute the calibrated log-probabilities."""
+    return _on_rows(_apply, params, logits)
+
+
+def bounds(params: Any, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+    """Compute p0 and p1: for class 1 of two classes, or for the predicted class.
+
+    Args:
+      params: the parameters that `fit` returned.
+      logits: `[*batch, classes]`.
+    """
+    both = _on_rows(_both, params, logits)
+    return both[..., 0], both[..., 1]
+
+
+def _on_rows(function: Any, params: Any, logits: Any) -> Array:
+    contract.check_params("venn_abers", Params, params)
+    num_classes = int(params.num_classes) if known(params.num_classes) else None
+    logits = contract.logits_for("venn_abers", logits, num_classes)
+    answer = function(params, logits.reshape(-1, logits.shape[-1]))
+    answer = jnp.where(params.num_classes == logits.shape[-1], answer, jnp.nan)
+    return answer.reshape(*logits.shape[:-1], -1)
+
+
+@jax.jit
+def _both(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows 2"]:
+    """Look up p0 and p1."""
+    score = _score(logits)
+    resolution = float(jnp.finfo(params.knots.dtype).resolution)
+    # The score of a fitted example may differ from its knot by rounding.
+    near = jnp.searchsorted(params.knots, score + resolution / 2, side="right") - 1
+    knot = params.knots[jnp.maximum(near, 0)]
+    above = jnp.where((near >= 0) & (score - knot < resolution), near, near + 1)
+    p0 = jnp.where(near < 0, 0, params.p0[jnp.maximum(near, 0)])
+    last = len(params.knots) - 1
+    p1 = jnp.where(above > last, 1, params.p1[jnp.minimum(above, last)])
+    both = jnp.stack([p0, p1], axis=1)
+    # Not by the score: the maximum drops NaN on some machines.
+    return jnp.where(jnp.any(jnp.isnan(logits), axis=1, keepdims=True), jnp.nan, both)
+
+
+@jax.jit
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    p0, p1 = _both(params, logits).T
+    odds = jnp.log(p1) - jnp.log1p(-p0)
+    if logits.shape[1] == 2:
+        return one_versus_rest.joined(odds[:, None], logits)
+    top = numerics.is_true_class(_predicted(logits), logits.shape[1])
+    others = jax.nn.log_softmax(jnp.where(top, -jnp.inf, logits))
+    log_p = jnp.where(top, jax.nn.log_sigmoid(odds)[:, None], 0)
+    log_p = jnp.where(top, log_p, others + jax.nn.log_sigmoid(-odds)[:, None])
+    certain = jnp.where(jnp.isnan(logits), jnp.nan, jnp.where(top, 0.0, -jnp.inf))
+    return jnp.where(_open(logits)[:, None], log_p, certain.astype(log_p.dtype))
+
+
+__all__ = ["Params", "apply", "bounds", "fit"]

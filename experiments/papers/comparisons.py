@@ -1,0 +1,89 @@
+"""Comparisons of trained networks: differences of statistics, seed by seed, on equal examples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax.metrics.residuals import Binned
+from experiments.papers import estimates, paired
+from experiments.papers.estimates import Columns, Estimate, Predictions
+from experiments.papers.records import Trained
+from experiments.papers.values import Value
+
+Seeds = Sequence[Trained]
+Runs = Mapping[str, Seeds]
+Part = Predictions | Columns
+
+
+def before(run: Trained) -> Part:
+    """Return the test set as trained."""
+    return run.test
+
+
+def after(run: Trained) -> Part:
+    """Return the test set after the papers' temperature."""
+    return run.scaled
+
+
+def difference(
+    first: Seeds,
+    second: Seeds,
+    statistic: Callable[[Any], Estimate],
+    part: Callable[[Trained], Any] = before,
+) -> Value:
+    """Average a statistic of `first` minus that of `second` over seeds."""
+    return paired.over_seeds_and_rows(
+        [statistic(part(a)) - statistic(part(b)) for a, b in zip(first, second, strict=True)]
+    )
+
+
+def mean(seeds: Seeds, statistic: Callable[[Trained], Estimate]) -> Value:
+    """Average a statistic of runs over seeds."""
+    return paired.over_seeds_and_rows([statistic(run) for run in seeds])
+
+
+def ce2(
+    first: Seeds,
+    second: Seeds,
+    part: Callable[[Trained], Part] = before,
+    other_part: Callable[[Trained], Part] | None = None,
+    binned: Callable[[Part], Binned] = estimates.squared_error,
+) -> Value:
+    """Average the debiased squared calibration errors of `first` minus those of `second`.
+
+    The plug-in ECE of both stands in the note.
+
+    Args:
+      first: runs of every seed.
+      second: runs of the same seeds.
+      part: returns the predictions of a run.
+      other_part: the same of `second`; by default `part`.
+      binned: puts the residuals into bins.
+    """
+    parts = [part(run) for run in first], [(other_part or part)(run) for run in second]
+    eces = [np.mean([estimates.ece(predictions) for predictions in seeds]) for seeds in parts]
+    bins = [[binned(predictions) for predictions in seeds] for seeds in parts]
+    return paired.difference_of_errors(
+        bins[0], bins[1], note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}"
+    )
+
+
+def logged(seeds: Seeds, value: Callable[[list[dict[str, Any]]], float]) -> Value:
+    """Average a value of the log over seeds."""
+    return paired.over_seeds([value(run.log) for run in seeds])
+
+
+def of_wrong(column: str) -> Callable[[Part], Estimate]:
+    """Return the statistic that averages a column over the wrong predictions."""
+    return lambda part: estimates.mean_where(getattr(part, column), ~part.right)
+
+
+def of_right(column: str) -> Callable[[Part], Estimate]:
+    """Return the statistic that averages a column over the right predictions."""
+    return lambda part: estimates.mean_where(getattr(part, column), part.right)
+
+
+def share(values: Sequence[bool], note: str = "") -> Value:
+    """Return the share of true values."""
+    return Value(float(np.mean(values)), note=note or f"of {len(values)}")

@@ -1,0 +1,19 @@
+"""Mukhoti et al., section 5, baselines: label smoothing of .05 beside .1."""
+
+from experiments.papers import rules
+from experiments.papers.comparisons import Runs, ce2
+from experiments.papers.entry import Entry
+from experiments.papers.trainings import LABEL_SMOOTHING, LABEL_SMOOTHING_01
+from experiments.papers.values import Value
+
+
+def statistic(runs: Runs) -> dict[str, Value]:
+    """Compare the calibration of both smoothing factors before the temperature."""
+    return {"CE2(LS-0.1) - CE2(LS-0.05)": ce2(runs["ls_01"], runs["ls_005"])}
+
+
+ENTRY = Entry(
+    claims={"mukhoti-ls-005-better-than-01": rules.above("CE2(LS-0.1) - CE2(LS-0.05)")},
+    runs={"ls_005": LABEL_SMOOTHING, "ls_01": LABEL_SMOOTHING_01},
+    statistic=statistic,
+)

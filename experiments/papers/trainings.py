@@ -1,0 +1,27 @@
+"""The trainings on CIFAR-10 that entries share, so that each run is trained and kept once."""
+
+from experiments.papers.entry import Training
+
+CE = Training("cross_entropy")
+FL1, FL2, FL3 = (Training("focal", {"gamma": gamma}) for gamma in (1.0, 2.0, 3.0))
+FL4, FL5 = (Training("focal", {"gamma": gamma}, keep="columns") for gamma in (4.0, 5.0))
+FLSD53 = Training("flsd53")
+ADAFOCAL = Training("adafocal")
+DUAL_FOCAL = Training("dual_focal")
+BRIER = Training("brier")
+MMCE = Training("mmce")
+LABEL_SMOOTHING = Training("label_smoothing")
+LABEL_SMOOTHING_01 = Training("label_smoothing", {"alpha": 0.1}, keep="columns")
+BSCE_GRA = Training("bsce_gra")
+FL_GRA, DFL_GRA, BSCE = (Training(loss, keep="columns") for loss in ("fl_gra", "dfl_gra", "bsce"))
+
+
+def on_lenet5(loss: str) -> Training:
+    """Return a training of LeNet-5 with five seeds."""
+    return Training(loss, config="cifar10_lenet5", seeds=5, keep="columns")
+
+
+def changed(**changes: object) -> Training:
+    """Return a training with cross-entropy, one seed and other keys of the config."""
+    keys = {key.replace("__", "."): value for key, value in changes.items()}
+    return Training("cross_entropy", changes=keys, seeds=1, keep="columns")
