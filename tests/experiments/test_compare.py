@@ -294,13 +294,13 @@ def test_settings_that_differ_are_listed_with_their_values(found):
 
 
 def test_curves_share_an_axis_though_the_runs_do_not(found):
-    summarised = found.parts[0].summary
-    np.testing.assert_array_equal(summarised.epochs, [0.5, 1, 2, 2.5, 3])
-    error = summarised.curves["error"]
+    summarized = found.parts[0].summary
+    np.testing.assert_array_equal(summarized.epochs, [0.5, 1, 2, 2.5, 3])
+    error = summarized.curves["error"]
     np.testing.assert_allclose(error["first"], [[np.nan, 0.1, 0.2, 0.25, 0.3]])
     np.testing.assert_allclose(error["shy"], [[0.05, 0.1, 0.2, 0.25, np.nan]])
     assert np.isnan(error["twin"]).all()
-    assert set(summarised.curves) == {"error", "nll"}  # nobody logged an ECE
+    assert set(summarized.curves) == {"error", "nll"}  # nobody logged an ECE
 
 
 def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
