@@ -179,7 +179,7 @@ def test_several_temperatures_are_side_by_side(folders):
         (temperature,) = several.parts[0].summary.temperatures[phases[2]][folder.name]
         logits, labels = stored(folder, "validation")
         errors = [metrics.ece(np.float32(logits / t), labels) for t in (0.1, temperature, 10.0)]
-        assert errors[1] == min(errors)
+        assert errors[1] <= min(errors) + 1e-5  # 0.1 is rounded
         assert temperature * 10 == pytest.approx(round(temperature * 10), abs=1e-3)
 
 
