@@ -121,6 +121,7 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     """Build an experiment from a config and a data set that is already loaded."""
     module = network(config, dataset.num_classes)
+    _check_words(module, dataset)
     objective = imports.loss(config.loss.name, config.loss.options)
     warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
     if warm_up.clock != "never":
@@ -258,6 +259,16 @@ def best_of(config: ConfigDict) -> dict[str, str]:
     return best
 
 
+def _check_words(module: Any, dataset: data.Dataset) -> None:
+    """Raise an error if the network has fewer word vectors than the data set has words."""
+    if dataset.vocabulary is not None and getattr(module, "words", 0) < len(dataset.vocabulary):
+        raise ValueError(
+            f"the data set {dataset.name} has word numbers below {len(dataset.vocabulary):,}, and"
+            f" the network vectors for {getattr(module, 'words', 0):,}:\nset its option"
+            f" words={len(dataset.vocabulary)}."
+        )
+
+
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.at_least("num_bins", config.num_bins, 1)
@@ -266,8 +277,10 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     by_name: dict[str, metrics.Metric] = {}
     for name in [*names, *best_of(config)]:
         metric = imports.metric(name)
-        if "num_bins" in metric.defaults():
-            metric = metric.with_options(num_bins=config.num_bins)
+        wanted = {"num_bins": config.num_bins, "excluded_class": config.get("excluded_class")}
+        metric = metric.with_options(
+            **{key: value for key, value in wanted.items() if key in metric.defaults()}
+        )
         by_name[metric.name] = metric
     return by_name
 

@@ -152,7 +152,7 @@ def newton_by_products(
     eps = float(jnp.finfo(jax.tree.leaves(start)[0].dtype).eps)
 
     def dot(a: PyTree, b: PyTree) -> Scalar:
-        return sum(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)))
+        return jnp.sum(jnp.stack(jax.tree.leaves(jax.tree.map(lambda x, y: jnp.sum(x * y), a, b))))
 
     def moved(a: PyTree, factor: Scalar, b: PyTree) -> PyTree:
         return jax.tree.map(lambda x, y: x + factor * y, a, b)
@@ -197,11 +197,15 @@ def newton_by_products(
         gains = there[0] < walk.value * (1 - 2 * eps)
         reached = moved(walk.point, walk.factor, step), *there
         kept = walk.point, walk.value, walk.gradient, walk.curvature
-        chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), reached, kept)
+        point, value, gradient, curvature = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old), reached, kept
+        )
         factor = jnp.where(better, 1, walk.factor / 2)
         gain = -dot(walk.gradient, step) / 2
         idle = jnp.where(gains, 0, walk.idle + 1)
-        return _Descending(*chosen, factor, gain, walk.iteration + 1, idle)
+        return _Descending(
+            point, value, gradient, curvature, factor, gain, walk.iteration + 1, idle
+        )
 
     value, gradient, curvature = local(start)
     one, nothing = jnp.ones_like(value), jnp.zeros((), jnp.int32)

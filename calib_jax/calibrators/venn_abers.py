@@ -17,8 +17,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.calibrators import contract, isotonic, one_versus_rest
+from calib_jax.calibrators import contract, one_versus_rest
 from calib_jax.calibrators.contract import Code, FitData, State
+from calib_jax.calibrators.groups import grouped
 from calib_jax.core import numerics
 from calib_jax.core.trouble import known
 from calib_jax.core.types import Array, Logits, Vector
@@ -73,25 +74,18 @@ def _fit(examples: FitData) -> Params:
     score, target = _score(rows.logits), _predicted(rows.logits) == rows.labels
     weight = jnp.where(_open(rows.logits), rows.weight, 0)
     counts = weight > 0
-    p, target, weight = lax.sort(
-        (jnp.where(counts, score, jnp.inf), target.astype(score.dtype), weight), num_keys=1
-    )
-    p = isotonic.near_ties_merged(p)
-    group = jnp.cumsum(jnp.append(False, p[1:] > p[:-1]))
-    weight, hits = (
-        jax.ops.segment_sum(part, group, len(p), indices_are_sorted=True)
-        for part in (weight, weight * target)
-    )
-    p1 = _with_one_more(weight, hits)
+    groups = grouped(score, target.astype(score.dtype), weight)
+    p1 = _with_one_more(groups.weight, groups.hits)
     # Exchanging the answers and the order exchanges p0 and 1 - p1.
-    p0 = 1 - _with_one_more(weight[::-1], (weight - hits)[::-1])[::-1]
-    last = jnp.maximum(jnp.sum(weight > 0) - 1, 0)
-    filled = jnp.arange(len(p)) <= last
-    knots = jnp.full_like(p, jnp.inf).at[group].min(p)
-    knots, p0, p1 = (jnp.where(filled, part, part[last]) for part in (knots, p0, p1))
+    misses = groups.weight - groups.hits
+    p0 = 1 - _with_one_more(groups.weight[::-1], misses[::-1])[::-1]
     some = jnp.any(counts)
     params = Params(
-        jnp.where(some, knots, 1), p0, p1, jnp.array(num_classes), contract.unknown_state(rows)
+        jnp.where(some, groups.repeated(groups.lowest), 1),
+        groups.repeated(p0),
+        groups.repeated(p1),
+        jnp.array(num_classes),
+        contract.unknown_state(rows),
     )
     lowest = jnp.min(jnp.where(counts, score, jnp.inf))
     highest = jnp.max(jnp.where(counts, score, -jnp.inf))

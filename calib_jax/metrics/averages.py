@@ -14,8 +14,8 @@ from calib_jax.metrics.terms import Columns
 __all__ = ["accuracy", "brier", "error", "nll", "top_k"]
 
 
-def _hits(predictions: Predictions) -> Columns:
-    return Columns({"hit": predictions.hit})
+def _hits(predictions: Predictions, *, excluded_class: int | None = None) -> Columns:
+    return Columns({"hit": predictions.without(excluded_class).hit})
 
 
 @metric(_hits)
@@ -25,6 +25,9 @@ def accuracy(sums: Sums) -> Scalar:
     $$\frac1n \sum_i [\hat y_i = y_i]$$
 
     Ties go to the class with the smallest index.
+
+    Args:
+      excluded_class: a class that is never predicted, such as the neutral one of the SST.
 
     >>> from calib_jax import metrics
     >>> metrics.accuracy(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
@@ -40,6 +43,9 @@ def error(sums: Sums) -> Scalar:
     $$\frac1n \sum_i [\hat y_i \ne y_i]$$
 
     The papers report it in percent.
+
+    Args:
+      excluded_class: as for `accuracy`.
 
     >>> from calib_jax import metrics
     >>> metrics.error(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))

@@ -14,8 +14,9 @@ are calibrated. The interval of the difference $(s_B^2 - s_A^2) / 2$ is its rang
 of the pairs $(s_A, s_B)$ that the data do not reject, so it excludes 0 exactly where the p-value
 is below 1 - level.
 
-In simulations of 1,000 examples the test rejected at most 5 % of true hypotheses at 5 %. It found
-more differences than a paired test of the parts, which is degenerate for calibrated models.
+In 400 simulated sets of 1,000 examples the test rejected 0 to 5.3 % of true hypotheses at 5 %, and
+the 90 % interval contained the truth in 90 to 99.5 %. Its power was that of a paired test of the
+parts over five folds, which is degenerate for calibrated models.
 """
 
 from __future__ import annotations

@@ -31,7 +31,11 @@ Path: TypeAlias = tuple[str, ...]
 
 
 def from_torch(
-    network: nn.Module, state_dict: Mapping[str, Any], *, shape: Sequence[int] | None = None
+    network: nn.Module,
+    state_dict: Mapping[str, Any],
+    *,
+    shape: Sequence[int] | None = None,
+    inputs: PyTree = None,
 ) -> PyTree:
     """Convert the `state_dict()` of the released network to variables.
 
@@ -45,6 +49,7 @@ def from_torch(
         tensors that `numpy.asarray` accepts.
       shape: the shape of an example, by default of `network.example_inputs()` (mostly 32 x 32 x 3);
         the number of channels must match the weights.
+      inputs: example inputs instead of a shape, for a network that takes a tree of arrays.
 
     Returns:
       `{"params": ..., "batch_stats": ...}`, the latter only for networks with batch norm.
@@ -58,7 +63,7 @@ def from_torch(
     """
     released, rules = _released(network)
     tensors = _unwrapped(state_dict)
-    template = _template(released, shape)
+    template = _template(released, shape, inputs)
     _check(type(network).__name__, list(_named(template, rules)), tensors)
     # Copy, since JAX could share memory with a tensor that PyTorch continues to train.
     flat = {
@@ -120,12 +125,14 @@ def _released(network: nn.Module) -> tuple[Network, TorchRules]:
     return network, rules
 
 
-def _template(network: Network, shape: Sequence[int] | None = None) -> PyTree:
+def _template(
+    network: Network, shape: Sequence[int] | None = None, inputs: PyTree = None
+) -> PyTree:
     """Return the shapes and dtypes of the variables without allocating them."""
-    if shape is None:
-        example = network.example_inputs(1)
-    else:
+    if shape is not None:
         example = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    else:
+        example = network.example_inputs(1) if inputs is None else inputs
     init = functools.partial(network.init, train=False)
     return jax.eval_shape(init, jax.random.key(0), example)
 

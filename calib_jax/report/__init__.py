@@ -11,7 +11,7 @@ from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, o
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.pictures import pictures
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
-from calib_jax.report.records import Change, Part, Row
+from calib_jax.report.records import Change, Part, Row, Worst
 from calib_jax.report.scoring import DEFAULT_METRICS, Report, score
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Part",
     "Report",
     "Row",
+    "Worst",
     "as_logits",
     "average",
     "out_of_distribution",

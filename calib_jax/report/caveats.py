@@ -24,6 +24,14 @@ NOISE_FLOOR = (
     "Noise floor: the mean error of a perfectly calibrated model with the same confidences. The"
     " lower end of the interval is 0 unless the test of calibration (p) rejects."
 )
+HOLM = (
+    "p of a class or group: of the hypothesis that the model is calibrated there, corrected for the"
+    " number of classes or groups (Holm)."
+)
+WORST = (
+    "Worst groups: searched for on a random half of the examples, tested on the other half, p"
+    " corrected for the number of groups found (Holm)."
+)
 NAN = "nan: the metric has no value on these examples."
 
 

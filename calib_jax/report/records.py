@@ -75,6 +75,9 @@ class Part:
       low: lower end of the interval.
       high: upper end of the interval.
       clusters: number of clusters with an example of the subset; None without clusters.
+      floor: the mean value of a calibrated model; None where there is no test.
+      p_value: of the hypothesis that the model is calibrated there; None without a test.
+      p_holm: the p-value corrected for the number of classes or groups.
     """
 
     part: str
@@ -85,6 +88,30 @@ class Part:
     low: float
     high: float
     clusters: int | None = None
+    floor: float | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Worst:
+    """A group that a search on half of the examples found, tested on the other half.
+
+    Attributes:
+      part: the values of its columns.
+      examples: the number of those on which it was tested.
+      predictions: name of the predictions.
+      gap: mean confidence minus accuracy.
+      p_value: of the hypothesis that the model is calibrated there.
+      p_holm: the p-value corrected for the number of groups found.
+    """
+
+    part: str
+    examples: int
+    predictions: str
+    gap: float
+    p_value: float
+    p_holm: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +128,7 @@ class Results:
       calibrators: the name, criterion, parameters and data of each fit, by the name of the
         calibrated predictions.
       notes: changes made to the predictions before scoring, as sentences.
+      worst: groups with the largest gaps between confidence and accuracy, if there are groups.
     """
 
     settings: dict[str, Any]
@@ -111,6 +139,7 @@ class Results:
     reliability: dict[str, Any]
     calibrators: dict[str, dict[str, Any]]
     notes: list[str] = dataclasses.field(default_factory=list)
+    worst: list[Worst] = dataclasses.field(default_factory=list)
 
     @property
     def calibrator(self) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from calib_jax.core import checks
 from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
+from calib_jax.metrics.counted import are_counts
 from calib_jax.report import calibration, files, paired_tests, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
-from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row
+from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row, Worst
 
 DEFAULT_METRICS = (
     *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "mce"),
@@ -76,7 +77,9 @@ def score(
       logits: `[n, classes]`, or `[n]` for a binary model.
       labels: `[n]`.
       weights: `[n]`; weight 0 excludes an example.
-      groups: `[n]` group names of any type; adds metrics per group.
+      groups: `[n]` group names of any type, or several such columns by name; adds metrics per
+        group, and a search for groups, also of two columns, that are over- or underconfident (see
+        `metrics.worst_groups`). Columns of floats only take part in the search.
       clusters: `[n]` integers or strings, such as the image of a pixel or the document of a
         sentence. Whole clusters are resampled, and put into one fold by `cross_fit`, so examples
         of one cluster may depend on each other. Intervals need some 30 clusters or more.
@@ -212,6 +215,7 @@ def score(
 
     interval = {"level": level, "method": method, **bootstrap}
     num_present = _num_present(labels, weights)
+    by_name = _columns(groups, labels)
     return Report(
         settings={
             "examples": num_present,
@@ -229,13 +233,14 @@ def score(
         rows=rows,
         changes=changes,
         classes=_per_class(models, labels, weights, num_bins, interval) if per_class else [],
-        groups=_per_group(several, models, labels, weights, groups, interval),
+        groups=_per_group(several, models, labels, weights, by_name, interval),
         reliability={
             model: metrics_package.reliability(z, labels, weights, num_bins=num_bins, level=level)
             for model, z in models.items()
         },
         calibrators=fits,
         notes=notes,
+        worst=_worst(models, labels, weights, by_name, interval),
     )
 
 
@@ -288,13 +293,48 @@ def _per_class(
     parts = []
     for model, logits in models.items():
         estimates = metrics_package.estimates(several, logits, labels, weights, **interval)
+        tests = _class_tests(logits, labels, weights, num_bins, interval)
         for k in range(logits.shape[-1]):
             rows = present & (class_of_row == k)
             count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
                 value, low, high = (float(each[k]) for each in estimate[:3])
-                parts.append(Part(str(k), count, name, model, value, low, high, num_clusters))
+                part = Part(str(k), count, name, model, value, low, high, num_clusters)
+                if tests and name == "per_class_ece":
+                    floor, p_value, p_holm = tests[k][-3:]
+                    part = dataclasses.replace(part, floor=floor, p_value=p_value, p_holm=p_holm)
+                parts.append(part)
     return parts
+
+
+def _class_tests(
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None,
+    num_bins: int,
+    interval: Mapping[str, Any],
+) -> list[metrics_package.PartError]:
+    """Test the error of every class, if the weights are counts."""
+    if interval["method"] != "valid" or not are_counts(weights):
+        return []
+    num_rows, num_classes = logits.shape
+    draws = max(interval["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
+    key, clusters = interval["key"], interval["clusters"]
+    options: dict[str, Any] = {"num_bins": num_bins, "num_draws": draws, "clusters": clusters}
+    return metrics_package.class_errors(logits, labels, weights, key=key, **options)
+
+
+def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
+    """Return the columns of groups by name; one column has no name."""
+    if groups is None:
+        return {}
+    columns = {}
+    for name, column in groups.items() if isinstance(groups, Mapping) else [("", groups)]:
+        values = np.asarray(column)
+        checks.same_length(**{name or "groups": values, "labels": labels})
+        single = not name and values.dtype.kind not in "biu"
+        columns[name] = values.astype(str) if single or values.dtype == object else values
+    return columns
 
 
 def _per_group(
@@ -302,32 +342,79 @@ def _per_group(
     models: Mapping[str, Logits],
     labels: Labels,
     weights: Any,
-    groups: Any,
+    columns: Mapping[str, np.ndarray],
     interval: Mapping[str, Any],
 ) -> list[Part]:
-    if groups is None:
-        return []
-    groups = np.asarray(groups)
-    checks.same_length(groups=groups, labels=labels)
-    ids = interval["clusters"]
     parts = []
-    for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)
-        group_weights = None if weights is None else np.asarray(weights)[rows]
-        if group_weights is not None and not np.any(group_weights > 0):
-            continue
-        group_ids = None if ids is None else ids[rows]
-        num_clusters = _num_clusters(group_ids, group_weights)
-        count = _num_present(rows, group_weights)
-        group_interval = {**interval, "clusters": group_ids}
-        for model, logits in models.items():
-            estimates = metrics_package.estimates(
-                several, logits[rows], labels[rows], group_weights, **group_interval
-            )
-            for name, estimate in estimates.items():
-                value, low, high = map(float, estimate[:3])
-                parts.append(Part(str(group), count, name, model, value, low, high, num_clusters))
+    for name, column in columns.items():
+        for value in [] if column.dtype.kind == "f" else np.unique(column):
+            part, rows = f"{name}={value}" if name else str(value), np.flatnonzero(column == value)
+            parts += _of_group(several, models, labels, weights, part, rows, interval)
+    tested: dict[tuple[str, str], list[int]] = {}
+    for index, each in enumerate(parts):
+        if each.p_value is not None:
+            tested.setdefault((each.metric, each.predictions), []).append(index)
+    for places in tested.values():
+        adjusted = metrics_package.holm([parts[index].p_value for index in places])
+        for index, p_holm in zip(places, adjusted, strict=True):
+            parts[index] = dataclasses.replace(parts[index], p_holm=float(p_holm))
     return parts
+
+
+def _of_group(
+    several: Metrics,
+    models: Mapping[str, Logits],
+    labels: Labels,
+    weights: Any,
+    part: str,
+    rows: np.ndarray,
+    interval: Mapping[str, Any],
+) -> list[Part]:
+    group_weights = None if weights is None else np.asarray(weights)[rows]
+    if group_weights is not None and not np.any(group_weights > 0):
+        return []
+    ids = interval["clusters"]
+    group_ids = None if ids is None else ids[rows]
+    num_clusters = _num_clusters(group_ids, group_weights)
+    count = _num_present(rows, group_weights)
+    group_interval = {**interval, "clusters": group_ids}
+    parts = []
+    for model, logits in models.items():
+        estimates = metrics_package.estimates(
+            several, logits[rows], labels[rows], group_weights, **group_interval
+        )
+        for name, estimate in estimates.items():
+            value, low, high = map(float, estimate[:3])
+            numbers = (value, low, high, num_clusters, estimate.floor, estimate.p_value)
+            parts.append(Part(part, count, name, model, *numbers))
+    return parts
+
+
+def _worst(
+    models: Mapping[str, Logits],
+    labels: Labels,
+    weights: Weights | None,
+    columns: Mapping[str, np.ndarray],
+    interval: Mapping[str, Any],
+) -> list[Worst]:
+    """Search for groups with a gap, if the weights are counts."""
+    if not columns or interval["method"] != "valid" or not are_counts(weights):
+        return []
+    drawn = {name: interval[name] for name in ("key", "clusters")}
+    return [
+        Worst(
+            " & ".join(f"{name}={value}" if name else value for name, value in conditions.items()),
+            size,
+            model,
+            gap,
+            p_value,
+            p_holm,
+        )
+        for model, logits in models.items()
+        for conditions, size, gap, p_value, p_holm, _ in metrics_package.worst_groups(
+            columns, logits, labels, weights, **drawn
+        )
+    ]
 
 
 def _num_present(rows: Any, weights: Any) -> int:

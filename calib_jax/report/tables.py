@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax.core import outside
 from calib_jax.report import calibration, caveats
 from calib_jax.report.paired_tests import BY_SQUARED_ERROR, least_p, starred
-from calib_jax.report.records import Change, Part, Results, Row
+from calib_jax.report.records import Change, Part, Results, Row, Worst
 
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
@@ -74,6 +74,9 @@ def as_csv(report: Results) -> str:
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
             add(name, part)
+    for worst in report.worst:
+        cells = {k: v for k, v in vars(worst).items() if k in fields}
+        write.writerow({"table": "worst groups", "metric": "gap", "value": worst.gap, **cells})
     return out.getvalue()
 
 
@@ -85,6 +88,7 @@ def as_json(report: Results) -> str:
         "changes": [vars(change) for change in report.changes],
         "classes": [vars(part) for part in report.classes],
         "groups": [vars(part) for part in report.groups],
+        "worst_groups": [vars(worst) for worst in report.worst],
         "reliability": {
             name: {field: np.asarray(values).tolist() for field, values in table._asdict().items()}
             for name, table in report.reliability.items()
@@ -126,7 +130,8 @@ def _kind(report: Results) -> str:
 
 def notes(report: Results) -> list[str]:
     """List the notes needed to interpret the numbers, one line each."""
-    shown: list[Estimated] = [*report.rows, *report.changes, *report.classes, *report.groups]
+    parts = [*report.classes, *report.groups]
+    shown: list[Estimated] = [*report.rows, *report.changes, *parts]
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
@@ -134,6 +139,8 @@ def notes(report: Results) -> list[str]:
         *_on_tests(report),
         *outside.reasons(map(_triple, shown)),
         *([caveats.NOISE_FLOOR] if any(row.floor is not None for row in report.rows) else []),
+        *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
+        *([caveats.WORST] if report.worst else []),
         *([caveats.NAN] if undefined else []),
     ]
 
@@ -175,6 +182,8 @@ def _tables(report: Results) -> list[Table]:
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
             tables.append(_parts(name, parts))
+    if report.worst:
+        tables.append(_worst(report.worst))
     return tables
 
 
@@ -253,10 +262,35 @@ def _parts(name: str, parts: list[Part]) -> Table:
     table = [[name, "n", *["clusters"] * clustered, *several, *metrics]]
     for part, counts in sizes.items():
         for model in models:
-            cells = [with_interval(by_cell[part, model, metric]) for metric in metrics]
+            cells = [_with_p(by_cell[part, model, metric]) for metric in metrics]
             label = [heads[model]] if several else []
             table.append([part, *counts, *label, *cells])
     return table
+
+
+def _with_p(part: Part) -> str:
+    p_holm = "" if part.p_holm is None else f" p {part.p_holm:.3f}"
+    return with_interval(part) + p_holm
+
+
+def _worst(groups: list[Worst]) -> Table:
+    models = list(dict.fromkeys(group.predictions for group in groups))
+    heads = dict(zip(models, _shortened(models), strict=True))
+    several = len(models) > 1
+    head = ["worst groups", "n", *["predictions"] * several, "confidence - accuracy", "p"]
+    return [
+        head,
+        *(
+            [
+                group.part,
+                f"{group.examples:,}",
+                *[heads[group.predictions]] * several,
+                f"{group.gap:+.4f}",
+                f"{group.p_holm:.3f}",
+            ]
+            for group in groups
+        ),
+    ]
 
 
 def with_interval(estimate: Estimated, *, sign: str = "") -> str:

@@ -25,7 +25,7 @@ flags.adopt_module_key_flags(building)  # --data_dir
 _LIST = flags.DEFINE_bool("list", False, "List every claim, what it needs, and its state.")
 _RUN = flags.DEFINE_list("run", [], "Claims or entries, separated by commas; or all.")
 _PAGE = flags.DEFINE_bool("page", False, "Write README.md into the folder of results.")
-_SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu", "gpu"], "Size of the runs.")
+_SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu"], "Size of the runs.")
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compute verdicts from records; never train.")
 _TRAIN = flags.DEFINE_bool("train", True, "Train missing runs; --notrain reports them instead.")
 _RUNS_DIR = flags.DEFINE_string("runs_dir", "runs", "Folder of the sweeps, one per config.")

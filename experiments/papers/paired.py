@@ -45,7 +45,7 @@ def over_seeds(values: Sequence[float], note: str = "") -> Value:
     """Average values of seeds, such as weight norms, that have no variance over examples."""
     count = len(values)
     if count < 2:
-        return Value(float(values[0]), None, seeds=count, note=note or "one seed: no interval")
+        raise ValueError("one seed has no interval over seeds: use two or more.")
     deviation = float(np.std(values, ddof=1)) / math.sqrt(count)
     return Value(float(np.mean(values)), deviation, count - 1, seeds=count, note=note)
 

@@ -114,9 +114,11 @@ def test_what_is_no_calibrator_is_refused(make, message, tmp_path):
 
 # The arrays in a file of each calibrator. Files written by earlier versions must stay readable.
 HELD = {
+    "bbq": {"edges": (3, 81), "values": (3, 80)},
     "beta": {"a": 3, "b": 3, "c": 3},
     "dirichlet": {"matrix": (3, 3), "intercept": 3},
     "ensemble_temperature": {"temperature": (), "mixture": 3},
+    "enir": {"knots": (3, 80), "values": (3, 80)},
     "histogram": {"edges": (3, 16), "frequency": (3, 15)},
     "isotonic": {"knots": (3, 80), "values": (3, 80)},
     "matrix": {"matrix": (3, 3), "intercept": 3},

@@ -26,13 +26,14 @@ def test_every_data_set_keeps_its_promises(name):
         some, same = source[index], getattr(again, part)[index]
         assert jax.tree.all(jax.tree.map(np.array_equal, some, same))
         assert np.issubdtype(some.labels.dtype, np.integer)
-        assert set(some.labels) <= set(range(dataset.num_classes))
+        assert set(some.labels.flat) <= set(range(dataset.num_classes))
         prepared = jax.tree.leaves(jax.jit(dataset.prepare)(some.inputs))
         assert all(len(x) == len(index) for x in prepared)
         if dataset.vocabulary is None:
             assert all(jnp.issubdtype(x.dtype, jnp.floating) for x in prepared)
         else:
-            assert all(0 <= x.min() <= x.max() < len(dataset.vocabulary) for x in prepared)
+            words = some.inputs["words"] if isinstance(some.inputs, dict) else some.inputs
+            assert 0 <= words.min() <= words.max() < len(dataset.vocabulary)
 
 
 def test_a_wrong_name_or_option_is_answered_with_the_nearest():

@@ -260,6 +260,26 @@ def newsgroups_19997(folder):
     newsgroups(folder, {"s": 8}, "newsgroups_19997/20_newsgroup")
 
 
+def tree(drawn, size):
+    """Draw a tree of some words in brackets."""
+    label = drawn.integers(5)
+    if size == 1:
+        return f"({label} {drawn.choice(['good', 'bad', 'a', 'film', 'very'])})"
+    left = int(drawn.integers(1, size))
+    return f"({label} {tree(drawn, left)} {tree(drawn, size - left)})"
+
+
+def sst(folder):
+    """Write the three files of trees."""
+    place = pathlib.Path(folder) / "sst"
+    place.mkdir(parents=True)
+    for seed, (name, size) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
+        drawn = np.random.default_rng(seed)
+        lines = [tree(drawn, int(drawn.integers(1, 12))) for _ in range(size)]
+        (place / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return place
+
+
 WRITERS = {
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
@@ -267,6 +287,7 @@ WRITERS = {
     "imagenet": tiny_imagenet2012.imagenet,
     "newsgroups": newsgroups,
     "newsgroups_19997": newsgroups_19997,
+    "sst": sst,
     "svhn": svhn,
     "tiny_imagenet": tiny_imagenet,
 }

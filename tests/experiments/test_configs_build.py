@@ -81,19 +81,18 @@ def test_every_config_says_only_what_its_data_set_knows(name):
 
 
 # A step of a deep network takes seconds to trace; what else it shows, its smaller kin show too.
-DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")
-TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10")
+DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121", "densenet40_bc")
+TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10", "cifar100_densenet40_bc")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow)
-        if name.endswith(DEEP) and name not in TRACED
-        else name
-        for name in NAMES
-    ],
-)
+def when_traced(name):
+    """Mark the config of a deep network."""
+    if not name.endswith(DEEP):
+        return []
+    return [pytest.mark.thorough if name in TRACED else pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=when_traced(n)) for n in NAMES])
 def test_a_step_of_every_config_can_be_repeated(name):
     """A step that changed a shape or a dtype of the state could not."""
     experiment = assembled(name, "adafocal")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from experiments.papers import (
 )
 from experiments.papers.entry import Entry, Training
 from experiments.papers.values import Value
+from tests.experiments.processes import run
 
 CE = Training("cross_entropy", config="digits", seeds=2)
 FOCAL = Training("focal", {"gamma": 1.0}, "digits", seeds=2)
@@ -54,23 +56,24 @@ def of_seeds(count):
 
 def fabricate(runs_dir, training, seed, *, wrong=0.2, commit="abc", rows=200, folder=None, **keys):
     """Write the files of a finished run, with some share of wrong predictions."""
-    run = runs_dir / (folder or runs.sweep_folder(training)) / "runs" / training.loss / str(seed)
-    run.mkdir(parents=True)
+    sweep = runs_dir / (folder or runs.sweep_folder(training))
+    path = sweep / "runs" / training.loss / str(seed)
+    path.mkdir(parents=True)
     draws = np.random.default_rng(seed)
     for part in ("test", "validation"):
         labels = np.arange(rows) % 10
         logits = draws.normal(size=(rows, 10)).astype(np.float32)
         hit = draws.random(rows) > wrong
         logits[np.arange(rows), np.where(hit, labels, (labels + 1) % 10)] += 6
-        np.savez(run / f"predictions_{part}.npz", logits=logits, labels=labels)
+        np.savez(path / f"predictions_{part}.npz", logits=logits, labels=labels)
     row = {"step": 1, "epoch": 1.0, "test_error": wrong}
-    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
     start = {"step": 0, **COMMIT, "commit": commit}
-    (run / "environment.jsonl").write_text(json.dumps(start) + "\n")
+    (path / "environment.jsonl").write_text(json.dumps(start) + "\n")
     config = runs.config_of(training) | {"seed": seed} | keys
     result = {"config": config, "seconds": 60.0, "checkpoint": "latest"}
-    (run / "result.json").write_text(json.dumps(result))
-    return run
+    (path / "result.json").write_text(json.dumps(result))
+    return path
 
 
 @pytest.fixture
@@ -160,8 +163,8 @@ def test_runs_are_found_by_config_in_any_folder(tmp_path):
 
 def test_a_run_of_another_config_is_named(tmp_path):
     fabricate(tmp_path, CE, 1, num_epochs=3)
-    run, others = runs.matching(CE, 1, runs.finished(tmp_path))
-    assert run is None
+    match, others = runs.matching(CE, 1, runs.finished(tmp_path))
+    assert match is None
     assert "num_epochs: 3 before, 60 now" in others[0]
 
 
@@ -333,3 +336,63 @@ def test_a_training_that_fails_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(runs.sys, "executable", "false")
     with pytest.raises(cli.Failed, match=r"ended with code 1"):
         runs.train_missing([CE], tmp_path, None)
+
+
+# --------------------------------------------------------------------------------------------
+# The command.
+
+
+def check_mistake(folder, message, *arguments):
+    """Check that a command ends with one sentence and code 2."""
+    code, printed = run("papers", *arguments, f"--results={folder}", f"--runs_dir={folder}")
+    assert code == 2, printed
+    assert printed.startswith("error: ")
+    assert message in printed
+    assert printed.count("\n") == 1
+
+
+def test_an_unknown_id_is_one_sentence(tmp_path):
+    message = "no claim or entry 'guo-forcast-gap'; did you mean guo-forecast-gap"
+    check_mistake(tmp_path, message, "--run=guo-forcast-gap")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give --list, --run=CLAIM[,CLAIM] or --page"),
+        (["--run=guo_habits", "--recompute"], "there is no file"),
+        (["--run=guo_habits", "--data_dir=/nowhere"], "the data set cifar10 is absent: --data_dir"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, arguments, message):
+    check_mistake(tmp_path, message, *arguments)
+
+
+@pytest.mark.thorough
+def test_missing_runs_are_reported_without_training(tmp_path):
+    arguments = ("--run=mukhoti_smoothing", "--notrain", f"--runs_dir={tmp_path}")
+    code, printed = run("papers", *arguments, f"--results={tmp_path}")
+    assert code == 0, printed
+    assert "mukhoti_smoothing: not run;" in printed
+    assert "lacks cifar10_resnet8 cross_entropy (seed 1, seed 2, seed 3)" in printed
+
+
+@pytest.mark.thorough
+def test_an_entry_is_trained_once_and_recomputed(tmp_path):
+    folders = (f"--runs_dir={tmp_path / 'runs'}", f"--results={tmp_path / 'results'}")
+    arguments = ("--run=mukhoti_shift", "--scale=toy", *folders)
+    code, printed = run("papers", *arguments)
+    assert code == 0, printed
+    assert printed.count("training: ") == 1
+    assert "mukhoti-ts-fails-under-shift: " in printed
+    path = tmp_path / "results" / "toy" / "mukhoti_shift.json"
+    first = json.loads(path.read_text())["claims"]
+    # Another entry with the same runs trains none, and the records alone give the same verdict.
+    code, printed = run("papers", "--run=guo_confidence", "--scale=toy", *folders)
+    assert code == 0, printed
+    assert "training: " not in printed
+    shutil.rmtree(tmp_path / "runs")
+    code, printed = run("papers", *arguments, "--recompute")
+    assert code == 0, printed
+    assert json.loads(path.read_text())["claims"] == first

@@ -11,7 +11,7 @@ from experiments.papers.estimates import Columns, Predictions
 from experiments.papers.measures import all_columns
 
 ROWS = 600
-ENTRIES = {name: found for name, found in entry.catalogue().items() if found.runs}
+ENTRIES = {name: tested for name, tested in entry.catalogue().items() if tested.runs}
 ABOUT = {"commit": "abc", "date": "2026-01-02", "device": "cpu", "processor": "x", "seconds": 60.0}
 RATES = [0.1] * 10 + [0.01] * 6 + [0.001] * 4  # two drops, as in the papers
 
@@ -70,9 +70,9 @@ def arrays_of(name, sharpness, seed):
     return records.flat(columns[name])
 
 
-def fabricate(folder, found, sharpness):
+def fabricate(folder, tested, sharpness):
     """Write the records of all runs of an entry."""
-    for name, training in found.runs.items():
+    for name, training in tested.runs.items():
         for seed in training.of_seeds:
             arrays = {}
             for part in records.PARTS:
@@ -86,22 +86,22 @@ def fabricate(folder, found, sharpness):
             for key, value in (("about", about), ("log", log(sharpness(name)))):
                 arrays[key] = np.frombuffer(json.dumps(value).encode(), np.uint8)
             records.save(records.path_of(folder, training, seed), arrays)
-            for measure in found.measures:
+            for measure in tested.measures:
                 path = records.path_of(folder, training, seed, measure)
                 records.save(path, arrays_of(measure, sharpness(name), seed))
 
 
 def judged(folder, name, sharpness, seeds=3):
     """The record of an entry whose runs have these sharpnesses."""
-    found = scales.at(ENTRIES[name], "toy")
+    tested = scales.at(ENTRIES[name], "toy")
     # The label must tell trainings of an entry apart, which differ in keys that digits lacks.
     trainings = {
         key: dataclasses.replace(training, seeds=seeds, alias=f"toy-{key}")
-        for key, training in found.runs.items()
+        for key, training in tested.runs.items()
     }
-    found = dataclasses.replace(found, runs=trainings)
-    fabricate(folder, found, sharpness)
-    return verdicts.compute(found, folder, "toy")
+    tested = dataclasses.replace(tested, runs=trainings)
+    fabricate(folder, tested, sharpness)
+    return verdicts.compute(tested, folder, "toy")
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -184,8 +184,8 @@ def test_claims_do_not_hold_where_the_others_are_overconfident(tmp_path, name):
 
 
 def test_measures_are_those_of_the_catalogue():
-    for found in ENTRIES.values():
-        for name in found.measures:
+    for tested in ENTRIES.values():
+        for name in tested.measures:
             assert callable(measures.named(name))
     with pytest.raises(LookupError, match=r"no measure 'nois'; there are turning_points"):
         measures.named("nois")

@@ -5,7 +5,6 @@ import pytest
 
 from experiments.papers import estimates, paired
 from experiments.papers.estimates import Estimate, Predictions
-from experiments.papers.values import Value
 
 
 def effects(draws, seeds, rows, of_seed, of_row, of_both):
@@ -61,7 +60,8 @@ def test_one_seed_has_the_variance_of_its_examples_alone():
     value = paired.over_seeds_and_rows([estimates.mean(column)])
     assert value.deviation == pytest.approx(np.std(column) / np.sqrt(500))
     assert value.note == "one seed: over examples alone"
-    assert paired.over_seeds([2.0]) == Value(2.0, None, seeds=1, note="one seed: no interval")
+    with pytest.raises(ValueError, match="one seed has no interval over seeds: use two or more"):
+        paired.over_seeds([2.0])
 
 
 def test_seeds_alone_have_students_interval():

@@ -38,7 +38,8 @@ def after_a_step(experiment):
     examples = experiment.dataset.train[np.arange(8)]
     batch = train.Batch(examples.inputs, examples.labels, jnp.ones(8), jnp.arange(8))
     inputs = experiment.inputs(8)
-    logits, *_ = task.forward(state.params, state.model_state, inputs, train=False)
+    forward = jax.jit(lambda *args: task.forward(*args, train=False)[0])
+    logits = forward(state.params, state.model_state, inputs)
     return jax.jit(step)(state, batch)[0], logits
 
 

@@ -33,6 +33,7 @@ PARAMETERS = {
     "resnet152": 58_156_618,
     "resnet152_imagenet": 60_192_808,
     "global_pooling_cnn": 2_247_316,
+    "tree_lstm": 6_271_953,
     "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
@@ -55,6 +56,7 @@ SMALLER = {
     "hidden": 5,
     "width": 4,
     "channels": 5,
+    "memory": 3,
     "stem_width": 3,
     "growth": 2,
     "depth": 1,
@@ -114,7 +116,7 @@ SMALL = distinct() | {
 # run by -m slow.
 QUICK = {
     *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
-    "global_pooling_cnn",
+    *("global_pooling_cnn", "tree_lstm"),
     "resnet8(norm='none')",
     "tokens",
 }

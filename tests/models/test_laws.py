@@ -59,7 +59,11 @@ def loss_and_logits(network, variables, params, x, labels, options, mask):
 
 
 def cross_entropy(logits, labels):
-    return -jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(labels, CLASSES), axis=-1)
+    """Sum the cross-entropy over the predictions of each example, all with its label."""
+    labels = labels.reshape(-1, *(1,) * (logits.ndim - 2))
+    true = jnp.broadcast_to(jax.nn.one_hot(labels, CLASSES), logits.shape)
+    rows = -jnp.sum(jax.nn.log_softmax(logits) * true, axis=-1)
+    return rows.reshape(len(rows), -1).sum(axis=1)
 
 
 def outcome(network, variables, x, labels, options, mask=None, axis_name=None):
@@ -110,7 +114,7 @@ def test_builds(name):
     logits, variables = jax.eval_shape(init, jax.random.key(0), x)
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     assert ("batch_stats" in variables) == has_batch_norm(network)
-    chex.assert_shape(logits, (2, network.num_classes))
+    chex.assert_shape(logits, (2, *logits.shape[1:-1], network.num_classes))
     chex.assert_type(logits, jnp.float32)
     if name in PARAMETERS:
         assert size(variables["params"]) == PARAMETERS[name]

@@ -40,6 +40,18 @@ def full():
     )
 
 
+def test_several_columns_of_groups():
+    logits, labels = sample(num_rows=400)
+    columns = {"site": np.arange(400) % 2, "age": np.arange(400) / 400}
+    few = {"metrics": ["ece"], "num_resamples": 50}
+    scored = report.score(logits, labels, groups=columns, **few)
+    assert {p.part for p in scored.groups} == {"site=0", "site=1"}  # floats are only searched
+    assert any("age=" in worst.part for worst in scored.worst)
+    fractions = report.score(logits, labels, groups=columns, weights=np.full(400, 0.5), **few)
+    assert fractions.worst == []  # a search counts examples
+    assert fractions.groups[0].p_holm is None
+
+
 def test_values_are_those_of_the_metrics(full):
     logits, labels = sample()
     params = calibrators.temperature.fit(*sample(seed=1))
@@ -101,9 +113,11 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert f"{ece.floor:.4f} p = {ece.p_value:.3f}" in text
     assert "Noise floor: the mean error of a perfectly calibrated model" in text
     assert "p of ece, adaptive_ece and other top-label errors in bins" in text
-    assert full._repr_markdown_().count("\n|---") == 4  # metrics, noise floors, classes, groups
+    # Metrics, noise floors, classes, groups, worst groups.
+    assert full._repr_markdown_().count("\n|---") == 5
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(full))))
-    assert len(rows) == len(full.rows) + len(full.changes) + len(full.classes) + len(full.groups)
+    tables_of = (full.rows, full.changes, full.classes, full.groups, full.worst)
+    assert len(rows) == sum(map(len, tables_of))
     (nll,) = (
         r
         for r in rows
@@ -115,6 +129,28 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert everything["settings"]["examples"] == 200
     assert everything["calibrator"]["params"]["state"]["name"] == "converged"
     assert len(everything["reliability"]["as given"]["accuracy"]) == 15
+
+
+def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
+    logits, labels = sample()
+    key = jax.random.key(0)
+    tests = metrics.class_errors(logits, labels, key=key, num_draws=60)  # 20 for each class
+    found = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
+    for part, test in zip(found, tests, strict=True):
+        assert part.value == pytest.approx(test.error, abs=1e-6)
+        assert (part.floor, part.p_value, part.p_holm) == test[-3:]
+    assert all(p.p_holm is None for p in full.classes if p.metric == "per_class_recall")
+    groups = [p for p in full.groups if (p.metric, p.predictions) == ("ece", "as given")]
+    holm = metrics.holm([p.p_value for p in groups])
+    assert [p.p_holm for p in groups] == list(holm)
+    (worst, *_) = full.worst
+    assert worst.part in ("few", "many")
+    assert worst.gap > 0.1
+    text = str(full)
+    assert f"{worst.gap:+.4f}" in text
+    assert "tested on the other half" in text
+    assert "number of classes or groups (Holm)" in text
+    assert json.loads(tables.as_json(full))["worst_groups"][0]["gap"] == worst.gap
 
 
 def test_files(full, tmp_path):

@@ -20,10 +20,18 @@ def close(one, other, tolerance, name=""):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
+# One of every way to make a loss; the gradients of the others are made of the same.
+DISTINCT = (
+    *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
+    "tempered_focal",
+)
+OTHERS = [name for name in tasks.objectives() if name not in DISTINCT]
 # Several objectives are trained by one program, each with a network of its own: what a program
 # needs beside the losses is compiled once for all of them.
-TOGETHER = [tasks.objectives()[start::4] for start in range(4)]
-together = pytest.mark.parametrize("names", TOGETHER)
+together = pytest.mark.parametrize(
+    "names",
+    [DISTINCT, *(pytest.param(OTHERS[start::3], marks=pytest.mark.thorough) for start in range(3))],
+)
 
 
 def joined(names):
@@ -109,16 +117,13 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
     close(measured_one, measured_eight, 1e-9)
 
 
-# One of every way to make a loss; the others, whose gradients are made of the same, are slow.
-DISTINCT = (
-    *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
-    "tempered_focal",
-)
-OTHERS = [name for name in tasks.objectives() if name not in DISTINCT]
-
-
 @pytest.mark.parametrize(
-    "names", [DISTINCT, pytest.param(OTHERS, marks=pytest.mark.slow)], ids=["distinct", "others"]
+    "names",
+    [
+        pytest.param(DISTINCT, marks=pytest.mark.thorough),
+        pytest.param(OTHERS, marks=pytest.mark.slow),
+    ],
+    ids=["distinct", "others"],
 )
 def test_one_gradient_in_single_precision(names):
     """SGD of rate 1 without momentum moves by the gradient itself."""

@@ -1,0 +1,187 @@
+r"""Bayesian binning into quantiles (BBQ): an average over histograms of equal mass.
+
+A model is a histogram with B bins of equal mass, for every B from about $n^{1/3} / 10$ to
+$10\, n^{1/3}$. Its weight is its marginal likelihood under Beta priors, and its prediction is the
+posterior mean of the frequency in a bin. Each class is calibrated against the rest, and the K
+probabilities are divided by their sum; two classes have one question, about class 1.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import gammaln
+from jaxtyping import Float
+
+from calib_jax.calibrators import contract, one_versus_rest
+from calib_jax.calibrators.contract import FitData, State
+from calib_jax.calibrators.groups import Groups, grouped
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Logits, Number, Vector
+
+_RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n
+_CERTAIN = 5e-3  # prior means keep this distance from 0 and 1
+
+
+class BbqParams(NamedTuple):
+    """A step function for every question: edges between examples, and values between edges.
+
+    Edges after the last example repeat 1.
+    """
+
+    edges: Float[Array, "questions steps+1"]
+    values: Float[Array, "questions steps"]
+    state: State
+
+
+Params = BbqParams
+
+
+def fit(
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    prior_strength: Number = 2.0,
+    prior_per_bin: bool = False,
+) -> Params:
+    r"""Average histograms of equal mass by their marginal likelihood.
+
+    The prior of a bin's frequency is $\mathrm{Beta}(s m, s (1 - m))$ with the midpoint m of the
+    bin, kept .005 from 0 and 1, and $s = N' / B$. A bin with $n_b$ examples and $k_b$ hits predicts
+    $(k_b + s m) / (n_b + s)$. Equal probabilities (within 1e-6, in float64 1e-15) share a bin; B
+    counts the bins with examples, whose edges lie halfway between two examples.
+
+    Args:
+      logits: held-out logits or log-probabilities, `[*batch, classes]`.
+      labels: the true classes.
+      weights: weight 0 drops an example, weight k counts it k times.
+      prior_strength: $N'$, the number of examples that all priors of a model are worth.
+      prior_per_bin: whether N' is the strength of each bin, as in the authors' code.
+
+    References:
+      Naeini, Cooper and Hauskrecht 2015, Obtaining well calibrated probabilities using Bayesian
+      binning; Guo et al. 2017, section 4.1 (more than two classes).
+    """
+    checks.above("prior_strength", prior_strength, 0)
+    examples = contract.examples("bbq", logits, labels, weights)
+    return _fit(examples, prior_strength, jnp.asarray(prior_per_bin))
+
+
+class _Average(NamedTuple):
+    """A weighted sum of predictions, relative to the largest log score so far."""
+
+    log_score: Array
+    total: Array
+    values: Vector
+
+
+@jax.jit
+def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Params:
+    rows = examples.rows()
+    size = num_rows = len(rows.labels)
+    if examples.weights is None:
+        size = min(num_rows, math.ceil(_RANGE * num_rows ** (1 / 3)))
+
+    def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
+        groups = grouped(p, target, weight)
+        edges = _edges(groups)
+        total = jnp.sum(weight)
+        root = jnp.cbrt(total)
+        fewest = jnp.maximum(1, jnp.floor(root / _RANGE)).astype(jnp.int32)
+        most = jnp.clip(jnp.ceil(_RANGE * root), 1, jnp.maximum(total, 1)).astype(jnp.int32)
+        most = jnp.minimum(most, size)
+
+        def join(num_bins: Array, average: _Average) -> _Average:
+            log_score, values = _model(groups, edges, num_bins, size, prior_strength, prior_per_bin)
+            largest = jnp.maximum(log_score, average.log_score)
+            old, new = jnp.exp(average.log_score - largest), jnp.exp(log_score - largest)
+            return _Average(largest, old * average.total + new, old * average.values + new * values)
+
+        nothing = jnp.zeros_like(total)
+        first = _Average(nothing - jnp.inf, nothing, jnp.zeros_like(p))
+        average = lax.fori_loop(fewest, most + 1, join, first)
+        # If the question is closed in all rows: the midpoints of equal steps.
+        some = total > 0
+        even = jnp.linspace(0, 1, len(p) + 1, dtype=p.dtype)
+        return jnp.where(some, edges, even), jnp.where(
+            some, average.values / average.total, (even[1:] + even[:-1]) / 2
+        )
+
+    p = one_versus_rest.yes(rows.logits)
+    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], p.dtype)
+    edges, values = one_versus_rest.each(
+        fit_question, p.T, target, one_versus_rest.weights_of(rows)
+    )
+    params = Params(edges, values, contract.unknown_state(rows))
+    code = one_versus_rest.binned_code(p, rows)
+    return contract.finished(params, code, rows, _apply(params, rows.logits))
+
+
+def _edges(groups: Groups) -> Float[Array, " edges"]:
+    """Compute the edges halfway between neighbouring groups; those after the last are 1."""
+    between = (groups.highest[:-1] + groups.lowest[1:]) / 2
+    between = jnp.where(groups.used[1:], between, 1)
+    return jnp.concatenate([jnp.zeros_like(between[:1]), between, jnp.ones_like(between[:1])])
+
+
+def _model(
+    groups: Groups, edges: Array, num_bins: Array, size: int, strength: Number, per_bin: Array
+) -> tuple[Array, Vector]:
+    """Compute the log marginal likelihood of one histogram, and its prediction for each group.
+
+    Args:
+      groups: the groups of examples.
+      edges: the edges between groups.
+      num_bins: the number of bins.
+      size: a static number that `num_bins` does not exceed.
+      strength: the strength of the prior.
+      per_bin: whether it is that of every bin.
+    """
+    # Number the bins that have examples; a group belongs to the bin in which it begins.
+    after = jnp.cumsum(groups.weight)
+    place = jnp.floor((after - groups.weight) * num_bins / jnp.where(after[-1] > 0, after[-1], 1))
+    used = groups.used
+    opens = used & jnp.append(True, place[1:] > place[:-1])
+    index = jnp.maximum(jnp.cumsum(opens) - 1, 0)
+    count = jnp.sum(opens)
+    # Unused groups belong to the last bin, with weight 0.
+    summed = lambda part: jax.ops.segment_sum(  # noqa: E731
+        part, index, size, indices_are_sorted=True
+    )
+    mass, hits = summed(groups.weight), summed(groups.hits)
+    low = jnp.ones_like(mass).at[index].min(edges[:-1])
+    high = jnp.zeros_like(mass).at[index].max(edges[1:])
+    mean = jnp.clip((low + high) / 2, _CERTAIN, 1 - _CERTAIN)
+    s = jnp.where(per_bin, strength, strength / count).astype(mass.dtype)
+    alpha, beta = s * mean, s * (1 - mean)
+    score = gammaln(s) - gammaln(mass + s) + gammaln(hits + alpha) - gammaln(alpha)
+    score += gammaln(mass - hits + beta) - gammaln(beta)
+    filled = jnp.arange(size) < count
+    return jnp.sum(jnp.where(filled, score, 0)), ((hits + alpha) / (mass + s))[index]
+
+
+def apply(params: Any, logits: Any) -> Logits:
+    """Compute the calibrated log-probabilities."""
+    contract.check_params("bbq", Params, params)
+    num_classes = one_versus_rest.num_classes_of(params.values)
+    return contract.on_rows("bbq", _apply, params, logits, num_classes)
+
+
+@jax.jit
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    # A posterior mean is never 0 or 1.
+    return one_versus_rest.floored(answers(params, logits), logits, 0.0)
+
+
+def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
+    """Compute the average prediction for each question, before the normalisation."""
+    lookup = lambda edges, values, p: values[  # noqa: E731
+        jnp.clip(jnp.searchsorted(edges, p, side="right") - 1, 0, len(values) - 1)
+    ]
+    return jax.vmap(lookup, (0, 0, 1), 1)(params.edges, params.values, one_versus_rest.yes(logits))
+
+
+__all__ = ["Params", "answers", "apply", "fit"]

@@ -1,0 +1,174 @@
+"""The Stanford Sentiment Treebank: sentences of film reviews as trees with labels at all nodes."""
+
+import gzip
+import io
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from calib_jax.core import checks, reading
+from calib_jax.core.examples import InMemory
+from calib_jax.data import archives, files
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
+from calib_jax.data.trees import Tree, padded, parse_tree
+from calib_jax.data.vocabulary import Vocabulary
+from calib_jax.data.word_vectors import read_vectors
+
+__all__ = ["sst"]
+
+_PARTS = {"train": "train", "validation": "dev", "test": "test"}
+_ARCHIVE = "trainDevTestTrees_PTB.zip"
+_ABOUT = About(
+    title="Stanford Sentiment Treebank, 11,855 sentences as binary trees",
+    licence="none stated; the authors ask to be cited",
+    counts={"train": 8_544 + 1_101, "test": 2_210},
+    official=(_ARCHIVE, "trees", "train.txt", "train.txt.gz"),
+    by_hand=f"download https://nlp.stanford.edu/sentiment/{_ARCHIVE} and leave it packed",
+    size=800_000,
+)
+_MAX_BYTES = 1 << 27
+_NEUTRAL = 1
+_UNKNOWN = "<unknown>"
+_VOCABULARIES = ("train", "all")
+
+
+@register("sst", _ABOUT)
+def sst(
+    *,
+    data_dir: str | None = None,
+    vocabulary: str = "all",
+    vectors: str | None = None,
+    leaves: int = 56,
+    seed: int = 1,
+) -> Dataset:
+    """Load the binary task of Mukhoti et al. 2020: 6,920, 872 and 1,821 sentences of polar roots.
+
+    The five published labels become three: negative (0 and 1), neutral (2) and positive (3 and 4).
+    Sentences whose root is neutral are left out. Training has a label at every node; validation and
+    test have the root's alone (the other nodes have weight 0).
+
+    Inputs are a dictionary of "words" `[leaves]`, word numbers from 1, and "children"
+    `[leaves - 1, 2]`, as `models.tree_lstm` takes them; labels are `[2 leaves - 1]`.
+
+    Args:
+      data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
+        then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      vocabulary: the sentences whose words have a number: "all", as in the released code, or those
+        of "train"; the other words then share the number 1.
+      vectors: a file of word vectors, for the initial values of the network's layer "embedding".
+        As in the released code, words that it lacks are drawn from N(-0.05, 0.05^2).
+      leaves: the number of words to which sentences are padded; the longest has 52 in training and
+        56 in test.
+      seed: seed of the vectors that are drawn.
+
+    References:
+      Socher et al. 2013, Recursive Deep Models for Semantic Compositionality Over a Sentiment
+      Treebank; Mukhoti et al. 2020, appendix, and its released code.
+    """
+    checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
+    located = files.find("sst", _ABOUT, data_dir)
+    trees = {part: _polar(_parsed(located.path, name)) for part, name in _PARTS.items()}
+    counted = ["train"] if vocabulary == "train" else list(trees)
+    texts = [tree.words for part in counted for tree in trees[part]]
+    distinct = Vocabulary.of(texts, size=1 + sum(map(len, texts))).words
+    known = Vocabulary((_UNKNOWN, *distinct))
+    table, origin = None, ""
+    if vectors:
+        read = read_vectors(vectors, known.words)
+        table = _completed(read.table, read.known, seed)
+        origin = (
+            f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
+            f" {len(distinct):,} words."
+        )
+    return Dataset(
+        name="sst",
+        class_names=("negative", "neutral", "positive"),
+        train=_source(trees["train"], known, leaves, all_nodes=True),
+        validation=_source(trees["validation"], known, leaves, all_nodes=False),
+        test=_source(trees["test"], known, leaves, all_nodes=False),
+        description=(
+            f"SST, sentences with a polar root: {len(trees['train'])} to train, with a label at"
+            f" every node, {len(trees['validation'])} to validate and {len(trees['test'])} to test,"
+            f" with the root's; {len(distinct):,} words of"
+            f" {'all' if vocabulary == 'all' else 'training'} sentences; {located}. Socher et al."
+            f" 2013.{origin}"
+        ),
+        embedding=table,
+        vocabulary=known,
+    )
+
+
+def _parsed(path: pathlib.Path, name: str) -> list[Tree]:
+    """Read the trees of a part; errors name the line and the column."""
+    kind, advice = "trees in brackets", "download the file again"
+    with reading.guard(path, kind, advice):
+        if path.suffix == ".zip":
+            member = f"trees/{name}.txt"
+            content = archives.read(path, [member], _MAX_BYTES)[member]
+            place = f"{path}, {member}"
+        else:
+            file = (path if path.is_dir() else path.parent) / f"{name}.txt"
+            if not file.exists():
+                file = file.with_name(f"{name}.txt.gz")
+            content = reading.content(file, kind, advice)
+            if file.suffix == ".gz":
+                content = _unzipped(file, content)
+            place = str(file)
+    trees = []
+    for number, line in enumerate(_decoded(place, content).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            trees.append(_three_labels(parse_tree(line.rstrip("\r"))))
+        except ValueError as error:
+            raise reading.Unreadable(f"{place}, line {number}, {error}.") from None
+    if not trees:
+        raise reading.Unreadable(f"{place} holds no tree: {advice}.")
+    return trees
+
+
+def _unzipped(file: pathlib.Path, content: bytes) -> bytes:
+    with reading.guard(file, "a gzip file", "download it again"):
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as opened:
+            text = opened.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
+        return text
+
+
+def _decoded(place: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise reading.Unreadable(f"{place}, line {line}, is not UTF-8.") from None
+
+
+def _three_labels(tree: Tree) -> Tree:
+    return tree._replace(labels=tuple(int(label > 1) + int(label > 2) for label in tree.labels))
+
+
+def _polar(trees: Sequence[Tree]) -> list[Tree]:
+    return [tree for tree in trees if tree.labels[-1] != _NEUTRAL]
+
+
+def _source(trees: list[Tree], known: Vocabulary, leaves: int, *, all_nodes: bool) -> InMemory:
+    arrays = padded(trees, leaves)
+    words = np.zeros((len(trees), leaves), np.int32)
+    unknown = known.number_of[_UNKNOWN]
+    for row, tree in enumerate(trees):
+        words[row, : len(tree.words)] = [known.number_of.get(word, unknown) for word in tree.words]
+    weights = arrays.present.astype(np.float32)
+    if not all_nodes:
+        weights = np.zeros_like(weights)
+        weights[np.arange(len(trees)), arrays.root] = 1
+    return InMemory({"words": words, "children": arrays.children}, arrays.labels, weights)
+
+
+def _completed(table: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:
+    """Draw the vectors of words without one, and put padding before the first word."""
+    drawn = np.random.default_rng(seed).normal(-0.05, 0.05, table.shape).astype(np.float32)
+    rows = np.where(known[:, None], table, drawn)
+    return np.concatenate([np.zeros((1, table.shape[1]), np.float32), rows])

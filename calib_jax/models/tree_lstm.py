@@ -1,0 +1,205 @@
+"""The binary Tree-LSTM of the sentiment experiments: one state and one prediction per tree node."""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.types import Array, Logits, PyTree
+from calib_jax.models import layers
+from calib_jax.models.contract import (
+    DType,
+    Network,
+    TorchRules,
+    at_least_single,
+    real_rows,
+    register,
+)
+from calib_jax.models.dropout import Dropout
+from calib_jax.models.initializers import recipe
+from calib_jax.models.word_vectors import LAYER, WordVectors
+
+__all__ = ["tree_lstm"]
+
+_GATES = ("i", "lf", "rf", "u")  # input, forget left, forget right, update; the released names
+_SIDES = ("l", "r")
+
+
+class Affine(nn.Module):
+    """The weights of a dense layer, which are applied together with those of other layers."""
+
+    features: int
+    dtype: DType
+    initializer: str
+
+    @nn.compact
+    def __call__(self, inputs: int) -> tuple[Array, Array]:
+        """Return the kernel `[inputs, features]` and the bias."""
+        start, precise = recipe(self.initializer), at_least_single(self.dtype)
+        kernel = self.param("kernel", start.dense, (inputs, self.features), precise)
+        bias = self.param("bias", start.bias(inputs), (self.features,), precise)
+        return kernel.astype(self.dtype), bias.astype(self.dtype)
+
+
+class TreeLSTM(Network):
+    """States of words and of pairs of subtrees, from the leaves up; see `tree_lstm`."""
+
+    words: int = 20_000
+    width: int = 300
+    memory: int = 150
+    dropout: float = 0.5
+    excluded_class: int | None = None
+    initializer: str = "torch"
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
+        """Map trees to logits `[batch, nodes, classes]`, words first."""
+        x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
+        words, children = x["words"], x["children"]
+        if jnp.issubdtype(words.dtype, jnp.integer):
+            words = WordVectors(self.words, self.width, self.dtype, name=LAYER)(words)
+        words, mask = self.inputs(words, mask, rank=3)
+        count = words.shape[1]
+        if children.shape != (len(words), count - 1, 2):
+            raise ValueError(
+                f"{type(self).__name__}: children must have shape {(len(words), count - 1, 2)} for"
+                f" {count} words, got {children.shape}."
+            )
+        dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
+        memory = dense(words, self.memory, name="leaf_memory")
+        hidden = jax.nn.sigmoid(dense(words, self.memory, name="leaf_output")) * jnp.tanh(memory)
+        hidden = self._composed(hidden, memory, children)
+        hidden = Dropout(self.dropout, name="drop")(hidden, train, keys)
+        logits = layers.head(hidden, self.num_classes, dtype=self.dtype, init=self.initializer)
+        if self.excluded_class is not None and not train:
+            return logits.at[..., self.excluded_class].set(-jnp.inf)
+        return logits
+
+    def _composed(self, hidden: Array, memory: Array, children: Array) -> Array:
+        """Compute the hidden states of all nodes from those of the words."""
+        weights = {
+            gate + side: Affine(self.memory, self.dtype, self.initializer, name=f"{gate}{side}h")
+            for gate in _GATES
+            for side in _SIDES
+        }
+        read = {name: affine(self.memory) for name, affine in weights.items()}
+        # One product for all gates and both children: [2 memory, 4 memory].
+        kernel = jnp.concatenate(
+            [jnp.concatenate([read[gate + side][0] for gate in _GATES], axis=1) for side in _SIDES]
+        )
+        bias = jnp.concatenate([read[gate + "l"][1] + read[gate + "r"][1] for gate in _GATES])
+
+        def compose(states: tuple[Array, Array], step: tuple[Array, Array]) -> tuple[Any, None]:
+            (number, pair), (hidden, memory) = step, states
+            pair = pair[..., None]
+            below = jnp.take_along_axis(hidden, pair, axis=1)  # [batch, 2, memory]
+            left, right = jnp.moveaxis(jnp.take_along_axis(memory, pair, axis=1), 1, 0)
+            gates = below.reshape(len(below), -1) @ kernel + bias[None]
+            update, keep_left, keep_right, new = jnp.split(gates, len(_GATES), axis=-1)
+            cell = jax.nn.sigmoid(update) * jnp.tanh(new)
+            cell += jax.nn.sigmoid(keep_left) * left + jax.nn.sigmoid(keep_right) * right
+            hidden = jax.lax.dynamic_update_index_in_dim(hidden, jnp.tanh(cell), number, 1)
+            return (hidden, jax.lax.dynamic_update_index_in_dim(memory, cell, number, 1)), None
+
+        count = hidden.shape[1]
+        room = ((0, 0), (0, count - 1), (0, 0))
+        steps = jnp.arange(count, 2 * count - 1), jnp.moveaxis(children, 1, 0)
+        (hidden, _), _ = jax.lax.scan(
+            compose, (jnp.pad(hidden, room), jnp.pad(memory, room)), steps
+        )
+        return hidden
+
+    @nn.nowrap
+    def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
+        """Draw trees of four words, in which each inner node has any two nodes before it."""
+        draw = np.random.default_rng(seed)
+        count = 4
+        ends = np.arange(count, 2 * count - 1)[:, None]
+        return {
+            "words": draw.integers(self.words, size=(batch, count), dtype=np.int32),
+            "children": draw.integers(ends, size=(batch, count - 1, 2), dtype=np.int32),
+        }
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules:
+        """Return the layer names of the released network, which takes vectors."""
+        return {
+            "leaf_memory": "tree_module.leaf_module.cx",
+            "leaf_output": "tree_module.leaf_module.ox",
+            r"([iu]|lf|rf)([lr])h": r"tree_module.composer.\1\2h",
+            "head": "tree_module.output_module.l1",
+        }
+
+
+@register("tree_lstm")
+def tree_lstm(
+    *,
+    num_classes: int = 3,
+    words: int = 20_000,
+    width: int = 300,
+    memory: int = 150,
+    dropout: float = 0.5,
+    excluded_class: int | None = None,
+    dtype: DType = "float32",
+    init: str = "torch",
+) -> nn.Module:
+    r"""Build the binary constituency Tree-LSTM of Tai et al. 2015, as released with focal loss.
+
+    A word with vector x has the memory and the hidden state
+
+    $$c = W_c x + b_c, \qquad h = \sigma(W_o x + b_o) \tanh(c)$$
+
+    and an inner node with children l and r, without an output gate,
+
+    $$c = \sigma(i) \tanh(u) + \sigma(f_l) c_l + \sigma(f_r) c_r, \qquad h = \tanh(c)$$
+
+    where i, $f_l$, $f_r$ and u are each $W_l h_l + b_l + W_r h_r + b_r$. A dense layer with dropout
+    predicts a class for each node. It has 271,953 parameters besides its word vectors.
+
+    Inputs are a dictionary: "words" `[batch, words]`, the numbers of the words (or their vectors,
+    as in the released code), and "children" `[batch, words - 1, 2]`, the numbers of the children of
+    each inner node. Words have the numbers from 0, inner nodes those after all words, and children
+    come before their parents. All nodes are computed in one compiled loop.
+
+    Args:
+      num_classes: the number of logits per node.
+      words: the size of the vocabulary, with padding.
+      width: the size of the word vectors.
+      memory: the size of the states.
+      dropout: the rate before the last layer.
+      excluded_class: a class that is impossible in evaluation, such as 1 (neutral) in the binary
+        task of the SST; its logit is -inf, so that the probabilities of the others sum to 1. None
+        excludes none; the papers' metrics exclude it without renormalising.
+      dtype: the compute dtype of all layers but the last (see `Network`).
+      init: the recipe of the initial weights, "torch" or "he_normal".
+
+    References:
+      Tai et al. 2015, Improved Semantic Representations From Tree-Structured Long Short-Term
+      Memory Networks; Mukhoti et al. 2020 and its released code.
+
+    >>> import jax
+    >>> network = tree_lstm(words=50)
+    >>> init = partial(network.init, train=False)
+    >>> variables = jax.eval_shape(init, jax.random.key(0), network.example_inputs())
+    >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 300
+    271953
+    """
+    for name, value in {"words": words, "width": width, "memory": memory}.items():
+        checks.at_least(name, value, 1)
+    if excluded_class is not None:
+        checks.between("excluded_class", excluded_class, 0, num_classes - 1)
+    recipe(init)
+    return TreeLSTM(
+        num_classes=num_classes,
+        dtype=dtype,
+        words=words,
+        width=width,
+        memory=memory,
+        dropout=dropout,
+        excluded_class=excluded_class,
+        initializer=init,
+    )

@@ -1,0 +1,126 @@
+"""The Tree-LSTM against recursion in NumPy, and against the recorded released network."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+
+from . import members, recorded
+
+COUNT = 5
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def by_recursion(params, vectors, children):
+    """Compute the logits of every node of one tree, each node by its own call."""
+
+    def affine(name, x):
+        return x @ params[name]["kernel"] + params[name]["bias"]
+
+    def state(node):
+        if node < len(vectors):
+            memory = affine("leaf_memory", vectors[node])
+            return sigmoid(affine("leaf_output", vectors[node])) * np.tanh(memory), memory
+        (left_h, left_c), (right_h, right_c) = map(state, children[node - len(vectors)])
+        gates = {
+            gate: affine(f"{gate}lh", left_h) + affine(f"{gate}rh", right_h)
+            for gate in ("i", "lf", "rf", "u")
+        }
+        memory = sigmoid(gates["i"]) * np.tanh(gates["u"])
+        memory += sigmoid(gates["lf"]) * left_c + sigmoid(gates["rf"]) * right_c
+        return np.tanh(memory), memory
+
+    nodes = range(2 * len(vectors) - 1)
+    return np.stack([affine("head", state(node)[0]) for node in nodes])
+
+
+def trees(seed, batch=3):
+    draw = np.random.default_rng(seed)
+    children = np.zeros((batch, COUNT - 1, 2), np.int32)
+    for row in children:
+        free = list(range(COUNT))
+        for inner in range(COUNT - 1):
+            row[inner] = [free.pop(draw.integers(len(free))) for _ in range(2)]
+            free.append(COUNT + inner)
+    return {"words": draw.standard_normal((batch, COUNT, 4)), "children": children}
+
+
+@pytest.fixture
+def case(x64):
+    network = models.tree_lstm(width=4, memory=3, dtype="float64")
+    x = trees(0)
+    return network, members.variables_of(network, x), x
+
+
+def test_logits_and_gradients_are_those_of_recursion(case):
+    network, variables, x = case
+    logits = network.apply(variables, x, train=False)
+    params = jax.tree.map(np.asarray, variables["params"])
+    trees_of = zip(x["words"], x["children"], strict=True)
+    expected = np.stack([by_recursion(params, *tree) for tree in trees_of])
+    np.testing.assert_allclose(logits, expected, rtol=1e-12, atol=1e-12)
+
+    weight = np.random.default_rng(1).standard_normal(expected.shape)
+
+    def total(params):
+        return jnp.sum(weight * network.apply({"params": params}, x, train=False))
+
+    gradient = jax.grad(total)(variables["params"])
+    for name in ("leaf_memory", "lflh", "urh", "head"):
+        for leaf in ("kernel", "bias"):
+            place = (0,) * params[name][leaf].ndim
+            difference = []
+            for step in (1e-6, -1e-6):
+                moved = {**params, name: {k: v.copy() for k, v in params[name].items()}}
+                moved[name][leaf][place] += step
+                trees_of = zip(x["words"], x["children"], strict=True)
+                rows = np.stack([by_recursion(moved, *tree) for tree in trees_of])
+                difference.append(np.sum(weight * rows))
+            slope = (difference[0] - difference[1]) / 2e-6
+            np.testing.assert_allclose(gradient[name][leaf][place], slope, rtol=1e-6, atol=1e-8)
+
+
+def test_padded_nodes_change_nothing(case):
+    network, variables, x = case
+    logits = network.apply(variables, x, train=False)
+    wide = {
+        "words": np.pad(x["words"], ((0, 0), (0, 2), (0, 0))),
+        "children": np.pad(x["children"], ((0, 0), (0, 2), (0, 0))),
+    }
+    wide["children"] += 2 * (wide["children"] >= COUNT)
+    padded = network.apply(variables, wide, train=False)
+    kept = np.r_[:COUNT, COUNT + 2 : 2 * COUNT + 1]
+    np.testing.assert_allclose(padded[:, kept], logits, rtol=1e-12, atol=1e-12)
+
+
+def test_an_excluded_class_is_impossible_in_evaluation_only(case):
+    network, variables, x = case
+    binary = network.clone(excluded_class=1)
+    logits = np.asarray(network.apply(variables, x, train=False))
+    probabilities = np.exp(jax.nn.log_softmax(binary.apply(variables, x, train=False)))
+    polar = np.exp(logits[..., [0, 2]])
+    expected = polar / polar.sum(axis=-1, keepdims=True)
+    np.testing.assert_allclose(probabilities[..., [0, 2]], expected, rtol=1e-12)
+    assert not probabilities[..., 1].any()
+    keys = jax.random.split(jax.random.key(0), len(logits))
+    assert np.isfinite(binary.apply(variables, x, train=True, keys=keys)).all()
+
+
+def test_it_is_the_recorded_one(x64):
+    case = recorded.CASES["tree_lstm"]
+    network = models.tree_lstm(num_classes=3, dtype="float64")
+    assert sum(np.prod(shape) for _, shape in case["parameters"]) == 271_953
+    tensors = recorded.state_dict(case["parameters"], case["seed"])
+    for number, children in enumerate(case["children"]):
+        count = len(children) + 1
+        draw = np.random.RandomState(case["seed"] - 1).standard_normal((count, 1, 300))
+        x = {"words": 0.3 * draw[None, :, 0], "children": np.array([children])}
+        variables = models.from_torch(network, tensors, inputs=x)
+        logits = network.apply(variables, x, train=False)[0]
+        expected = recorded.outputs()[f"tree_lstm/{number}"]
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12)
