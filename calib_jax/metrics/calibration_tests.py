@@ -14,7 +14,9 @@ number of examples. The others are asymptotic, and NaN where a calibrated model 
 than one unit of variance in its number of hits, because their p-value would mean nothing.
 
 With `clusters`, whole clusters are independent instead of examples. Draws then flip the signs of
-the clusters' sums, and asymptotic tests use the variance between clusters.
+the clusters' sums, and asymptotic tests use the variance between clusters. Both are approximate:
+with 100 clusters they rejected 4 to 8 % of true hypotheses at 5 % in simulations, "classwise_ece"
+and "cox" up to 10 %.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ hypotheses at 5 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from calib_jax.core import checks
@@ -87,24 +86,20 @@ def compare_calibration(
         data = counted_in_clusters("compare_calibration", logits, labels, weights, clusters)
         return binned(*data, num_bins=num_bins)
 
-    return difference_of_errors(*runs_of(binned_of, logits_a, logits_b), level)
+    runs_a, runs_b = (
+        [binned_of(run) for run in (model if _is_runs(model) else [model])]
+        for model in (logits_a, logits_b)
+    )
+    return difference_of_errors(runs_a, runs_b, level)
 
 
-def runs_of(compute: Callable[[Any], Binned], *models: Any) -> list[list[Binned]]:
-    """Bin the residuals of every run of each model; a model is one array or a list of arrays."""
-    return [
-        [
-            compute(logits)
-            for logits in (
-                model if isinstance(model, list | tuple) and _is_runs(model) else [model]
-            )
-        ]
-        for model in models
-    ]
-
-
-def _is_runs(model: list[Any] | tuple[Any, ...]) -> bool:
-    return bool(model) and all(getattr(logits, "ndim", 0) >= 2 for logits in model)
+def _is_runs(model: Any) -> bool:
+    """Check whether a model is a list of arrays, and not one array or nested lists of numbers."""
+    return (
+        isinstance(model, list | tuple)
+        and len(model) > 0
+        and all(getattr(logits, "ndim", 0) >= 2 for logits in model)
+    )
 
 
 def difference_of_errors(

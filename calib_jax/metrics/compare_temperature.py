@@ -2,26 +2,31 @@ r"""Do two models need different temperatures?
 
 The temperature T minimises the NLL of logits z / T: at $\beta = 1 / T$ the mean of $g_i =
 \mathrm{E}_{p_i} z - z_{i y}$ is 0. With $h_i = \operatorname{Var}_{p_i} z$, an example changes
-log T by $T g_i / \sum_j h_j$ to first order, so the difference of two models' log T on the same
-examples is asymptotically normal, with the variance of the difference of these terms.
+$\beta$ by $\psi_i = -g_i / \sum_j h_j$ to first order. So $\beta_a - \theta \beta_b$ of two models
+on the same examples is asymptotically normal for every $\theta$, with the variance of the sum of
+$\psi^a_i - \theta \psi^b_i$. The p-value is that of $\theta = 1$, and the interval of $T_b / T_a$
+contains every $\theta$ that is not rejected (Fieller). Log T itself is far from normal for a model
+whose logits are nearly constant: a test on that scale rejected 13 % of true hypotheses at 5 %.
 """
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from calib_jax.core import checks
+from calib_jax.core.temperature import fit_nll
 from calib_jax.core.types import Labels, Logits
 from calib_jax.metrics.calibration_tests import temperature_terms
+from calib_jax.metrics.clusters import Clusters, sums_of
 from calib_jax.metrics.counted import Column, counted_in_clusters
-from calib_jax.metrics.normal import paired_test
+from calib_jax.metrics.normal import LEAST_UNITS, p_of_z
 
 __all__ = ["TemperatureDifference", "compare_temperature"]
-
-_WIDEST = 20 * math.log(2)  # larger |log T| count as an infinite temperature, or 0
 
 
 class TemperatureDifference(NamedTuple):
@@ -32,7 +37,7 @@ class TemperatureDifference(NamedTuple):
       low: lower end of its interval.
       high: upper end of its interval.
       p_value: two-sided, of equal temperatures; asymptotic. It and the ends are NaN with fewer
-        than 10 examples or clusters.
+        than 10 examples or clusters. The ends are infinite where the data do not bound them.
       temperature_a: above 1 if a is overconfident, as a whole.
       temperature_b: the same of b.
     """
@@ -92,37 +97,55 @@ def compare_temperature(
     (log_a, influence_a), (log_b, influence_b) = parts
     if math.isnan(log_a + log_b):
         return TemperatureDifference(*4 * (math.nan,), math.exp(log_a), math.exp(log_b))
-    # The terms have mean 0: shifted by the difference, their mean is the difference.
-    test = paired_test(influence_b - influence_a + (log_b - log_a), cluster, level)
-    return TemperatureDifference(*test, math.exp(log_a), math.exp(log_b))
+    test = _ratio_test(math.exp(-log_a), math.exp(-log_b), influence_a, influence_b, cluster, level)
+    return TemperatureDifference(log_b - log_a, *test, math.exp(log_a), math.exp(log_b))
+
+
+def _ratio_test(
+    beta_a: float,
+    beta_b: float,
+    influence_a: Column,
+    influence_b: Column,
+    cluster: Clusters | None,
+    level: float,
+) -> tuple[float, float, float]:
+    """Compute the interval of log (beta_a / beta_b) and the p-value of equal betas."""
+    joint = np.stack([influence_a, influence_b], axis=1)
+    joint = joint - np.mean(joint, axis=0)
+    sums = joint if cluster is None else sums_of(cluster, joint)
+    if len(sums) < LEAST_UNITS:
+        return math.nan, math.nan, math.nan
+    covariance = sums.T @ sums * len(sums) / (len(sums) - 1)
+    (v_a, v_ab), (_, v_b) = covariance.tolist()
+    p_value = p_of_z(beta_a - beta_b, math.sqrt(max(0.0, v_a - 2 * v_ab + v_b)))
+    # The roots of (beta_a - theta beta_b)^2 = z^2 var(theta), a parabola in theta.
+    square = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    first, middle, last = (
+        beta_b**2 - square * v_b,
+        beta_a * beta_b - square * v_ab,
+        beta_a**2 - square * v_a,
+    )
+    root = math.sqrt(max(0.0, middle**2 - first * last))
+    if first > 0:
+        low, high = (middle - root) / first, (middle + root) / first
+        return _log(low), _log(high), p_value
+    # Beta_b may be 0: no upper end, and a lower one only if beta_a is not 0.
+    return _log((middle - root) / first) if last > 0 > first else -math.inf, math.inf, p_value
+
+
+def _log(ratio: float) -> float:
+    return math.log(ratio) if ratio > 0 else -math.inf
 
 
 def _fit(logits: Logits, labels: Labels) -> tuple[float, Column]:
-    """Fit log T by safeguarded Newton steps; return it, or NaN, and its influences."""
-    low, high = -_WIDEST, _WIDEST  # of log beta, for a monotone score
-    log_beta = 0.0
-    for _ in range(100):
-        slope, spread = _at(log_beta, logits, labels)
-        total, curvature = float(np.sum(slope)), float(np.sum(spread))
-        if total > 0:
-            high = log_beta
-        else:
-            low = log_beta
-        step = total / (curvature + total) if curvature + total > 0 else math.nan
-        proposal = log_beta - step
-        if not low < proposal < high:
-            proposal = (low + high) / 2
-        converged = abs(proposal - log_beta) < 1e-7
-        log_beta = proposal
-        if converged:
-            break
-    if abs(log_beta) > _WIDEST - 1e-3:
+    """Fit log T, NaN without an optimum; also return each example's influence on 1/T."""
+    fit = _fit_nll(logits, labels)
+    if not bool(fit.has_optimum):
         return math.nan, np.zeros(len(labels))
-    slope, spread = _at(log_beta, logits, labels)
-    return -log_beta, len(labels) * slope / float(np.sum(spread))
+    score, variance, _ = temperature_terms(logits / fit.temperature, labels)
+    slope, spread = np.asarray(score, np.float64), np.asarray(variance, np.float64)
+    beta = 1 / float(fit.temperature)
+    return -math.log(beta), -beta * slope / float(np.sum(spread))
 
 
-def _at(log_beta: float, logits: Logits, labels: Labels) -> tuple[Column, Column]:
-    """Compute the score of each NLL of logits beta z by log beta, and its variance."""
-    score, variance, _ = temperature_terms(np.float32(math.exp(log_beta)) * logits, labels)
-    return np.asarray(score, np.float64), np.asarray(variance, np.float64)
+_fit_nll = jax.jit(fit_nll)

@@ -94,8 +94,10 @@ def noise_bound(
         normal, which makes the p-value approximate; those of `classwise_ece` stay exact.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
-        outcomes. Fewer than some 30 clusters give intervals that are often too narrow. The k
-        copies of an example of weight k are in its cluster.
+        outcomes, and the p-value is approximate: with 100 clusters the test at 5 % rejected 4 to
+        8 % of true hypotheses in simulations, and up to 10 % for `classwise_ece`. Fewer than some
+        30 clusters give intervals that are often too narrow. The k copies of an example of weight
+        k are in its cluster.
 
     Returns:
       A `NoiseBound`; a dictionary by name for several metrics.

@@ -44,10 +44,12 @@ def p_of_calibration(
     Returns:
       The p-value; None if residuals are missing, NaN if no bin has two examples.
     """
-    runs = [[bins for bins in side if bins is not None] for side in (before, after)]
-    if not all(runs) or sum(map(len, runs)) < len(before) + len(after):
+    runs_before, runs_after = (
+        [bins for bins in side if bins is not None] for side in (before, after)
+    )
+    if len(runs_before) < len(before) or len(runs_after) < len(after):
         return None
-    return difference_of_errors(*runs, level=0.9).p_value
+    return difference_of_errors(runs_before, runs_after, level=0.9).p_value
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:

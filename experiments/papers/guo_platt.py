@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.special
 
-import calib_jax
-from calib_jax import calibrators, metrics
+from calib_jax import calibrators
+from calib_jax.metrics.compare_calibration import compare_calibration
 from experiments.papers.entry import Entry
 from experiments.papers.paired import over_seeds
 from experiments.papers.rules import above
@@ -21,7 +21,7 @@ def reductions() -> dict[str, Value]:
         truth = 1.5 * generator.standard_normal(VALIDATION + TEST)
         labels = (generator.random(len(truth)) < scipy.special.expit(truth)).astype(np.int32)
         # Twice as confident as it should be, and shifted: fixed logits of a binary classifier.
-        score = np.asarray(calib_jax.binary((2 * truth + 0.5).astype(np.float32)))
+        score = np.column_stack([np.zeros_like(truth), 2 * truth + 0.5]).astype(np.float32)
         fitted = calibrators.platt.fit(score[:VALIDATION], labels[:VALIDATION])
         before = score[VALIDATION:]
         after = np.asarray(calibrators.platt.apply(fitted, before))
@@ -32,14 +32,13 @@ def reductions() -> dict[str, Value]:
             for z in (before, after)
         ]
         exact.append(float(errors[0] - errors[1]))
-        change = metrics.compare_calibration(before, after, labels[VALIDATION:])
+        change = compare_calibration(before, after, labels[VALIDATION:])
         debiased.append(-change.value)
         logits = after[:, 1] - after[:, 0], before[:, 1] - before[:, 0]
         slopes.append(float(np.polyfit(logits[1], logits[0], 1)[0]))
-    rows = {"rows": TEST}
     return {
-        "CE2(before) - CE2(after Platt)": over_seeds(debiased)._replace(**rows),
-        "true squared error, before - after": over_seeds(exact)._replace(**rows),
+        "CE2(before) - CE2(after Platt)": over_seeds(debiased)._replace(rows=TEST),
+        "true squared error, before - after": over_seeds(exact)._replace(rows=TEST),
         "fitted slope a": over_seeds(slopes, note="0.5 undoes the over-confidence"),
     }
 

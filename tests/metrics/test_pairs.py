@@ -140,46 +140,72 @@ def test_scores_without_a_test():
 # Temperatures.
 
 
-def log_temperature(logits, labels):
-    """Return log T and the terms of its sandwich variance, in float64."""
+def inverse_temperature(logits, labels):
+    """Return 1/T and each example's influence on it, in float64."""
     exact, rows = logits.astype(float), np.arange(len(labels))
 
     def nll(log_t):
         return -np.log(softmax(exact / np.exp(log_t)))[rows, labels].mean()
 
-    best = optimize.minimize_scalar(nll, bracket=(-1, 1), tol=1e-12).x
-    p = softmax(exact / np.exp(best))
+    beta = np.exp(-optimize.minimize_scalar(nll, bracket=(-1, 1), tol=1e-12).x)
+    p = softmax(exact * beta)
     mean = (p * exact).sum(1)
     variance = (p * exact**2).sum(1) - mean**2
-    return best, np.exp(best) * (mean - exact[rows, labels]) / variance.mean()
+    return beta, (exact[rows, labels] - mean) / variance.sum()
 
 
-def test_temperatures_against_a_fit_in_float64():
+@pytest.mark.parametrize("grouped", [False, True])
+def test_temperatures_against_a_fit_in_float64(grouped):
     a, b, labels, cluster = data()
-    (of_a, terms_a), (of_b, terms_b) = (log_temperature(z, labels) for z in (a, b))
-    found = metrics.compare_temperature(a, b, labels)
-    assert found.temperature_a == pytest.approx(np.exp(of_a), rel=1e-4)
-    assert found.temperature_b == pytest.approx(np.exp(of_b), rel=1e-4)
-    assert found.value == pytest.approx(of_b - of_a, abs=1e-4)
-    error = np.sqrt(((terms_b - terms_a) ** 2).sum() * 60 / 59) / 60
-    assert found.high - found.value == pytest.approx(Z * error, rel=1e-3)
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(of_b - of_a) / error), rel=1e-2)
-    found = metrics.compare_temperature(a, b, labels, clusters=cluster)
-    sums = np.bincount(cluster, terms_b - terms_a)
-    error = np.sqrt((sums**2).sum() * 15 / 14) / 60
-    assert found.high - found.value == pytest.approx(Z * error, rel=1e-3)
+    units = cluster if grouped else np.arange(60)
+    (beta_a, terms_a), (beta_b, terms_b) = (inverse_temperature(z, labels) for z in (a, b))
+
+    def deviation(theta):
+        sums = np.bincount(units, terms_a - theta * terms_b)
+        return np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))
+
+    found = metrics.compare_temperature(a, b, labels, clusters=cluster if grouped else None)
+    assert found.temperature_a == pytest.approx(1 / beta_a, rel=1e-4)
+    assert found.temperature_b == pytest.approx(1 / beta_b, rel=1e-4)
+    assert found.value == pytest.approx(np.log(beta_a / beta_b), abs=1e-4)
+    assert found.p_value == pytest.approx(
+        2 * stats.norm.sf(abs(beta_a - beta_b) / deviation(1)), rel=1e-2
+    )
+    assert found.low < found.value < found.high
+    for end in np.exp(found[1:3]):  # the ratios that are just not rejected
+        assert abs(beta_a - end * beta_b) == pytest.approx(Z * deviation(end), rel=1e-3)
 
 
 def test_the_variance_is_that_of_a_jackknife_of_clusters():
     a, b, labels, cluster = data()
     without = [
-        log_temperature(b[cluster != g], labels[cluster != g])[0]
-        - log_temperature(a[cluster != g], labels[cluster != g])[0]
+        inverse_temperature(a[cluster != g], labels[cluster != g])[0]
+        - inverse_temperature(b[cluster != g], labels[cluster != g])[0]
         for g in range(15)
     ]
     error = np.sqrt(14 / 15 * ((np.array(without) - np.mean(without)) ** 2).sum())
     found = metrics.compare_temperature(a, b, labels, clusters=cluster)
-    assert found.high - found.value == pytest.approx(Z * error, rel=0.2)
+    z = (1 / found.temperature_a - 1 / found.temperature_b) / error
+    assert stats.norm.isf(found.p_value / 2) == pytest.approx(abs(z), rel=0.2)
+
+
+def test_a_temperature_that_the_data_do_not_bound_has_infinite_ends():
+    """A model of random logits may need any temperature: T may be infinite."""
+    random = np.random.default_rng(1)
+    a, labels, _ = simulated(random, 60, 3)
+    for seed in range(100, 110):
+        b = np.random.default_rng(seed).standard_normal((60, 3)).astype(np.float32)
+        found = metrics.compare_temperature(a, b, labels)
+        if np.isnan(found.value):
+            continue
+        beta, terms = inverse_temperature(b, labels)
+        unbounded = beta < Z * np.sqrt((terms**2).sum() * 60 / 59)
+        assert np.isinf(found.high) == unbounded
+        assert found.low < found.value
+        swapped = metrics.compare_temperature(b, a, labels)
+        np.testing.assert_allclose(
+            swapped[:4], [-found.value, -found.high, -found.low, found.p_value], rtol=1e-6
+        )
 
 
 def test_a_scaled_model_needs_the_scaled_temperature():
