@@ -51,8 +51,8 @@ Outcomes = dict[str, Outcome]
 def _outcome(result: Any, truth: float = math.nan) -> Outcome:
     """Take the fields of a result of calibration inference."""
     p_value = getattr(result, "p_value", None)
-    ends = map(float, (result.value, result.low, result.high))
-    return Outcome(*ends, p_value=math.nan if p_value is None else float(p_value), truth=truth)
+    value, low, high = map(float, (result.value, result.low, result.high))
+    return Outcome(value, low, high, math.nan if p_value is None else float(p_value), truth)
 
 
 class Question(NamedTuple):
