@@ -79,5 +79,5 @@ def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
             process.send_signal(number)
             break
         time.sleep(0.01)
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output

@@ -139,8 +139,8 @@ def rates(name, loss, epochs):
 )
 def test_two_networks_train_longer_with_the_brier_score(name, loss, num_epochs):
     assert config_of(name, loss).num_epochs == num_epochs
-    found = rates(name, loss, [0, 149, 150, 249, 250, num_epochs - 1])
-    assert found == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+    result = rates(name, loss, [0, 149, 150, 249, 250, num_epochs - 1])
+    assert result == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
 
 
 @pytest.mark.parametrize("name", ["tiny_imagenet_resnet50", "tiny_imagenet_resnet110"])
@@ -148,16 +148,16 @@ def test_two_networks_train_longer_with_the_brier_score(name, loss, num_epochs):
 def test_the_rates_of_tiny_imagenet(name, loss, peak):
     config = config_of(name, loss)
     assert (config.num_epochs, config.batch_size) == (100, 64)
-    found = rates(name, loss, [0, 39, 40, 59, 60, 99])
-    assert found == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
+    result = rates(name, loss, [0, 39, 40, 59, 60, 99])
+    assert result == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("imagenet")])
 def test_the_rates_of_imagenet(name):
     config = config_of(name)
     assert (config.num_epochs, config.batch_size) == (90, 256)
-    found = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
-    assert found == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
+    result = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
+    assert result == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
 
 
 @pytest.mark.parametrize(
