@@ -106,7 +106,7 @@ def compare(
     }
     parts = []
     for loss, runs in _on_one_axis(shared.runs).items():
-        summarised = summary.summarise(
+        summarized = summary.summarize(
             runs,
             baseline=first,
             num_bins=num_bins,
@@ -115,7 +115,7 @@ def compare(
             about=about,
             say=say,
         )
-        parts.append(Part(loss, shared.seeds[loss], summarised))
+        parts.append(Part(loss, shared.seeds[loss], summarized))
     settings = _settings(shared.configs)
     unknown = [name for name, config in configs.items() if config is None]
     notes = [f"{name} has no config.json: its settings are not known." for name in unknown]

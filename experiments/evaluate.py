@@ -325,7 +325,7 @@ def _score_all(
         "num_resamples": _RESAMPLES.value,
         "criteria": criteria,
     }
-    all_seeds = summary.summarise(runs, baseline=loss, about=about, say=cli.say_step, **options)
+    all_seeds = summary.summarize(runs, baseline=loss, about=about, say=cli.say_step, **options)
     print("\n" + summary.text(all_seeds))
     cli.refusing((folder / "report").mkdir, exist_ok=True)
     names = cli.refusing(summary.save, all_seeds, folder / "report")

@@ -58,6 +58,10 @@ _METRICS = flags.DEFINE_list(
     " adaptive_ece, classwise_ece, mce, signed_gap and aurc.",
 )
 _BINS = flags.DEFINE_integer("bins", 15, "Number of bins of every metric that has bins.")
+_COSTS = flags.DEFINE_string(
+    "costs", None, "CSV file: a row per class, a column per decision; adds the cost of decisions."
+)
+_ABSTAIN_COST = flags.DEFINE_float("abstain_cost", None, "Cost of an example left undecided.")
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _PER_GROUP = flags.DEFINE_bool("per_group", True, "Add a table per group if the file has groups.")
 _CLUSTERS = flags.DEFINE_string(
@@ -136,6 +140,18 @@ def named() -> dict[str, str]:
     return dict(zip(("name", "compare_name"), names, strict=False))
 
 
+def costs_of(name: str | None) -> np.ndarray | None:
+    """Read a matrix of costs."""
+    if not name:
+        return None
+    try:
+        return np.loadtxt(name, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(
+            f"--costs={name} must hold numbers, a row per class, separated by commas.\n{error}"
+        ) from None
+
+
 def scored() -> report.Report:
     """Read the files that the flags name, and score them."""
     from calib_jax import report
@@ -201,6 +217,8 @@ def scored() -> report.Report:
         **named(),
         metrics=_METRICS.value or report.DEFAULT_METRICS,
         num_bins=_BINS.value,
+        costs=costs_of(_COSTS.value),
+        abstain_cost=_ABSTAIN_COST.value,
         per_class=_PER_CLASS.value,
         level=_LEVEL.value,
         method=_INTERVAL.value,

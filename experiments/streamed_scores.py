@@ -129,7 +129,7 @@ def check_calibrator(name: str) -> None:
 
 
 def score(
-    blocks: Blocks, names: Iterable[str], *, num_bins: int = 15, calibrate: str, fit_on: Blocks
+    blocks: Blocks, names: Sequence[str], *, num_bins: int = 15, calibrate: str, fit_on: Blocks
 ) -> Scores:
     """Fold a set into streams, before and after a calibrator fitted on another set.
 
@@ -180,7 +180,7 @@ def evaluate_network(
     folder: pathlib.Path,
     *,
     logits: str,
-    names: Iterable[str],
+    names: Sequence[str],
     calibrate: str,
     batch_size: int,
 ) -> Scores:

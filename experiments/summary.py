@@ -161,7 +161,7 @@ class Summary:
     streamed: list[str] = dataclasses.field(default_factory=list)
 
 
-def summarise(
+def summarize(
     runs: Sequence[Run],
     *,
     baseline: str,

@@ -346,7 +346,7 @@ def _tabulate(
     if failed:
         about["failed"] = dict(failed)
         about["what"] += "".join(f"\n\nFailed, left out: {name}: {failed[name]}" for name in failed)
-    summarised = summary.summarise(
+    summarized = summary.summarize(
         [member.read() for member in through],
         baseline=baseline,
         num_bins=_CONFIG.value.num_bins,
@@ -355,9 +355,9 @@ def _tabulate(
         about=about,
         say=cli.say_step,
     )
-    print("\n" + summary.text(summarised), flush=True)
+    print("\n" + summary.text(summarized), flush=True)
     cli.say_step("drawing the figures")
-    names = cli.refusing(summary.save, summarised, folder)
+    names = cli.refusing(summary.save, summarized, folder)
     print(f"\nwritten to {folder}: {', '.join(names)}")
 
 

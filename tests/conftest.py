@@ -22,8 +22,8 @@ os.environ["XLA_FLAGS"] = with_default("xla_cpu_use_fusion_emitters", "false")
 import jax
 import jaxtyping
 import pytest
-from jax._src import lru_cache
 
+from tests import programs
 from tests.memory import drop_many_programs
 
 if "calib_jax" in sys.modules:
@@ -41,20 +41,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 if "CALIB_JAX_TEST_PROGRAMS" not in os.environ:
     PROGRAMS = tempfile.TemporaryDirectory()
     os.environ["CALIB_JAX_TEST_PROGRAMS"] = PROGRAMS.name  # for the workers, which start later
-jax.config.update("jax_compilation_cache_dir", os.environ["CALIB_JAX_TEST_PROGRAMS"])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def put_whole(cache: lru_cache.LRUCache, key: str, value: bytes) -> None:
-    """Write a program whole or not at all, since other workers read while this one writes."""
-    path = pathlib.Path(os.fspath(cache.path), f"{key}-cache")
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(value)
-    os.replace(file.name, path)
-
-
-lru_cache.LRUCache.put = put_whole
+programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,8 +7,12 @@ import os
 
 import jax
 
-# JAX keeps every program that it compiles: without a bound a worker of pytest grows to 5 GB.
-GROWTH = 2e9
+# JAX keeps every program that it compiles, each of 1.5 MB at least: without a bound a worker of
+# pytest grows to 5 GB. To drop them costs seconds, since common ones have to be loaded again.
+LEAST, MOST = 2e9, 4e9
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+GROWTH = min(max(0.4 * MEMORY / WORKERS, LEAST), MOST)
 # Linux gives a process 65,530 mappings of memory by default, and a program takes several. XLA
 # crashes when there are none left.
 MAPPINGS = 30_000

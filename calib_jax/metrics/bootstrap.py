@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from calib_jax.core import checks, trouble
-from calib_jax.core.types import Array, Labels, PyTree
+from calib_jax.core.types import Array, Labels, Number, PyTree
 from calib_jax.metrics import blocks, ready, resampling
 from calib_jax.metrics.contract import Members, Metric, owners, terms_of, values_of
 from calib_jax.metrics.counted import are_counts
@@ -373,7 +373,8 @@ def _check_interval(level: float, method: str) -> None:
     checks.one_of("method", method, INTERVALS)
 
 
-def _quantile(samples: Any, at: float) -> Array:
+@jax.jit
+def _quantile(samples: Any, at: Number) -> Array:
     linear, lower, higher = (
         jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
         for method in ("linear", "lower", "higher")

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from calib_jax.core.binning import bin_index, uniform_edges
 from calib_jax.core.types import Array
@@ -43,26 +43,39 @@ def hit_sums(
     num_draws: int,
 ) -> Float[np.ndarray, "draws columns"]:
     """Draw hits from the confidences, and sum every column of the design over them."""
-    chunk = _chunk(len(confidence), num_draws)
-    columns = jnp.asarray(design, jnp.float32)
-    sums = _hit_sums(key, jnp.asarray(confidence), columns, -(-num_draws // chunk), chunk)
-    return np.asarray(sums, np.float64).reshape(-1, design.shape[1])[:num_draws]
+    columns = design.astype(np.float32)
+    sums = [hits.astype(np.float32) @ columns for hits in _hits(key, confidence, num_draws)]
+    return np.concatenate(sums).astype(np.float64)
 
 
 def hits_in_chunks(
     key: Array, confidence: Float[np.ndarray, " rows"], num_draws: int
 ) -> Iterator[Float[np.ndarray, "draws rows"]]:
     """Draw hits from the confidences, some draws at a time."""
+    for hits in _hits(key, confidence, num_draws):
+        yield hits.astype(np.float64)
+
+
+def _hits(
+    key: Array, confidence: Float[np.ndarray, " rows"], num_draws: int
+) -> Iterator[Bool[np.ndarray, "draws rows"]]:
+    """Draw hits on the host, whose generator takes an eighth of the time of `jax.random`.
+
+    16 random bits decide, and a further number where they equal those of the confidence, so that
+    confidences next to 1 keep their few errors.
+    """
+    generator = np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
     chunk = _chunk(len(confidence), num_draws)
-    confidences = jnp.asarray(confidence)
-    for number, start in enumerate(range(0, num_draws, chunk)):
-        hits = _hits(jax.random.fold_in(key, number), confidences, chunk)
-        yield np.asarray(hits)[: num_draws - start].astype(np.float64)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _hits(key: Array, confidence: Array, chunk: int) -> Array:
-    return jax.random.bernoulli(key, confidence[None], (chunk, len(confidence)))
+    steps = confidence * 2.0**16
+    whole = np.minimum(np.floor(steps), 2**16 - 1)
+    rest, whole = steps - whole, whole.astype(np.uint16)
+    for start in range(0, num_draws, chunk):
+        shape = (min(chunk, num_draws - start), len(confidence))
+        bits = generator.integers(0, 2**16, shape, np.uint16)
+        hits = bits < whole
+        equal = np.nonzero(bits == whole)
+        hits[equal] = generator.random(len(equal[1])) < rest[equal[1]]
+        yield hits
 
 
 def class_counts(
@@ -76,16 +89,6 @@ def class_counts(
 
 def _chunk(num_rows: int, num_draws: int) -> int:
     return max(1, min(num_draws, _ENTRIES // num_rows))
-
-
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def _hit_sums(key: Array, confidence: Array, design: Array, num_chunks: int, chunk: int) -> Array:
-    def of_chunk(_: None, key: Array) -> tuple[None, Array]:
-        hits = jax.random.bernoulli(key, confidence[None], (chunk, len(confidence)))
-        hits = hits.astype(design.dtype)
-        return None, jnp.matmul(hits, design, precision=jax.lax.Precision.HIGHEST)
-
-    return jax.lax.scan(of_chunk, None, jax.random.split(key, num_chunks))[1]
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))

@@ -144,9 +144,10 @@ def _parts(sums: Sums, score: str) -> _Parts:
     b = jnp.asarray(INVERSE_TEMPERATURES, jnp.result_type(float, weight))
     slope, curvature = by_log("loss")
     left, inside = _before_the_root(slope)
-    fraction = _root(*(_ends(part, left) for part in (slope, curvature)))
+    fraction = _root(_ends(slope, left), _ends(curvature, left))
     values = at_nodes(score)
-    optimum = _quintic(*(_ends(part, left) for part in (values, *by_log(score))), fraction)
+    score_slope, score_curvature = (_ends(part, left) for part in by_log(score))
+    optimum = _quintic(_ends(values, left), score_slope, score_curvature, fraction)
     # Beside the optimum, without one example, lies its own optimum; at an end of the range all
     # optima are the same.
     at_end = jnp.where(slope[0] < 0, values[-1], values[0])

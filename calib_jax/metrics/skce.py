@@ -76,9 +76,9 @@ def skce(
     kernel = np.exp(-distance / (2 * median if median > 0 else 1.0))
     np.fill_diagonal(kernel, 0)
     chunk = max(1, min(num_draws, _ENTRIES // num_rows**2))
-    kernel = jnp.asarray(kernel, jnp.float32)
-    value = float(_values(kernel, p, targets[None])[0])
-    draws = _of_draws(key, kernel, p, -(-num_draws // chunk), chunk)
+    weights = jnp.asarray(kernel, jnp.float32)
+    value = float(_values(weights, p, targets[None])[0])
+    draws = _of_draws(key, weights, p, -(-num_draws // chunk), chunk)
     # Multiplied by n, the statistic is of order 1, far above the rounding of equal draws.
     p_value = null_draws.p_of_draws(
         value * num_rows, np.asarray(draws, np.float64).reshape(-1)[:num_draws] * num_rows

@@ -148,9 +148,9 @@ def worst_groups(
 
 
 class _Levels(NamedTuple):
-    """A column as the index of its value, and the names of the values."""
+    """A column as the number of its value, and the names of the values."""
 
-    index: Integer[np.ndarray, " rows"]
+    code: Integer[np.ndarray, " rows"]
     names: list[str]
 
 
@@ -179,8 +179,8 @@ def _half(key: Array, units: Integer[np.ndarray, " rows"]) -> Bool[np.ndarray, "
 
 def _levels(column: np.ndarray, search: Bool[np.ndarray, " rows"]) -> _Levels:
     if column.dtype.kind != "f":
-        names, index = np.unique(column, return_inverse=True)
-        return _Levels(index, [str(name) for name in names])
+        values, code = np.unique(column, return_inverse=True)
+        return _Levels(code, [str(value) for value in values])
     edges = np.unique(np.quantile(column[search], _QUARTERS))
     numbers = [f"{edge:.4g}" for edge in edges]
     between = [f"({low}, {high}]" for low, high in itertools.pairwise(numbers)]
@@ -199,7 +199,8 @@ def _searched(
 ) -> list[_Group]:
     """Return the groups of the largest scores among the rows of the search."""
     candidates: list[tuple[float, tuple[str, ...], int]] = []
-    for names in [(name,) for name in levels] + list(itertools.combinations(levels, 2)):
+    pairs: list[tuple[str, ...]] = list(itertools.combinations(levels, 2))
+    for names in [*((name,) for name in levels), *pairs]:
         code = _code(levels, names)[search]
         size = np.bincount(code)
         total = np.bincount(code, residual[search])
@@ -223,9 +224,9 @@ def _searched(
 def _code(levels: Mapping[str, _Levels], names: tuple[str, ...]) -> Integer[np.ndarray, " rows"]:
     """Number the values of one column, or the pairs of values of two."""
     first, *others = (levels[name] for name in names)
-    code = first.index
+    code = first.code
     for other in others:
-        code = code * len(other.names) + other.index
+        code = code * len(other.names) + other.code
     return code
 
 

@@ -61,6 +61,8 @@ def score(
     compare_name: str = OTHER,
     metrics: Sequence[str] | Metrics = DEFAULT_METRICS,
     num_bins: int = 15,
+    costs: Any = None,
+    abstain_cost: float | None = None,
     per_class: bool = False,
     level: float = 0.9,
     method: str = "valid",
@@ -93,6 +95,9 @@ def score(
       compare_name: name of the other predictions.
       metrics: names of metrics, or a mapping from names to metrics.
       num_bins: number of bins of every metric that has bins.
+      costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
+        model's decisions, `metrics.expected_cost`, and the cost that it states.
+      abstain_cost: the cost of leaving an example undecided, in the same unit.
       per_class: whether to add metrics per class.
       level: nominal coverage of the intervals, a fraction.
       method: "valid" for noise bounds of binned calibration errors and percentiles of all other
@@ -116,6 +121,10 @@ def score(
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     notes = notes_on(given, logits, labels, weights, **understood)
     several = chosen_metrics(metrics, num_bins)
+    if costs is not None or abstain_cost is not None:
+        options = {"costs": None if costs is None else np.asarray(costs)}
+        for cost in ("expected_cost", "stated_cost"):
+            several[cost] = metrics_package.named(cost, abstain_cost=abstain_cost, **options)
     bootstrap: dict[str, Any] = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,

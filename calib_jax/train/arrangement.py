@@ -26,6 +26,7 @@ import numpy as np
 from jax import lax
 
 from calib_jax.core import checks
+from calib_jax.core.statistics import varying
 from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.parallel import Devices, Program
@@ -41,7 +42,7 @@ class Arrangement:
       devices: the devices of all processes.
       num_runs: the number of runs.
       over: one of `WAYS`.
-      engine: "pmap" or "shard_map", as in `data_parallel`.
+      engine: one of `data_parallel`.
     """
 
     devices: Devices
@@ -194,6 +195,7 @@ def _one_after_another(
     )
     shapes = jax.eval_shape(function, first[0], *first[1], *shared)[1]
     empty = jax.tree.map(lambda shape: jnp.zeros((slots, *shape.shape), shape.dtype), shapes)
+    carry, empty = varying((carry, empty), (carry, of_runs), parallel.AXIS)
 
     def of_run(run: Any, so_far: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         carries, results = so_far

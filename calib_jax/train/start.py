@@ -90,7 +90,8 @@ def fit_all(
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
         in every operation; "devices" trains separate runs on each device.
-      engine: "pmap", or "shard_map" for `jit(shard_map)`; the results are bitwise equal.
+      engine: "pmap", or "shard_map" for `jit(shard_map)`, whose results are bitwise equal, or
+        "checked_shard_map" for its default check, equal up to rounding.
       quiet: print nothing; log.txt is still written.
       progress: whether to show a progress bar on a terminal.
       tensorboard: also write TensorBoard events.

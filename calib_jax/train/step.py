@@ -26,7 +26,7 @@ from calib_jax.core.examples import Examples
 from calib_jax.core.numerics import first_argmax
 from calib_jax.core.progress import Progress
 from calib_jax.core.rows import valid, weigh
-from calib_jax.core.statistics import NOTHING, Joint, Sums, total
+from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
 from calib_jax.core.types import Array, AxisName, PyTree
 from calib_jax.train.forward import Forward
 from calib_jax.train.last_layer import LastLayer
@@ -158,7 +158,8 @@ def make_train_step(
                 state.params, model_state, loss_state, part, key, state.step
             )
             summed = jax.tree.map(jnp.add, (gradient, measured), (more, more_measured))
-            return (summed[0], model_state, loss_state, summed[1]), None
+            carry = summed[0], model_state, loss_state, summed[1]
+            return varying(carry, batch, axis_name), None
 
         if accumulate == 1:
             gradient, (model_state, loss_state, measured) = gradient_of(
@@ -171,6 +172,7 @@ def make_train_step(
             shapes = jax.eval_shape(gradient_of, *start, first, key, state.step)
             zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[1][2]))
             carry = (zeros[0], state.model_state, state.loss_state, zeros[1])
+            carry = varying(carry, batch, axis_name)
             (gradient, model_state, loss_state, measured), _ = lax.scan(add, carry, parts)
         gradient, measured = total((gradient, measured), axis_name)
         if reduction != "sum":

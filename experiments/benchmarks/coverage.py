@@ -48,6 +48,13 @@ class Outcome(NamedTuple):
 Outcomes = dict[str, Outcome]
 
 
+def _outcome(result: Any, truth: float = math.nan) -> Outcome:
+    """Take the fields of a result of calibration inference."""
+    p_value = getattr(result, "p_value", None)
+    value, low, high = map(float, (result.value, result.low, result.high))
+    return Outcome(value, low, high, math.nan if p_value is None else float(p_value), truth)
+
+
 class Question(NamedTuple):
     """What is measured in a cell.
 
@@ -78,7 +85,10 @@ class Question(NamedTuple):
 TOP_LABEL = {name: metrics.named(name) for name in ("ece", "adaptive_ece", "mce")}
 BOOTSTRAPPED = {
     name: metrics.named(name)
-    for name in ("ece", "adaptive_ece", "accuracy", "nll", "brier", "aurc", "augrc")
+    for name in (
+        *("ece", "adaptive_ece", "accuracy", "nll", "brier", "aurc", "augrc"),
+        *("risk_at_coverage", "coverage_at_risk", "expected_cost"),
+    )
 }
 OF_ALL_PAIRS = ("skce",)  # tests that compare all pairs of examples
 
@@ -131,10 +141,7 @@ def bootstrapped(key: jax.Array, rows: int, classes: int, case: str, draws: int)
     several = metrics.estimates(
         BOOTSTRAPPED, *data, key=key, level=LEVEL, method="percentile", num_resamples=draws
     )
-    return {
-        name: Outcome(*map(float, estimate[:3]), truth=true[name])
-        for name, estimate in several.items()
-    }
+    return {name: _outcome(estimate, true[name]) for name, estimate in several.items()}
 
 
 def by_test(
@@ -176,23 +183,35 @@ PAIRS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _true_difference(case: str, classes: int) -> float:
-    """Return the true squared error of B minus that of A, whose errors are equal in two cases."""
+def _true_differences(case: str, classes: int) -> dict[str, float]:
+    """Return the true changes from A to B; the errors and temperatures are equal in two cases."""
     if case in (SHARPER, EQUAL):
-        return 0.0
+        return {"squared_error": 0.0, "ece": 0.0, "log T": 0.0}
     temperature = PAIRS[case].keywords["temperature"]  # type: ignore[attr-defined]
-    return simulations.truth(classes, temperature).values["squared_error"]
+    true = simulations.truth(classes, temperature).values
+    of_metrics = {name: true[name] for name in ("squared_error", "ece")}
+    return {**of_metrics, "log T": math.log(temperature)}
 
 
 def pairs(
     key: jax.Array, rows: int, classes: int, case: str, draws: int, dependent: bool = False
 ) -> Outcomes:
-    """Compare the squared errors of two models."""
-    a, b, labels = PAIRS[case](key, rows, classes, dependent)
-    true, by_name = _true_difference(case, classes), {}
+    """Compare the squared errors, the ECEs, the temperatures and the NLLs of two models."""
+    data_key, key = jax.random.split(key)
+    data = PAIRS[case](data_key, rows, classes, dependent)
+    functions: Any = metrics  # mypy takes their names for those of modules
+    true, by_name = _true_differences(case, classes), {}
     for suffix, clusters in _clusterings(rows, dependent):
-        change = metrics.compare_calibration(a, b, labels, level=LEVEL, **clusters)
-        by_name["squared_error" + suffix] = Outcome(*change[:4], true)
+        options = {"level": LEVEL, **clusters}
+        squared = functions.compare_calibration(*data, **options)
+        by_name["squared_error" + suffix] = _outcome(squared, true["squared_error"])
+        error = functions.compare_ece(*data, key=key, num_draws=draws, **options)
+        by_name["ece" + suffix] = _outcome(error, true["ece"])
+        of_log = functions.compare_temperature(*data, **options)
+        by_name["log T" + suffix] = _outcome(of_log, true["log T"])
+        parts = functions.compare_refinement(*data, **options)
+        p_value = parts.calibration.p_value
+        by_name["calibration part of the NLL" + suffix] = Outcome(p_value=p_value)
     return by_name
 
 
@@ -270,7 +289,8 @@ QUESTIONS = {
     ),
     "pairs": Question(
         "Is one of two models better calibrated?",
-        "`metrics.compare_calibration`. The hypothesis is true in the first two kinds of pairs.",
+        "`metrics.compare_calibration` of squared errors, `compare_ece`, `compare_temperature` and"
+        " `compare_refinement`. The hypothesis is true in the first two kinds of pairs.",
         tuple(PAIRS),
         (SHARPER, EQUAL),
         pairs,
@@ -305,7 +325,7 @@ QUESTIONS = {
     ),
     "clustered_pairs": Question(
         "Dependent examples, two models",
-        "The same clusters, with `metrics.compare_calibration`.",
+        "The same clusters, with the comparisons of two models.",
         (SHARPER, EQUAL, "A calibrated, B T = 1.5"),
         (SHARPER, EQUAL),
         functools.partial(pairs, dependent=True),

@@ -3,12 +3,16 @@
     python -m experiments.benchmarks.metrics
     python -m experiments.benchmarks.metrics --peers --out=metrics.json
     python -m experiments.benchmarks.metrics --shapes=10000x10 --parts=bootstrap
+    python -m experiments.benchmarks.metrics --shapes=500000x19 --parts=stream --blocks=20
 
 Every call starts from logits. Metrics are compared with one jitted softmax of the logits, other
-implementations with ours, and the bootstrap with NumPy.
+implementations with ours, and the bootstrap with NumPy. The part "stream" adds the rows of a shape
+to a `metrics.Stream` as many times as there are blocks, and measures the memory of the process.
 """
 
 import functools
+import resource
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -16,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import metrics
+from calib_jax.report.scoring import DEFAULT_METRICS, chosen_metrics
 from experiments.benchmarks import libraries, reference, tables, timing
 
 PATIENCE = 2.0  # A call of a peer that takes more seconds is timed once.
@@ -80,13 +85,50 @@ def measure_bootstrap(
     return timing.compared(seconds, base, against=against, targets=targets)
 
 
+def measure_stream(sample: reference.Sample, blocks: int, **_: Any) -> list[tables.Row]:
+    """Fold blocks of rows into a stream; measure rows per second and the peak of the memory.
+
+    A first block compiles and goes beyond the row limit, so ranking metrics use histograms.
+    """
+    stream = metrics.Stream(chosen_metrics(DEFAULT_METRICS, 15), row_limit=len(sample.y) - 1)
+    stream.add(sample.z, sample.y)  # compiles
+    jax.block_until_ready(stream.values())
+    start, spent = time.perf_counter(), time.process_time()
+    for _number in range(blocks):
+        stream.add(sample.z, sample.y)
+    values = jax.block_until_ready(stream.values())
+    seconds, spent = time.perf_counter() - start, time.process_time() - spent
+    num_rows = blocks * len(sample.y)
+    return [
+        {
+            "name": f"{len(values)} metrics, {num_rows:,} rows",
+            "rows_per_second": num_rows / seconds,
+            "rows_per_core_second": num_rows / spent,
+            "block_megabytes": sample.z.nbytes / 1e6,
+            "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        }
+    ]
+
+
+_STREAM = {
+    "": tables.text("name"),
+    "rows/s": tables.number("rows_per_second"),
+    "rows/s of a core": tables.number("rows_per_core_second"),
+    "MB of a block": tables.number("block_megabytes"),
+    "MB at the peak": tables.number("peak_megabytes"),
+}
 _VALUE = {"value": tables.number("value", ".7f")}
 SECTIONS = {
     "metrics": tables.Section("Metrics,", tables.SPEED | _VALUE),
     "peers": tables.Section("Other implementations,", tables.SPEED | _VALUE),
     "bootstrap": tables.Section("Bootstrap,", tables.SPEED),
+    "stream": tables.Section("Stream of blocks,", _STREAM),
 }
-MEASURES: tables.Measures = {"metrics": measure_metrics, "bootstrap": measure_bootstrap}
+MEASURES: tables.Measures = {
+    "metrics": measure_metrics,
+    "bootstrap": measure_bootstrap,
+    "stream": measure_stream,
+}
 
 
 def main(
@@ -95,9 +137,10 @@ def main(
     peers: tables.Peers = False,
     rounds: tables.Rounds = 11,
     resamples: Annotated[int, "Of each bootstrap."] = 1000,
+    blocks: Annotated[int, "Of the rows of the shape, in a stream."] = 20,
 ) -> tables.Report:
     """Measure every part at every shape."""
-    options = {"rounds": rounds, "peers": peers, "resamples": resamples}
+    options = {"rounds": rounds, "peers": peers, "resamples": resamples, "blocks": blocks}
     results = tables.measured(MEASURES, shapes, parts, **options)
     setting = {"libraries": libraries.versions()} if peers else {}
     return tables.Report("Metrics", results, SECTIONS, ("task", "shape"), setting)

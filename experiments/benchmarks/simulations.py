@@ -132,6 +132,9 @@ def truth(classes: int, temperature: float, examples: int = 2**20) -> Truth:
         "squared_error": share @ np.square(bin_gaps),
         "aurc": np.mean(np.cumsum(wrong) / examples / answered),
         "augrc": np.mean(np.cumsum(wrong)) / examples,
+        "risk_at_coverage": np.mean(wrong[: round(0.9 * examples)]),
+        "coverage_at_risk": np.mean(np.cumsum(wrong) <= 0.05 * examples * answered),
+        "expected_cost": np.mean(1 - right),
     }
     return Truth({name: float(value) for name, value in values.items()}, bin_gaps)
 

@@ -47,11 +47,13 @@ def main() -> int:
         code = max(code, _run(chosen, folder))
     if _LIST.value or _PAGE.value:
         standing = cli.refusing(verdicts.read, folder)
-        listed = cli.refusing(listing.rows, folder, building.DATA_DIR.value, standing)
-        if _LIST.value:
-            print(listing.text(listed))
-        if _PAGE.value:
-            print(f"written to {cli.refusing(page.write, folder, listed, standing)}")
+    if _LIST.value:
+        data_dir = building.DATA_DIR.value
+        listed = cli.refusing(listing.rows, folder, standing, data_dir, look_for_data=True)
+        print(listing.text(listed))
+    if _PAGE.value:  # the same on every machine, whatever data it has
+        listed = cli.refusing(listing.rows, folder, standing)
+        print(f"written to {cli.refusing(page.write, folder, listed, standing)}")
     return code
 
 

@@ -32,19 +32,45 @@ class Row(NamedTuple):
     entry: str
 
 
-def rows(
-    folder: pathlib.Path, data_dir: str | None, standing: Mapping[str, verdicts.Verdict]
-) -> list[Row]:
-    """Return the state of every claim in the order of the file."""
+def current(standing: Mapping[str, verdicts.Verdict]) -> dict[str, verdicts.Verdict]:
+    """Return the verdicts whose rules and runs are those of today's entries."""
     by_claim = entry.of_claims()
-    states = verdicts.adjusted(standing)
+    return {
+        claim: verdict
+        for claim, verdict in standing.items()
+        if claim in by_claim and verdict.record["digest"] == verdicts.digest(by_claim[claim])
+    }
+
+
+def rows(
+    folder: pathlib.Path,
+    standing: Mapping[str, verdicts.Verdict],
+    data_dir: str | None = None,
+    *,
+    look_for_data: bool = False,
+) -> list[Row]:
+    """Return the state of every claim in the order of the file.
+
+    Args:
+      folder: of the records of runs.
+      standing: the verdicts that were read.
+      data_dir: folder of the data sets.
+      look_for_data: whether claims whose data is not in `data_dir` are "data absent"; those whose
+        data nobody here has always are.
+    """
+    by_claim = entry.of_claims()
+    of_today = current(standing)
+    states = verdicts.adjusted(of_today)
     listed = []
     for claim in claims.read().values():
         tested_by = by_claim.get(claim.id)
-        if claim.id in standing and tested_by:
-            current = standing[claim.id].record["digest"] == verdicts.digest(tested_by)
-            state = states[claim.id][0] if current else OUTDATED
-        elif claim.data.startswith("absent") or (tested_by and _absent(tested_by, data_dir)):
+        if claim.id in of_today:
+            state = states[claim.id][0]
+        elif claim.id in standing:
+            state = OUTDATED
+        elif claim.data.startswith("absent") or (
+            look_for_data and tested_by and _absent(tested_by, data_dir)
+        ):
             state = ABSENT
         else:
             state = NOT_RUN

@@ -39,7 +39,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
         "error(least) - error(last)": _change(
             [(a, b) for b, a in from_least], lambda part: estimates.error(part)
         ),
-        "relative rise of the test NLL": paired.over_seeds_and_rows(
+        "test NLL(last) / NLL(least)": paired.over_seeds_and_rows(
             [
                 estimates.ratio(estimates.mean(last.nll), estimates.mean(first.nll))
                 for last, first in later
@@ -101,7 +101,7 @@ ENTRY = Entry(
             "NLL(last) - NLL(least)", "error(least) - error(last)"
         ),
         "mukhoti-nll-rises-after-lr-drop": rules.every(
-            rules.above("relative rise of the test NLL", margin=1 + LARGE),
+            rules.above("test NLL(last) / NLL(least)", margin=1 + LARGE),
             rules.below("train NLL(last) - train NLL(least)"),
         ),
         "mukhoti-nll-overfits-on-wrong": rules.every(

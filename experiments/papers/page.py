@@ -22,6 +22,7 @@ claims of a source (Holm); a verdict that does not survive this is undecided.
 
 def text(listed: list[listing.Row], standing: Mapping[str, verdicts.Verdict]) -> str:
     """Format the page."""
+    standing = listing.current(standing)
     states = verdicts.adjusted(standing)
     parts = [HEAD, "## Counts", tables.in_markdown(listing.counts(listed))]
     for name in dict.fromkeys(row.entry for row in listed if row.entry):
@@ -33,7 +34,7 @@ def text(listed: list[listing.Row], standing: Mapping[str, verdicts.Verdict]) ->
         if record["note"]:
             parts.append(record["note"])
         for row in of_entry:
-            parts.append(_claim(row, standing[row.claim.id], states[row.claim.id]))
+            parts.append(_claim(standing[row.claim.id], states[row.claim.id]))
         parts += [f"![{file.removesuffix('.png')}]({file})" for file in record["figures"]]
         parts.append(_cost(record))
     untested = [["claim", "state", "needs"]]
@@ -44,12 +45,10 @@ def text(listed: list[listing.Row], standing: Mapping[str, verdicts.Verdict]) ->
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-def _claim(row: listing.Row, verdict: verdicts.Verdict, adjusted: tuple[str, float | None]) -> str:
+def _claim(verdict: verdicts.Verdict, adjusted: tuple[str, float | None]) -> str:
     state, p = adjusted
-    if row.state == listing.OUTDATED:
-        state = f"{listing.OUTDATED} (of another rule or other runs: run it again)"
     lines = [f"**{verdict.claim}: {state}**" + (f", adjusted p {p:.2g}" if p is not None else "")]
-    if state != verdict.state and row.state != listing.OUTDATED:
+    if state != verdict.state:
         lines.append(f"Without the adjustment for several claims: {verdict.state}.")
     part = verdict.record["claims"][verdict.claim]
     lines += [f"> {part['claim']}", f"Published: {part['published']}. Rule: {verdict.rule}."]

@@ -171,8 +171,13 @@ def test_what_cannot_be_fitted_is_refused(name):
 
 @pytest.mark.parametrize(
     "name",
-    # As a program it is matrix scaling once more, and takes as long to compile.
-    [pytest.param(n, marks=pytest.mark.slow) if n == "dirichlet" else n for n in MEMBERS],
+    # Dirichlet calibration is matrix scaling once more, and they take long to compile.
+    [
+        pytest.param(
+            n, marks={"dirichlet": [pytest.mark.slow], "matrix": [pytest.mark.thorough]}.get(n, [])
+        )
+        for n in MEMBERS
+    ],
 )
 def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     logits, labels = problem()

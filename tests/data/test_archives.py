@@ -48,10 +48,10 @@ KINDS = ["pets.zip", "pets.tar", "pets.tar.gz", "pets.tar.xz"]
 def test_a_folder_is_unpacked_beside_its_archive(tmp_path, kind):
     archive = write(tmp_path / kind)
     assert archives.unpack(archive, "cats") == tmp_path / "cats"
-    found = {
+    result = {
         path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.txt")
     }
-    assert found == {"cats/one.txt": b"miau" * 300, "cats/more/two.txt": b""}
+    assert result == {"cats/one.txt": b"miau" * 300, "cats/more/two.txt": b""}
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["cats", kind])
     with pytest.raises(FileExistsError, match="already exists: to unpack"):
         archives.unpack(archive, "cats")

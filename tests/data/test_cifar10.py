@@ -117,9 +117,9 @@ def test_it_is_normalised_and_augmented_as_in_the_papers(folder):
         for cut in [padded[row : row + 32, column : column + 32]]
         for mirrored, window in enumerate((cut, cut[:, ::-1]))
     }
-    found = [windows[one.tobytes()] for one in seen]
-    assert {mirrored for _, _, mirrored in found} == {0, 1}
-    assert len({place[:2] for place in found}) > 8
+    result = [windows[one.tobytes()] for one in seen]
+    assert {mirrored for _, _, mirrored in result} == {0, 1}
+    assert len({place[:2] for place in result}) > 8
 
 
 def test_sizes_and_the_seed_are_options(folder):

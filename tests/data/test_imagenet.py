@@ -40,11 +40,11 @@ def load(folder, **options):
 
 def everything(dataset):
     """All that comes out of a data set: to evaluate, and in two epochs of training."""
-    found = []
+    result = []
     for source in (dataset.train, dataset.validation, dataset.test):
         numbers = np.arange(len(source))
-        found += [source[numbers], *(source.drawn(numbers, Draw(7, epoch)) for epoch in (0, 1))]
-    return jax.tree.leaves(found)
+        result += [source[numbers], *(source.drawn(numbers, Draw(7, epoch)) for epoch in (0, 1))]
+    return jax.tree.leaves(result)
 
 
 # --------------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ def test_the_centre_is_resampled_from_all_pixels(width, height):
     assert np.abs(jpeg.center(coded, 24, 32) - expected).max() <= 1.01
 
 
-@pytest.mark.parametrize(("size", "found"), [(24, {True, False}), (12, {False})])
-def test_a_window_is_what_was_drawn(size, found):
+@pytest.mark.parametrize(("size", "result"), [(24, {True, False}), (12, {False})])
+def test_a_window_is_what_was_drawn(size, result):
     """Windows of twice the size come from fewer pixels: nearly the same."""
     coded = tiny.photograph(6, 80, 60)
     pixels, seen_in = pixels_of(coded), set()
@@ -175,7 +175,7 @@ def test_a_window_is_what_was_drawn(size, found):
             assert gaps[mirrored].max() <= 1.01
         assert gaps[mirrored].mean() < 2  # a quarter of a pixel would make 4
         seen_in.add((exact, mirrored))
-    assert seen_in == {(exact, mirrored) for exact in found for mirrored in (0, 1)}
+    assert seen_in == {(exact, mirrored) for exact in result for mirrored in (0, 1)}
 
 
 def test_windows_have_the_law_of_the_papers():

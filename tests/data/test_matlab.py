@@ -24,18 +24,18 @@ def test_what_scipy_wrote_is_read(tmp_path, compressed):
     path = tmp_path / "a.mat"
     content = written | {"table": table, "cells": cells, "not asked for": 1j}
     scipy.io.savemat(path, content, do_compression=compressed)
-    found = matlab.read(path, [*written, "table", "cells"], ADVICE)
+    result = matlab.read(path, [*written, "table", "cells"], ADVICE)
     read_by_scipy = scipy.io.loadmat(path)
     for name in written:
-        if isinstance(found[name], str):
-            assert found[name] == written[name]
+        if isinstance(result[name], str):
+            assert result[name] == written[name]
         else:
-            np.testing.assert_array_equal(found[name], read_by_scipy[name])
-            assert found[name].dtype == read_by_scipy[name].dtype
-    assert [float(number.item()) for number in found["table"]["number"]] == [1, 2.5, 3]
-    assert found["table"]["name"] == ["n1", "longer", "n3"]
-    np.testing.assert_array_equal(found["cells"][0], [[0, 1, 2]])
-    assert found["cells"][1] == "b"
+            np.testing.assert_array_equal(result[name], read_by_scipy[name])
+            assert result[name].dtype == read_by_scipy[name].dtype
+    assert [float(number.item()) for number in result["table"]["number"]] == [1, 2.5, 3]
+    assert result["table"]["name"] == ["n1", "longer", "n3"]
+    np.testing.assert_array_equal(result["cells"][0], [[0, 1, 2]])
+    assert result["cells"][1] == "b"
 
 
 def test_more_than_the_bound_is_not_unpacked(tmp_path):

@@ -1,10 +1,14 @@
 """Binaries as processes, with the settings of a user but for quick compiling."""
 
+import atexit
+import functools
+import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from tests.flags import without
@@ -12,24 +16,58 @@ from tests.flags import without
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+def environment():
+    """Return the variables of a binary: a user has no simulated devices."""
+    return os.environ | {"XLA_FLAGS": without("xla_force_host_platform_device_count")}
+
+
 def start(binary, *arguments):
     """Start `python -m experiments.BINARY`."""
-    flags = without("xla_force_host_platform_device_count")
     return subprocess.Popen(
         [sys.executable, "-m", f"experiments.{binary}", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"XLA_FLAGS": flags},
+        env=environment(),
     )
 
 
+@functools.cache
+def zygote():
+    """Start the process that forks for `run`; it ends when its input is closed."""
+    process = subprocess.Popen(
+        [sys.executable, pathlib.Path(__file__).with_name("zygote.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env=environment() | {"PYTHONPATH": str(ROOT)},
+    )
+    atexit.register(process.communicate)
+    return process
+
+
 def run(binary, *arguments):
-    """Run it to its end; its exit code and all that it said."""
-    with start(binary, *arguments) as process:
-        said, _ = process.communicate(timeout=300)
-    return process.returncode, said
+    """Run `python -m experiments.BINARY` to its end, in a fork of a process with the libraries.
+
+    Returns:
+      its exit code, and all that it printed.
+    """
+    process = zygote()
+    with tempfile.NamedTemporaryFile("r") as output:
+        request = {
+            "module": f"experiments.{binary}",
+            "arguments": list(map(str, arguments)),
+            "environment": environment(),
+            "output": output.name,
+        }
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        code = process.stdout.readline()
+        assert code, "the process that runs the binaries has ended"
+        return int(code), output.read()
 
 
 def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
@@ -41,5 +79,5 @@ def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
             process.send_signal(number)
             break
         time.sleep(0.01)
-    said, _ = process.communicate(timeout=60)
-    return process.returncode, said
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output

@@ -69,8 +69,8 @@ def test_a_page_has_a_table_for_each_task_and_counts_what_is_missed():
 def test_a_call_that_takes_too_long_is_timed_once():
     clock = iter(np.cumsum([0, 1] * 100)).__next__  # Every call takes a second.
     calls = {"a": lambda: None, "b": lambda: None}
-    found = timing.interleaved(calls, rounds=3, clock=clock)
-    assert {name: seconds.tolist() for name, seconds in found.items()} == {
+    result = timing.interleaved(calls, rounds=3, clock=clock)
+    assert {name: seconds.tolist() for name, seconds in result.items()} == {
         "a": [1] * 3,
         "b": [1] * 3,
     }
@@ -88,21 +88,21 @@ def test_a_call_that_takes_too_long_is_timed_once():
 def test_every_loss_has_a_row_and_a_target():
     from calib_jax import losses as ours
 
-    found = losses.variants()
-    assert {variant.objective for variant in found.values()} == set(ours.catalogue())
-    for variant in found.values():
+    result = losses.variants()
+    assert {variant.objective for variant in result.values()} == set(ours.catalogue())
+    for variant in result.values():
         ours.objective(variant.objective, **variant.options)
-    assert found["flsd53 weighting=loss"].at_most == found["bsce_gra beta=2.0"].at_most == 1.3
-    assert found["bsce_gra beta=1.5"].at_most == found["mmce"].at_most == 2.0
+    assert result["flsd53 weighting=loss"].at_most == result["bsce_gra beta=2.0"].at_most == 1.3
+    assert result["bsce_gra beta=1.5"].at_most == result["mmce"].at_most == 2.0
 
 
 def test_the_committed_page_is_that_of_the_committed_numbers():
     results = processes.ROOT / "experiments" / "results"
-    found = json.loads((results / "benchmarks_training_cpu.json").read_text())
+    result = json.loads((results / "benchmarks_training_cpu.json").read_text())
     report = tables.Report(
-        "Training: what it costs", found["results"], training.SECTIONS, setting=found["setting"]
+        "Training: what it costs", result["results"], training.SECTIONS, setting=result["setting"]
     )
-    assert tables.page(report, found["provenance"]) == (
+    assert tables.page(report, result["provenance"]) == (
         results / "benchmarks_training.md"
     ).read_text(encoding="utf-8")
 
@@ -153,9 +153,9 @@ def test_benchmarks_run(name, tmp_path):
         f"benchmarks.{name}", *SMALL[name], f"--out={out}", f"--page={goal}"
     )
     assert code == 0, output
-    found = json.loads(out.read_text())
-    assert found["results"]
-    assert f"experiments.benchmarks.{name}" in found["provenance"]["command"]
-    assert {"versions", "device", "processor", "commit"} <= set(found["provenance"])
-    assert found["setting"]
+    result = json.loads(out.read_text())
+    assert result["results"]
+    assert f"experiments.benchmarks.{name}" in result["provenance"]["command"]
+    assert {"versions", "device", "processor", "commit"} <= set(result["provenance"])
+    assert result["setting"]
     assert goal.read_text() in output

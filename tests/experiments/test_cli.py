@@ -38,18 +38,18 @@ print(jax.jit(lambda x: x + 1)(1))
     for home, kept in (("new/folder", True), ("file", False)):
         environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / home)}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-        said = subprocess.check_output(
+        output = subprocess.check_output(
             [sys.executable, "-c", program], cwd=ROOT, text=True, env=environment
         )
-        assert said == "2\n"
+        assert output == "2\n"
         assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept
 
 
 def test_help_lists_the_config():
-    code, said = run("train", "--help")
+    code, output = run("train", "--help")
     assert code == 1  # absl's own code for help
-    assert "\n  --config: " in said
-    assert "\n  --workdir: " in said
+    assert "\n  --config: " in output
+    assert "\n  --workdir: " in output
 
 
 def test_lines_of_our_messages_are_kept_and_those_of_libraries_joined():

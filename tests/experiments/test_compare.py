@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.stats
 
 from calib_jax import calibrators, metrics
-from experiments import comparison, finished, summary
+from experiments import comparison, finished, streamed_scores, summary
 from tests.experiments.processes import ROOT, run
 
 # Few probabilities of these models lie in the first bin: where as many do, programs are shared.
@@ -164,6 +164,57 @@ def test_intervals_and_p_are_those_of_resampled_pairs(folders, found, metric, ph
     assert one["p"] == pytest.approx(min(p, 1), abs=0.15)
 
 
+def test_several_temperatures_are_side_by_side(folders):
+    """The ones by ECE are the first minima of a slow search on the grid."""
+    shared = finished.read([str(folder) for folder in folders[:2]])
+    criteria = ["nll", "ece"]
+    several = comparison.compare(shared, num_resamples=RESAMPLES, criteria=criteria)
+    phases = [summary.BEFORE, *(f"after temperature by {criterion}" for criterion in criteria)]
+    assert list(dict.fromkeys(row["phase"] for row in comparison.records(several))) == phases
+    text = comparison.text(several)
+    for phase in phases:
+        assert f"\n{phase}" in text
+    assert "T by ece: the first minimum of ece on 0.1, 0.2, ..., 10" in text
+    for folder in folders[:2]:
+        (temperature,) = several.parts[0].summary.temperatures[phases[2]][folder.name]
+        logits, labels = stored(folder, "validation")
+        errors = [metrics.ece(np.float32(logits / t), labels) for t in (0.1, temperature, 10.0)]
+        assert errors[1] <= min(errors) + 1e-5  # 0.1 is rounded
+        assert temperature * 10 == pytest.approx(round(temperature * 10), abs=1e-3)
+
+
+def test_streamed_values_stand_beside_rows(folders, tmp_path):
+    """As an evaluation without logits leaves them; another number of labels is refused."""
+    folder = leave(tmp_path / "streamed", 2, scale=0.1, loss="focal", gamma=3)
+    blocks = {
+        part: [(*(values := stored(folder, part)), np.ones(len(values[1])))]
+        for part in ("validation", "test")
+    }
+    scores = streamed_scores.score(
+        lambda: blocks["test"],
+        summary.CELLS,
+        num_bins=BINS,
+        calibrate="temperature",
+        fit_on=lambda: blocks["validation"],
+    )
+    scores.save(folder / "report")
+    for path in folder.glob("predictions_*.npz"):
+        path.unlink()
+    mixed = compared(folders[0], folder)
+    (name,) = (item.name for item in mixed.folders if item.given == str(folder))
+    row = record(mixed, name, "nll")
+    assert row["value"] == pytest.approx(scores.before["nll"], rel=1e-6)
+    assert row["difference"] is not None
+    assert (row["low"], row["p"], row["difference_low"]) == (None, None, None)
+    assert f"The logits of {name} were not kept" in comparison.text(mixed)
+    assert "nan" not in comparison.text(mixed)
+    scores._replace(num_examples=EXAMPLES - 1).save(folder / "report")
+    with pytest.raises(
+        ValueError, match=r"has 160 test labels in 3 classes and .* 159 test labels"
+    ):
+        compared(folders[0], folder)
+
+
 @pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
 def test_what_is_hard_for_both_does_not_count(found, phase):
     one, two = (record(found, name, "error", phase) for name in ("first", "shy"))
@@ -243,13 +294,13 @@ def test_settings_that_differ_are_listed_with_their_values(found):
 
 
 def test_curves_share_an_axis_though_the_runs_do_not(found):
-    summarised = found.parts[0].summary
-    np.testing.assert_array_equal(summarised.epochs, [0.5, 1, 2, 2.5, 3])
-    error = summarised.curves["error"]
+    summarized = found.parts[0].summary
+    np.testing.assert_array_equal(summarized.epochs, [0.5, 1, 2, 2.5, 3])
+    error = summarized.curves["error"]
     np.testing.assert_allclose(error["first"], [[np.nan, 0.1, 0.2, 0.25, 0.3]])
     np.testing.assert_allclose(error["shy"], [[0.05, 0.1, 0.2, 0.25, np.nan]])
     assert np.isnan(error["twin"]).all()
-    assert set(summarised.curves) == {"error", "nll"}  # nobody logged an ECE
+    assert set(summarized.curves) == {"error", "nll"}  # nobody logged an ECE
 
 
 def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):

@@ -81,19 +81,18 @@ def test_every_config_says_only_what_its_data_set_knows(name):
 
 
 # A step of a deep network takes seconds to trace; what else it shows, its smaller kin show too.
-DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")
-TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10")
+DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121", "densenet40_bc")
+TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10", "cifar100_densenet40_bc")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow)
-        if name.endswith(DEEP) and name not in TRACED
-        else name
-        for name in NAMES
-    ],
-)
+def when_traced(name):
+    """Mark the config of a deep network."""
+    if not name.endswith(DEEP):
+        return []
+    return [pytest.mark.thorough if name in TRACED else pytest.mark.slow]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=when_traced(n)) for n in NAMES])
 def test_a_step_of_every_config_can_be_repeated(name):
     """A step that changed a shape or a dtype of the state could not."""
     experiment = assembled(name, "adafocal")
@@ -140,8 +139,8 @@ def rates(name, loss, epochs):
 )
 def test_two_networks_train_longer_with_the_brier_score(name, loss, num_epochs):
     assert config_of(name, loss).num_epochs == num_epochs
-    found = rates(name, loss, [0, 149, 150, 249, 250, num_epochs - 1])
-    assert found == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
+    result = rates(name, loss, [0, 149, 150, 249, 250, num_epochs - 1])
+    assert result == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
 
 
 @pytest.mark.parametrize("name", ["tiny_imagenet_resnet50", "tiny_imagenet_resnet110"])
@@ -149,16 +148,16 @@ def test_two_networks_train_longer_with_the_brier_score(name, loss, num_epochs):
 def test_the_rates_of_tiny_imagenet(name, loss, peak):
     config = config_of(name, loss)
     assert (config.num_epochs, config.batch_size) == (100, 64)
-    found = rates(name, loss, [0, 39, 40, 59, 60, 99])
-    assert found == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
+    result = rates(name, loss, [0, 39, 40, 59, 60, 99])
+    assert result == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("imagenet")])
 def test_the_rates_of_imagenet(name):
     config = config_of(name)
     assert (config.num_epochs, config.batch_size) == (90, 256)
-    found = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
-    assert found == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
+    result = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
+    assert result == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_intervals_of_means_cover_and_those_of_the_error_do_not(monkeypatch):
 
 def test_a_summary_counts_ends_values_and_p_values():
     outcome = coverage.Outcome
-    found = coverage._summary(
+    result = coverage._summary(
         [
             outcome(0.1, 0.0, 0.2, 0.01, 0.2),
             outcome(0.1, 0.1, 0.2, 0.05, 0.05),
@@ -100,11 +100,11 @@ def test_a_summary_counts_ends_values_and_p_values():
             outcome(),
         ]
     )
-    assert found["coverage"] == pytest.approx(2 / 3)
-    assert found["width"] == pytest.approx(0.4 / 3)
-    assert found["rejected"] == pytest.approx(2 / 3)
-    assert found["contains_value"] == pytest.approx(2 / 3)
-    assert (found["intervals"], found["p_values"]) == (3, 3)
+    assert result["coverage"] == pytest.approx(2 / 3)
+    assert result["width"] == pytest.approx(0.4 / 3)
+    assert result["rejected"] == pytest.approx(2 / 3)
+    assert result["contains_value"] == pytest.approx(2 / 3)
+    assert (result["intervals"], result["p_values"]) == (3, 3)
     assert coverage._summary([outcome()])["coverage"] is None
 
 

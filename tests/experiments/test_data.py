@@ -28,10 +28,10 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
     tiny.tfds_images(folder, "cifar10_corrupted/elastic_4", some, features=("image", "label"))
     place = tiny.tfds_images(folder, "svhn_cropped", some, features=("image", "label"))
     (place / "dataset_info.json").write_text("{")
-    code, said = run("data", "--list", f"--data_dir={folder}")
-    assert code == 0, said
-    assert f"Looked for in {folder}, the folder of data_dir." in said
-    lines = said.splitlines()
+    code, output = run("data", "--list", f"--data_dir={folder}")
+    assert code == 0, output
+    assert f"Looked for in {folder}, the folder of data_dir." in output
+    lines = output.splitlines()
     rows = {name: next(line for line in lines if line.split()[:1] == [name]) for name in _names()}
     for name, parts in {
         "cifar10": ("tfds/cifar10/3.0.2, cifar-10-batches-bin ", " 170 MB "),
@@ -68,16 +68,16 @@ def test_a_downloaded_archive_is_prepared_if_it_is_the_published_one(tmp_path):
     archive.parent.mkdir()
     with tarfile.open(archive, "w") as tar:
         tar.add(made, "CIFAR-10-C")
-    code, said = run(*prepare)
+    code, output = run(*prepare)
     assert code == 2
     size = archive.stat().st_size
-    assert f"it has {size:,} bytes and not 2,918,471,680; download it again" in said
+    assert f"it has {size:,} bytes and not 2,918,471,680; download it again" in output
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]
-    code, said = run(*prepare, "--unchecked")
-    assert (code, said.splitlines()[0]) == (0, f"unpacked: {archive.parent / 'CIFAR-10-C'}")
+    code, output = run(*prepare, "--unchecked")
+    assert (code, output.splitlines()[0]) == (0, f"unpacked: {archive.parent / 'CIFAR-10-C'}")
     assert len(data.named("cifar10_c", data_dir=str(tmp_path)).test) == 20
-    code, said = run(*prepare)
-    assert (code, "is there already: nothing to do" in said) == (0, True)
+    code, output = run(*prepare)
+    assert (code, "is there already: nothing to do" in output) == (0, True)
 
 
 def test_what_was_published_is_told_from_what_was_not(tmp_path):
@@ -86,10 +86,10 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
     parts = {"test": (np.broadcast_to(np.uint8(0), (10_000, 32, 32, 3)), labels)}
     tiny.tfds_images(tmp_path, "cifar10_corrupted/fog_2", parts, features=("image", "label"))
     check = ("data", "--check=cifar10_c", f"--data_dir={tmp_path}")
-    code, said = run(*check)
-    assert code == 0, said
+    code, output = run(*check)
+    assert code == 0, output
     agreed = "fog_2 test: 10,000 images of 10 classes, of each as many as published"
-    assert agreed in said
+    assert agreed in output
     place = tmp_path / "CIFAR-10-C"
     place.mkdir()
     labels[0] = 9
@@ -98,13 +98,13 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
     shape = (50_000, 32, 32, 3)
     np.lib.format.open_memmap(place / "snow.npy", "w+", np.uint8, shape).flush()
     np.save(place / "frost.npy", np.zeros((5, 32, 32, 3), np.uint8))
-    code, said = run(*check)
+    code, output = run(*check)
     assert code == 1
-    assert agreed in said
-    assert "snow_3 test: 10,000 images of 10 classes, but 999 and not 1,000 of class 0" in said
-    assert "frost_1: frost.npy in" in said
-    assert "has no fog.npy" in said
-    assert said.splitlines()[-1] == "error: cifar10_c is not as it was published."
+    assert agreed in output
+    assert "snow_3 test: 10,000 images of 10 classes, but 999 and not 1,000 of class 0" in output
+    assert "frost_1: frost.npy in" in output
+    assert "has no fog.npy" in output
+    assert output.splitlines()[-1] == "error: cifar10_c is not as it was published."
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
     ],
 )
 def test_a_mistake_is_a_sentence_or_lines_of_how_to_get_a_data_set(tmp_path, arguments, message):
-    code, said = run("data", f"--data_dir={tmp_path}", *arguments)
-    assert (code, said.count("\n")) == (2, 6 if arguments == ("--check=imagenet",) else 1)
-    assert message in said
+    code, output = run("data", f"--data_dir={tmp_path}", *arguments)
+    assert (code, output.count("\n")) == (2, 6 if arguments == ("--check=imagenet",) else 1)
+    assert message in output

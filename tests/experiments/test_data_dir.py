@@ -17,16 +17,18 @@ def test_a_run_goes_on_where_the_data_set_lies_elsewhere(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     few = ("--config.num_epochs=1", "--config.num_bins=2")  # 4 examples validate
     train = ("train", "--config=configs/cifar10_lenet5.py", *few)
-    code, said = run(*train, f"--workdir={folder}", f"--data_dir={tmp_path / 'here'}")
-    assert code == 0, said
-    assert f"next: python -m experiments.evaluate --workdir={folder} --data_dir={tmp_path}" in said
+    code, output = run(*train, f"--workdir={folder}", f"--data_dir={tmp_path / 'here'}")
+    assert code == 0, output
+    assert (
+        f"next: python -m experiments.evaluate --workdir={folder} --data_dir={tmp_path}" in output
+    )
     os.rename(tmp_path / "here", tmp_path / "there")
     moved = f"--data_dir={tmp_path / 'there'}"
-    code, said = run(*train, f"--workdir={folder}", moved)
-    assert code == 0, said
-    assert "holds a finished run of 1 epochs: nothing to do" in said  # and not another config
+    code, output = run(*train, f"--workdir={folder}", moved)
+    assert code == 0, output
+    assert "holds a finished run of 1 epochs: nothing to do" in output  # and not another config
     assert str(tmp_path) not in json.dumps(json.loads((folder / "config.json").read_text()))
-    code, said = run("evaluate", f"--workdir={folder}", moved, "--resamples=20", "--calibrate=")
-    assert code == 0, said
-    with np.load(folder / "predictions_test.npz") as found:
-        np.testing.assert_array_equal(found["labels"], tiny.examples("test")[1])
+    code, output = run("evaluate", f"--workdir={folder}", moved, "--resamples=20", "--calibrate=")
+    assert code == 0, output
+    with np.load(folder / "predictions_test.npz") as result:
+        np.testing.assert_array_equal(result["labels"], tiny.examples("test")[1])

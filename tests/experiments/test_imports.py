@@ -255,7 +255,7 @@ def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(pac
     monkeypatch.setenv("PYTHONPATH", str(package))
     paths = (f"--config.{key}={value}" for key, value in PATHS.items() if key != "metrics")
     folder = package / "run"
-    code, said = run(
+    code, output = run(
         "train",
         "--config=configs/digits.py",
         *paths,
@@ -263,15 +263,15 @@ def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(pac
         "--config.num_epochs=1",
         f"--workdir={folder}",
     )
-    assert code == 0, said
+    assert code == 0, output
     row = json.loads((folder / "metrics.jsonl").read_text())
     wrong = row["validation_percent_wrong"]
     assert wrong == pytest.approx(100 * row["validation_error"], rel=1e-5)
-    assert f"--workdir={folder} --allow_imports" in said
+    assert f"--workdir={folder} --allow_imports" in output
     (package / "imported").unlink()
-    code, said = run("evaluate", f"--workdir={folder}", "--resamples=20")
-    assert (code, said.count("\n")) == (2, 1)
-    assert f"the config of {folder} names code to import, own:certainty, own:factory" in said
+    code, output = run("evaluate", f"--workdir={folder}", "--resamples=20")
+    assert (code, output.count("\n")) == (2, 1)
+    assert f"the config of {folder} names code to import, own:certainty, own:factory" in output
     assert not (package / "imported").exists()
 
 
@@ -281,11 +281,11 @@ def test_a_sweep_and_an_evaluation_with_code_of_the_users_own(package, monkeypat
     short = ("--config=configs/digits.py", "--config.num_epochs=1", "--resamples=100")
     own = "own:certainty"
     folder = package / "sweep"
-    code, said = run("sweep", *short, f"--losses=cross_entropy,{own}", f"--workdir={folder}")
-    assert code == 0, said
+    code, output = run("sweep", *short, f"--losses=cross_entropy,{own}", f"--workdir={folder}")
+    assert code == 0, output
     cells = json.loads((folder / "sweep.json").read_text())["cells"]
     assert {cell["loss"] for cell in cells} == {"cross_entropy", own}
     alone = folder / "runs" / own / "1"
     for permission in ("--allow_imports", f"--config.loss.name={own}"):
-        code, said = run("evaluate", f"--workdir={alone}", "--resamples=20", permission)
-        assert code == 0, said
+        code, output = run("evaluate", f"--workdir={alone}", "--resamples=20", permission)
+        assert code == 0, output

@@ -40,8 +40,8 @@ def run(request, tmp_path_factory):
 def test_a_run_hands_out_what_it_is_evaluated_with(run, ending):
     folder, variables = run
     network, random = variables_of(3, seed=1)
-    found = initial.variables(f"{folder}{ending}", network, random)
-    for one, other in zip(*map(jax.tree.leaves, (found, variables)), strict=True):
+    result = initial.variables(f"{folder}{ending}", network, random)
+    for one, other in zip(*map(jax.tree.leaves, (result, variables)), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -50,16 +50,16 @@ def test_a_folder_may_have_a_colon_in_its_name(run, tmp_path):
     (tmp_path / "a:b").symlink_to(folder, target_is_directory=True)
     network, random = variables_of(3, seed=1)
     for ending in ("", ":best_nll"):
-        found = initial.variables(f"{tmp_path / 'a:b'}{ending}", network, random)
-        kernels = (tree["params"]["head"]["kernel"] for tree in (found, variables))
+        result = initial.variables(f"{tmp_path / 'a:b'}{ending}", network, random)
+        kernels = (tree["params"]["head"]["kernel"] for tree in (result, variables))
         np.testing.assert_array_equal(*kernels)
 
 
 def test_other_classes_get_another_head(run, capsys):
     folder, variables = run
     network, random = variables_of(5, seed=1)
-    found = initial.variables(str(folder), network, random)
-    params, before, fresh = (tree["params"] for tree in (found, variables, random))
+    result = initial.variables(str(folder), network, random)
+    params, before, fresh = (tree["params"] for tree in (result, variables, random))
     np.testing.assert_array_equal(params["hidden1"]["kernel"], before["hidden1"]["kernel"])
     np.testing.assert_array_equal(params["head"]["kernel"], fresh["head"]["kernel"])
     np.testing.assert_array_equal(params["head"]["bias"], fresh["head"]["bias"])
@@ -78,15 +78,15 @@ def test_a_released_network_with_our_classes_or_others(name, tmp_path):
     x = jnp.zeros((1, 8, 8, 3))
     theirs, ours = (init(jax.random.key(seed), x) for seed in (0, 1))
     models.write_weights(tmp_path / name, models.to_torch(network, theirs))
-    found = initial.variables(str(tmp_path / name), network, ours)
-    for one, wanted in zip(*map(jax.tree.leaves, (found, theirs)), strict=True):
+    result = initial.variables(str(tmp_path / name), network, ours)
+    for one, wanted in zip(*map(jax.tree.leaves, (result, theirs)), strict=True):
         np.testing.assert_array_equal(one, wanted)
     random = other.init(jax.random.key(1), x, train=False)
-    found = initial.variables(str(tmp_path / name), other, random)
+    result = initial.variables(str(tmp_path / name), other, random)
     np.testing.assert_array_equal(
-        found["params"]["conv"]["kernel"], theirs["params"]["conv"]["kernel"]
+        result["params"]["conv"]["kernel"], theirs["params"]["conv"]["kernel"]
     )
-    assert found["params"]["head"]["kernel"].shape == (2, 6)
+    assert result["params"]["head"]["kernel"].shape == (2, 6)
 
 
 def test_refusals(run, tmp_path, capsys):

@@ -53,19 +53,19 @@ def end_of(folder, loss):
 
 def killed_and_resumed(tmp_path, loss, *, times, epochs, seed):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    code, said = run("train", *arguments(loss, whole, epochs))
-    assert code == 0, said
+    code, output = run("train", *arguments(loss, whole, epochs))
+    assert code == 0, output
     chance, killed = random.Random(seed), 0
     while killed < times:
         rows = (parts / "metrics.jsonl").read_text().count("\n") if killed else 0
         process = start("train", *arguments(loss, parts, epochs))
-        code, said = stop_after(process, parts, rows + 1, seconds=chance.uniform(0, 0.3))
+        code, output = stop_after(process, parts, rows + 1, seconds=chance.uniform(0, 0.3))
         if code == 0:  # it was through before the signal came
             break
-        assert code == -9, said
+        assert code == -9, output
         killed += 1
-    code, said = run("train", *arguments(loss, parts, epochs))
-    assert code == 0, said
+    code, output = run("train", *arguments(loss, parts, epochs))
+    assert code == 0, output
     state, rows, logits = end_of(whole, loss)
     other_state, other_rows, other_logits = end_of(parts, loss)
     assert state == other_state

@@ -33,8 +33,8 @@ def present(folder, part):
 
 def test_a_comparison_sees_the_labels_that_have_weight(tmp_path):
     folders = [by_sentence(leave(tmp_path / name, n)) for n, name in enumerate("ab")]
-    found = compared(*folders)
-    (part,) = found.parts
+    result = compared(*folders)
+    (part,) = result.parts
     metric = metrics.ece.with_options(num_bins=BINS)
     for folder in folders:
         fit = calibrators.temperature.fit(*present(folder, "validation"))
@@ -53,7 +53,7 @@ def test_a_comparison_sees_the_labels_that_have_weight(tmp_path):
             assert cells["error"].value == pytest.approx(hits, abs=1e-6)
             table = part.found.reliability[phase][folder.name]
             assert float(np.sum(table.weight)) == pytest.approx(weights.sum(), rel=1e-5)
-    assert comparison.records(found)
+    assert comparison.records(result)
 
 
 def test_weights_that_differ_are_refused_and_void_labels_are_not(tmp_path):

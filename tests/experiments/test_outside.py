@@ -9,9 +9,9 @@ from experiments import outside
 
 def test_names_and_options():
     own = data.named("digits")
-    found = outside.named(["gaussian_noise:severity=2", "digits:seed=3"], own, None)
-    assert list(found) == ["gaussian_noise_severity_2", "digits_seed_3"]
-    noise, other = (source.inputs for source in found.values())
+    result = outside.named(["gaussian_noise:severity=2", "digits:seed=3"], own, None)
+    assert list(result) == ["gaussian_noise_severity_2", "digits_seed_3"]
+    noise, other = (source.inputs for source in result.values())
     assert noise.shape == own.test.inputs.shape
     # Digits have 17 shades, so the noise is measured on their scale.
     same = (own.test.inputs > 4) & (own.test.inputs < 12)

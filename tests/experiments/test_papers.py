@@ -295,12 +295,12 @@ def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir):
 
 def test_the_list_and_the_page(tmp_path, runs_dir, catalogue):
     records.collect(tmp_path, ENTRY, runs_dir, None)
-    before = {row.claim.id: row for row in listing.rows(tmp_path, None, {})}
+    before = {row.claim.id: row for row in listing.rows(tmp_path, {})}
     assert before["guo-ts-lowers-ece"].state == "not run"
     assert before["guo-lenet-resnet-errors"].state == "data absent"
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
     standing = verdicts.read(tmp_path)
-    listed = listing.rows(tmp_path, None, standing)
+    listed = listing.rows(tmp_path, standing)
     assert len(listed) == len(claims.read())
     row = next(row for row in listed if row.claim.id == "guo-ts-lowers-ece")
     assert (row.state, row.minutes, row.entry) == ("holds", "0", "guo_tried")
@@ -322,11 +322,19 @@ def test_a_verdict_of_another_rule_is_outdated(tmp_path, runs_dir, catalogue, mo
     )
     monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: changed})
     standing = verdicts.read(tmp_path)
-    states = {row.claim.id: row.state for row in listing.rows(tmp_path, None, standing)}
+    states = {row.claim.id: row.state for row in listing.rows(tmp_path, standing)}
     assert states["guo-ts-lowers-ece"] == "outdated"
+    written = page.write(tmp_path, listing.rows(tmp_path, standing), standing).read_text()
+    assert "| guo-ts-lowers-ece | outdated |" in written
+    assert "**guo-ts-lowers-ece" not in written
 
 
-def test_absent_data_is_one_sentence(tmp_path):
+def test_absent_data_is_one_sentence(tmp_path, monkeypatch):
+    on_cifar = dataclasses.replace(ENTRY, runs={"ce": Training("cross_entropy")})
+    monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: on_cifar})
+    listed = listing.rows(tmp_path, {}, str(tmp_path), look_for_data=True)
+    states = {row.claim.id: (row.state, row.minutes) for row in listed}
+    assert states["guo-ts-lowers-ece"] == ("data absent", "30")
     why = runs.missing_data("cifar10", str(tmp_path))
     assert why.startswith("the data set cifar10 is absent: --data_dir=DIR")
     assert runs.missing_data("digits", None) == ""

@@ -27,9 +27,9 @@ def npz_file(folder, **arrays):
     return str(folder / "run.npz")
 
 
-def refused(name, said, **options):
+def refused(name, message, **options):
     """Check that a file is refused, in a sentence that names it."""
-    with pytest.raises((predictions.Unreadable, FileNotFoundError), match=said) as caught:
+    with pytest.raises((predictions.Unreadable, FileNotFoundError), match=message) as caught:
         predictions.read(str(name), **options)
     assert str(name).split(",")[0] in str(caught.value)
 
@@ -44,20 +44,20 @@ def test_every_kind_of_file_holds_the_same(tmp_path):
         lines.append(",".join(map(str, row)))
     pair = f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}"
     for one in (name, pair, csv_file(tmp_path, *lines)):
-        found = predictions.read(one)
-        np.testing.assert_array_equal(found.labels, LABELS)
-        np.testing.assert_array_equal(found.logits, LOGITS)
-        assert found.notes == ()
+        contents = predictions.read(one)
+        np.testing.assert_array_equal(contents.labels, LABELS)
+        np.testing.assert_array_equal(contents.logits, LOGITS)
+        assert contents.notes == ()
         if one != pair:
-            assert found.weights.tolist() == [0, 1, 2, 3]
-            assert found.groups.tolist() == ["a", "b", "a", "a"]
+            assert contents.weights.tolist() == [0, 1, 2, 3]
+            assert contents.groups.tolist() == ["a", "b", "a", "a"]
     assert isinstance(predictions.read(pair).logits, np.memmap)
 
 
 @pytest.mark.parametrize("spelling", ["weight", "weights", "Weight", "WEIGHTS"])
 def test_singular_and_plural_mean_the_same(tmp_path, spelling):
-    found = predictions.read(npz_file(tmp_path, **{spelling: np.arange(4.0)}))
-    assert found.weights.tolist() == [0, 1, 2, 3]
+    contents = predictions.read(npz_file(tmp_path, **{spelling: np.arange(4.0)}))
+    assert contents.weights.tolist() == [0, 1, 2, 3]
     lines = [f"{spelling},Label,logit_0", "0.5,1,2.5", "2,0,1.0"]
     assert predictions.read(csv_file(tmp_path, *lines)).weights.tolist() == [0.5, 2]
     both = npz_file(tmp_path, weights=np.ones(4), **{spelling.replace("s", ""): np.ones(4)})
@@ -73,24 +73,24 @@ def test_clusters_have_their_name_or_a_chosen_one(tmp_path, spelling):
     lines = [f"label,logit_0,Photo,{spelling},group", "1,2.5,0,x,x", "0,1,1,y,y"]
     table = csv_file(tmp_path, *lines)
     for name, num_rows in ((npz, 4), (table, 2)):
-        found = predictions.read(name)
-        assert found.clusters.tolist() == ids[:num_rows].tolist()
-        assert found.notes[0].endswith("ignored: Photo.")
-        found = predictions.read(name, clusters="photo")
-        assert [str(k) for k in found.clusters] == [str(k) for k in photo[:num_rows]]
-        assert found.groups.tolist() == ids[:num_rows].tolist()
-        assert found.notes[0].endswith(f"ignored: {spelling}.")
-        found = predictions.read(name, clusters="groups")  # an existing role changes
-        assert (found.clusters.tolist(), found.groups) == (ids[:num_rows].tolist(), None)
+        contents = predictions.read(name)
+        assert contents.clusters.tolist() == ids[:num_rows].tolist()
+        assert contents.notes[0].endswith("ignored: Photo.")
+        contents = predictions.read(name, clusters="photo")
+        assert [str(k) for k in contents.clusters] == [str(k) for k in photo[:num_rows]]
+        assert contents.groups.tolist() == ids[:num_rows].tolist()
+        assert contents.notes[0].endswith(f"ignored: {spelling}.")
+        contents = predictions.read(name, clusters="groups")  # an existing role changes
+        assert (contents.clusters.tolist(), contents.groups) == (ids[:num_rows].tolist(), None)
         assert predictions.read(name, clusters="none").clusters is None
         refused(name, "clusters of .* cannot be its labels", clusters="label")
 
 
 def test_what_is_ignored_is_named(tmp_path):
-    found = predictions.read(npz_file(tmp_path, features=np.ones(3), paths=np.ones(2)))
-    assert found.notes == (f"{tmp_path / 'run.npz'}: arrays ignored: features, paths.",)
-    found = predictions.read(csv_file(tmp_path, "path,label,logit_0,split", "a,1,2.5,test"))
-    assert found.notes == (f"{tmp_path / 'run.csv'}: columns ignored: path, split.",)
+    contents = predictions.read(npz_file(tmp_path, features=np.ones(3), paths=np.ones(2)))
+    assert contents.notes == (f"{tmp_path / 'run.npz'}: arrays ignored: features, paths.",)
+    contents = predictions.read(csv_file(tmp_path, "path,label,logit_0,split", "a,1,2.5,test"))
+    assert contents.notes == (f"{tmp_path / 'run.csv'}: columns ignored: path, split.",)
 
 
 def test_an_array_that_nobody_needs_is_not_read(tmp_path):
@@ -102,19 +102,19 @@ def test_an_array_that_nobody_needs_is_not_read(tmp_path):
 
 def test_classes_may_be_named(tmp_path):
     lines = ["id,cat,label,dog,bird,path", "7,0.5,dog,1.5,-2,a", "8,2.5,cat,0,1e-3,b"]
-    found = predictions.read(csv_file(tmp_path, *lines))
-    np.testing.assert_array_equal(found.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
-    assert found.labels.tolist() == [1, 0]
-    classes, without_label, ignored = found.notes
+    contents = predictions.read(csv_file(tmp_path, *lines))
+    np.testing.assert_array_equal(contents.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
+    assert contents.labels.tolist() == [1, 0]
+    classes, without_label, ignored = contents.notes
     assert classes.endswith("the classes are cat = 0, dog = 1, bird = 2.")
     assert "no label is bird. Drop what is no class" in without_label
     assert ignored.endswith("columns ignored: id, path.")
     # A prefix says which columns are meant; then labels may also be their numbers.
     for labels in (["dog", "cat"], ["1", "0.0"]):
         lines = ["year,logit_cat,label,logit_dog", f"1,0.5,{labels[0]},1.5", f"9,2,{labels[1]},0"]
-        found = predictions.read(csv_file(tmp_path, *lines))
-        np.testing.assert_array_equal(found.logits, [[0.5, 1.5], [2, 0]])
-        assert found.labels.tolist() == [1, 0]
+        contents = predictions.read(csv_file(tmp_path, *lines))
+        np.testing.assert_array_equal(contents.logits, [[0.5, 1.5], [2, 0]])
+        assert contents.labels.tolist() == [1, 0]
     # A column that counts the lines is no class, whatever its name.
     lines = ["number,cat,label,dog", "7,0.5,dog,1.5", "8,2.5,cat,0"]
     assert predictions.read(csv_file(tmp_path, *lines)).logits.shape == (2, 2)
@@ -128,9 +128,9 @@ def test_classes_may_be_named(tmp_path):
 
 def test_what_spreadsheets_write(tmp_path):
     lines = ["\ufeff", "Label,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
-    found = predictions.read(csv_file(tmp_path, *lines))
-    np.testing.assert_array_equal(found.logits, [[1.5, -2], [0.5, 3]])
-    assert found.labels.tolist() == [0, 1]
+    contents = predictions.read(csv_file(tmp_path, *lines))
+    np.testing.assert_array_equal(contents.logits, [[1.5, -2], [0.5, 3]])
+    assert contents.labels.tolist() == [0, 1]
     path = tmp_path / "run.csv"
     path.write_bytes(b'"label","logit_0"\r\n"1","0.5"\r\n')
     assert predictions.read(str(path)).logits.tolist() == [[0.5]]
@@ -139,14 +139,14 @@ def test_what_spreadsheets_write(tmp_path):
 def test_columns_are_ordered_by_their_number(tmp_path):
     head = ["label", *(f"logit_{k}" for k in reversed(range(11)))]
     row = ["0", *(str(float(k)) for k in reversed(range(11)))]
-    found = predictions.read(csv_file(tmp_path, ",".join(head), ",".join(row)))
-    np.testing.assert_array_equal(found.logits, [np.arange(11.0)])
-    found = predictions.read(csv_file(tmp_path, "1,label,0", "2.5,1,1.5"))
-    np.testing.assert_array_equal(found.logits, [[1.5, 2.5]])
+    contents = predictions.read(csv_file(tmp_path, ",".join(head), ",".join(row)))
+    np.testing.assert_array_equal(contents.logits, [np.arange(11.0)])
+    contents = predictions.read(csv_file(tmp_path, "1,label,0", "2.5,1,1.5"))
+    np.testing.assert_array_equal(contents.logits, [[1.5, 2.5]])
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "message"),
     [
         ("label,logit_0,logit_0", "has two columns 'logit_0'"),
         ("label,logit_0,logit_00", "columns logit_0 and logit_00, the same class"),
@@ -164,8 +164,8 @@ def test_columns_are_ordered_by_their_number(tmp_path):
         ),
     ],
 )
-def test_columns_that_are_no_classes_in_a_row(tmp_path, head, said):
-    refused(csv_file(tmp_path, head, "0,1,0", "1,0,1"), said)
+def test_columns_that_are_no_classes_in_a_row(tmp_path, head, message):
+    refused(csv_file(tmp_path, head, "0,1,0", "1,0,1"), message)
 
 
 def test_labels_may_run_from_one(tmp_path):
@@ -194,12 +194,12 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         return
     labels = np.array([2, 0, 1, label], kind)
     refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
-    found = predictions.read(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
-    assert found.labels.tolist() == [2, 0, 1, -1]
+    contents = predictions.read(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
+    assert contents.labels.tolist() == [2, 0, 1, -1]
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "message"),
     [
         ({"labels": LABELS[:3]}, "it has 4 logits, 3 labels"),
         ({"labels": LABELS[:, None]}, r"labels of .* must have shape \(4,\), .* got \(4, 1\)"),
@@ -224,37 +224,37 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         ({"groups": np.array([{}] * 4)}, "holds pickled objects, which are never read"),
     ],
 )
-def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, said):
-    refused(npz_file(tmp_path, **arrays), said)
+def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, message):
+    refused(npz_file(tmp_path, **arrays), message)
 
 
 def test_arrays_of_other_machines(tmp_path):
     for kind in (">f4", ">f8", np.longdouble, np.float16):
         name = npz_file(tmp_path, logits=LOGITS.astype(kind), labels=LABELS.astype(">i8"))
-        found = predictions.read(name)
-        np.testing.assert_array_equal(found.logits, LOGITS)
-        assert found.logits.dtype.isnative
-        assert found.logits.dtype.itemsize <= 8
-        np.testing.assert_array_equal(found.labels, LABELS)
+        contents = predictions.read(name)
+        np.testing.assert_array_equal(contents.logits, LOGITS)
+        assert contents.logits.dtype.isnative
+        assert contents.logits.dtype.itemsize <= 8
+        np.testing.assert_array_equal(contents.labels, LABELS)
 
 
 def test_probabilities_are_read_where_they_are_wanted(tmp_path):
     np.savez(tmp_path / "p.npz", probabilities=LOGITS, labels=LABELS)
     refused(tmp_path / "p.npz", "no array 'logits' but 'probabilities': add --probabilities")
-    found = predictions.read(str(tmp_path / "p.npz"), probabilities=True)
-    np.testing.assert_array_equal(found.logits, LOGITS)
+    contents = predictions.read(str(tmp_path / "p.npz"), probabilities=True)
+    np.testing.assert_array_equal(contents.logits, LOGITS)
     name = csv_file(tmp_path, "label,probability_0,probability_1", "1,0.25,0.75")
     refused(name, "columns probability_0, probability_1: add --probabilities")
     assert predictions.read(name, probabilities=True).logits.tolist() == [[0.25, 0.75]]
     name = csv_file(tmp_path, "label,logit_0,probability_0", "1,2.5,0.75")
-    found = predictions.read(name)
-    assert found.logits.tolist() == [[2.5]]
-    assert found.notes[0].endswith("columns ignored: probability_0.")
+    contents = predictions.read(name)
+    assert contents.logits.tolist() == [[2.5]]
+    assert contents.notes[0].endswith("columns ignored: probability_0.")
     assert predictions.read(name, probabilities=True).logits.tolist() == [[0.75]]
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ([], "must have columns label, .* it has none"),
         (["label,logit_0"], "has no examples, only a header"),
@@ -271,8 +271,8 @@ def test_probabilities_are_read_where_they_are_wanted(tmp_path):
         (["label,\x1b[2J" + "a" * 100, "0,1"], r"it has label, \\x1b\[2Ja+\.\.\.\."),
     ],
 )
-def test_tables_that_are_none(tmp_path, lines, said):
-    refused(csv_file(tmp_path, *lines), said)
+def test_tables_that_are_none(tmp_path, lines, message):
+    refused(csv_file(tmp_path, *lines), message)
 
 
 def test_a_table_is_text(tmp_path):
@@ -381,11 +381,11 @@ def test_every_flipped_byte_is_a_sentence_or_the_same(tmp_path):
         path.write_bytes(content)
         try:
             with warnings.catch_warnings(action="ignore"):  # two members of one name
-                found = predictions.read(str(path))
+                contents = predictions.read(str(path))
         except predictions.Unreadable as error:
             refusals += 1
             assert str(path) in str(error)  # noqa: PT017
         else:
-            np.testing.assert_array_equal(found.logits, LOGITS)
-            np.testing.assert_array_equal(found.labels, LABELS)
+            np.testing.assert_array_equal(contents.logits, LOGITS)
+            np.testing.assert_array_equal(contents.labels, LABELS)
     assert refusals > 100

@@ -25,9 +25,9 @@ def test_bytes_of_every_kind(count):
             lax.all_to_all(rows, train.AXIS, 0, 0, tiled=True),
         )
 
-    found = programs.exchanged(exchange, tree, rows, half, devices=count)
+    result = programs.exchanged(exchange, tree, rows, half, devices=count)
     expected = (60 + 36) + count * 24 + count * 44 + 24 + count * 44
-    assert found == {"gradient": expected}
+    assert result == {"gradient": expected}
 
 
 def test_loops_count_as_often_as_they_turn():

@@ -50,7 +50,7 @@ def flagged():
 def test_from_files_to_a_table_and_a_folder(tmp_path):
     np.savez(tmp_path / "test.npz", **sample(), groups=np.arange(120) % 2)
     np.savez(tmp_path / "val.npz", **sample(seed=1))
-    found = run(
+    result = run(
         f"--predictions={tmp_path / 'test.npz'}",
         "--calibrate=temperature",
         f"--fit_on={tmp_path / 'val.npz'}",
@@ -59,10 +59,10 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         "--resamples=20",
         f"--out={tmp_path / 'out'}",
     )
-    assert found.returncode == 0, found.stderr
-    assert "120 examples in 3 classes" in found.stdout
-    assert "temperature - " in found.stdout
-    assert "group" in found.stdout
+    assert result.returncode == 0, result.stderr
+    assert "120 examples in 3 classes" in result.stdout
+    assert "temperature - " in result.stdout
+    assert "group" in result.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {
         "report.json",
         "report.csv",
@@ -78,20 +78,20 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         ([], "there is nothing to score: give --predictions=FILE"),
         (["--predictions=FOLDER/none.npz"], "there is no file"),
         (["--predictions=FOLDER/run.npz", "--metrics=eec"], "did you mean 'ece'?"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, said):
+def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
     np.savez(tmp_path / "run.npz", **sample())
-    found = run(*(each.replace("FOLDER", str(tmp_path)) for each in arguments))
-    assert found.returncode == 2
-    assert said in found.stderr
-    assert "Traceback" not in found.stderr
-    assert found.stderr.count("\n") == 1
+    result = run(*(each.replace("FOLDER", str(tmp_path)) for each in arguments))
+    assert result.returncode == 2
+    assert output in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_help_does_not_wait_for_jax():
@@ -143,16 +143,16 @@ def test_a_calibrator_is_fitted_with_the_weights_of_its_file(tmp_path, flagged):
     labels = np.where(np.arange(120) < 60, data["labels"], 255)
     weights = np.arange(120) < 60
     np.savez(tmp_path / "val.npz", logits=data["logits"], labels=labels, weights=weights)
-    found = {}
+    result = {}
     for name in ("half", "val"):
         flagged(
             f"--predictions={tmp_path / 'run.npz'}",
             "--calibrate=temperature",
             f"--fit_on={tmp_path / name}.npz",
         )
-        found[name] = score.scored()
-    assert found["val"].calibrator["fitted_on"] == "60 other examples"
-    fitted = [found[name].calibrator["params"]["temperature"] for name in ("half", "val")]
+        result[name] = score.scored()
+    assert result["val"].calibrator["fitted_on"] == "60 other examples"
+    fitted = [result[name].calibrator["params"]["temperature"] for name in ("half", "val")]
     assert fitted[0] == pytest.approx(fitted[1], rel=1e-4)
 
 
@@ -173,14 +173,14 @@ def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path, flagged
     exact = score.scored()
     assert exact.notes == []
     flagged(f"--predictions={tmp_path / 'p.csv'}", "--probabilities")
-    found = score.scored()
+    result = score.scored()
     kept = -np.log((of_true / printed.sum(axis=-1))[of_true > 0]).mean()
-    assert found.notes[-1].startswith(
+    assert result.notes[-1].startswith(
         f"{zeros} of 120 true classes have probability 0; NLL takes them as 1e-38. Without these"
         f" examples it is {kept:.4f}."
     )
-    assert found.notes[-1] in str(found)
-    assert found.value("nll") > exact.value("nll") + 0.1
+    assert result.notes[-1] in str(result)
+    assert result.value("nll") > exact.value("nll") + 0.1
     flagged(f"--predictions={tmp_path / 'p.csv'}", "--probabilities", "--floor=1e-7")
     expected = -np.log(np.maximum(of_true, 1e-7)).mean()
     assert score.scored().value("nll") == pytest.approx(expected, rel=1e-4)
@@ -237,6 +237,6 @@ def test_an_average_of_probabilities(tmp_path, flagged):
         np.savez(tmp_path / f"{name}.npz", probabilities=p, labels=[0, 1, 0])
     files = (f"--predictions={tmp_path / 'a.npz'}", f"--predictions={tmp_path / 'b.npz'}")
     flagged(*files, "--average", "--probabilities")
-    found = score.scored()
-    assert found.notes == []  # no class has probability 0 in both
-    assert found.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)
+    result = score.scored()
+    assert result.notes == []  # no class has probability 0 in both
+    assert result.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)

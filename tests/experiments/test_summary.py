@@ -52,7 +52,7 @@ def found(compiled):
     about = {"what": "Two models.", "num_bins": NUM_BINS}
     samples = sys.modules["calib_jax.metrics.bootstrap"]._samples
     before = samples._cache_size()
-    made = summary.summarise(
+    made = summary.summarize(
         runs(), baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about
     )
     compiled["bootstraps"] = samples._cache_size() - before
@@ -103,7 +103,7 @@ def test_after_is_with_a_temperature_of_the_validation_set(found):
 
 def test_several_temperatures_are_side_by_side(tmp_path):
     criteria = ["nll", "ece", "adaptive_ece:0.01"]
-    several = summary.summarise(
+    several = summary.summarize(
         runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200, criteria=criteria
     )
     run = runs(seeds=1)[1]
@@ -148,9 +148,9 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     """Both as the baseline and against one."""
     options = {"baseline": "a", "num_bins": NUM_BINS, "num_resamples": 200}
     of_a, of_b = runs(seeds=1)
-    found = summary.summarise([of_a, of_b], **options)
+    found = summary.summarize([of_a, of_b], **options)
     for mixed, alone in (([of_a, streamed(of_b)], "b"), ([streamed(of_a), of_b], "a")):
-        made = summary.summarise(mixed, **options)
+        made = summary.summarize(mixed, **options)
         assert made.streamed == [alone]
         for phase in (summary.BEFORE, summary.AFTER):
             assert list(made.reliability[phase]) == ["ab".replace(alone, "")]
@@ -173,18 +173,18 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
 
 def test_seeds_without_rows_are_tested_over_the_seeds():
     five = [streamed(run, calibrate="") for run in runs(seeds=5)]
-    made = summary.summarise(five, baseline="a", num_bins=NUM_BINS, criteria=[])
+    made = summary.summarize(five, baseline="a", num_bins=NUM_BINS, criteria=[])
     one = cell(made, "b", summary.BEFORE, "error")
     values = [[float(metrics.error(*r.test)) for r in runs(seeds=5) if r.loss == k] for k in "ab"]
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-3)
     assert {one.phase for one in made.cells} == {summary.BEFORE}
     assert "after temperature" not in summary.text(made)
     with pytest.raises(ValueError, match="a seed 0 has streamed values without a calibrator, and"):
-        summary.summarise(five, baseline="a", num_bins=NUM_BINS)
+        summary.summarize(five, baseline="a", num_bins=NUM_BINS)
     with pytest.raises(
         ValueError, match="a seed 0 has streamed values with 10 bins, and the table"
     ):
-        summary.summarise(five, baseline="a", num_bins=15, criteria=[])
+        summary.summarize(five, baseline="a", num_bins=15, criteria=[])
 
 
 def test_intervals_are_of_the_mean_over_seeds(found):
@@ -203,7 +203,7 @@ def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(found):
     assert cell(found, "a", summary.BEFORE, "nll").p is None  # the baseline
     assert cell(found, "b", summary.BEFORE, "nll").p < 0.02
     twin = [*runs(("a",)), *(run.__class__("b", *_rest(run)) for run in runs(("a",)))]
-    same = summary.summarise(twin, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    same = summary.summarize(twin, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     assert cell(same, "b", summary.BEFORE, "nll").p == 1.0
 
 
@@ -214,7 +214,7 @@ def _rest(run):
 def test_over_seeds_from_five_on(found):
     assert cell(found, "b", summary.BEFORE, "error").p_seeds is None
     five = runs(seeds=5)
-    of_five = summary.summarise(five, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    of_five = summary.summarize(five, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     for one in of_five.cells:
         assert (one.p_seeds is not None) == (one.loss == "b" and one.metric not in CALIBRATION)
     one = cell(of_five, "b", summary.BEFORE, "error")
@@ -222,7 +222,7 @@ def test_over_seeds_from_five_on(found):
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-4)
     # A run of each failed, and not of the same seed: there are as many, but they are no pairs.
     unlike = [*five[:-1], dataclasses.replace(five[-1], seed=9)]
-    found = summary.summarise(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    found = summary.summarize(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     assert {one.p_seeds for one in found.cells} == {None}
 
 
@@ -265,7 +265,7 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp
 
 def test_several_losses_are_corrected_by_holm():
     """A star needs an adjusted p-value below 5 %."""
-    made = summary.summarise(
+    made = summary.summarize(
         runs(("a", "b", "c"), seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200
     )
     for metric in set(summary.CELLS) - UNTESTED:
@@ -287,7 +287,7 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
         dataclasses.replace(run, test=(*run.test, np.full(200, 0.5, np.float32)))
         for run in runs(seeds=1)
     ]
-    made = summary.summarise(weighted, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    made = summary.summarize(weighted, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     assert cell(made, "b", summary.BEFORE, "ece").p is None
     assert cell(made, "b", summary.BEFORE, "nll").p is not None
     assert "p of calibration errors needs weights that count examples" in summary.text(made)
@@ -295,7 +295,7 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
 
 def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     lines = []
-    alone = summary.summarise(
+    alone = summary.summarize(
         runs(("a",), 1), baseline="a", num_bins=NUM_BINS, num_resamples=200, say=lines.append
     )
     for words in ("difference to", "p < .05", "No p-value"):

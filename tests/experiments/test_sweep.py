@@ -19,11 +19,11 @@ def sweep(folder, *more, losses="cross_entropy,adafocal", config="configs/digits
 
 
 def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
-    code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
-    assert code == 0, said
-    assert "2/2  adafocal seed 1" in said
-    assert "as trained" in said
-    assert "after temperature" in said
+    code, output = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
+    assert code == 0, output
+    assert "2/2  adafocal seed 1" in output
+    assert "as trained" in output
+    assert "after temperature" in output
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert {cell["loss"] for cell in record["cells"]} == {"cross_entropy", "adafocal"}
     for name in ("report.md", "sweep.csv", "reliability.png", "curves.png", "intervals.png"):
@@ -32,42 +32,42 @@ def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
 
 @pytest.mark.thorough
 def test_a_sweep_trains_what_is_missing(tmp_path):
-    code, said = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
-    assert code == 0, said
+    code, output = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
+    assert code == 0, output
     # One more seed of one loss: the rest is done.
     more = sweep(tmp_path, "--config.num_epochs=2", "--seeds=2", losses="adafocal")
-    code, said = run("sweep", *more)
-    assert code == 0, said
-    assert "1 of 2 runs are done already" in said
-    assert "1/1  adafocal seed 2" in said
-    code, said = run("sweep", *sweep(tmp_path, "--config.batch_size=25"))
+    code, output = run("sweep", *more)
+    assert code == 0, output
+    assert "1 of 2 runs are done already" in output
+    assert "1/1  adafocal seed 2" in output
+    code, output = run("sweep", *sweep(tmp_path, "--config.batch_size=25"))
     assert code == 2
-    assert "a sweep of another config (batch_size: 50 before, 25 now)" in said
-    assert said.count("\n") == 1
+    assert "a sweep of another config (batch_size: 50 before, 25 now)" in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.thorough
 def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
     short = ("--config.num_epochs=2", "--seeds=2")
-    code, said = run("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
-    assert code == 0, said
-    assert "The logits of cross_entropy were not kept" in said
+    code, output = run("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
+    assert code == 0, output
+    assert "The logits of cross_entropy were not kept" in output
     folder = tmp_path / "runs" / "cross_entropy" / "1"
     assert not [*folder.glob("predictions_*")]
     log = (folder / "metrics.jsonl").read_bytes()
     streamed = json.loads((tmp_path / "sweep.json").read_text())
-    code, said = run("sweep", *sweep(tmp_path, *short, losses="cross_entropy"))
-    assert code == 0, said
-    assert "were not kept" not in said
+    code, output = run("sweep", *sweep(tmp_path, *short, losses="cross_entropy"))
+    assert code == 0, output
+    assert "were not kept" not in output
     assert (folder / "metrics.jsonl").read_bytes() == log  # evaluated again, not trained
     kept = json.loads((tmp_path / "sweep.json").read_text())
     for one, other in zip(streamed["cells"], kept["cells"], strict=True):
         assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=1e-4), one["metric"]
         assert one["low"] is None or np.isnan(one["low"])
         assert other["low"] < other["high"]
-    code, said = run("sweep", *sweep(tmp_path, *short, "--logits=none", "--criterion=ece"))
+    code, output = run("sweep", *sweep(tmp_path, *short, "--logits=none", "--criterion=ece"))
     assert code == 2
-    assert "--criterion needs --logits=keep" in said
+    assert "--criterion needs --logits=keep" in output
 
 
 @pytest.mark.thorough
@@ -81,20 +81,20 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
         (one, longer),
         (whole, longer),
     ):
-        code, said = run("sweep", *sweep(folder, *more, losses="cross_entropy"))
-        assert code == 0, said
+        code, output = run("sweep", *sweep(folder, *more, losses="cross_entropy"))
+        assert code == 0, output
     records = [json.loads((folder / "sweep.json").read_text()) for folder in (one, whole)]
     assert records[0]["cells"] == records[1]["cells"]
     log = one / "runs" / "cross_entropy" / "1" / "metrics.jsonl"
     assert [json.loads(line)["epoch"] for line in log.read_text().splitlines()] == [1, 2, 3, 4]
-    code, said = run(
+    code, output = run(
         "sweep", *sweep(one, *longer, "--config.metrics=brier", losses="cross_entropy")
     )
-    assert code == 0, said
-    assert "1 of 1 runs are done already" in said
-    code, said = run("sweep", *sweep(one, constant, "--config.num_epochs=3"))
+    assert code == 0, output
+    assert "1 of 1 runs are done already" in output
+    code, output = run("sweep", *sweep(one, constant, "--config.num_epochs=3"))
     assert code == 2
-    assert "a sweep of another config (num_epochs: 4 before, 3 now)" in said
+    assert "a sweep of another config (num_epochs: 4 before, 3 now)" in output
 
 
 @pytest.mark.thorough
@@ -105,13 +105,13 @@ def test_a_stopped_sweep_goes_on(tmp_path):
     while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 2):
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 143, said
-    assert "nothing is lost" in said
-    assert "Traceback" not in said
-    code, said = run("sweep", *arguments)
-    assert code == 0, said
-    assert "1 of 2 runs are done already" in said
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, output
+    assert "nothing is lost" in output
+    assert "Traceback" not in output
+    code, output = run("sweep", *arguments)
+    assert code == 0, output
+    assert "1 of 2 runs are done already" in output
     rows = [json.loads(line)["epoch"] for line in log.read_text().splitlines()]
     assert rows == list(range(1, 301))
 
@@ -135,19 +135,19 @@ def test_a_stopped_sweep_goes_on(tmp_path):
 )
 def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, message):
     folder = tmp_path / "sweep"
-    code, said = run("sweep", "--config=configs/digits.py", f"--workdir={folder}", *arguments)
+    code, output = run("sweep", "--config=configs/digits.py", f"--workdir={folder}", *arguments)
     assert code == 2
-    assert said.startswith("error: ")
-    assert message in said
+    assert output.startswith("error: ")
+    assert message in output
     assert not folder.exists()
 
 
 def test_a_folder_in_use_is_refused_in_a_sentence(tmp_path):
     with lock.only_one(tmp_path):
-        code, said = run("sweep", *sweep(tmp_path))
+        code, output = run("sweep", *sweep(tmp_path))
     assert code == 1
-    assert said.splitlines()[-1].startswith(f"error: {tmp_path} is in use by process")
-    assert "Traceback" not in said
+    assert output.splitlines()[-1].startswith(f"error: {tmp_path} is in use by process")
+    assert "Traceback" not in output
 
 
 @pytest.mark.thorough
@@ -157,14 +157,14 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     (tmp_path / "runs" / "focal" / "1" / "checkpoints").write_text("a file")
     rate = "--config.optimizer.learning_rate=1e12"
     more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
-    code, said = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,focal,brier"))
-    assert code == 1, said
-    assert "1/3  cross_entropy seed 1: failed: the loss is not finite at step" in said
-    assert "2/3  focal seed 1: failed: " in said
-    assert "3/3  brier seed 1: validation brier" in said
-    last = said.splitlines()[-1]
+    code, output = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,focal,brier"))
+    assert code == 1, output
+    assert "1/3  cross_entropy seed 1: failed: the loss is not finite at step" in output
+    assert "2/3  focal seed 1: failed: " in output
+    assert "3/3  brier seed 1: validation brier" in output
+    last = output.splitlines()[-1]
     assert last.startswith("error: 2 of 3 runs failed (cross_entropy seed 1, focal seed 1), and a")
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert {cell["loss"] for cell in record["cells"]} == {"brier"}
     assert "the loss is not finite" in record["failed"]["cross_entropy seed 1"]
@@ -181,22 +181,22 @@ def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
     folder = tmp_path / "runs" / "cross_entropy" / "1"
 
     def measured(*options):
-        code, said = run("sweep", *sweep(tmp_path, *more, *options, losses="cross_entropy"))
-        assert code == 0, said
-        with np.load(folder / "predictions_validation.npz") as found:
-            logits, labels = found["logits"].astype(float), found["labels"]
+        code, output = run("sweep", *sweep(tmp_path, *more, *options, losses="cross_entropy"))
+        assert code == 0, output
+        with np.load(folder / "predictions_validation.npz") as result:
+            logits, labels = result["logits"].astype(float), result["labels"]
         nll = scipy.special.logsumexp(logits, axis=-1) - logits[np.arange(len(labels)), labels]
-        return said, nll.mean()
+        return output, nll.mean()
 
-    said, by_default = measured()
+    output, by_default = measured()
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line)["validation_nll"] for line in lines]
     assert len(rows) < 40
     assert min(rows) < rows[-1]
     assert by_default == pytest.approx(min(rows), rel=1e-5)
-    assert "Checkpoints: best_nll of 1 run." in said
+    assert "Checkpoints: best_nll of 1 run." in output
     (folder / "predictions_test.npz").write_bytes(b"damaged")  # is written again, not trained
-    said, at_the_end = measured("--checkpoint=latest")
+    output, at_the_end = measured("--checkpoint=latest")
     assert at_the_end == pytest.approx(rows[-1], rel=1e-5)
-    assert "Checkpoints: latest of 1 run." in said
+    assert "Checkpoints: latest of 1 run." in output
     assert (folder / "metrics.jsonl").read_text().splitlines() == lines

@@ -38,7 +38,8 @@ def after_a_step(experiment):
     examples = experiment.dataset.train[np.arange(8)]
     batch = train.Batch(examples.inputs, examples.labels, jnp.ones(8), jnp.arange(8))
     inputs = experiment.inputs(8)
-    logits, *_ = task.forward(state.params, state.model_state, inputs, train=False)
+    forward = jax.jit(lambda *args: task.forward(*args, train=False)[0])
+    logits = forward(state.params, state.model_state, inputs)
     return jax.jit(step)(state, batch)[0], logits
 
 
@@ -96,9 +97,9 @@ def test_another_network_drops_the_options_of_the_configs_own(tmp_path):
     config = "--config=configs/digits.py"
     few = ("--config.num_epochs=1", "--config.data.options.training_size=50")
     other = ("--config.model.name=linear", "--config.model.options.init=he_normal")
-    code, said = run("train", config, f"--workdir={tmp_path}", *few, *other)
-    assert code == 0, said
-    assert said.count("note: the options of mlp (hidden) fall away, and linear has its") == 1
-    code, said = run("train", config, "--workdir=x", "--config.model.options.dtype=bfloat16")
+    code, output = run("train", config, f"--workdir={tmp_path}", *few, *other)
+    assert code == 0, output
+    assert output.count("note: the options of mlp (hidden) fall away, and linear has its") == 1
+    code, output = run("train", config, "--workdir=x", "--config.model.options.dtype=bfloat16")
     assert code == 2
-    assert "config.model.options.dtype is called config.precision now: give --config.prec" in said
+    assert "config.model.options.dtype is called config.precision now: give --config.prec" in output

@@ -25,13 +25,13 @@ def examples(count, size, seed=0):
 def test_crops_and_flips():
     image = examples(1, 5)[0][0]
     for row, column, flip in ((4, 4, False), (0, 8, False), (7, 3, True)):
-        found = torch_loop.cropped(image, row, column, flip)
+        result = torch_loop.cropped(image, row, column, flip)
         for y in range(5):
             for x in range(5):
                 across = 4 - x if flip else x
                 there = (y + row - 4, across + column - 4)
                 inside = all(0 <= place < 5 for place in there)
-                np.testing.assert_array_equal(found[y, x], image[there] if inside else [0, 0, 0])
+                np.testing.assert_array_equal(result[y, x], image[there] if inside else [0, 0, 0])
 
 
 @pytest.mark.slow
@@ -65,7 +65,7 @@ def test_two_steps_are_ours(name, size, dtype, x64):
     variables = models.from_torch(ours, theirs.state_dict())
     batches = [np.arange(16), np.arange(39, 15, -1)]
     loop = torch_loop.Loop(theirs, images, labels, batches, learning_rate=0.05)
-    found = loop.epoch()
+    result = loop.epoch()
 
     objective = losses.objective("cross_entropy")
     tx = train.optimizer("sgd", 0.05, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
@@ -77,7 +77,7 @@ def test_two_steps_are_ours(name, size, dtype, x64):
         total += float(measured["loss"])
         assert float(measured["gradient_norm"]) > torch_loop.CLIP_NORM  # So it is clipped.
     close = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 1e-8, "atol": 1e-9}
-    np.testing.assert_allclose(found, total / 40, **close)
+    np.testing.assert_allclose(result, total / 40, **close)
     after = models.to_torch(ours, {"params": state.params, **state.model_state})
     before = models.to_torch(ours, variables)
     for key, tensor in theirs.state_dict().items():
@@ -118,8 +118,8 @@ def test_forms_train_alike():
     command = [sys.executable, "-W", "error", "-c", FORMS]
     done = subprocess.run(command, capture_output=True, text=True, cwd=processes.ROOT, timeout=300)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert not found["jax"]
-    np.testing.assert_allclose(found["released"], found["plain"], rtol=1e-5)
-    assert not np.allclose(found["augmented"], found["plain"], rtol=1e-3)
-    assert np.isfinite(found["augmented"]).all()
+    result = json.loads(done.stdout)
+    assert not result["jax"]
+    np.testing.assert_allclose(result["released"], result["plain"], rtol=1e-5)
+    assert not np.allclose(result["augmented"], result["plain"], rtol=1e-3)
+    assert np.isfinite(result["augmented"]).all()

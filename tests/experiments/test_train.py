@@ -26,25 +26,25 @@ SHORT = ("--config.num_epochs=3", "--config.model.options.hidden=(16,)")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
-    assert code == 0, said
-    return folder, said
+    code, output = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
+    assert code == 0, output
+    return folder, output
 
 
 def test_a_run_is_told_and_kept(trained):
-    folder, said = trained
-    lines = [line for line in said.splitlines() if line.startswith("epoch ")]
+    folder, output = trained
+    lines = [line for line in output.splitlines() if line.startswith("epoch ")]
     assert len(lines) == 3
     assert "validation error" in lines[0]
-    assert "gamma" in said  # the table of AdaFocal's bins
-    assert f"next: python -m experiments.evaluate --workdir={folder}" in said
+    assert "gamma" in output  # the table of AdaFocal's bins
+    assert f"next: python -m experiments.evaluate --workdir={folder}" in output
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert json.loads((folder / "config.json").read_text())["loss"]["name"] == "adafocal"
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     memory, *rest = (folder / "log.txt").read_text().splitlines()
     assert memory.startswith("memory of a step: ")
-    assert memory in said
+    assert memory in output
     assert rest == lines
 
 
@@ -58,11 +58,11 @@ def test_a_run_explains_itself(trained):
     line = next(line for line in page.splitlines() if line.startswith("| training set |"))
     assert f"{row['training_by_correctness_wrong_entropy']:.4f}" in line
     (start,) = (folder / "environment.jsonl").read_text().splitlines()
-    found = json.loads(start)
-    assert found["step"] == 0
-    assert found["versions"]["jax"] == jax.__version__
-    assert DIAGNOSED in found["command"]
-    assert found["command"] in page
+    result = json.loads(start)
+    assert result["step"] == 0
+    assert result["versions"]["jax"] == jax.__version__
+    assert DIAGNOSED in result["command"]
+    assert result["command"] in page
     assert "gamma" in page
 
 
@@ -70,38 +70,38 @@ def test_a_run_explains_itself(trained):
 def evaluated(trained):
     folder, _ = trained
     more = ("--resamples=20", "--training", "--ood=gaussian_noise:severity=4")
-    code, said = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", *more)
-    assert code == 0, said
-    return folder, said
+    code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", *more)
+    assert code == 0, output
+    return folder, output
 
 
 def test_evaluation_writes_predictions_and_a_report(evaluated):
-    folder, said = evaluated
-    assert "temperature - as given" in said
+    folder, output = evaluated
+    assert "temperature - as given" in output
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     best = min(rows, key=lambda row: row["validation_nll"])
-    with np.load(folder / "predictions_validation.npz") as found:
-        error = np.mean(found["logits"].argmax(-1) != found["labels"])
+    with np.load(folder / "predictions_validation.npz") as result:
+        error = np.mean(result["logits"].argmax(-1) != result["labels"])
         assert error == pytest.approx(best["validation_error"], abs=1e-6)
-        assert found["logits"].shape == (297, 10)
-    with np.load(folder / "predictions_test.npz") as found:
-        assert found["logits"].shape == (1000, 10)
+        assert result["logits"].shape == (297, 10)
+    with np.load(folder / "predictions_test.npz") as result:
+        assert result["logits"].shape == (1000, 10)
     assert (folder / "report" / "reliability_temperature.png").exists()
-    with np.load(folder / "predictions_training.npz") as found:
-        assert found["logits"].shape == (500, 10)
+    with np.load(folder / "predictions_training.npz") as result:
+        assert result["logits"].shape == (500, 10)
     assert (folder / "report_training" / "reliability_temperature.png").exists()
     assert "(report/report.md)" in (folder / "report.md").read_text()
     assert (folder / "report" / "roc_gaussian_noise_severity_4.png").exists()
     told = json.loads((folder / "report" / "ood.json").read_text())["metrics"]
     doubts = []
     for name in ("test", "gaussian_noise_severity_4"):
-        with np.load(folder / f"predictions_{name}.npz") as found:
-            doubts.append(-scipy.special.softmax(found["logits"], axis=-1).max(axis=-1))
+        with np.load(folder / f"predictions_{name}.npz") as result:
+            doubts.append(-scipy.special.softmax(result["logits"], axis=-1).max(axis=-1))
     inside, outside = doubts
     auroc = np.mean(outside[:, None] > inside) + 0.5 * np.mean(outside[:, None] == inside)
     values = {(r["score"], r["predictions"], r["metric"]): r["value"] for r in told}
     assert values["max_confidence", "as given", "ood_auroc"] == pytest.approx(auroc, abs=1e-4)
-    assert f"step {best['step']} of" in said
+    assert f"step {best['step']} of" in output
 
 
 @pytest.mark.thorough
@@ -115,50 +115,50 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
 
     def values(kind):
         more = ("--checkpoint=best_nll", "--batch_size=300")
-        code, said = run("evaluate", f"--workdir={folder}", f"--logits={kind}", *more)
-        assert code == 0, said
+        code, output = run("evaluate", f"--workdir={folder}", f"--logits={kind}", *more)
+        assert code == 0, output
         return json.loads((folder / "report" / "values.json").read_text())
 
     first, again, none = values("float16"), values("float16"), values("none")
     assert again == first
-    for found, tolerance in ((first, 1e-3), (none, 1e-5)):
-        assert found["num_examples"] == 1000
-        assert found["before"]["nll"] == pytest.approx(nll.mean(), rel=tolerance)
-        assert found["after"]["nll"] < found["before"]["nll"]
+    for result, tolerance in ((first, 1e-3), (none, 1e-5)):
+        assert result["num_examples"] == 1000
+        assert result["before"]["nll"] == pytest.approx(nll.mean(), rel=tolerance)
+        assert result["after"]["nll"] < result["before"]["nll"]
     names = sorted(path.name for path in (folder / "predictions_test").iterdir())
     assert names == [f"block_0000{k}.npz" for k in range(4)]
     notes = folder / "predictions_test" / "notes.txt"
     notes.write_text("mine")
-    code, said = run("evaluate", f"--workdir={folder}", "--logits=float16")
+    code, output = run("evaluate", f"--workdir={folder}", "--logits=float16")
     assert code == 2
-    assert "holds notes.txt, which is no block of logits: move it" in said
+    assert "holds notes.txt, which is no block of logits: move it" in output
     assert notes.read_text() == "mine"
-    code, said = run("compare", evaluated[0], folder, "--resamples=100")
-    assert code == 0, said
-    assert "/copy were not kept: values from streamed statistics" in said
-    code, said = run("evaluate", f"--workdir={folder}", "--logits=some")
+    code, output = run("compare", evaluated[0], folder, "--resamples=100")
+    assert code == 0, output
+    assert "/copy were not kept: values from streamed statistics" in output
+    code, output = run("evaluate", f"--workdir={folder}", "--logits=some")
     assert code == 2
-    assert "keep|float16|none" in said.replace(", ", "|").replace("'", "")
+    assert "keep|float16|none" in output.replace(", ", "|").replace("'", "")
 
 
 @pytest.mark.thorough
 def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
     folder, _ = evaluated
     source = f"--init_from={folder}:best_nll"
-    code, said = run(
+    code, output = run(
         "evaluate", source, CONFIG, SHORT[1], f"--workdir={tmp_path / 'new'}", "--resamples=20"
     )
-    assert code == 0, said
+    assert code == 0, output
     ours, theirs = (where / "predictions_test.npz" for where in (tmp_path / "new", folder))
     with np.load(ours) as one, np.load(theirs) as other:
         np.testing.assert_array_equal(one["logits"], other["logits"])
-    code, said = run("evaluate", source, f"--workdir={tmp_path}")
+    code, output = run("evaluate", source, f"--workdir={tmp_path}")
     assert code == 2
-    assert "--init_from=FILE and --config=FILE go together" in said
+    assert "--init_from=FILE and --config=FILE go together" in output
     before = (folder / "predictions_test.npz").read_bytes()
-    code, said = run("evaluate", source, CONFIG, SHORT[1], f"--workdir={folder}")
+    code, output = run("evaluate", source, CONFIG, SHORT[1], f"--workdir={folder}")
     assert code == 2
-    assert "holds a run with other weights: choose a new --workdir" in said
+    assert "holds a run with other weights: choose a new --workdir" in output
     assert (folder / "predictions_test.npz").read_bytes() == before
 
 
@@ -168,23 +168,23 @@ def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_pa
     shutil.copytree(trained[0], folder)
     steps = sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
     shutil.rmtree(folder / "checkpoints" / str(steps[-1]) / "state")
-    code, said = run("evaluate", f"--workdir={folder}", "--resamples=20")
-    assert code == 0, said
-    assert f"warning: checkpoint {steps[-1]} in {folder}" in said
-    assert f"step {steps[-2]} of {folder}" in said
-    assert "Traceback" not in said
+    code, output = run("evaluate", f"--workdir={folder}", "--resamples=20")
+    assert code == 0, output
+    assert f"warning: checkpoint {steps[-1]} in {folder}" in output
+    assert f"step {steps[-2]} of {folder}" in output
+    assert "Traceback" not in output
 
 
 def test_a_finished_run_says_so_and_another_config_is_refused(trained):
     folder, _ = trained
-    code, said = run(
+    code, output = run(
         "train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.run.keep=5"
     )
     assert code == 0
-    assert "holds a finished run of 3 epochs: nothing to do" in said
-    code, said = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.seed=2")
+    assert "holds a finished run of 3 epochs: nothing to do" in output
+    code, output = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.seed=2")
     assert code == 2
-    assert said.strip().endswith(
+    assert output.strip().endswith(
         f"error: {folder} holds a run of another config (seed: 1 before, 2 now): choose another"
         " folder, or the old values."
     )
@@ -195,13 +195,13 @@ def test_a_finished_run_says_so_and_another_config_is_refused(trained):
 def test_a_signal_loses_nothing(tmp_path, number, code):
     long = ("--config.num_epochs=5000", "--config.model.options.hidden=(16,)")
     process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
-    found, said = stop_after(process, tmp_path, rows=3, number=number)
-    assert found == code, said
-    assert "nothing is lost: the same command goes on from here" in said
+    result, output = stop_after(process, tmp_path, rows=3, number=number)
+    assert result == code, output
+    assert "nothing is lost: the same command goes on from here" in output
     rows = (tmp_path / "metrics.jsonl").read_text().count("\n")
     process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
-    _, said = stop_after(process, tmp_path, rows=rows + 1, number=number)
-    assert "going on from step" in said
+    _, output = stop_after(process, tmp_path, rows=rows + 1, number=number)
+    assert "going on from step" in output
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
@@ -218,11 +218,11 @@ def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
     for _ in range(3):
         process.send_signal(signal.SIGINT)
         time.sleep(pause)
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     # A shell shows 130 for either: the last signal may come when Python has almost ended.
-    assert process.returncode in (130, -signal.SIGINT), said
-    assert "Traceback" not in said
-    assert "Error" not in said
+    assert process.returncode in (130, -signal.SIGINT), output
+    assert "Traceback" not in output
+    assert "Error" not in output
     steps = [row["step"] for row in journal.read_rows(log)]
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
     with contextlib.closing(train.Checkpoints(tmp_path / "checkpoints", read_only=True)) as kept:
@@ -234,19 +234,19 @@ def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
 def test_a_full_disk_is_one_sentence(tmp_path):
     """No file may become larger than 20 kB: neither root nor a disk of its own is needed."""
     command = [sys.executable, "-m", "experiments.train", CONFIG, f"--workdir={tmp_path / 'run'}"]
-    found = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", 'ulimit -f 20; exec "$@"', "sh", *command, "--config.num_epochs=3"],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
     )
-    assert found.returncode == 1
+    assert result.returncode == 1
     assert re.fullmatch(
         r"error: checkpoint 10 could not be written to .*checkpoints \(File too large\); there is"
         r" none yet: make room there, and the same command resumes the run.\n",
-        found.stderr,
-    ), found.stderr[-2000:]
+        result.stderr,
+    ), result.stderr[-2000:]
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
@@ -279,57 +279,67 @@ def test_a_full_disk_is_one_sentence(tmp_path):
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, arguments, message):
-    code, said = run("train", *arguments, f"--workdir={tmp_path / 'run'}")
+    code, output = run("train", *arguments, f"--workdir={tmp_path / 'run'}")
     assert code == 2
-    assert said.startswith("error: ")
-    assert message in said
-    assert said.count("\nerror") == 0
-    assert all(len(line) < 400 for line in said.splitlines())
+    assert output.startswith("error: ")
+    assert message in output
+    assert output.count("\nerror") == 0
+    assert all(len(line) < 400 for line in output.splitlines())
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.thorough
 def test_seeds_that_do_not_fit_in_memory(tmp_path):
     arguments = ["--config=configs/digits.py", "--config.num_seeds=10000000"]
-    code, said = run("train", *arguments, f"--workdir={tmp_path}")
+    code, output = run("train", *arguments, f"--workdir={tmp_path}")
     assert code == 1
-    assert said.startswith("error: the state of 10000000 runs takes ")
-    assert re.search(r"train at most \d+ at once\.\n$", said)
-    assert said.count("\n") == 1
+    assert output.startswith("error: the state of 10000000 runs takes ")
+    assert re.search(r"train at most \d+ at once\.\n$", output)
+    assert output.count("\n") == 1
 
 
 @pytest.mark.thorough
 def test_several_seeds_have_folders_of_their_own(tmp_path):
     two = (CONFIG, f"--workdir={tmp_path}", *SHORT, "--config.num_seeds=2")
-    code, said = run("train", *two)
-    assert code == 0, said
-    assert "means of 2 of 2 runs" in said
-    assert "| mean ± sd |" in said
+    code, output = run("train", *two)
+    assert code == 0, output
+    assert "means of 2 of 2 runs" in output
+    assert "| mean ± sd |" in output
     alone = tmp_path / "alone"
-    code, said = run("train", CONFIG, f"--workdir={alone}", *SHORT, "--config.seed=2")
-    assert code == 0, said
+    code, output = run("train", CONFIG, f"--workdir={alone}", *SHORT, "--config.seed=2")
+    assert code == 0, output
     seed = tmp_path / "seed_2"
     for name in ("config.json", "loss_state.jsonl"):
         assert (seed / name).read_text() == (alone / name).read_text()
     shutil.rmtree(alone)
-    code, said = run("evaluate", f"--workdir={tmp_path}", "--resamples=100")
-    assert code == 0, said
-    assert "Mean ± standard deviation over 2 seeds" in said
+    several = ("--resamples=100", "--criterion=nll,ece")
+    code, output = run("evaluate", f"--workdir={tmp_path}", *several)
+    assert code == 0, output
+    assert "Mean ± standard deviation over 2 seeds" in output
+    assert "T by ece" in output
+    assert (
+        "T by ece: the first minimum of ece on 0.1"
+        in (tmp_path / "report" / "report.md").read_text()
+    )
     for folder in (tmp_path / "seed_1", seed):
-        with np.load(folder / "predictions_test.npz") as found:
-            assert found["logits"].shape == (1000, 10)
+        with np.load(folder / "predictions_test.npz") as result:
+            assert result["logits"].shape == (1000, 10)
     assert (tmp_path / "report" / "report.md").exists()
-    code, said = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
+    code, output = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
     assert code == 2
-    assert "holds the seeds 1, 2: resume them with --config.seed=1 --config.num_seeds=2, or" in said
+    assert (
+        "holds the seeds 1, 2: resume them with --config.seed=1 --config.num_seeds=2, or" in output
+    )
 
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
-    code, said = run("train", "--config=configs/digits.py", f"--workdir={tmp_path / 'file' / 'x'}")
+    code, output = run(
+        "train", "--config=configs/digits.py", f"--workdir={tmp_path / 'file' / 'x'}"
+    )
     assert code == 2
-    assert said.startswith("error: ")
-    assert "file/x cannot be used: Not a directory" in said
-    code, said = run("evaluate", f"--workdir={tmp_path}")
+    assert output.startswith("error: ")
+    assert "file/x cannot be used: Not a directory" in output
+    code, output = run("evaluate", f"--workdir={tmp_path}")
     assert code == 2
-    assert f"there is no run in {tmp_path}" in said
+    assert f"there is no run in {tmp_path}" in output

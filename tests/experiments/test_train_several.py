@@ -33,9 +33,9 @@ def two(folder, each=("", "")):
 
 def ends(processes, seconds=180):
     """Wait for all: their codes, and what they said but for Gloo's greeting."""
-    said = [process.communicate(timeout=seconds)[0] for process in processes]
-    said = [re.sub(r"^\[Gloo\].*\n", "", text, flags=re.MULTILINE) for text in said]
-    return [process.returncode for process in processes], said
+    output = [process.communicate(timeout=seconds)[0] for process in processes]
+    output = [re.sub(r"^\[Gloo\].*\n", "", text, flags=re.MULTILINE) for text in output]
+    return [process.returncode for process in processes], output
 
 
 def wait_for(folder, rows, processes):
@@ -55,17 +55,17 @@ def a_proxy_that_leads_nowhere(monkeypatch):
 def whole(tmp_path_factory):
     """The end of a run in two processes that nothing has disturbed."""
     folder = tmp_path_factory.mktemp("whole")
-    codes, said = ends(two(folder))
-    assert codes == [0, 0], said
-    assert "next: python -m experiments.evaluate" in said[0]
-    assert said[1] == ""
+    codes, output = ends(two(folder))
+    assert codes == [0, 0], output
+    assert "next: python -m experiments.evaluate" in output[0]
+    assert output[1] == ""
     return end_of(folder, LOSS)
 
 
 def goes_on_to_the_same_end(folder, whole):
-    codes, said = ends(two(folder))
-    assert codes == [0, 0], said
-    assert "going on from step" in said[0]
+    codes, output = ends(two(folder))
+    assert codes == [0, 0], output
+    assert "going on from step" in output[0]
     assert end_of(folder, LOSS) == whole
 
 
@@ -74,10 +74,10 @@ def test_one_of_two_is_killed(tmp_path):
     processes = two(tmp_path)
     wait_for(tmp_path, 2, processes)
     processes[1].kill()
-    codes, said = ends(processes, seconds=60)
-    assert codes == [1, -signal.SIGKILL], said
-    assert re.search("^error: another process has ended .*Gloo", said[0], re.MULTILINE)
-    assert "Traceback" not in said[0]
+    codes, output = ends(processes, seconds=60)
+    assert codes == [1, -signal.SIGKILL], output
+    assert re.search("^error: another process has ended .*Gloo", output[0], re.MULTILINE)
+    assert "Traceback" not in output[0]
 
 
 @pytest.mark.slow
@@ -87,11 +87,11 @@ def test_one_of_two_is_lost_and_both_go_on(tmp_path, whole, victim, number, seco
     processes = two(tmp_path)
     wait_for(tmp_path, 3, processes)
     processes[victim].send_signal(number)
-    codes, said = ends([processes[1 - victim]], seconds)
-    assert codes[0] in (1, -signal.SIGABRT), said  # by our sentence, or by JAX
+    codes, output = ends([processes[1 - victim]], seconds)
+    assert codes[0] in (1, -signal.SIGABRT), output  # by our sentence, or by JAX
     processes[victim].send_signal(signal.SIGCONT)  # a stopped one ends as soon as it runs again
-    codes, said = ends([processes[victim]], seconds)
-    assert codes[0] in (1, -signal.SIGABRT, -signal.SIGKILL), said
+    codes, output = ends([processes[victim]], seconds)
+    assert codes[0] in (1, -signal.SIGABRT, -signal.SIGKILL), output
     goes_on_to_the_same_end(tmp_path, whole)
 
 
@@ -100,10 +100,10 @@ def test_one_of_two_is_asked_to_stop_and_both_leave_at_one_step(tmp_path):
     processes = two(tmp_path)
     wait_for(tmp_path, 2, processes)
     processes[1].send_signal(signal.SIGTERM)
-    codes, said = ends(processes)
-    assert codes == [143, 143], said
-    assert "stopped by SIGTERM after step" in said[0]
-    assert said[1] == ""
+    codes, output = ends(processes)
+    assert codes == [143, 143], output
+    assert "stopped by SIGTERM after step" in output[0]
+    assert output[1] == ""
 
 
 @pytest.mark.slow
@@ -114,9 +114,9 @@ def test_one_of_two_is_asked_to_stop_and_both_go_on(tmp_path, whole):
 
 @pytest.mark.thorough
 def test_two_with_different_configs(tmp_path):
-    codes, said = ends(two(tmp_path, each=["--config.batch_size=50", "--config.batch_size=51"]))
-    assert codes == [2, 2], said
-    assert said[0] == said[1]
+    codes, output = ends(two(tmp_path, each=["--config.batch_size=50", "--config.batch_size=51"]))
+    assert codes == [2, 2], output
+    assert output[0] == output[1]
     assert re.fullmatch(
-        "error: the digest of the config is .* has to be the same in all.\n", said[0]
+        "error: the digest of the config is .* has to be the same in all.\n", output[0]
     )

@@ -6,6 +6,7 @@ are evaluated. Finite differences with `constants_at` fixed are then the gradien
 promises, so one recipe proves the losses of both kinds.
 """
 
+import functools
 import inspect
 
 import jax
@@ -41,40 +42,79 @@ def numerical_gradient(reference, logits, labels, *, step=1e-5, **options):
 def values_and_gradient(value, logits, labels):
     """Return value(logits, labels) [N] and the gradient of its sum, both in float64."""
     with jax.enable_x64(True):
-        logits, labels = jnp.asarray(logits, jnp.float64), jnp.asarray(labels)
-        values, pull_back = jax.vjp(lambda z: value(z, labels), logits)
-        (gradient,) = pull_back(jnp.ones_like(values))
-        return np.asarray(values), np.asarray(gradient)
+
+        @jax.jit
+        def run(logits, labels):
+            values, pull_back = jax.vjp(lambda z: value(z, labels), logits)
+            return values, pull_back(jnp.ones_like(values))[0]
+
+        return jax.device_get(run(jnp.asarray(logits, jnp.float64), jnp.asarray(labels)))
 
 
 def check(value, reference, logits, labels, *, step=1e-5, rtol=1e-6, **options):
     """Assert that value(logits, labels) [N] and its gradient are the reference's."""
-    values, gradient = values_and_gradient(value, logits, labels)
+    actual = values_and_gradient(value, logits, labels)
+    assert_equal_the_reference(actual, reference, logits, labels, step=step, rtol=rtol, **options)
+
+
+def assert_equal_the_reference(actual, reference, logits, labels, *, step, rtol, **options):
+    """Compare values [N] and the gradient of their sum with those of a reference."""
+    values, gradient = actual
     expected = reference(logits, labels, **options)
+    assert values.dtype == gradient.dtype == np.float64
     assert values.shape == expected.shape
     np.testing.assert_allclose(values, expected, rtol=1e-9, atol=1e-12)
     expected = numerical_gradient(reference, logits, labels, step=step, **options)
     np.testing.assert_allclose(gradient, expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
-def objective_value(name, num_classes, *, state=None, **options):
-    """Return the objective's value as a function (logits, labels) -> [N], every weight 1."""
-    objective = losses.objective(name, **options)
+@functools.cache
+def _compiled(name, num_classes, **choices):
+    """Compile an objective's values and gradient once: its numbers and its state are arguments."""
 
-    def value(logits, labels):
-        counts = np.full(num_classes, 7)
-        the_state = objective.init(num_classes, counts) if state is None else state
-        return objective.value(the_state, logits, labels, jnp.ones(labels.shape, logits.dtype))
+    def run(numbers, state, logits, labels):
+        objective = losses.objective(name, **numbers, **choices)
+        if state is None:
+            state = objective.init(num_classes, np.full(num_classes, 7))
+        weights = jnp.ones(labels.shape, logits.dtype)
+        values, pull_back = jax.vjp(lambda z: objective.value(state, z, labels, weights), logits)
+        return values, pull_back(jnp.ones_like(values))[0]
 
-    return value
+    return jax.jit(run)
 
 
-def check_objective(name, reference, *, step=1e-5, rtol=1e-6, seed=0, **options):
-    """Assert that an objective in its initial state has the reference's values and gradients.
+def objective_values_and_gradient(name, logits, labels, *, state=None, **options):
+    """Return an objective's values [N] with every weight 1, and the gradient of their sum."""
+    numbers = {key: option for key, option in options.items() if isinstance(option, float)}
+    choices = {key: option for key, option in options.items() if key not in numbers}
+    with jax.enable_x64(True):
+        run = _compiled(name, logits.shape[-1], **choices)
+        logits, labels = jnp.asarray(logits, jnp.float64), jnp.asarray(labels)
+        return jax.device_get(run(numbers, state, logits, labels))
 
-    Three batches: ordinary logits, confident ones, and two classes.
+
+def check_objective(
+    name,
+    reference,
+    *batches,
+    state=None,
+    fields=None,
+    step=1e-5,
+    rtol=1e-6,
+    seed=0,
+    **options,
+):
+    """Assert that an objective has the reference's values and gradients.
+
+    Without `batches` there are three: ordinary logits, confident ones, and two classes. Without a
+    state the objective is in its initial one; `fields` are the options of the reference that
+    describe the state.
     """
-    for num_classes, scale in ((5, 2.0), (5, 8.0), (2, 2.0)):
-        logits, labels = batch(num_classes=num_classes, scale=scale, seed=seed)
-        value = objective_value(name, num_classes, **options)
-        check(value, reference, logits, labels, step=step, rtol=rtol, **options)
+    if not batches:
+        kinds = ((5, 2.0), (5, 8.0), (2, 2.0))
+        batches = [batch(num_classes=k, scale=scale, seed=seed) for k, scale in kinds]
+    for logits, labels in batches:
+        actual = objective_values_and_gradient(name, logits, labels, state=state, **options)
+        assert_equal_the_reference(
+            actual, reference, logits, labels, step=step, rtol=rtol, **options, **(fields or {})
+        )

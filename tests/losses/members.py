@@ -78,6 +78,19 @@ MEMBERS = _members()
 DEFAULTS = [member for member in MEMBERS if not member.options]
 
 
+def _repetitions() -> list[Member]:
+    """List the members whose option, implemented once for all losses, another member has too."""
+    seen, repeated = set(), []
+    for member in MEMBERS:
+        for choice in member.options.items():
+            repeated += [member] if choice in seen else []
+            seen.add(choice)
+    return repeated
+
+
+REPETITIONS = _repetitions()
+
+
 def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):
     """Return logits, labels and weights; one example in four has weight 0, 2 or a fraction."""
     random = np.random.default_rng(seed)
@@ -123,7 +136,15 @@ def total(objective, state, logits, labels, weights, **options):
 
 def value_and_gradient(objective, state, logits, labels, weights=None):
     """Return the weighted sum and its gradient by the logits, from a program shared by the laws."""
-    return _compiled(objective)(state, logits, labels, weights)
+    (value, _), gradient = _compiled(objective)(state, logits, labels, weights)
+    return value, gradient
+
+
+def compiled_terms_and_gradient(objective, state, logits, labels):
+    """Return the terms and the gradient of their sum, from the same program."""
+    weights = jnp.ones(labels.shape, logits.dtype)
+    (_, terms), gradient = _compiled(objective)(state, logits, labels, weights)
+    return terms, gradient
 
 
 @functools.cache
@@ -131,6 +152,10 @@ def _compiled(objective):
     """Compile it once for every shape: eager, each primitive would be a program of its own."""
 
     def run(state, logits, labels, weights):
-        return jax.value_and_grad(lambda z: total(objective, state, z, labels, weights))(logits)
+        def weighted(z):
+            terms = objective.value(state, z, labels, weights)
+            return jnp.sum(terms if weights is None else weights * terms), terms
+
+        return jax.value_and_grad(weighted, has_aux=True)(logits)
 
     return jax.jit(run)

@@ -40,7 +40,8 @@ def probabilities(logits, labels):
     labels = np.asarray(labels)
     rows, num_classes = np.arange(len(labels)), logits.shape[-1]
     log = logits - logsumexp(logits)[:, None]
-    other_logits = np.stack([np.delete(z, y) for z, y in zip(logits, labels, strict=True)])
+    others = np.arange(num_classes) != labels[:, None]
+    other_logits = logits[others].reshape(len(labels), num_classes - 1)
     others_minus_true = logsumexp(other_logits) - logits[rows, labels]
     # 1 - p_y = 1 / (1 + exp(-d)), -log p_y = log(1 + exp(d)), d = the others against the true
     rest = np.exp(-np.logaddexp(0.0, -others_minus_true))

@@ -41,11 +41,10 @@ REFERENCES = {"class_weighted": class_weighted}
 @pytest.mark.parametrize("balancing", ["effective", "inverse", "median"])
 def test_value_and_gradient(balancing, x64):
     checks.check_objective("class_weighted", class_weighted, balancing=balancing)
-    logits, labels = checks.batch()
     options = {"balancing": balancing, "volume": 300.0}
     state = losses.objective("class_weighted", **options).init(5, COUNTS)
-    value = checks.objective_value("class_weighted", 5, state=state, **options)
-    checks.check(value, class_weighted, logits, labels, counts=COUNTS, **options)
+    of_state = {"state": state, "fields": {"counts": COUNTS}}
+    checks.check_objective("class_weighted", class_weighted, checks.batch(), **of_state, **options)
 
 
 def test_by_hand():

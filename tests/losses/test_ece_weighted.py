@@ -88,9 +88,11 @@ def test_value_and_gradient_in_a_state(num_examples, blend):
     fields = random_state(5, 4, blend)
     with jax.enable_x64(True):
         state = losses.EceWeightedState(**{k: jnp.asarray(v) for k, v in fields.items()})
-    value = checks.objective_value("ece_weighted", 4, state=state, num_bins=5, classwise_scale=1.5)
-    logits, labels = checks.batch(num_examples, 4)
-    checks.check(value, ece_weighted, logits, labels, classwise_scale=1.5, **fields)
+    options = {"num_bins": 5, "classwise_scale": 1.5}
+    batch = checks.batch(num_examples, 4)
+    checks.check_objective(
+        "ece_weighted", ece_weighted, batch, state=state, fields=fields, **options
+    )
 
 
 def test_equal_probabilities_take_the_same_gap():

@@ -27,10 +27,9 @@ REFERENCES = {"logit_adjusted": logit_adjusted}
 @pytest.mark.parametrize("tau", [0.0, 0.5, 1.0])
 def test_value_and_gradient(tau, x64):
     checks.check_objective("logit_adjusted", logit_adjusted, tau=tau)
-    logits, labels = checks.batch()
     state = losses.objective("logit_adjusted", tau=tau).init(5, COUNTS)
-    value = checks.objective_value("logit_adjusted", 5, state=state, tau=tau)
-    checks.check(value, logit_adjusted, logits, labels, tau=tau, counts=COUNTS)
+    of_state = {"state": state, "fields": {"counts": COUNTS}}
+    checks.check_objective("logit_adjusted", logit_adjusted, checks.batch(), **of_state, tau=tau)
 
 
 def test_a_class_without_examples_has_no_probability():

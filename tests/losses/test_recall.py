@@ -95,16 +95,15 @@ MISS_RATE, FALSE_RATE = np.array([0.5, 0.0, 1.0, 0.3, 0.25]), np.array([1.0, 0.2
 def test_value_and_gradient_in_a_state(normalized):
     with jax.enable_x64(True):
         state = losses.RecallState(miss_rate=jnp.asarray(MISS_RATE))
-    value = checks.objective_value("recall", 5, state=state, normalized=normalized)
-    checks.check(value, recall, *checks.batch(), miss_rate=MISS_RATE, normalized=normalized)
+    of_state = {"state": state, "fields": {"miss_rate": MISS_RATE}}
+    checks.check_objective("recall", recall, checks.batch(), **of_state, normalized=normalized)
 
 
 def test_precision_value_and_gradient_in_a_state():
     with jax.enable_x64(True):
         state = losses.RecallPrecisionState(jnp.asarray(MISS_RATE), jnp.asarray(FALSE_RATE))
-    value = checks.objective_value("recall_precision", 5, state=state)
-    rates = {"miss_rate": MISS_RATE, "false_rate": FALSE_RATE}
-    checks.check(value, recall_precision, *checks.batch(20), **rates)
+    of_state = {"state": state, "fields": {"miss_rate": MISS_RATE, "false_rate": FALSE_RATE}}
+    checks.check_objective("recall_precision", recall_precision, checks.batch(20), **of_state)
 
 
 @pytest.mark.parametrize("counters", ["recall", "released"])

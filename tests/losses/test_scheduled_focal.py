@@ -50,8 +50,8 @@ def test_value_and_gradient_of_later_stages(name):
     for epoch, gamma in zip((0, 13, 14, 34, 35, 49), (0, 0, 1, 1, 2, 2), strict=True):
         gamma = GAMMAS[name][gamma]
         assert gamma_at(epoch, 50, GAMMAS[name]) == gamma
-        value = checks.objective_value(name, 5, state=state_at(objective, epoch, 50))
-        checks.check(value, flsc, *checks.batch(), gamma=gamma)
+        state, fields = state_at(objective, epoch, 50), {"gamma": gamma}
+        checks.check_objective(name, flsc, checks.batch(), state=state, fields=fields)
 
 
 @pytest.mark.parametrize("num_epochs", [1, 3, 25, 50, 350])

@@ -111,8 +111,8 @@ def test_value_and_gradient_at_a_temperature(name, weighting, temperature):
     options = {"weighting": weighting, **OPTIONS[name]}
     with jax.enable_x64(True):
         state = losses.TemperedState(temperature=jnp.asarray(temperature, jnp.float64))
-    value = checks.objective_value(name, 5, state=state, **options)
-    checks.check(value, REFERENCES[name], *checks.batch(), temperature=temperature, **options)
+    of_state = {"state": state, "fields": {"temperature": temperature}}
+    checks.check_objective(name, REFERENCES[name], checks.batch(), **of_state, **options)
 
 
 def expected_calibration_error(logits, labels, num_bins):

@@ -34,8 +34,10 @@ def sample(num_rows=120, num_classes=4, seed=0):
 def counts(num_rows, scheme, pairs, classes=None, seed=0):
     """Return the multiplicities of some resamples."""
     keys = jax.random.split(jax.random.key(seed), pairs)
-    found = resampling.multiplicities(keys, num_rows, scheme, classes)
-    return np.asarray(found)
+    return np.asarray(multiplicities(keys, num_rows, scheme, classes))
+
+
+multiplicities = jax.jit(resampling.multiplicities, static_argnums=(1, 2))
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 7, 1000])
@@ -90,14 +92,21 @@ def test_samples_are_the_metrics_of_the_resampled_data(weighted):
     )
     kept = own > 0 if weighted else np.ones(120, bool)
     keys = jax.vmap(lambda pair: jax.random.fold_in(jax.random.key(3), pair))(jnp.arange(2))
-    drawn = np.asarray(resampling.multiplicities(keys, int(kept.sum()), "multinomial", None))
+    drawn = np.asarray(multiplicities(keys, int(kept.sum()), "multinomial", None))
     drawn = drawn[[0, 2, 1, 3]]  # pair by pair
     for i, multiplicity in enumerate(drawn):
-        weight = multiplicity * (own[kept] if weighted else 1)
-        for name, metric in SEVERAL.items():
-            expected = metric.value(metric.stat(logits[kept], labels[kept], weight))
-            found = jax.tree.map(lambda leaf, i=i: leaf[i], samples[name])
-            assert_same(found, expected)
+        weight = np.zeros(120, np.float32)
+        weight[kept] = multiplicity * (own[kept] if weighted else 1)
+        expected = each_value(logits, labels, weight)
+        assert_same(jax.tree.map(lambda leaf, i=i: leaf[i], samples), expected)
+
+
+@jax.jit
+def each_value(logits, labels, weights):
+    """Compute every metric by itself, in one program."""
+    return {
+        name: metric.value(metric.stat(logits, labels, weights)) for name, metric in SEVERAL.items()
+    }
 
 
 def test_many_classes_take_the_sparse_way_to_the_same_values():
@@ -107,10 +116,11 @@ def test_many_classes_take_the_sparse_way_to_the_same_values():
         metrics.per_class_ece, logits, labels, key=jax.random.key(0), num_resamples=2
     )
     keys = jax.vmap(lambda pair: jax.random.fold_in(jax.random.key(0), pair))(jnp.arange(1))
-    drawn = resampling.multiplicities(keys, 50, "multinomial", None)
+    drawn = multiplicities(keys, 50, "multinomial", None)
+    metric = metrics.per_class_ece
+    value = jax.jit(lambda weight: metric.value(metric.stat(logits, labels, weight)))
     for found, weight in zip(samples, drawn, strict=True):
-        metric = metrics.per_class_ece
-        expected = metric.value(metric.stat(logits, labels, weight))
+        expected = value(weight)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from calib_jax.metrics import null_draws
 
 from .inference import CONFIDENCE, gaps, golden, outcomes, simulated, softmax
 
@@ -171,3 +172,16 @@ def test_size_of_the_search_and_of_holm(capsys):
     with capsys.disabled():
         print("\nworst groups, groups, classes: a finding in", found / 400)
     assert np.all(found / 400 <= 0.083)
+
+
+def test_hits_occur_with_the_probability_of_the_confidence():
+    """Also next to 0 and 1, where 16 random bits alone would round it."""
+    confidence = np.array([0.0, 1e-4, 0.3, 1 - 1e-4, 1 - 2e-6, 1.0])
+    rows = np.repeat(confidence, 400)
+    hits = np.concatenate(list(null_draws.hits_in_chunks(KEY, rows, 2500)))
+    assert hits.shape == (2500, 2400)
+    mean = hits.reshape(2500, 6, 400).mean((0, 2))
+    deviation = np.sqrt(confidence * (1 - confidence) / 10**6)
+    assert np.all(np.abs(mean - confidence) <= 5 * deviation)
+    sums = null_draws.hit_sums(KEY, rows, np.eye(6).repeat(400, 0), 2500)
+    np.testing.assert_array_equal(sums, hits.reshape(2500, 6, 400).sum(2))

@@ -1,5 +1,7 @@
 """Binned errors with noise bounds: their numbers, their laws, their coverage, and bad input."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +48,7 @@ REFERENCES = {
 }
 
 
+@functools.cache
 def bounds_of(model, num_draws=20_000):
     return metrics.noise_bound(FIVE, *golden(model), key=KEY, num_draws=num_draws)
 

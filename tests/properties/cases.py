@@ -87,8 +87,9 @@ def batches(
     impossible: bool = True,
     absent: bool = True,
     tiny: bool = True,
+    dtypes: tuple[str, ...] = DTYPES,
 ) -> st.SearchStrategy[Batch]:
-    """Draw batches of these shapes."""
+    """Draw batches of these shapes, with labels of these types."""
     return st.builds(
         build,
         st.sampled_from(shapes),
@@ -99,18 +100,24 @@ def batches(
         st.sampled_from((0.0, 0.0, 0.3) if impossible else (0.0,)),
         st.sampled_from((0.0, 0.3) if absent else (0.0,)),
         st.sampled_from((False, tiny)),
-        st.sampled_from(DTYPES),
+        st.sampled_from(dtypes),
     )
 
 
 def few_and_many(
-    few: dict[str, st.SearchStrategy], many: dict[str, st.SearchStrategy], *, share: float = 1.0
+    few: dict[str, st.SearchStrategy],
+    many: dict[str, st.SearchStrategy],
+    *,
+    more: dict[str, st.SearchStrategy] | None = None,
+    share: float = 1.0,
 ) -> Callable[[Callable[..., None]], type]:
     """Make a property three tests: 30 cases, 300 (`thorough`) and 10,000 (`slow`).
 
     Args:
-      few: strategies of the arguments; few shapes, since programs are compiled for each.
+      few: strategies of the arguments of the 30 cases. Programs are compiled for each shape, type
+        and function: of 30 cases with many of these every one would compile its own.
       many: the same for the 10,000 cases.
+      more: the same for the 300 cases; by default `few`.
       share: of the number of cases, where several properties of one subject divide them.
     """
 
@@ -131,7 +138,7 @@ def few_and_many(
 
         members = {
             "test_few": test(few, FEW),
-            "test_more": pytest.mark.thorough(test(few, MORE)),
+            "test_more": pytest.mark.thorough(test(more or few, MORE)),
             "test_many": pytest.mark.slow(test(many, MANY)),
             "__doc__": check.__doc__,
         }

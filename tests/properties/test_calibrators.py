@@ -14,7 +14,8 @@ from .cases import Batch, batches, few_and_many
 
 FEW_SHAPES = ((20, 3),)
 MANY_SHAPES = ((20, 3), (1, 2), (3, 2), (50, 10))
-MIX_CLASSES = {"matrix", "dirichlet"}
+# The others take seconds to compile, each for every type of labels.
+QUICK = ("temperature", "platt", "vector", "histogram", "isotonic")
 
 
 @functools.cache
@@ -34,11 +35,20 @@ def of(name, batch):
     return params, np.asarray(jax.nn.softmax(logits))
 
 
-def chosen(shapes, **options):
-    return {"name": st.sampled_from(MEMBERS), "batch": batches(shapes, **options)}
+def chosen(shapes, *, names=tuple(MEMBERS), **options):
+    return {"name": st.sampled_from(names), "batch": batches(shapes, **options)}
 
 
-@few_and_many(chosen(FEW_SHAPES), chosen(MANY_SHAPES))
+def sizes(**options):
+    """Return the strategies of the three sizes of a property."""
+    return {
+        "few": chosen(FEW_SHAPES, names=QUICK, dtypes=("int32",), **options),
+        "more": chosen(FEW_SHAPES, **options),
+        "many": chosen(MANY_SHAPES, **options),
+    }
+
+
+@few_and_many(**sizes())
 def TestAFitIsUsableOrSaysWhyNot(name: str, batch: Batch) -> None:
     """Parameters and probabilities are numbers, or all NaN with the state `unusable`."""
     params, p = of(name, batch)
@@ -60,7 +70,7 @@ def TestAFitIsUsableOrSaysWhyNot(name: str, batch: Batch) -> None:
 ORDINARY = {"exponents": (-1, 2), "impossible": False, "tiny": False}
 
 
-@few_and_many(chosen(FEW_SHAPES, **ORDINARY), chosen(MANY_SHAPES, **ORDINARY), share=0.5)
+@few_and_many(**sizes(**ORDINARY), share=0.5)
 def TestRowsHaveNoOrderAndAbsentOnesNoContent(name: str, batch: Batch) -> None:
     """Rows may be permuted, and those of weight 0 hold anything."""
     params, p = of(name, batch)
@@ -90,9 +100,13 @@ def has_temperature(batch):
     return np.any(true < z.max(axis=1)) and slope < 0, abs(slope) > 1e-5 * size
 
 
+FINITE = {"exponents": (-3, 3), "impossible": False}
+
+
 @few_and_many(
-    {"batch": batches(FEW_SHAPES, exponents=(-3, 3), impossible=False)},
-    {"batch": batches(MANY_SHAPES, exponents=(-3, 3), impossible=False)},
+    {"batch": batches(FEW_SHAPES, dtypes=("int32",), **FINITE)},
+    {"batch": batches(MANY_SHAPES, **FINITE)},
+    more={"batch": batches(FEW_SHAPES, **FINITE)},
 )
 def TestATemperatureIsFoundWhereThereIsOne(batch: Batch) -> None:
     """The state says `converged` exactly where a finite optimum exists; T is that optimum."""

@@ -15,7 +15,13 @@ from tests.losses.test_laws import COUPLED
 from .cases import Batch, batches, few_and_many
 
 OBJECTIVES = {member.name: member.objective for member in DEFAULTS}
+NAMES = tuple(sorted(OBJECTIVES))
 FEW_SHAPES = ((6, 4),)
+# One of every way to make a loss, and labels of a narrow type and of the usual one.
+DISTINCT = (
+    *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
+    "tempered_focal",
+)
 MANY_SHAPES = ((6, 4), (3, 130), (1, 1), (1, 2), (50, 10), (7, 200), (2, 128))
 
 
@@ -69,8 +75,17 @@ def assert_close(name, found, wanted, batch):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * largest)
 
 
-def chosen(shapes, **options):
-    return {"name": st.sampled_from(sorted(OBJECTIVES)), "batch": batches(shapes, **options)}
+def chosen(shapes, *, names=NAMES, **options):
+    return {"name": st.sampled_from(names), "batch": batches(shapes, **options)}
+
+
+def sizes(**options):
+    """Return the strategies of the three sizes of a property."""
+    return {
+        "few": chosen(FEW_SHAPES, names=DISTINCT, dtypes=("int8", "int32"), **options),
+        "more": chosen(FEW_SHAPES, **options),
+        "many": chosen(MANY_SHAPES, **options),
+    }
 
 
 def far_from_thresholds(batch):
@@ -81,7 +96,7 @@ def far_from_thresholds(batch):
     assume(not np.any(np.abs(p[..., None] - np.array([0.2, 0.5])) < 1e-5))
 
 
-@few_and_many(chosen(FEW_SHAPES), chosen(MANY_SHAPES))
+@few_and_many(**sizes())
 def TestAnObjectiveIsANumber(name: str, batch: Batch) -> None:
     """Terms and gradients are numbers; infinite only where the truth is impossible.
 
@@ -102,9 +117,7 @@ def TestAnObjectiveIsANumber(name: str, batch: Batch) -> None:
     assert_close(name, tuple(map(np.asarray, eager)), (terms, gradient), batch)
 
 
-@few_and_many(
-    chosen(FEW_SHAPES, exponents=(-6, 20)), chosen(MANY_SHAPES, exponents=(-6, 20)), share=0.5
-)
+@few_and_many(**sizes(exponents=(-6, 20)), share=0.5)
 def TestRowsHaveNoOrderAndNoOrigin(name: str, batch: Batch) -> None:
     """Permuted rows have the permuted terms; so have labels of another integer type."""
     far_from_thresholds(batch)
@@ -118,11 +131,7 @@ def TestRowsHaveNoOrderAndNoOrigin(name: str, batch: Batch) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@few_and_many(
-    chosen(FEW_SHAPES, exponents=(-3, 6), impossible=False),
-    chosen(MANY_SHAPES, exponents=(-3, 6), impossible=False),
-    share=0.5,
-)
+@few_and_many(**sizes(exponents=(-3, 6), impossible=False), share=0.5)
 def TestAWrongLabelIsNaN(name: str, batch: Batch) -> None:
     """A label out of range makes its row NaN, and leaves the rows of others alone."""
     present = np.flatnonzero(batch.weights > 0)
@@ -161,8 +170,9 @@ PLAIN = {"exponents": (-6, 30), "impossible": False, "absent": False}
 
 
 @few_and_many(
-    {"name": st.sampled_from(SHORT), "batch": batches(((6, 4), (3, 130)), **PLAIN)},
-    {"name": st.sampled_from(SHORT), "batch": batches(MANY_SHAPES, **PLAIN)},
+    chosen(FEW_SHAPES, names=SHORT, dtypes=("int8", "int32"), **PLAIN),
+    chosen(MANY_SHAPES, names=SHORT, **PLAIN),
+    more=chosen((*FEW_SHAPES, (3, 130)), names=SHORT, **PLAIN),
 )
 def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
     """Values are those of the formula in float64, at every scale."""

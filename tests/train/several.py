@@ -47,12 +47,12 @@ def cases(folder):
 
 def trained(folder, devices=None):
     """Train all, and give the states by name and seed."""
-    found = {}
+    result = {}
     for name, runs, task, plan in cases(folder):
         outcomes = train.fit_all(runs, task, plan, devices=devices, quiet=True)
         for run, outcome in zip(runs, outcomes, strict=True):
-            found[f"{name}_{run.seed}"] = outcome.state
-    return found
+            result[f"{name}_{run.seed}"] = outcome.state
+    return result
 
 
 def special():

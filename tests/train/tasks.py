@@ -89,8 +89,8 @@ def trained(
         order = train.in_batches(numbers, batch_size, multiple=num_devices, accumulate=accumulate)
         runner.begin(order, 0)
         stop = min(order.num_steps, steps - done)
-        states, found = runner(states, [0], [stop])
-        measured += runner.measured_in(found, [0], [stop])
+        states, result = runner(states, [0], [stop])
+        measured += runner.measured_in(result, [0], [stop])
         done, epoch = done + stop, epoch + 1
     return states, jax.tree.map(lambda *parts: np.concatenate(parts), *measured)
 

@@ -169,8 +169,8 @@ def test_the_numbers_of_a_table_come_back_as_they_were(tmp_path):
         {"step": 2, "a": 1 / 3, "b": -1e22, "c": 0.0, "d": 2.5},
     ]
     (tmp_path / "table.csv").write_text(journal._csv_lines(rows))
-    found, damage = files.csv_rows(tmp_path / "table.csv")
-    assert [json.dumps(row) for row in found] == [json.dumps(row) for row in rows]
+    result, damage = files.csv_rows(tmp_path / "table.csv")
+    assert [json.dumps(row) for row in result] == [json.dumps(row) for row in rows]
     assert damage == ""
 
 

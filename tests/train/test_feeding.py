@@ -71,11 +71,11 @@ def test_streamed_is_resident(num_devices, accumulate, x64):
     source = tasks.examples(22)
     arguments = dict(num_devices=num_devices, steps=6, batch_size=8, accumulate=accumulate)
     resident, measured = tasks.trained(OBJECTIVE, source, **arguments)
-    streamed, found = tasks.trained(OBJECTIVE, OnDisk(source), feed=train.Streamed, **arguments)
+    streamed, result = tasks.trained(OBJECTIVE, OnDisk(source), feed=train.Streamed, **arguments)
     for a, b in zip(*map(jax.tree.leaves, map(tasks.the_only, (resident, streamed))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     for key, values in measured.items():
-        np.testing.assert_allclose(values, found[key], rtol=1e-12)
+        np.testing.assert_allclose(values, result[key], rtol=1e-12)
 
 
 def test_small_arrays_move_to_the_device_and_others_stream():

@@ -56,12 +56,12 @@ def echo(state, batch):
 def read_through(runner, order, cuts, draw):
     """Everything that comes, where a new stream begins at every cut."""
     states = ONE.place([tasks.state_of(OBJECTIVE)])
-    found = []
+    result = []
     for start, stop in zip([0, *cuts], [*cuts, order.num_steps], strict=True):
         runner.begin(order, start, draw)
         states, measured = runner(states, [start], [stop])
-        found += runner.measured_in(measured, [start], [stop])
-    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        result += runner.measured_in(measured, [start], [stop])
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *result)
 
 
 def reading():
@@ -99,8 +99,8 @@ def test_a_stream_goes_on_where_it_was_stopped(photographs):
 def test_threads_do_not_change_what_comes(photographs, threads):
     order = train.in_batches(np.arange(12), 5)
     seen = list(prefetching.read_ahead(photographs.test, order, threads=threads))
-    for found, index in zip(seen, order.examples, strict=True):
-        assert jax.tree.all(jax.tree.map(np.array_equal, found, photographs.test[index]))
+    for result, index in zip(seen, order.examples, strict=True):
+        assert jax.tree.all(jax.tree.map(np.array_equal, result, photographs.test[index]))
     big = train.in_batches(np.arange(100), 40)  # in pieces, which are ready in another order
     late = Numbers(100, wait=lambda index: time.sleep(0.002 * (index[0] % 16 < 8)))
     seen = list(prefetching.read_ahead(late, big, draw=Draw(1, 2), threads=threads))
@@ -118,8 +118,8 @@ def test_training_is_drawn_and_evaluation_is_not():
     fed = train.feed(Numbers(10), ONE, threads=2)
     assert isinstance(fed, train.Streamed)
     evaluate = fed.evaluation(lambda state, batch: Everything.stat(batch), 4)
-    (found,) = evaluate(ONE.place([tasks.state_of(OBJECTIVE)]), [True])
-    rows = found["all"]
+    (result,) = evaluate(ONE.place([tasks.state_of(OBJECTIVE)]), [True])
+    rows = result["all"]
     real = rows["inputs"][rows["weights"] > 0]
     np.testing.assert_array_equal(real, np.stack([np.arange(10), *np.zeros((2, 10))], axis=1))
     order = train.in_batches(np.arange(10), 5)

@@ -15,14 +15,14 @@ class Ended(Exception):
 
 @pytest.fixture
 def codes(monkeypatch):
-    found = []
+    result = []
 
     def end(code):
-        found.append(code)
+        result.append(code)
         raise Ended
 
     monkeypatch.setattr(os, "_exit", end)
-    return found
+    return result
 
 
 def test_a_second_ctrl_c_ends_the_process(codes, capsys):

@@ -172,10 +172,10 @@ def test_the_epoch_clock_serves_the_next_epoch(tmp_path, warm_up, gammas):
     run(tmp_path, objective, plan, task=task)
     checkpoints = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
     template = tasks.state_of(objective)
-    found = [checkpoints.read(template, step).state.loss_state.gamma for step in (4, 8, 12)]
+    result = [checkpoints.read(template, step).state.loss_state.gamma for step in (4, 8, 12)]
     checkpoints.close()
     wanted = gammas[1:] if not warm_up else [5.0, 1.0, 1.0]
-    assert [float(gamma) for gamma in found] == wanted
+    assert [float(gamma) for gamma in result] == wanted
 
 
 def test_a_warm_up_trains_with_another_loss(tmp_path):
@@ -249,8 +249,8 @@ def stopping_after_pieces(monkeypatch, size):
     monkeypatch.setattr(due.Pieces, "adapt", lambda self, seconds: None)
     add = Record.add
 
-    def add_and_stop(self, found, seconds):
-        add(self, found, seconds)
+    def add_and_stop(self, result, seconds):
+        add(self, result, seconds)
         signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(Record, "add", add_and_stop)
@@ -307,9 +307,9 @@ class Shifted:
 
     def drawn(self, index, draw):
         self.seen.append(draw)
-        found = self.source[index]
+        result = self.source[index]
         shift = [np.random.default_rng([*draw, int(one)]).normal() for one in index]
-        return found._replace(inputs=found.inputs + np.asarray(shift)[:, None])
+        return result._replace(inputs=result.inputs + np.asarray(shift)[:, None])
 
 
 def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
@@ -413,8 +413,8 @@ def test_starts_are_noted_after_one_that_was_cut_off(tmp_path):
     whole = '{"step": 0}\n'
     (tmp_path / journal.ENVIRONMENT).write_text(whole + '{"step": 4, "versi')
     journal.Journal(tmp_path).begin(4, {"cores": 2})
-    found = (tmp_path / journal.ENVIRONMENT).read_text()
-    assert found == whole + '{"step": 4, "cores": 2}\n'
+    result = (tmp_path / journal.ENVIRONMENT).read_text()
+    assert result == whole + '{"step": 4, "cores": 2}\n'
 
 
 def test_one_trainer_a_folder(tmp_path):
@@ -453,9 +453,9 @@ def test_a_failed_run_is_not_saved_when_the_timer_is_due(tmp_path, monkeypatch):
 
     class Broken(Shifted):
         def drawn(self, index, draw):
-            found = super().drawn(index, draw)
+            result = super().drawn(index, draw)
             bad = (np.asarray(index) == BAD) & (draw.epoch == 1)
-            return found._replace(inputs=np.where(bad[:, None], np.nan, found.inputs))
+            return result._replace(inputs=np.where(bad[:, None], np.nan, result.inputs))
 
     BAD = train.shuffled(38, 0, 1)[10]  # in step 5
     sources = {name: Cls(tasks.examples(38), []) for name, Cls in (("a", Shifted), ("b", Broken))}
@@ -481,9 +481,9 @@ def test_parameters_that_are_not_finite_are_neither_measured_nor_saved(tmp_path,
     rate = lambda now: jnp.where(now == step, jnp.inf, 0.01)  # noqa: E731
     with pytest.raises(NonFinite) as caught:
         run(tmp_path, task=task_of(tx=optax.sgd(rate)))
-    said = str(caught.value)
-    assert f"the state is not finite after {step + 1} steps (first params/" in said
-    assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / str(step - 3)}:" in said
+    message = str(caught.value)
+    assert f"the state is not finite after {step + 1} steps (first params/" in message
+    assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / str(step - 3)}:" in message
     assert [row["step"] for row in rows_in(tmp_path)] == list(range(4, step, 4))
     with contextlib.closing(train.Checkpoints(tmp_path / CHECKPOINTS)) as kept:
         assert kept.steps[-1] == step - 3
@@ -555,13 +555,13 @@ def test_a_label_out_of_range_is_named(tmp_path):
     labels[17] = 12
     with pytest.raises(NonFinite) as caught:
         run(tmp_path, task=task_of(train=tasks.InMemory(inputs, labels)))
-    said = str(caught.value)
-    assert said.startswith(
+    message = str(caught.value)
+    assert message.startswith(
         "the training example 17 has the label 12, and the classes are 0 to 4; there is no"
         " checkpoint yet: mend its label, or leave the example out"
     )
-    assert "weight 0" in said
-    assert "learning rate" not in said
+    assert "weight 0" in message
+    assert "learning rate" not in message
 
 
 def test_what_needs_an_evaluation_is_refused_without_one(tmp_path):
@@ -610,10 +610,10 @@ def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
     hit = recorded["val_pred"] == recorded["val_label"]
     num_classes = 10  # as there: a confidence may be as low as 1/10
     others = (1 - recorded["val_conf"]) / (num_classes - 1)
-    said = np.repeat(others[..., None], num_classes, axis=-1)
-    np.put_along_axis(said, np.where(hit, 0, 1)[..., None], recorded["val_conf"][..., None], -1)
-    said = np.moveaxis(
-        np.log(np.maximum(said, 1e-300)), 0, 1
+    message = np.repeat(others[..., None], num_classes, axis=-1)
+    np.put_along_axis(message, np.where(hit, 0, 1)[..., None], recorded["val_conf"][..., None], -1)
+    message = np.moveaxis(
+        np.log(np.maximum(message, 1e-300)), 0, 1
     )  # [examples, updates, classes]; all are of class 0
 
     def forward(params, model_state, inputs, *, train, rng=None, weights=None):
@@ -632,11 +632,11 @@ def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
         gamma_max=given["gamma_max"],
         binning="released",
     )
-    validation = tasks.InMemory(said, np.zeros(len(said), np.int32))
+    validation = tasks.InMemory(message, np.zeros(len(message), np.int32))
     task = task_of(
         objective,
         forward=forward,
-        train=tasks.InMemory(said[:4], np.zeros(4, np.int32)),
+        train=tasks.InMemory(message[:4], np.zeros(4, np.int32)),
         evaluated={"validation": validation},
         num_classes=num_classes,
     )

@@ -81,8 +81,8 @@ def test_the_rate_may_follow_the_step(x64):
     for _ in range(3):
         updates, state = tx.update(GRADIENTS[0], state, START)
         moved.append(updates["a"] / GRADIENTS[0]["a"])
-    for found, rate in zip(moved, (0.1, 0.05, 0.1 / 3), strict=True):
-        np.testing.assert_allclose(found, -rate)
+    for result, rate in zip(moved, (0.1, 0.05, 0.1 / 3), strict=True):
+        np.testing.assert_allclose(result, -rate)
 
 
 def test_a_gradient_of_zero_is_not_clipped_to_nan():

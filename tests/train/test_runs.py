@@ -75,8 +75,8 @@ def test_seeds_that_were_stopped_apart_catch_up(tmp_path, alone, monkeypatch):
     """As when the process is killed between the checkpoints of two of them."""
     add = Record.add
 
-    def add_and_stop(self, found, seconds):
-        add(self, found, seconds)
+    def add_and_stop(self, result, seconds):
+        add(self, result, seconds)
         if self.step >= 4:
             signal.raise_signal(signal.SIGTERM)
 
@@ -214,13 +214,13 @@ def test_files_in_the_memory_of_a_container_are_not_lost_to_it(monkeypatch, tmp_
 
 
 def test_a_step_that_does_not_fit_says_what_would(monkeypatch, tmp_path):
-    found = types.SimpleNamespace(
+    result = types.SimpleNamespace(
         temp_size_in_bytes=9_000_000,
         output_size_in_bytes=3_000_000,
         alias_size_in_bytes=2_000_000,
         argument_size_in_bytes=4_000_000,
     )
-    need = memory.Need(types.SimpleNamespace(memory_analysis=lambda: found), rows=100)
+    need = memory.Need(types.SimpleNamespace(memory_analysis=lambda: result), rows=100)
     text = need.check(50e6, sharing=2)
     assert text == (
         "memory of a step: 10 MB beside 4 MB that stay; 50 MB are free: batches of up to about"

@@ -92,8 +92,8 @@ def test_between_epochs_only(x64):
 
 def test_a_traced_step():
     rate = schedules.of_steps(schedules.multi_step(0.1, milestones=(1, 2)), 4)
-    found = jax.jit(jax.vmap(rate))(jnp.arange(12))
-    np.testing.assert_allclose(found, np.repeat([0.1, 0.01, 0.001], 4), rtol=1e-6)
+    result = jax.jit(jax.vmap(rate))(jnp.arange(12))
+    np.testing.assert_allclose(result, np.repeat([0.1, 0.01, 0.001], 4), rtol=1e-6)
 
 
 def test_bad_values():

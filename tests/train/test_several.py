@@ -36,8 +36,8 @@ def in_two(tmp_path_factory):
         )
         for process in range(several.PROCESSES)
     ]
-    said = [process.communicate(timeout=200)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    output = [process.communicate(timeout=200)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(output)
     return folder
 
 

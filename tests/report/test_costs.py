@@ -1,0 +1,47 @@
+"""The costs of decisions in a report, before and after calibration, and their file."""
+
+import numpy as np
+import pytest
+
+from calib_jax import metrics, report
+from experiments import score
+
+COSTS = np.array([[0.0, 1, 4], [2, 0, 1], [5, 2, 0]])
+
+
+def test_costs_stand_in_the_report_before_and_after_calibration():
+    random = np.random.default_rng(0)
+    logits = (3 * random.standard_normal((200, 3))).astype(np.float32)
+    labels = (logits + 3 * random.gumbel(size=(200, 3))).argmax(axis=1)
+    data = logits[:100], labels[:100]
+    options = {"costs": COSTS, "abstain_cost": 0.8}
+    found = report.score(
+        *data,
+        metrics=["accuracy"],
+        num_resamples=20,
+        calibrate="temperature",
+        fit_on=(logits[100:], labels[100:]),
+        **options,
+    )
+    for name in ("expected_cost", "stated_cost"):
+        rows = [row for row in found.rows if row.metric == name]
+        assert [row.predictions for row in rows] == ["as given", "temperature"]
+        wanted = metrics.named(name, **options)(*data)
+        np.testing.assert_allclose(rows[0].value, wanted, rtol=1e-6)
+        assert rows[0].low <= rows[0].value <= rows[0].high
+    changes = {change.metric: change for change in found.changes}
+    assert changes["expected_cost"].p_value is not None
+    assert changes["stated_cost"].value > 0
+    with pytest.raises(ValueError, match="costs must have a row for each of the 3 classes"):
+        report.score(*data, costs=COSTS[:2])
+
+
+def test_costs_are_read_from_a_file(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_text("0, 1, 4\n2, 0, 1\n5, 2, 0\n")
+    np.testing.assert_array_equal(score.costs_of(str(file)), COSTS)
+    assert score.costs_of(None) is None
+    for broken in ("a,b\n1,2\n", "1,2\n3\n"):
+        file.write_text(broken)
+        with pytest.raises(ValueError, match=r"--costs=.* must hold numbers, a row per class"):
+            score.costs_of(str(file))
