@@ -69,7 +69,7 @@ def debiased_squared_error(
       num_bins: number of bins of equal width.
       level: the nominal coverage of the interval, a fraction.
       clusters: `[*batch]`, the cluster of each example, as integers or strings. With 100 of them
-        nominal 90 % intervals covered 81 to 99 % in simulations. Fewer than some 30 give intervals
+        nominal 90 % intervals covered 80 to 99 % in simulations. Fewer than some 30 give intervals
         that are often too narrow; the ends are NaN with fewer than 10.
 
     References:
