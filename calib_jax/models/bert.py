@@ -258,7 +258,7 @@ def bert(
     dtype: DType = "float32",
     init: str = "normal",
     remat: bool = False,
-) -> nn.Module:
+) -> Bert:
     """Build BERT for classification, by default of the size of BERT-base.
 
     The vectors of token, position and type are added and normalised. Blocks of self-attention and

@@ -56,7 +56,7 @@ def read_bert(
     num_classes: int | None = None,
     key: Any = None,
     **options: Any,
-) -> tuple[nn.Module, PyTree]:
+) -> tuple[Bert, PyTree]:
     """Read a BERT from a folder of Hugging Face with `config.json` and `model.safetensors`.
 
     The names of the weights may have the prefix `bert.` or not. Layers of pretraining are dropped.
