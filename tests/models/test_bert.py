@@ -13,7 +13,7 @@ from calib_jax import models
 
 from .members import BERT, CLASSES, variables_of
 
-SIZES = BERT | {"dropout": 0.0, "attention_dropout": 0.0, "head_dropout": 0.0}
+SIZES = BERT | {"dropout": 0.0}
 TOKENS = np.array([[3, 7, 49, 2, 0], [4, 1, 9, 11, 6]], np.int32)
 TYPES = np.array([[0, 0, 1, 1, 0], [1, 0, 0, 1, 1]], np.int32)
 X = {"tokens": TOKENS, "types": TYPES}
