@@ -20,7 +20,7 @@ def tiny():
 
 def test_every_released_family_is_here():
     families = {type(network).__name__ for network in RELEASED.values()}
-    assert families == {"ResNet", "DenseNet", "VisionTransformer"}
+    assert families == {"ResNet", "DenseNet", "VisionTransformer", "DeepLab"}
 
 
 @pytest.mark.parametrize("network", RELEASED.values(), ids=RELEASED)
