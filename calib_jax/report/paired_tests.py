@@ -150,11 +150,11 @@ def difference(
     runs = [[run for run in side.residuals if run is not None] for side in (before, after)]
     p_value, bounds = None, None
     if sum(map(len, runs)) == len(before.residuals) + len(after.residuals):
-        squared = ([run.squared for run in side] for side in runs)
-        p_value = difference_of_errors(*squared, level=level).p_value
+        squared_before, squared_after = ([run.squared for run in side] for side in runs)
+        p_value = difference_of_errors(squared_before, squared_after, level).p_value
         if _has_noise_bound(metric):
-            excesses = ([run.excesses[name] for run in side] for side in runs)
-            bounds = difference_of_eces(*excesses, level=level)
+            ece_before, ece_after = ([run.excesses[name] for run in side] for side in runs)
+            bounds = difference_of_eces(ece_before, ece_after, level)
     if method == "valid":
         kind = NO_INTERVAL if bounds is None else NOISE_BOUND
         low, high = (np.nan, np.nan) if bounds is None else (bounds.low, bounds.high)
