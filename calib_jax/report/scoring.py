@@ -218,8 +218,10 @@ def score(
             change = paired_tests.difference(
                 label, metric, before, after, level=level, method=method
             )
-            *numbers, kind_of_change, p_value = change
-            of_metric.append(Change(label, name, model, *numbers, p_value, interval=kind_of_change))
+            ends = (change.value, change.low, change.high)
+            of_metric.append(
+                Change(label, name, model, *ends, change.p_value, interval=change.interval)
+            )
         p_holm = paired_tests.adjusted([change.p_value for change in of_metric])
         changes += [
             dataclasses.replace(change, p_holm=p)
