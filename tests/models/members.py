@@ -39,6 +39,8 @@ PARAMETERS = {
     "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
+    "deeplab_resnet18": 35_250_090,
+    "deeplab_resnet101": 59_341_482,
     "resnet8": 75_290,
     # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
     "resnet20": 269_722,
@@ -48,7 +50,7 @@ PARAMETERS = {
 # Whose shapes alone take more than a second.
 DEEP = {
     *("densenet161", "densenet169", "densenet201", "resnet101", "resnet110_imagenet"),
-    *("resnet110_tiny_imagenet", "resnet152", "resnet152_imagenet"),
+    *("resnet110_tiny_imagenet", "resnet152", "resnet152_imagenet", "deeplab_resnet101"),
 }
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.

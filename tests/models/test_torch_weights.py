@@ -21,7 +21,7 @@ def tiny():
 def test_every_released_family_is_here():
     families = {type(network).__name__ for network in RELEASED.values()}
     texts = {"GlobalPoolingCNN", "TreeLSTM", "Bert"}
-    assert families == {"ResNet", "DenseNet", "VisionTransformer"} | texts
+    assert families == {"ResNet", "DenseNet", "VisionTransformer", "DeepLab"} | texts
 
 
 @pytest.mark.parametrize("network", RELEASED.values(), ids=RELEASED)
