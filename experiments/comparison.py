@@ -4,7 +4,8 @@ For every metric of a folder the tables contain
 
     value, low, high  mean over the seeds, and its interval over the test examples
     difference        to the same metric of the first folder, the baseline, with an interval from
-                      the same resamples, so that examples that are hard for both cancel
+                      the same resamples, so that examples that are hard for both cancel; for
+                      ece and adaptive_ece that of `metrics.compare_ece`
     p                 two-sided, over the test examples: of the paired bootstrap for regular
                       metrics, of the difference of debiased squared errors for ece, adaptive_ece
     p_holm            the same, adjusted for the number of folders compared with the baseline
@@ -188,6 +189,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 "difference": cell.difference,
                 "difference_low": cell.difference_low,
                 "difference_high": cell.difference_high,
+                "difference_interval": cell.difference_interval,
                 "p": cell.p,
                 "p_holm": cell.p_holm,
                 "p_seeds": cell.p_seeds,
@@ -272,9 +274,9 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
         for name in names:
             cell = cells[metric, name]
             least = paired_tests.least_p(metric, num_resamples)
-            row = [metric, name, summary.with_interval(cell)]
+            row = [metric, name, tables.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
-            row += [summary.with_interval(cell.change, sign="+") if cell.change else ""]
+            row += [tables.with_interval(cell.change, sign="+") if cell.change else ""]
             p_values = [caveats.p_of(cell.p, least)]
             p_values += [caveats.holm_of(cell.p, cell.p_holm, least)] * adjusted
             p_values[-1] += paired_tests.starred(cell.p_holm)

@@ -6,7 +6,7 @@ For every metric of a loss the table contains
     low, high  percentiles of the same mean, with the test examples resampled (all runs see the
                same resamples)
     difference to the baseline, with an interval from the same resamples, so that examples that are
-               hard for both cancel
+               hard for both cancel; for ece and adaptive_ece that of `metrics.compare_ece`
     p          two-sided, over the test examples: of that difference for regular metrics; for ece
                and adaptive_ece, which noise raises, of the difference of debiased squared errors;
                none for classwise_ece
@@ -14,7 +14,8 @@ For every metric of a loss the table contains
     p_seeds    of a paired t-test over the seeds, if there are at least five; for regular metrics
 
 as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
-papers' grid of temperatures, or by AdaFocal's.
+papers' grid of temperatures, or by AdaFocal's. Intervals and p, but not p_seeds, are of the mean of
+these runs, over the test examples: they do not cover the choice of seeds.
 
 A loss whose logits were not kept has values from streamed statistics: means over the seeds without
 intervals, without a p-value over the test examples, and without a reliability diagram.
@@ -33,8 +34,8 @@ import numpy as np
 
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
-from calib_jax.metrics.residuals import Binned
 from calib_jax.report import calibration, caveats, paired_tests, tables
+from calib_jax.report.paired_tests import Residuals
 from calib_jax.report.pictures import drawable, file_name
 from calib_jax.report.scoring import chosen_metrics
 from experiments.streamed_scores import Scores
@@ -85,8 +86,9 @@ class Run:
 class Cell:
     """One metric of one loss, before or after the temperature.
 
-    The ends of an interval are NaN, and `difference_low`, `difference_high`, `p` and `p_holm` None,
-    where rows are missing.
+    The ends of an interval are NaN, and `difference_low`, `difference_high`, `p`, `p_holm` and
+    `difference_interval`, the kind of that interval, None where rows are missing. The two ends of a
+    difference are also None where no valid interval exists; its kind is then "none".
     """
 
     loss: str
@@ -103,6 +105,7 @@ class Cell:
     p: float | None
     p_seeds: float | None
     p_holm: float | None = None
+    difference_interval: str | None = None
 
     @property
     def change(self) -> metrics.Estimate | None:
@@ -123,13 +126,14 @@ class Cell:
     @property
     def untested(self) -> bool:
         """Whether the interval of a difference has no valid p-value."""
-        return self.p is None and self.difference_low is not None
+        return self.p is None and self.difference_interval is not None
 
     @property
     def notes(self) -> list[str]:
         """The caveats of the numbers."""
         return [
             *caveats.no_p([self.metric] * self.untested),
+            *caveats.no_interval([(self.metric, self.difference_interval or "")]),
             *outside.reasons(self.estimates),
         ]
 
@@ -188,7 +192,7 @@ def summarize(
     streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
-    residuals: dict[tuple[str, str], list[Binned | None]] = {}
+    residuals: dict[tuple[str, str], list[Residuals | None]] = {}
     by_phase = phases_of(criteria)
     if streamed:
         _check_streamed(runs, by_phase, num_bins)
@@ -221,8 +225,17 @@ def summarize(
                 for logits in answers
             ]
             residuals[loss, phase] = [
-                paired_tests.residuals_of(logits, labels, weights, num_bins=num_bins)
-                for logits in answers
+                paired_tests.residuals_of(
+                    chosen,
+                    logits,
+                    labels,
+                    weights,
+                    num_bins=num_bins,
+                    key=jax.random.key(0),
+                    number=number * len(runs) + place,
+                    num_draws=num_resamples,
+                )
+                for place, logits in enumerate(answers)
             ]
             samples[loss, phase] = {
                 name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
@@ -351,7 +364,7 @@ def _cell(
     metric: metrics.Metric,
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
-    residuals: Mapping[tuple[str, str], list[Binned | None]],
+    residuals: Mapping[tuple[str, str], list[Residuals | None]],
     baseline: str,
     *,
     paired: bool,
@@ -369,22 +382,16 @@ def _cell(
         difference = float(loss_values.mean() - baseline_values.mean())
         if {(loss, phase), (baseline, phase)} <= samples.keys():
             # The mean over seeds of resampled differences is the difference of resampled means.
-            change = metrics.difference(
-                (baseline_values.mean(), samples[baseline, phase][name]),
-                (loss_values.mean(), samples[loss, phase][name]),
-                level=LEVEL,
+            before, after = (
+                paired_tests.Side(mean, samples[key, phase][name], residuals[key, phase])
+                for key, mean in ((baseline, baseline_values.mean()), (loss, loss_values.mean()))
             )
-            difference = float(change.value)
-            if name in paired_tests.BY_SQUARED_ERROR:
-                p = paired_tests.p_of_calibration(
-                    residuals[baseline, phase], residuals[loss, phase]
-                )
-        if not metric.biased:
-            p = change and float(change.p_value)
-            if paired and len(loss_values) >= SEEDS_FOR_A_TEST:
-                import scipy.stats  # half a second, for this test alone
+            change = paired_tests.difference(name, metric, before, after, level=LEVEL)
+            difference, p = change.value, change.p_value
+        if not metric.biased and paired and len(loss_values) >= SEEDS_FOR_A_TEST:
+            import scipy.stats  # half a second, for this test alone
 
-                p_seeds = float(scipy.stats.ttest_rel(loss_values, baseline_values).pvalue)
+            p_seeds = float(scipy.stats.ttest_rel(loss_values, baseline_values).pvalue)
     return Cell(
         loss,
         phase,
@@ -395,11 +402,16 @@ def _cell(
         low=float(low),
         high=float(high),
         difference=difference,
-        difference_low=change and float(change.low),
-        difference_high=change and float(change.high),
+        difference_low=change and _known(change.low),
+        difference_high=change and _known(change.high),
         p=p,
         p_seeds=p_seeds,
+        difference_interval=change and change.interval,
     )
+
+
+def _known(end: float) -> float | None:
+    return None if np.isnan(end) else end
 
 
 # --------------------------------------------------------------------------------------------
@@ -458,20 +470,9 @@ def _with_interval(cell: Cell) -> str:
     star = paired_tests.starred(cell.p_holm)
     mark = outside.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
-    ends = "" if _is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
+    ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
     value = f"{cell.value:.3f}"
     return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd}{ends}"
-
-
-def with_interval(estimate: Cell | metrics.Estimate, *, sign: str = "") -> str:
-    """Format a value with its interval, or alone if there were no rows for an interval."""
-    if _is_alone(estimate):
-        return f"{estimate.value:{sign}.4f}"
-    return tables.with_interval(estimate, sign=sign)
-
-
-def _is_alone(estimate: Cell | metrics.Estimate) -> bool:
-    return bool(np.isfinite(estimate.value) and np.isnan([estimate.low, estimate.high]).all())
 
 
 def _differences(summary: Summary) -> tables.Table:
@@ -481,7 +482,7 @@ def _differences(summary: Summary) -> tables.Table:
         biased = metrics.named(cell.metric).biased
         if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
             row = rows.setdefault((cell.loss, cell.phase), {})
-            row[cell.metric] = with_interval(cell.change, sign="+")
+            row[cell.metric] = tables.with_interval(cell.change, sign="+")
             if cell.p is not None:
                 row[cell.metric] += f", p {caveats.p_of(cell.p)}"
     if not rows:
@@ -503,7 +504,7 @@ def _foot(summary: Summary) -> list[str]:
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
     tested = any(cell.p is not None for cell in shown)
     interval = f"; {LEVEL:.0%} interval of that mean over the test examples"
-    interval *= not all(map(_is_alone, shown))
+    interval *= not all(map(tables.is_alone, shown))
     return [
         f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
         f" with {bins} bins of equal width, adaptive_ece of equal mass.",
@@ -542,6 +543,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     )
     return [
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
         *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
     ]

@@ -34,6 +34,7 @@ __all__ = [
     "on_pairs",
     "random_crop",
     "random_flip",
+    "random_zoom",
 ]
 
 Augmentation: TypeAlias = Callable[[Any, Any], Any]
@@ -91,6 +92,45 @@ def random_flip(*, probability: Number = 0.5) -> Augmentation:
         return jnp.where(jax.random.bernoulli(key, probability), image[:, ::-1], image)
 
     return flip
+
+
+def random_zoom(*, smallest: Number = 0.5, largest: Number = 2.0) -> Augmentation:
+    """Return a function that scales an image by a random factor, at a random position.
+
+    The factor is log-uniform. Above 1, the result is a window of the image, enlarged; below 1, it
+    is the whole image, made smaller, among zeros. It has the size of the image. Every pixel of the
+    result is the nearest pixel of the image, so that label maps keep their classes.
+
+    Args:
+      smallest, largest: the range of the factor.
+
+    >>> zoom = random_zoom(smallest=2.0, largest=2.0)
+    >>> zoom(jax.random.key(0), jnp.array([[7, 7], [7, 7]]))
+    Array([[7, 7],
+           [7, 7]], dtype=int32)
+    """
+    checks.above("smallest", smallest, 0)
+    checks.at_least("largest", largest, smallest)
+
+    def zoom(key: Any, image: Any) -> Array:
+        image = jnp.asarray(image)
+        if image.ndim < 2:
+            raise ValueError(f"random_zoom: an image is [height, width, ...], got {image.shape}.")
+        of_factor, of_place = jax.random.split(key)
+        ends = jnp.log(smallest), jnp.log(largest)
+        factor = jnp.exp(jax.random.uniform(of_factor, (), minval=ends[0], maxval=ends[1]))
+        places = jax.random.uniform(of_place, (2,))
+        for axis in (0, 1):
+            size = image.shape[axis]
+            start = (size - size / factor) * places[axis]
+            nearest = jnp.floor(start + (jnp.arange(size) + 0.5) / factor).astype(jnp.int32)
+            inside = (nearest >= 0) & (nearest < size)
+            image = jnp.take(image, jnp.clip(nearest, 0, size - 1), axis)
+            others = [1 if other != axis else size for other in range(image.ndim)]
+            image = jnp.where(inside.reshape(others), image, jnp.zeros_like(image))
+        return image
+
+    return zoom
 
 
 def compose(*augmentations: Augmentation) -> Augmentation:

@@ -86,20 +86,18 @@ def compare_calibration(
         data = counted_in_clusters("compare_calibration", logits, labels, weights, clusters)
         return binned(*data, num_bins=num_bins)
 
-    runs_a, runs_b = (
-        [binned_of(run) for run in (model if _is_runs(model) else [model])]
-        for model in (logits_a, logits_b)
-    )
+    runs_a, runs_b = ([binned_of(run) for run in runs_of(model)] for model in (logits_a, logits_b))
     return difference_of_errors(runs_a, runs_b, level)
 
 
-def _is_runs(model: Any) -> bool:
-    """Check whether a model is a list of arrays, and not one array or nested lists of numbers."""
-    return (
+def runs_of(model: Any) -> list[Any]:
+    """Return the runs of a model: those of a list of arrays; one of an array or nested numbers."""
+    several = (
         isinstance(model, list | tuple)
         and len(model) > 0
         and all(getattr(logits, "ndim", 0) >= 2 for logits in model)
     )
+    return list(model) if several else [model]
 
 
 def difference_of_errors(

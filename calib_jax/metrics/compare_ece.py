@@ -8,11 +8,13 @@ $$\sum_b \operatorname{sign}(d_b) e_b \le \sum_b |m_b| - \sum_b |d_b|
 
 where a bin is certain if its gap is far from 0. Both bounds are resampled, with the same examples
 for both models, and their quantiles give the interval. It is honest and wide: `compare_calibration`
-is the test.
+is the test. The bins are fixed by the confidences, so bins of equal mass have the same bounds. The
+mean error of several runs is a sum of norms, and its bounds are the means of theirs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,18 +22,22 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array
+from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics import resampling
-from calib_jax.metrics.bin_gaps import with_variance
+from calib_jax.metrics.bin_gaps import members_of_top_label, with_variance
+from calib_jax.metrics.clusters import Clusters, sums_of
+from calib_jax.metrics.compare_calibration import runs_of
+from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import counted_in_clusters
-from calib_jax.metrics.residuals import Binned, binned
+from calib_jax.metrics.equal_mass import adaptive_ece
+from calib_jax.metrics.fixed_bins import ece
 
 __all__ = ["EceDifference", "compare_ece"]
 
 _ENTRIES = 2**22  # multiplicities drawn at a time
-Draws = Float[np.ndarray, "draws bins"]
-BothDraws = Float[np.ndarray, "draws both_bins"]
-Sums = Float[np.ndarray, "units bins"]
+Bins = Float[np.ndarray, " bins"]
+Noise = Float[np.ndarray, "draws bins"]
+Draws = Float[np.ndarray, " draws"]
 
 
 class EceDifference(NamedTuple):
@@ -41,8 +47,8 @@ class EceDifference(NamedTuple):
       value: ECE of b minus that of a.
       low: lower end of its interval.
       high: upper end of its interval.
-      ece_a: of model a.
-      ece_b: of model b.
+      ece_a: of model a, or the mean of its runs'.
+      ece_b: the same of b.
     """
 
     value: float
@@ -50,6 +56,32 @@ class EceDifference(NamedTuple):
     high: float
     ece_a: float
     ece_b: float
+
+
+class Units(NamedTuple):
+    """What is resampled for one ECE: examples, or whole clusters.
+
+    Attributes:
+      sums: of the residuals c - a of each unit in each bin.
+      size: number of examples of each unit.
+      gap: the measured gaps, divided by the number of all examples.
+      drawn: the variance of the resampled gaps.
+      variance: of the gaps, the larger of the empirical one and that of a calibrated model.
+    """
+
+    sums: Float[np.ndarray, "units bins"]
+    size: Float[np.ndarray, " units"]
+    gap: Bins
+    drawn: Bins
+    variance: Bins
+
+
+class Excess(NamedTuple):
+    """An ECE, and bounds of how much noise increases it, in every draw."""
+
+    value: float
+    low: Draws
+    high: Draws
 
 
 def compare_ece(
@@ -60,6 +92,7 @@ def compare_ece(
     *,
     key: Array,
     num_bins: int = 15,
+    equal_mass: bool = False,
     level: float = 0.9,
     num_draws: int = 1000,
     clusters: Any = None,
@@ -70,12 +103,14 @@ def compare_ece(
     percentile intervals, which do not cover. Use `compare_calibration` to test for a difference.
 
     Args:
-      logits_a: `[*batch, classes]`.
-      logits_b: `[*batch, classes]`; the number of classes may differ.
+      logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean ECE is compared. The
+        interval is that of these runs, and does not cover the choice of seeds.
+      logits_b: the same of the other model; the numbers of classes and of runs may differ.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the resamples.
-      num_bins: number of bins of equal width, for both models.
+      num_bins: number of bins, for both models.
+      equal_mass: whether bins have equal mass, as in `adaptive_ece`, instead of equal width.
       level: the nominal coverage of the interval, a fraction.
       num_draws: number of resamples.
       clusters: `[*batch]`, the cluster of each example, as integers or strings. Use some 30 or
@@ -91,48 +126,74 @@ def compare_ece(
     """
     checks.level(level)
     checks.at_least("num_draws", num_draws, 1)
+    metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
+    runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
+    excesses = []
+    for number, logits in enumerate([*runs_a, *runs_b]):
+        data = counted_in_clusters("compare_ece", logits, labels, weights, clusters)
+        excesses += excesses_of([units_of(metric, *data)], key, number, num_draws)
+    return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
+
+
+def difference_of_eces(
+    runs_a: Sequence[Excess], runs_b: Sequence[Excess], level: float
+) -> EceDifference:
+    """Compare the mean ECEs of the runs of two models, whose draws resample the same units."""
     a, b = (
-        binned(
-            *counted_in_clusters("compare_ece", logits, labels, weights, clusters),
-            num_bins=num_bins,
-        )
-        for logits in (logits_a, logits_b)
+        Excess(*(np.mean(part, axis=0) for part in zip(*runs, strict=True)))
+        for runs in (runs_a, runs_b)
     )
-    errors = [float(np.sum(np.abs(bins.total))) / len(bins.residual) for bins in (a, b)]
-    value = errors[1] - errors[0]
-    if a.in_clusters is not None and len(a.in_clusters[0]) < 2:
-        return EceDifference(value, -1.0, 1.0, *errors)
-    key_of_units, *keys = jax.random.split(key, 3)
-    noise = np.split(_noise(key_of_units, _units(a), _units(b), num_draws), 2, axis=1)
-    (low_a, high_a), (low_b, high_b) = (
-        _excess(bins, draws, each) for bins, draws, each in zip((a, b), noise, keys, strict=True)
-    )
+    value = float(b.value - a.value)
     tail = (1 - level) / 2
-    low = value - float(np.quantile(high_b - low_a, 1 - tail))
-    high = value - float(np.quantile(low_b - high_a, tail))
-    return EceDifference(value, max(-1.0, low), min(1.0, high), *errors)
+    low = value - float(np.quantile(b.high - a.low, 1 - tail))
+    high = value - float(np.quantile(b.low - a.high, tail))
+    return EceDifference(value, max(-1.0, low), min(1.0, high), float(a.value), float(b.value))
 
 
-def _units(bins: Binned) -> tuple[Sums, Float[np.ndarray, " units"]]:
-    """Return the sums of residuals in each bin, and the number of examples, of what is drawn."""
-    if bins.in_clusters is None:
-        members = bins.bin[:, None] == np.arange(len(bins.size))
-        return members * bins.residual[:, None], np.ones(len(members))
-    sums, counts = bins.in_clusters
-    return sums, np.sum(counts, axis=1)
+def units_of(metric: Metric, logits: Logits, labels: Labels, cluster: Clusters | None) -> Units:
+    """Sum the residuals of examples that are `counted`, in the bins of a metric."""
+    (members,), confidence, hit = members_of_top_label([metric], logits, labels)
+    residual, num_rows = confidence - hit, len(hit)
+    sums, counts = members * residual[:, None], members
+    if cluster is not None:
+        sums, counts = np.split(sums_of(cluster, np.concatenate([sums, counts], axis=1)), 2, axis=1)
+    total, size = np.sum(sums, axis=0), np.sum(counts, axis=1)
+    in_bin = np.sum(counts, axis=0)
+    mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / num_rows
+    of_calibrated = (confidence * (1 - confidence)) @ np.square(members)
+    within = np.sum(np.square(sums - counts * mean), axis=0)
+    drawn = np.sum(np.square(sums - size[:, None] * gap), axis=0)
+    variance = np.maximum(of_calibrated, within)
+    return Units(sums, size, gap, drawn / num_rows**2, variance / num_rows**2)
 
 
-def _noise(
-    key: Array,
-    a: tuple[Sums, Float[np.ndarray, " units"]],
-    b: tuple[Sums, Float[np.ndarray, " units"]],
-    num_draws: int,
-) -> BothDraws:
-    """Draw resampled gaps minus the gaps, side by side for both models."""
-    sums, size = np.concatenate([a[0], b[0]], axis=1), a[1]
-    gaps = np.sum(sums, axis=0) / np.sum(size)
+def excesses_of(several: Sequence[Units], key: Array, number: int, num_draws: int) -> list[Excess]:
+    """Bound the noise of several ECEs of one run.
+
+    Args:
+      several: of all ECEs.
+      key: of the resamples, the same for all runs that are compared.
+      number: of the run; the noise of bins that are equal in all resamples depends on it.
+      num_draws: number of resamples.
+    """
+    if len(several[0].size) < 2:  # an ECE lies in [0, 1], so noise adds at least -1 and at most 1
+        ends = np.full((2, num_draws), [[-1.0], [1.0]])
+        return [Excess(float(np.sum(np.abs(units.gap))), *ends) for units in several]
+    key_of_units, key_of_noise = jax.random.split(key)
+    key_of_run = jax.random.fold_in(key_of_noise, number)
+    noise = _noise(key_of_units, several, num_draws)
+    ends = np.cumsum([len(units.gap) for units in several])
+    parts = np.split(noise, ends[:-1], axis=1)
+    return [_excess(units, part, key_of_run) for units, part in zip(several, parts, strict=True)]
+
+
+def _noise(key: Array, several: Sequence[Units], num_draws: int) -> Noise:
+    """Draw resampled gaps minus the gaps, side by side for all ECEs."""
+    sums = np.concatenate([units.sums for units in several], axis=1)
+    gaps = np.concatenate([units.gap for units in several])
+    size = several[0].size
     pairs = max(1, min(-(-num_draws // 2), _ENTRIES // (2 * len(size))))
-    drawn: list[BothDraws] = []
+    drawn: list[Noise] = []
     for number in range(-(-num_draws // (2 * pairs))):
         keys = jax.random.split(jax.random.fold_in(key, number), pairs)
         counts = np.asarray(
@@ -142,20 +203,9 @@ def _noise(
     return np.concatenate(drawn)[:num_draws]
 
 
-def _excess(
-    bins: Binned, noise: Draws, key: Array
-) -> tuple[Float[np.ndarray, " draws"], Float[np.ndarray, " draws"]]:
-    """Bound how much noise increases the ECE, from below and from above, in every draw."""
-    num_rows = len(bins.residual)
-    sums, size = _units(bins)
-    gap = bins.total / num_rows
-    drawn = np.sum(np.square(sums - size[:, None] * gap), axis=0)
-    if bins.in_clusters is None:
-        within = bins.square - bins.total * bins.mean
-    else:
-        within = np.sum(np.square(sums - bins.in_clusters[1] * bins.mean), axis=0)
-    variance = np.maximum(bins.spread, within) / num_rows**2
-    noise = with_variance(noise, drawn / num_rows**2, variance, key)
-    signed = np.sign(gap) * noise
-    certain = np.abs(gap) > np.sqrt(np.log(num_rows) * variance)
-    return np.sum(signed, axis=1), np.sum(np.where(certain, signed, np.abs(noise)), axis=1)
+def _excess(units: Units, noise: Noise, key: Array) -> Excess:
+    noise = with_variance(noise, units.drawn, units.variance, key)
+    signed = np.sign(units.gap) * noise
+    certain = np.abs(units.gap) > np.sqrt(np.log(np.sum(units.size)) * units.variance)
+    high = np.where(certain, signed, np.abs(noise))
+    return Excess(float(np.sum(np.abs(units.gap))), np.sum(signed, axis=1), np.sum(high, axis=1))

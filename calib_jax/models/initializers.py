@@ -60,6 +60,11 @@ _RECIPES = {
     # Fan-out suits hidden layers only: for the last layer, which has few outputs, it would give
     # initial logits of size 10.
     "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), uniform_bias),
+    "normal": Recipe(
+        initializers.normal(0.02),
+        initializers.normal(0.02),
+        lambda fan_in: initializers.zeros,
+    ),
 }
 
 
@@ -69,11 +74,13 @@ def recipe(name: str) -> Recipe:
     Args:
       name: "torch" is PyTorch's default: weights and biases are uniform within $1/\sqrt{n}$,
         where n is the fan-in. "he_normal" is the recipe of the papers on residual networks:
-        convolutions are normal by fan-out, dense layers and biases as in PyTorch.
+        convolutions are normal by fan-out, dense layers and biases as in PyTorch. "normal" is
+        BERT's: $N(0, 0.02^2)$ for all matrices, and biases are 0.
 
     >>> recipe("he_nomal")
     Traceback (most recent call last):
-    ValueError: init must be one of 'torch', 'he_normal', got 'he_nomal'; did you mean 'he_normal'?
+    ValueError: init must be one of 'torch', 'he_normal', 'normal', got 'he_nomal'; did you mean
+    'he_normal'?
     """
     checks.one_of("init", name, _RECIPES)
     return _RECIPES[name]

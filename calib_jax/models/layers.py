@@ -51,6 +51,19 @@ def head(
     return dense(x.astype(precise), num_classes, name="head", dtype=precise, init=init)
 
 
+def layer_norm(
+    x: Float[Array, "*batch width"], *, name: str, dtype: DType, epsilon: float
+) -> Float[Array, "*batch width"]:
+    """Normalise each vector to mean 0 and variance 1, then scale and shift its features."""
+    return nn.LayerNorm(
+        epsilon=epsilon,
+        dtype=dtype,
+        param_dtype=at_least_single(dtype),
+        use_fast_variance=False,
+        name=name,
+    )(x)
+
+
 def conv(
     x: Float[Array, "batch ..."],
     features: int,

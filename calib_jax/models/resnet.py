@@ -49,6 +49,7 @@ class ResidualBlock(nn.Module):
       bottleneck: whether the convolutions are 1 x 1, 3 x 3 and 1 x 1 with four times the features
         at the end, instead of two of 3 x 3.
       stride: the stride of the first 3 x 3 convolution.
+      dilation: the distance between the taps of the 3 x 3 convolutions.
       shortcut: how the shortcut changes the shape of the input; see `small_resnet`.
       dtype: the compute dtype.
       axis_name: the device axis of batch norm.
@@ -67,6 +68,7 @@ class ResidualBlock(nn.Module):
     axis_name: AxisName = None
     initializer: str = "torch"
     norm: str = "batch"
+    dilation: int = 1
 
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
@@ -94,7 +96,8 @@ class ResidualBlock(nn.Module):
                 features,
                 size,
                 strides=stride,
-                padding=size // 2,
+                padding=size // 2 * self.dilation,
+                dilation=self.dilation,
                 name=f"conv{number}",
                 zero=plain and number == len(plan),
             )

@@ -19,6 +19,7 @@ __all__ = ["classes_in", "from_torch", "to_torch"]
 _LEAVES = {
     "kernel": "weight",
     "scale": "weight",
+    "embedding": "weight",
     "mean": "running_mean",
     "var": "running_var",
 }

@@ -54,11 +54,12 @@ class TransformerBlock(nn.Module):
         """Compute the block."""
         width = x.shape[-1]
         dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
+        norm = partial(layers.layer_norm, dtype=self.dtype, epsilon=_EPSILON)
 
         def drop(y: Array, name: str) -> Array:
             return Dropout(self.dropout, name=f"drop_{name}")(y, train, keys)
 
-        y = _norm(x, self.dtype, "attention_norm")
+        y = norm(x, name="attention_norm")
         y = dense(y, 3 * self.heads * self.head_width, bias=False, name="queries_keys_values")
         y = y.reshape(*y.shape[:2], 3, self.heads, self.head_width)
         query, key, value = (y[:, :, i] for i in range(3))
@@ -69,7 +70,7 @@ class TransformerBlock(nn.Module):
         y = dense(y.reshape(*y.shape[:2], -1), width, name="attention_out")
         x = x + drop(y, "attention")
 
-        y = dense(_norm(x, self.dtype, "mlp_norm"), self.mlp_width, name="mlp_in")
+        y = dense(norm(x, name="mlp_norm"), self.mlp_width, name="mlp_in")
         y = drop(nn.gelu(y, approximate=False), "hidden")
         return x + drop(dense(y, width, name="mlp_out"), "mlp")
 
@@ -97,13 +98,14 @@ class VisionTransformer(Network):
                 f"{type(self).__name__}: images must be {self.image} x {self.image}, got"
                 f" {x.shape}; image={x.shape[1]} makes a network for others."
             )
+        norm = partial(layers.layer_norm, dtype=self.dtype, epsilon=_EPSILON)
         batch, channels = x.shape[0], x.shape[-1]
         rows = self.image // self.patch
         x = x.reshape(batch, rows, self.patch, rows, self.patch, channels)
         x = jnp.swapaxes(x, 2, 3).reshape(batch, rows * rows, -1)
-        x = _norm(x, self.dtype, "patch_norm")
+        x = norm(x, name="patch_norm")
         x = layers.dense(x, self.width, dtype=self.dtype, init=self.initializer, name="embedding")
-        x = _norm(x, self.dtype, "embedding_norm")
+        x = norm(x, name="embedding_norm")
 
         start = partial(self.param, init_fn=nn.initializers.normal(1.0))
         precise = at_least_single(self.dtype)
@@ -123,7 +125,7 @@ class VisionTransformer(Network):
                 initializer=self.initializer,
                 name=f"block{block}",
             )(x, train, keys)
-        x = _norm(x[:, 0], self.dtype, "norm")
+        x = norm(x[:, 0], name="norm")
         return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
 
     @nn.nowrap
@@ -152,16 +154,6 @@ class VisionTransformer(Network):
             "norm": "transformer.norm",
             "head": "mlp_head",
         }
-
-
-def _norm(x: Float[Array, "*batch width"], dtype: DType, name: str) -> Float[Array, "*batch width"]:
-    return nn.LayerNorm(
-        epsilon=_EPSILON,
-        dtype=dtype,
-        param_dtype=at_least_single(dtype),
-        use_fast_variance=False,
-        name=name,
-    )(x)
 
 
 @register("vit")

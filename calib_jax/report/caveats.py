@@ -12,11 +12,30 @@ BY_SQUARED_ERROR = (
     " squared errors (metrics.compare_calibration), because noise alone raises the errors shown."
     " p of other metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
 )
-COUNTS = "p of calibration errors needs weights that count examples: 0, 1, 2, ..."
+COUNTS = (
+    "p and interval of a difference of calibration errors need weights that count examples: 0, 1,"
+    " 2, ..."
+)
+NOISE_BOUNDS = (
+    "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
+    " (metrics.compare_ece). It contains the true difference at least as often as stated, also"
+    " between calibrated models, and it is wide: the test (p) is the more sensitive one. Over"
+    " several seeds, both are of the mean of these runs. Intervals of other differences: paired"
+    " bootstrap."
+)
+_NO_INTERVAL = (
+    "No interval of the difference of {names}: none is known that contains the true difference as"
+    " often as stated."
+)
+_BOOTSTRAP = (
+    "Intervals of differences of {names} are bootstrap intervals. They include the noise of both"
+    " errors, so they can exclude 0 where the models are equally well calibrated."
+)
 # Bootstrap p-values of differences test a difference of errors that include noise.
 _NO_P = (
     "No p-value for {names}: noise alone raises a plug-in calibration error, by an amount that"
-    " depends on the model's sharpness, so two perfectly calibrated models can differ."
+    " depends on the model's sharpness, so two perfectly calibrated models can differ, and a"
+    " bootstrap interval of the difference can exclude 0."
 )
 ENOUGH_CLUSTERS = 30
 BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
@@ -42,6 +61,26 @@ def no_p(names: Iterable[str]) -> list[str]:
         return []
     counts = [COUNTS] * any(name in paired_tests.BY_SQUARED_ERROR for name in names)
     return [_NO_P.format(names=", ".join(names)), *counts]
+
+
+def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
+    """Explain the intervals of differences of calibration errors that have a valid test.
+
+    Args:
+      kinds: names of metrics, and the kinds of the intervals of their differences.
+    """
+    tested = [(name, kind) for name, kind in kinds if name in paired_tests.BY_SQUARED_ERROR]
+    notes = [NOISE_BOUNDS] * any(kind == paired_tests.NOISE_BOUND for _, kind in tested)
+    names = [name for name, kind in tested if kind in ("percentile", "basic")]
+    if names:
+        notes.append(_BOOTSTRAP.format(names=", ".join(dict.fromkeys(names))))
+    return notes + no_interval(tested)
+
+
+def no_interval(kinds: Iterable[tuple[str, str]]) -> list[str]:
+    """Name the metrics whose difference has no valid interval; empty if there are none."""
+    names = [name for name, kind in kinds if kind == paired_tests.NO_INTERVAL]
+    return [_NO_INTERVAL.format(names=", ".join(dict.fromkeys(names)))] if names else []
 
 
 def star(baseline: str, what: str) -> str:

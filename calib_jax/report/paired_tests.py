@@ -1,20 +1,26 @@
-"""The tests behind the p-values of differences, and their correction for several comparisons.
+"""Intervals and tests of differences, and their correction for several comparisons.
 
 A regular metric, such as the error or a proper score, is tested by the paired bootstrap of its
 difference. A plug-in calibration error cannot be: noise raises it, by an amount that depends on the
 sharpness of the model. The difference of the debiased squared errors of the same top labels is
-tested instead, see `metrics.compare_calibration`.
+tested instead, see `metrics.compare_calibration`. The interval of a difference of ECEs, over bins
+of equal width or mass, is that of `metrics.compare_ece`; root mean square errors have none.
+
+Over several runs, such as seeds, test and interval are of the difference of the runs' mean errors,
+over the test examples. They hold for these trained runs, and do not cover the choice of seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from calib_jax import metrics
+from calib_jax.core.types import Array
 from calib_jax.metrics.compare_calibration import difference_of_errors
+from calib_jax.metrics.compare_ece import Excess, difference_of_eces, excesses_of, units_of
 from calib_jax.metrics.counted import are_counts, counted_in_clusters
 from calib_jax.metrics.residuals import Binned, binned
 
@@ -23,33 +29,136 @@ BY_SQUARED_ERROR = (
     *("ece", "adaptive_ece", "rms_calibration_error"),
     *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )
+WITH_NOISE_BOUND = ("ece", "adaptive_ece")
+NOISE_BOUND = "noise bound"
+NO_INTERVAL = "none"
 STAR = 0.05
 
 
+class Residuals(NamedTuple):
+    """What the tests and intervals of one run's calibration errors need.
+
+    Attributes:
+      squared: the residuals in bins, for the debiased squared error.
+      excesses: the ECEs by name, with bounds of their noise.
+    """
+
+    squared: Binned
+    excesses: dict[str, Excess]
+
+
+class Side(NamedTuple):
+    """A metric of one of the two models of a difference.
+
+    Attributes:
+      value: the mean over the runs.
+      samples: the mean of the bootstrap samples, which resample the same examples for both models.
+      residuals: of every run; None if the weights do not count examples.
+    """
+
+    value: Any
+    samples: Any
+    residuals: Sequence[Residuals | None]
+
+
+class Difference(NamedTuple):
+    """A difference, and the interval and the test that are valid for it.
+
+    Attributes:
+      value: point estimate.
+      low: lower end of the interval; NaN without one.
+      high: upper end of the interval; NaN without one.
+      interval: its kind: "percentile", "basic", "noise bound" or "none".
+      p_value: two-sided; None without a valid test.
+    """
+
+    value: float
+    low: float
+    high: float
+    interval: str
+    p_value: float | None
+
+
 def residuals_of(
-    logits: Any, labels: Any, weights: Any = None, clusters: Any = None, *, num_bins: int
-) -> Binned | None:
-    """Bin the residuals of a set of predictions; None if its weights do not count examples."""
+    chosen: Mapping[str, metrics.Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    clusters: Any = None,
+    *,
+    num_bins: int,
+    key: Array,
+    number: int,
+    num_draws: int,
+) -> Residuals | None:
+    """Prepare the tests and intervals of a run; None if its weights do not count examples.
+
+    Args:
+      chosen: metrics by name.
+      logits: `[n, classes]`.
+      labels: `[n]`.
+      weights: `[n]`.
+      clusters: `[n]`.
+      num_bins: number of bins of the debiased squared error.
+      key: of the resamples, the same for all runs that are compared.
+      number: of the run, among all that are compared.
+      num_draws: number of resamples.
+    """
     if not are_counts(weights):
         return None
     data = counted_in_clusters("compare_calibration", logits, labels, weights, clusters)
-    return binned(*data, num_bins=num_bins)
+    bounded = {name: metric for name, metric in chosen.items() if _has_noise_bound(metric)}
+    excesses: list[Excess] = []
+    if bounded:
+        units = [units_of(metric, *data) for metric in bounded.values()]
+        excesses = excesses_of(units, key, number, num_draws)
+    by_name = dict(zip(bounded, excesses, strict=True))
+    return Residuals(binned(*data, num_bins=num_bins), by_name)
 
 
-def p_of_calibration(
-    before: Sequence[Binned | None], after: Sequence[Binned | None]
-) -> float | None:
-    """Test whether the runs of two models have the same mean debiased squared error.
+def _has_noise_bound(metric: metrics.Metric) -> bool:
+    binning = dict(metric.options).get("binning", "mass")
+    return metric.name in WITH_NOISE_BOUND and binning == "mass"
 
-    Returns:
-      The p-value; None if residuals are missing, NaN if no bin has two examples.
+
+def difference(
+    name: str,
+    metric: metrics.Metric,
+    before: Side,
+    after: Side,
+    *,
+    level: float,
+    method: str = "valid",
+) -> Difference:
+    """Compute the difference of a metric between two models, with its interval and p-value.
+
+    Args:
+      name: of the metric in `Residuals.excesses`.
+      metric: the metric.
+      before: whose value is subtracted.
+      after: from whose value it is subtracted.
+      level: nominal coverage of the interval, a fraction.
+      method: "valid" for the noise bounds of ECEs and percentiles of other metrics; "percentile"
+        or "basic" for bootstrap intervals of all.
     """
-    runs_before, runs_after = (
-        [bins for bins in side if bins is not None] for side in (before, after)
-    )
-    if len(runs_before) < len(before) or len(runs_after) < len(after):
-        return None
-    return difference_of_errors(runs_before, runs_after, level=0.9).p_value
+    kind = "percentile" if method == "valid" else method
+    change = metrics.difference(before[:2], after[:2], level=level, method=kind)
+    value, low, high = map(float, change[:3])
+    if metric.name not in BY_SQUARED_ERROR:
+        p_value = None if metric.biased else float(change.p_value)
+        return Difference(value, low, high, kind, p_value)
+    runs = [[run for run in side.residuals if run is not None] for side in (before, after)]
+    p_value, bounds = None, None
+    if sum(map(len, runs)) == len(before.residuals) + len(after.residuals):
+        squared_before, squared_after = ([run.squared for run in side] for side in runs)
+        p_value = difference_of_errors(squared_before, squared_after, level).p_value
+        if _has_noise_bound(metric):
+            ece_before, ece_after = ([run.excesses[name] for run in side] for side in runs)
+            bounds = difference_of_eces(ece_before, ece_after, level)
+    if method == "valid":
+        kind = NO_INTERVAL if bounds is None else NOISE_BOUND
+        low, high = (np.nan, np.nan) if bounds is None else (bounds.low, bounds.high)
+    return Difference(value, low, high, kind, p_value)
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:

@@ -45,11 +45,13 @@ class Change:
       before: name of the predictions whose value is subtracted.
       after: name of the predictions from whose value it is subtracted.
       value: point estimate.
-      low: lower end of the interval.
-      high: upper end of the interval.
+      low: lower end of the interval; NaN without one.
+      high: upper end of the interval; NaN without one.
       p_value: two-sided, of the paired bootstrap; for top-label calibration errors in bins that of
         `metrics.compare_calibration`; None for other `biased` metrics, which have no valid test.
       p_holm: the same, adjusted for all comparisons of this metric in the report.
+      interval: kind of the interval: "percentile" or "basic"; "noise bound", that of
+        `metrics.compare_ece`; "none" where no valid one exists.
     """
 
     metric: str
@@ -60,6 +62,7 @@ class Change:
     high: float
     p_value: float | None
     p_holm: float | None = None
+    interval: str = "percentile"
 
 
 @dataclasses.dataclass(frozen=True)

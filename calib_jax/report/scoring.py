@@ -101,7 +101,8 @@ def score(
       per_class: whether to add metrics per class.
       level: nominal coverage of the intervals, a fraction.
       method: "valid" for noise bounds of binned calibration errors and percentiles of all other
-        metrics, see `metrics.estimates`; "percentile" or "basic" for bootstrap intervals of all.
+        metrics, see `metrics.estimates`, and for differences of ECEs that of `metrics.compare_ece`;
+        "percentile" or "basic" for bootstrap intervals of all.
       num_resamples: number of bootstrap resamples.
       seed: seed of the bootstrap and of the folds.
       probabilities: whether all given predictions are probabilities.
@@ -184,8 +185,18 @@ def score(
     residuals = {}
     if len(models) > 1:
         residuals = {
-            model: paired_tests.residuals_of(z, labels, weights, ids, num_bins=num_bins)
-            for model, z in models.items()
+            model: paired_tests.residuals_of(
+                several,
+                z,
+                labels,
+                weights,
+                ids,
+                num_bins=num_bins,
+                key=bootstrap["key"],
+                number=number,
+                num_draws=num_resamples,
+            )
+            for number, (model, z) in enumerate(models.items())
         }
     rows, changes = [], []
     for label, metric in several.items():
@@ -200,13 +211,17 @@ def score(
             rows.append(Row(label, model, *numbers, convention_of(metric), *evidence))
         of_metric = []
         for model in list(models)[1:]:
-            before, after = ((values[m][label], samples[m][label]) for m in (name, model))
-            change = metrics_package.difference(before, after, level=level, method=kind)
-            p_value = None if metric.biased else float(change.p_value)
-            if metric.name in paired_tests.BY_SQUARED_ERROR:
-                p_value = paired_tests.p_of_calibration([residuals[name]], [residuals[model]])
-            effect, low, high = map(float, change[:3])
-            of_metric.append(Change(label, name, model, effect, low, high, p_value))
+            before, after = (
+                paired_tests.Side(values[m][label], samples[m][label], [residuals[m]])
+                for m in (name, model)
+            )
+            change = paired_tests.difference(
+                label, metric, before, after, level=level, method=method
+            )
+            ends = (change.value, change.low, change.high)
+            of_metric.append(
+                Change(label, name, model, *ends, change.p_value, interval=change.interval)
+            )
         p_holm = paired_tests.adjusted([change.p_value for change in of_metric])
         changes += [
             dataclasses.replace(change, p_holm=p)

@@ -62,8 +62,9 @@ def as_csv(report: Results) -> str:
     def add(table: str, estimate: Estimated, **entries: Any) -> None:
         cells = {k: v for k, v in (vars(estimate) | entries).items() if k in fields}
         notes = outside.reasons([_triple(estimate)])
-        if isinstance(estimate, Change) and estimate.p_value is None:
-            notes += caveats.no_p([estimate.metric])
+        if isinstance(estimate, Change):
+            notes += caveats.no_p([estimate.metric] * (estimate.p_value is None))
+            notes += caveats.no_interval([(estimate.metric, estimate.interval)])
         write.writerow({"table": table, "note": " ".join(notes), **cells})
 
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
@@ -157,6 +158,7 @@ def _on_tests(report: Results) -> list[str]:
     return [
         caveats.star(_shortened(models)[0], "comparisons"),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *caveats.on_intervals((change.metric, change.interval) for change in report.changes),
         *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
     ]
 
@@ -298,12 +300,19 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
     """Format a value and its interval, with a mark if the value lies outside the interval.
 
     Args:
-      estimate: an object with value, low and high.
+      estimate: an object with value, low and high; without an interval, both are NaN.
       sign: "+" also writes the sign of positive numbers.
     """
     numbers = _triple(estimate)
+    if is_alone(estimate):
+        return f"{estimate.value:{sign}.4f}"
     value, low, high = (f"{number:{sign}.4f}" for number in numbers)
     return f"{value}{outside.mark(*numbers)} [{low}, {high}]"
+
+
+def is_alone(estimate: Estimated) -> bool:
+    """Check whether a finite value has no interval."""
+    return math.isfinite(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
 
 
 def _with_floor(row: Row) -> str:

@@ -34,6 +34,40 @@ def test_a_flip_mirrors_half_of_the_images():
     assert abs(mirrored.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(KEYS))
 
 
+def test_a_zoom_takes_the_nearest_pixel_of_a_random_window():
+    image = np.arange(1, 17, dtype=np.uint8).reshape(4, 4)
+    zoom = jax.jit(jax.vmap(data.random_zoom(smallest=2.0, largest=2.0), (0, None)))
+    larger = np.asarray(zoom(KEYS, image)).astype(int)
+    assert larger.min() > 0  # a window of the image, wholly
+    rows, columns = np.divmod(larger - 1, 4)
+    assert (rows == rows[:, :, :1]).all()
+    assert (columns == columns[:, :1]).all()
+    # The window of 2 x 2 starts at u in [0, 2), and its pixel i is that around u + (i + 1/2) / 2.
+    for pixels in (rows[:, :, 0], columns[:, 0]):
+        assert (
+            scipy.stats.chisquare(
+                np.bincount(pixels[:, 0], minlength=3), len(KEYS) * np.array([0.375, 0.5, 0.125])
+            ).pvalue
+            > 1e-6
+        )
+        assert ((pixels[:, 2:] - pixels[:, :2]) == 1).all()
+
+
+def test_a_zoom_below_one_is_the_whole_image_among_zeros():
+    image = np.arange(1, 17, dtype=np.uint8).reshape(4, 4, 1)
+    zoom = jax.jit(jax.vmap(data.random_zoom(smallest=0.5, largest=0.5), (0, None)))
+    smaller = np.asarray(zoom(KEYS, image))[..., 0].astype(int)
+    assert ((smaller > 0).sum(axis=(1, 2)) == 4).all()  # every second pixel of both axes
+    left = (smaller > 0).any(axis=1).argmax(axis=1)
+    # The edge is at u in [0, 2]; a pixel is inside if its middle is.
+    expected = len(KEYS) * np.array([0.25, 0.5, 0.25])
+    assert scipy.stats.chisquare(np.bincount(left, minlength=3), expected).pvalue > 1e-6
+    for picture in smaller[:20]:
+        corner = picture[picture > 0].reshape(2, 2)
+        assert corner[0, 1] - corner[0, 0] == 2
+        assert corner[1, 0] - corner[0, 0] == 8
+
+
 def test_composed_augmentations_draw_independently():
     # What is flipped must not tell where it is cropped.
     def place(key, image):
@@ -55,6 +89,7 @@ def test_composed_augmentations_draw_independently():
         (lambda: data.random_crop(padding=-1), "padding must be at least 0, got -1"),
         (lambda: data.random_crop(fill="zero"), r"got 'zero'; did you mean 'zeros'\?"),
         (lambda: data.random_flip(probability=2), r"probability must lie in \[0, 1\], got 2"),
+        (lambda: data.random_zoom(smallest=2, largest=1), "largest must be at least 2, got 1"),
         (lambda: data.mixup_lambda(KEYS[0], 0), "alpha must be greater than 0, got 0"),
         (
             lambda: data.random_crop(padding=3, fill="reflect")(KEYS[0], jnp.ones((3, 9))),

@@ -280,7 +280,24 @@ def sst(folder):
     return place
 
 
+def camvid(folder, side=(12, 16)):
+    """Write a few road scenes as the folders of CamVid; return the pairs by part and name."""
+    generator = np.random.default_rng(4)
+    pairs = {}
+    for part, count in {"train": 6, "val": 3, "test": 4}.items():
+        for number in range(count):
+            image = generator.integers(0, 256, (*side, 3), dtype=np.uint8)
+            label_map = generator.integers(0, 12, side, dtype=np.uint8)
+            for kind, pixels in (("", image), ("annot", label_map)):
+                place = pathlib.Path(folder) / "camvid" / f"{part}{kind}"
+                place.mkdir(parents=True, exist_ok=True)
+                (place / f"frame_{9 + number}.png").write_bytes(coded(pixels, "PNG"))
+            pairs[part, f"frame_{9 + number}"] = image, label_map
+    return pairs
+
+
 WRITERS = {
+    "camvid": camvid,
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,

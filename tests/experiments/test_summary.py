@@ -242,17 +242,22 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp
     assert ece.p == pytest.approx(wanted, rel=1e-6)
     assert ece.p < 0.0005
     assert ece.difference == pytest.approx(np.mean(own) - np.mean(other), rel=1e-4)
-    assert 0.1 < ece.difference_low < ece.difference < ece.difference_high
+    assert 0.05 < ece.difference_low < ece.difference < ece.difference_high
+    options = {"key": jax.random.key(0), "num_bins": NUM_BINS, "num_draws": 200}
+    bounds = metrics.compare_ece(*sides, runs()[0].test[1], **options)
+    np.testing.assert_allclose([ece.difference_low, ece.difference_high], bounds[1:3], rtol=1e-5)
     assert cell(found, "a", summary.BEFORE, "ece").change is None
     summary.save(found, tmp_path)
     written = f"{ece.difference:+.4f} [{ece.difference_low:+.4f}, {ece.difference_high:+.4f}]"
     legend = "* p < .05 against a on the same examples, after Holm's correction for all losses"
     reason = "p of ece, adaptive_ece and other top-label errors in bins: of the difference of deb"
+    kind = "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
     for text in (summary.text(found), (tmp_path / "report.md").read_text()):
         assert f"{ece.value:.3f}".removeprefix("0") + "* ±" in text
         assert f"{written}, p <= .001" in text
         assert legend in text
         assert reason in text
+        assert kind in text
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert any("No p-value for classwise_ece:" in note for note in record["notes"])
     assert reason in " ".join(record["notes"])
@@ -261,6 +266,9 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp
             untested = row["loss"] == "b" and row["metric"] in UNTESTED
             assert ("No p-value for" in row["note"]) == untested
             assert (row["p"] == "") == (row["p_holm"] == "") == (row["loss"] == "a" or untested)
+            bounded = row["loss"] == "b" and row["metric"] in ("ece", "adaptive_ece")
+            assert (row["difference_interval"] == "noise bound") == bounded
+            assert (row["difference_interval"] == "") == (row["loss"] == "a")
 
 
 def test_several_losses_are_corrected_by_holm():
@@ -290,7 +298,15 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
     made = summary.summarize(weighted, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     assert cell(made, "b", summary.BEFORE, "ece").p is None
     assert cell(made, "b", summary.BEFORE, "nll").p is not None
-    assert "p of calibration errors needs weights that count examples" in summary.text(made)
+    ece = cell(made, "b", summary.BEFORE, "ece")
+    assert (ece.difference_low, ece.difference_high, ece.difference_interval) == (
+        None,
+        None,
+        "none",
+    )
+    assert f"{ece.difference:+.4f} " in summary.text(made)
+    assert "calibration errors need weights that count examples" in summary.text(made)
+    assert "No interval of the difference of ece, adaptive_ece" in summary.text(made)
 
 
 def test_one_loss_is_compared_with_nothing_and_each_step_is_said():

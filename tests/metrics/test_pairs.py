@@ -229,19 +229,24 @@ def test_models_without_a_temperature():
 # The ECE.
 
 
-def bounds_of_noise(logits, labels, counts, num_bins):
+def bounds_of_noise(logits, labels, counts, num_bins, equal_mass):
     """Return the ECE, and both bounds of its noise for every row of multiplicities."""
     p = softmax(logits.astype(float))
     residual = p.max(1) - (p.argmax(1) == labels)
     spread = p.max(1) * (1 - p.max(1))
     index, n = np.ceil(num_bins * p.max(1)) - 1, len(labels)
+    rank = stats.rankdata(p.max(1))  # the example of rank k covers the mass from k - 1 to k
     ece = low = high = 0
     for b in range(num_bins):
-        r = np.where(index == b, residual, 0)
-        size = max(1, np.sum(index == b))
+        share = (index == b).astype(float)
+        if equal_mass:
+            above = np.maximum(rank - 1, n * b / num_bins)
+            share = np.maximum(0, np.minimum(rank, n * (b + 1) / num_bins) - above)
+        r = share * residual
+        mean = r.sum() / max(1, share.sum())
         gap = r.mean()
         drawn = (counts - 1) @ r / n
-        v = max(spread[index == b].sum(), (r**2).sum() - r.sum() ** 2 / size) / n**2
+        v = max((share**2) @ spread, (share**2) @ (residual - mean) ** 2) / n**2
         if r.any():
             drawn *= np.sqrt(v / (((r - gap) ** 2).sum() / n**2))
         certain = abs(gap) > np.sqrt(np.log(n) * v)
@@ -251,22 +256,28 @@ def bounds_of_noise(logits, labels, counts, num_bins):
     return ece, low, high
 
 
-def test_the_interval_of_an_ece_difference_against_loops():
+@pytest.mark.parametrize(("num_bins", "equal_mass"), [(5, False), (7, True)])
+def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
+    """60 examples in 7 bins of equal mass: examples at the boundaries are split."""
     a, b, labels, _ = data()
     counts = np.random.default_rng(1).multinomial(60, np.full(60, 1 / 60), 4000)
     (ece_a, low_a, high_a), (ece_b, low_b, high_b) = (
-        bounds_of_noise(z, labels, counts, 5) for z in (a, b)
+        bounds_of_noise(z, labels, counts, num_bins, equal_mass) for z in (a, b)
     )
-    found = metrics.compare_ece(a, b, labels, key=KEY, num_draws=4000, num_bins=5)
+    options = {"num_bins": num_bins, "equal_mass": equal_mass}
+    found = metrics.compare_ece(a, b, labels, key=KEY, num_draws=4000, **options)
+    metric = metrics.adaptive_ece if equal_mass else metrics.ece
+    assert found.ece_a == pytest.approx(float(metric(a, labels, num_bins=num_bins)), abs=1e-6)
     value = ece_b - ece_a
     np.testing.assert_allclose([found.value, *found[3:]], [value, ece_a, ece_b], atol=1e-6)
     wanted = [value - np.quantile(high_b - low_a, 0.95), value - np.quantile(low_b - high_a, 0.05)]
     np.testing.assert_allclose(found[1:3], wanted, atol=0.012)
 
 
-def test_laws_of_the_interval_of_an_ece_difference():
+@pytest.mark.parametrize("equal_mass", [False, True])
+def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     a, b, labels, cluster = data()
-    given = {"key": KEY, "num_draws": 200, "num_bins": 5}
+    given = {"key": KEY, "num_draws": 200, "num_bins": 5, "equal_mass": equal_mass}
     found = metrics.compare_ece(a, b, labels, **given)
     swapped = metrics.compare_ece(b, a, labels, **given)
     np.testing.assert_allclose(swapped[:3], [-found.value, -found.high, -found.low], atol=1e-9)
@@ -314,6 +325,37 @@ def test_several_runs_have_the_mean_error():
         assert two.error_b.value == pytest.approx(mean, abs=1e-12)
     same = metrics.compare_calibration([a, b], [b, a], labels)
     assert (same.value, same.p_value) == (0, 1)
+
+
+def test_several_runs_have_the_mean_ece():
+    a, b, labels, cluster = data()
+    c = a[:, ::-1]
+    for options in ({}, {"clusters": cluster}, {"equal_mass": True}):
+        given = {"key": KEY, "num_draws": 200, "num_bins": 5, **options}
+        single = metrics.compare_ece(a, b, labels, **given)
+        copies = metrics.compare_ece([a, a, a], [b, b], labels, **given)
+        # Only the noise of bins that are equal in all resamples depends on the run.
+        np.testing.assert_allclose(copies, single, atol=0.02)
+        two = metrics.compare_ece(a, [b, c], labels, **given)
+        other = metrics.compare_ece(a, c, labels, **given)
+        assert two.value == pytest.approx((single.value + other.value) / 2, abs=1e-12)
+        assert two.ece_b == pytest.approx((single.ece_b + other.ece_b) / 2, abs=1e-12)
+        widths = [change.high - change.low for change in (single, other, two)]
+        assert widths[2] < max(widths[:2])
+
+
+def test_the_interval_of_several_runs_against_loops():
+    a, b, labels, _ = data()
+    runs = [a, b, a[:, ::-1]]
+    counts = np.random.default_rng(1).multinomial(60, np.full(60, 1 / 60), 4000)
+    (ece_a, low_a, high_a), *others = (
+        bounds_of_noise(z, labels, counts, 5, equal_mass=False) for z in runs
+    )
+    ece_b, low_b, high_b = (np.mean(part, axis=0) for part in zip(*others, strict=True))
+    change = metrics.compare_ece(runs[0], runs[1:], labels, key=KEY, num_draws=4000, num_bins=5)
+    value = ece_b - ece_a
+    ends = [value - np.quantile(high_b - low_a, 0.95), value - np.quantile(low_b - high_a, 0.05)]
+    np.testing.assert_allclose(change[:3], [value, *ends], atol=0.012)
 
 
 def test_equivalence_needs_the_whole_interval():
@@ -416,15 +458,19 @@ def test_equal_confidences_and_one_class():
 def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
     """Check 400 sets: calibration tests keep 5 %, scores differ, the ECE interval covers 0."""
     random = np.random.default_rng(11)
-    count = dict.fromkeys(("squared", "temperature", "nll", "ECE covers 0", "McNemar, equal"), 0)
+    names = ("squared", "temperature", "nll", "McNemar, equal")
+    intervals = {"ECE covers 0": False, "adaptive ECE covers 0": True}
+    count = dict.fromkeys((*names, *intervals), 0)
     for trial in range(400):
         a, b, labels = of_different_sharpness(random, num_rows)
         count["squared"] += metrics.compare_calibration(a, b, labels).p_value <= 0.05
         count["temperature"] += metrics.compare_temperature(a, b, labels).p_value <= 0.05
         count["nll"] += metrics.compare_scores(a, b, labels).p_value <= 0.05
         key = jax.random.key(trial)
-        change = metrics.compare_ece(a, b, labels, key=key, num_draws=200)
-        count["ECE covers 0"] += change.low <= 0 <= change.high
+        for name, equal_mass in intervals.items():
+            options = {"num_draws": 200, "equal_mass": equal_mass}
+            change = metrics.compare_ece(a, b, labels, key=key, **options)
+            count[name] += change.low <= 0 <= change.high
         noisy = [z + 0.5 * random.standard_normal(z.shape).astype(np.float32) for z in (b, b)]
         count["McNemar, equal"] += metrics.mcnemar(*noisy, labels).p_value <= 0.05
     with capsys.disabled():
@@ -432,14 +478,18 @@ def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
     assert count["squared"] <= 400 * 0.083
     assert count["temperature"] <= 400 * 0.083
     assert count["McNemar, equal"] <= 400 * 0.083
-    assert count["ECE covers 0"] >= 400 * 0.88
+    assert min(count[name] for name in intervals) >= 400 * 0.88
     assert count["nll"] > 400 * 0.9
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [2, 10])
-def test_coverage_of_the_ece_difference(num_classes, capsys):
-    """Check 400 sets of 1,000 rows: T = 1 against 1.15, and 1.3 against 1.5."""
+@pytest.mark.parametrize("equal_mass", [False, True])
+def test_coverage_of_the_ece_difference(num_classes, equal_mass, capsys):
+    """Check 400 sets of 1,000 rows: T = 1 against 1.15, and 1.3 against 1.5.
+
+    These models are too sure at every confidence, so that the true error is the same in all bins.
+    """
     random = np.random.default_rng(12)
     many, _, truth = simulated(random, 100_000, num_classes)
     errors = {}
@@ -452,11 +502,13 @@ def test_coverage_of_the_ece_difference(num_classes, capsys):
         for trial in range(400):
             logits, labels, _ = simulated(random, 1000, num_classes)
             scaled = (np.float32(low) * logits, np.float32(high) * logits)
-            change = metrics.compare_ece(*scaled, labels, key=jax.random.key(trial), num_draws=200)
+            options = {"num_draws": 200, "equal_mass": equal_mass}
+            change = metrics.compare_ece(*scaled, labels, key=jax.random.key(trial), **options)
             inside += change.low <= wanted <= change.high
             power += change.low > 0
         with capsys.disabled():
             print(
-                f"\nK={num_classes} {low} / {high}: covered {inside / 400}, above 0 {power / 400}"
+                f"\nK={num_classes} {low} / {high}, equal mass {equal_mass}:"
+                f" covered {inside / 400}, above 0 {power / 400}"
             )
         assert inside >= 400 * 0.88

@@ -34,9 +34,13 @@ PARAMETERS = {
     "resnet152_imagenet": 60_192_808,
     "global_pooling_cnn": 2_247_316,
     "tree_lstm": 6_271_953,
+    # 109,482,240 as of BERT-base with its pooler, and 768 x 2 + 2 for two classes.
+    "bert": 109_483_778,
     "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
+    "deeplab_resnet18": 35_250_090,
+    "deeplab_resnet101": 59_341_482,
     "resnet8": 75_290,
     # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
     "resnet20": 269_722,
@@ -46,7 +50,7 @@ PARAMETERS = {
 # Whose shapes alone take more than a second.
 DEEP = {
     *("densenet161", "densenet169", "densenet201", "resnet101", "resnet110_imagenet"),
-    *("resnet110_tiny_imagenet", "resnet152", "resnet152_imagenet"),
+    *("resnet110_tiny_imagenet", "resnet152", "resnet152_imagenet", "deeplab_resnet101"),
 }
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.
@@ -63,10 +67,15 @@ SMALLER = {
     "heads": 2,
     "head_width": 3,
     "mlp_width": 5,
+    "places": 7,
     "image": 8,
     "patch": 4,
 }
 STAGES = 2
+BERT = {
+    **{"words": 50, "width": 4, "depth": 1, "heads": 2, "mlp_width": 5, "places": 7},
+    "dropout": 0.3,
+}
 
 
 def small(name):
@@ -109,6 +118,7 @@ def distinct():
 SMALL = distinct() | {
     "tokens": Tokens(num_classes=CLASSES),
     "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
+    "bert(pool='mean')": models.bert(num_classes=CLASSES, **BERT, pool="mean"),
     "resnet8(norm='none')": models.resnet8(num_classes=CLASSES, width=3, norm="none"),
 }
 
@@ -116,7 +126,7 @@ SMALL = distinct() | {
 # run by -m slow.
 QUICK = {
     *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
-    *("global_pooling_cnn", "tree_lstm"),
+    *("global_pooling_cnn", "tree_lstm", "bert"),
     "resnet8(norm='none')",
     "tokens",
 }

@@ -162,7 +162,7 @@ def test_eight_devices_are_one(network, x64):
 
 @every_network
 def test_bfloat16_computes_and_float32_keeps(network):
-    x = inputs(network, 3)
+    x = inputs(network, 12)  # batch norm over very few values would magnify rounding
     if hasattr(network, "dropout"):  # it has its own tests, and takes long to compile
         network = network.clone(dropout=0.0)
     half = network.clone(dtype="bfloat16")

@@ -48,6 +48,34 @@ def test_outputs_are_the_recorded_ones(name, x64):
     assert_close(logits, recorded.outputs()[f"{name}/output"])
 
 
+@pytest.mark.slow
+def test_the_segmentation_network_is_the_recorded_one(x64):
+    case = recorded.CASES["deeplab_resnet18"]
+    network = models.deeplab_resnet18(num_classes=case["num_classes"], dtype="float64")
+    variables = models.from_torch(network, recorded.state_dict(case["parameters"], case["seed"]))
+    x = recorded.images(case["input_shape"], case["seed"] - 1)
+    logits = jax.jit(functools.partial(network.apply, train=False))(variables, jnp.asarray(x))[0]
+    expected = recorded.outputs()
+    means = np.mean(logits, axis=(0, 1))
+    assert_close(means, expected["deeplab_resnet18/output_mean_per_class"])
+    corner = np.moveaxis(expected["deeplab_resnet18/output_corner"], 0, -1)
+    assert_close(logits[:4, :4], corner)
+    np.testing.assert_array_equal(
+        np.argmax(logits, axis=-1), expected["deeplab_resnet18/argmax"][0]
+    )
+
+
+@pytest.mark.parametrize("name", ["deeplab_resnet18", "deeplab_resnet101"])
+def test_the_segmentation_networks_have_the_released_names(name):
+    case = recorded.CASES[name]
+    network = models.named(name, num_classes=case["num_classes"])
+    init = functools.partial(network.init, train=False)
+    params = jax.eval_shape(init, jax.random.key(0), network.example_inputs(1))["params"]
+    zeros = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), params)
+    shapes = {n: list(t.shape) for n, t in models.to_torch(network, {"params": zeros}).items()}
+    assert shapes == dict(case["parameters"])
+
+
 def test_training_is_the_recorded_one(x64):
     case = {**recorded.CASES["resnet18"], **recorded.CASES["resnet18_train"]}
     network, variables = loaded(case)

@@ -8,7 +8,7 @@ import pytest
 from calib_jax import models
 
 from . import recorded
-from .members import SMALL, images, variables_of
+from .members import SMALL, images, inputs, variables_of
 
 RELEASED = {name: n for name, n in SMALL.items() if getattr(n, "torch_rules", dict)()}
 
@@ -20,12 +20,13 @@ def tiny():
 
 def test_every_released_family_is_here():
     families = {type(network).__name__ for network in RELEASED.values()}
-    assert families == {"ResNet", "DenseNet", "VisionTransformer"}
+    texts = {"GlobalPoolingCNN", "TreeLSTM", "Bert"}
+    assert families == {"ResNet", "DenseNet", "VisionTransformer", "DeepLab"} | texts
 
 
 @pytest.mark.parametrize("network", RELEASED.values(), ids=RELEASED)
 def test_there_and_back(network):
-    variables = variables_of(network, images(1))
+    variables = variables_of(network, inputs(network, 1))
     tensors = models.to_torch(network, variables)
     assert len(tensors) == len(jax.tree.leaves(variables))
     jax.tree.map(np.testing.assert_array_equal, models.from_torch(network, tensors), variables)

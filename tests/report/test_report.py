@@ -321,6 +321,85 @@ def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated
     assert legend in str(calibrated_pair)
 
 
+@pytest.fixture(scope="module")
+def contradicting_pair():
+    """Score two calibrated models with a bootstrap interval that excludes 0 beside a large p."""
+    random = np.random.default_rng(0)
+    vague = random.dirichlet([6.0] * 4, 2000)
+    sharp = np.maximum([random.dirichlet(0.4 * p) for p in vague], 1e-30)
+    labels = (random.random((2000, 1)) * sharp.sum(1, keepdims=True) > np.cumsum(sharp, 1)).sum(1)
+    data = [np.log(p).astype(np.float32) for p in (sharp, vague)] + [labels]
+    names = ["nll", "ece", "adaptive_ece", "rms_calibration_error", "classwise_ece"]
+
+    options = {"compare": data[1], "metrics": names, "num_resamples": 100}
+    valid, percentile = (
+        report.score(data[0], data[2], method=method, **options)
+        for method in ("valid", "percentile")
+    )
+    return valid, percentile, data
+
+
+def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
+    valid, percentile, (sharp, vague, labels) = contradicting_pair
+    by_metric, bootstrap = ({c.metric: c for c in s.changes} for s in (valid, percentile))
+    kinds = {metric: change.interval for metric, change in by_metric.items()}
+    assert kinds == {
+        "nll": "percentile",
+        "ece": "noise bound",
+        "adaptive_ece": "noise bound",
+        "rms_calibration_error": "none",
+        "classwise_ece": "percentile",
+    }
+    excluded = []
+    for name, equal_mass in (("ece", False), ("adaptive_ece", True)):
+        change, other = by_metric[name], bootstrap[name]
+        assert change.p_value == other.p_value > 0.1
+        assert change.low <= 0 <= change.high
+        excluded.append(not other.low <= 0 <= other.high)
+        options = {"key": jax.random.key(0), "num_draws": 100, "equal_mass": equal_mass}
+        wanted = metrics.compare_ece(sharp, vague, labels, **options)
+        np.testing.assert_allclose([change.low, change.high], wanted[1:3], rtol=1e-6)
+        assert change.value == pytest.approx(wanted.value, abs=1e-6)
+        assert f"{change.value:+.4f} [{change.low:+.4f}, {change.high:+.4f}] p = " in str(valid)
+    assert any(excluded)  # this pair shows the contradiction
+    root = by_metric["rms_calibration_error"]
+    assert np.isnan([root.low, root.high]).all()
+    assert root.p_value == by_metric["ece"].p_value
+    assert f" {root.value:+.4f} p = " in str(valid)
+
+
+def test_the_legend_says_which_interval_and_which_test(contradicting_pair):
+    valid, percentile, _ = contradicting_pair
+    bounded = "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
+    missing = "No interval of the difference of rms_calibration_error: none is known"
+    bootstrap = "Intervals of differences of ece, adaptive_ece, rms_calibration_error are bootstrap"
+    for text in (str(valid), valid._repr_markdown_()):
+        assert "p of ece, adaptive_ece and other top-label errors in bins: of the" in text
+        assert bounded in text
+        assert missing in text
+        assert bootstrap not in text
+    assert bootstrap in str(percentile)
+    assert bounded not in str(percentile)
+    assert missing not in str(percentile)
+    for row in csv.DictReader(io.StringIO(tables.as_csv(valid))):
+        if row["table"] == "changes":
+            root = row["metric"] == "rms_calibration_error"
+            assert (row["interval"] == "none") == root == (missing in row["note"])
+    root = json.loads(tables.as_json(valid))["changes"][3]
+    assert (root["interval"], root["low"], root["high"]) == ("none", None, None)
+
+
+def test_weights_that_are_no_counts_have_no_interval_of_a_calibration_error():
+    logits, labels = sample()
+    options = {"compare": 0.5 * logits, "metrics": ["nll", "ece"], "num_resamples": 50}
+    scored = report.score(logits, labels, weights=np.full(200, 0.5), **options)
+    nll, ece = scored.changes
+    assert (nll.interval, ece.interval, ece.p_value) == ("percentile", "none", None)
+    assert np.isnan([ece.low, ece.high]).all()
+    assert "No interval of the difference of ece" in str(scored)
+    assert "need weights that count examples" in str(scored)
+
+
 def test_several_predictions_are_corrected_by_holm():
     logits, labels = sample()
     scored = report.score(

@@ -1,0 +1,332 @@
+"""DeepLabV3+ for semantic segmentation: a class for every pixel of an image."""
+
+from collections.abc import Sequence
+from functools import partial
+from re import Match
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.types import Array, AxisName, Logits
+from calib_jax.models import layers
+from calib_jax.models.batch_norm import normalize
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, at_least_single, register
+from calib_jax.models.dropout import Dropout
+from calib_jax.models.initializers import recipe
+from calib_jax.models.resnet import ResidualBlock
+
+__all__ = ["deeplab", "deeplab_resnet18", "deeplab_resnet101", "deeplab_small"]
+
+RESIZINGS = ("align_corners", "half_pixel")
+STRIDES = (8, 16)
+_STEM_STRIDE = 4
+
+Features = Float[Array, "batch _ _ _"]  # of any size and number of channels
+
+
+class DeepLab(Network):
+    """A residual network with dilated convolutions, a spatial pyramid and a decoder.
+
+    See `deeplab` for the attributes that are its options.
+
+    Attributes:
+      low_channels: the channels to which the decoder reduces the features of the first stage.
+      initializer: the recipe of the initial weights.
+    """
+
+    blocks: tuple[int, ...] = (2, 2, 2)
+    multi_grid: tuple[int, ...] = (1, 2, 4)
+    bottleneck: bool = True
+    width: int = 64
+    channels: int = 256
+    low_channels: int = 48
+    output_stride: int = 16
+    rates: tuple[int, ...] = (6, 12, 18)
+    dropout: float = 0.5
+    resizing: str = "align_corners"
+    axis_name: AxisName = None
+    initializer: str = "he_normal"
+    remat: bool = False
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
+        """Map images `[batch, height, width, channels]` to logits for every pixel."""
+        x, mask = self.inputs(x, mask, rank=4)
+        height, width = x.shape[1:3]
+        low, high = self._backbone(x, train, mask)
+        y = self._pyramid(high, train, mask)
+        y = Dropout(self.dropout, name="drop_pyramid")(y, train, keys)
+
+        low = self._convolved(low, self.low_channels, 1, "low", train, mask)
+        y = resized(y, low.shape[1:3], self.resizing)
+        y = jnp.concatenate([y, low], axis=-1)
+        y = self._convolved(y, self.channels, 3, "decoder1", train, mask)
+        y = Dropout(self.dropout, name="drop_decoder1")(y, train, keys)
+        y = self._convolved(y, self.channels, 3, "decoder2", train, mask)
+        y = Dropout(self.dropout / 5, name="drop_decoder2")(y, train, keys)
+
+        precise = at_least_single(self.dtype)
+        logits = layers.conv(
+            y.astype(precise),
+            self.num_classes,
+            1,
+            dtype=precise,
+            init=self.initializer,
+            bias=True,
+            name="head",
+        )
+        return resized(logits, (height, width), self.resizing)
+
+    def _convolved(
+        self,
+        x: Features,
+        features: int,
+        size: int,
+        name: str,
+        train: bool,
+        mask: Mask | None,
+        *,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> Features:
+        """Apply a convolution, batch norm and ReLU."""
+        x = layers.conv(
+            x,
+            features,
+            size,
+            strides=stride,
+            padding=size // 2 * dilation,
+            dilation=dilation,
+            dtype=self.dtype,
+            init=self.initializer,
+            name=f"{name}_conv",
+        )
+        x = normalize(
+            x,
+            train=train,
+            mask=mask,
+            dtype=self.dtype,
+            axis_name=self.axis_name,
+            name=f"{name}_norm",
+        )
+        return nn.relu(x)
+
+    def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
+        """Return the features of the first stage and those of the last."""
+        x = layers.max_pool(self._convolved(x, self.width, 7, "stem", train, mask, stride=2))
+        block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
+        reached, dilation, low = _STEM_STRIDE, 1, x
+        stages = [(1,) * blocks for blocks in self.blocks] + [self.multi_grid]
+        for stage, grid in enumerate(stages, start=1):
+            stride = 2 if stage > 1 and reached < self.output_stride else 1
+            reached *= stride
+            if stage > 1 and stride == 1:  # dilate instead of reducing the size
+                dilation *= 2
+            for block, factor in enumerate(grid, start=1):
+                x = block_class(
+                    self.width * 2 ** (stage - 1),
+                    bottleneck=self.bottleneck,
+                    stride=stride if block == 1 else 1,
+                    dilation=dilation * factor,
+                    initializer=self.initializer,
+                    dtype=self.dtype,
+                    axis_name=self.axis_name,
+                    name=f"stage{stage}_block{block}",
+                )(x, train, mask)
+            if stage == 1:
+                low = x
+        return low, x
+
+    def _pyramid(self, x: Features, train: bool, mask: Mask | None) -> Features:
+        """Join convolutions of several dilations with the average over the image."""
+        convolved = partial(self._convolved, features=self.channels, train=train, mask=mask)
+        scales = [convolved(x, size=1, name="pyramid1")]
+        for number, rate in enumerate(self.rates, start=2):
+            scales.append(convolved(x, size=3, name=f"pyramid{number}", dilation=rate))
+        average = jnp.mean(x.astype(at_least_single(x.dtype)), axis=(1, 2), keepdims=True)
+        average = convolved(average.astype(x.dtype), size=1, name="average")
+        scales.append(jnp.broadcast_to(average, scales[0].shape))
+        return convolved(jnp.concatenate(scales, axis=-1), size=1, name="joined")
+
+    @nn.nowrap
+    def torch_rules(self) -> TorchRules:
+        """Return the layer names of the released network."""
+
+        def block(match: Match[str]) -> str:
+            return f"backbone.layer{match[1]}.{int(match[2]) - 1}"
+
+        return {
+            r"stage(\d+)_block(\d+)": block,
+            r"conv_shortcut": "downsample.0",
+            r"norm_shortcut": "downsample.1",
+            r"norm(\d)": r"bn\1",
+            r"stem_conv": "backbone.conv1",
+            r"stem_norm": "backbone.bn1",
+            r"pyramid(\d)_conv": r"aspp.aspp\1.atrous_conv",
+            r"pyramid(\d)_norm": r"aspp.aspp\1.bn",
+            r"average_conv": "aspp.global_avg_pool.1",
+            r"average_norm": "aspp.global_avg_pool.2",
+            r"joined_conv": "aspp.conv1",
+            r"joined_norm": "aspp.bn1",
+            r"low_conv": "decoder.conv1",
+            r"low_norm": "decoder.bn1",
+            r"decoder1_conv": "decoder.last_conv.0",
+            r"decoder1_norm": "decoder.last_conv.1",
+            r"decoder2_conv": "decoder.last_conv.4",
+            r"decoder2_norm": "decoder.last_conv.5",
+            r"head": "decoder.last_conv.8",
+        }
+
+
+def resized(x: Features, size: Sequence[int], resizing: str) -> Features:
+    """Resize feature maps bilinearly.
+
+    Args:
+      x: the feature maps.
+      size: the new height and width.
+      resizing: "align_corners" maps the middles of the corner pixels onto each other, as in the
+        released code; "half_pixel" maps the edges of the image, as in `jax.image.resize`.
+    """
+    if resizing == "half_pixel":
+        shape = (x.shape[0], *size, x.shape[-1])
+        return jax.image.resize(x, shape, "linear", antialias=False)
+    rows, columns = (
+        jnp.asarray(_aligned(new, old), x.dtype)
+        for new, old in zip(size, x.shape[1:3], strict=True)
+    )
+    # A product with a matrix has a fast gradient, which gathered pixels do not have on a CPU.
+    x = jnp.einsum("ni,bijc->bnjc", rows, x)
+    return jnp.einsum("nj,bijc->binc", columns, x)
+
+
+def _aligned(new: int, old: int) -> np.ndarray:
+    """Return the weights `[new, old]` of linear interpolation with aligned ends."""
+    places = np.linspace(0, old - 1, new) if new > 1 else np.zeros(1)
+    return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(old)))
+
+
+def deeplab(
+    blocks: Sequence[int] = (2, 2, 2),
+    /,
+    *,
+    num_classes: int = 10,
+    multi_grid: Sequence[int] = (1, 2, 4),
+    bottleneck: bool = True,
+    width: int = 64,
+    channels: int = 256,
+    low_channels: int = 48,
+    output_stride: int = 16,
+    rates: Sequence[int] | None = None,
+    dropout: float = 0.5,
+    resizing: str = "align_corners",
+    axis_name: AxisName = None,
+    dtype: DType = "float32",
+    init: str = "he_normal",
+    remat: bool = False,
+) -> nn.Module:
+    """Build DeepLabV3+ with a residual network, in the form released with the recall loss.
+
+    A stem of stride 4 is followed by stages of residual blocks. Once the features are reduced by
+    the output stride, later stages double the dilation instead. The spatial pyramid has a 1 x 1
+    convolution, 3 x 3 convolutions of several dilations and the average over the image. The decoder
+    joins its result with the features of the first stage. The logits are resized to the image:
+    `[batch, height, width, classes]`. Images may have any size and number of channels.
+
+    Args:
+      blocks: the number of blocks in each stage but the last.
+      num_classes: the number of logits per pixel.
+      multi_grid: for each block of the last stage, the factor of its dilation.
+      bottleneck: whether the blocks are bottlenecks, as in all released networks.
+      width: the features inside the blocks of the first stage; every later stage doubles them.
+      channels: the channels of the pyramid and the decoder.
+      low_channels: the channels to which the decoder reduces the features of the first stage.
+      output_stride: 8 or 16.
+      rates: the dilations of the pyramid; None uses 6, 12, 18 for stride 16 and twice these for 8.
+      dropout: the rate after the pyramid and the decoder's first convolution; the rate after its
+        second convolution is a fifth of it. Training needs `keys` unless it is 0.
+      resizing: "align_corners" as released, or "half_pixel" as in `jax.image.resize`.
+      axis_name: the device axis over which batch norm sums its statistics.
+      dtype: the compute dtype of all layers but the last (see `Network`).
+      init: "he_normal" as released, or "torch".
+      remat: whether the backward pass recomputes each block, which saves memory and costs time.
+
+    References:
+      Chen et al. 2018, Encoder-Decoder with Atrous Separable Convolution.
+      Tian et al. 2021, Striking the Right Balance: Recall Loss for Semantic Segmentation.
+
+    >>> deeplab([1, 1], output_stride=8).rates
+    (12, 24, 36)
+    """
+    if not blocks or not multi_grid:
+        raise ValueError(
+            f"blocks and multi_grid must not be empty, got {tuple(blocks)} and {tuple(multi_grid)}."
+        )
+    for number in blocks:
+        checks.at_least("blocks", number, 1)
+    for factor in multi_grid:
+        checks.at_least("multi_grid", factor, 1)
+    checks.at_least("width", width, 1)
+    checks.at_least("channels", channels, 1)
+    checks.at_least("low_channels", low_channels, 1)
+    checks.one_of("resizing", resizing, RESIZINGS)
+    if output_stride not in STRIDES:
+        raise ValueError(f"output_stride must be 8 or 16, got {output_stride!r}.")
+    if rates is None:
+        rates = tuple(rate * 16 // output_stride for rate in (6, 12, 18))
+    for rate in rates:
+        checks.at_least("rates", rate, 1)
+    recipe(init)
+    return DeepLab(
+        num_classes=num_classes,
+        dtype=dtype,
+        blocks=tuple(blocks),
+        multi_grid=tuple(multi_grid),
+        bottleneck=bottleneck,
+        width=width,
+        channels=channels,
+        low_channels=low_channels,
+        output_stride=output_stride,
+        rates=tuple(rates),
+        dropout=dropout,
+        resizing=resizing,
+        axis_name=axis_name,
+        initializer=init,
+        remat=remat,
+    )
+
+
+deeplab_resnet18 = partial(deeplab, (2, 2, 2))
+deeplab_resnet18.__doc__ = (
+    "Build the released DeepLabV3+ with the backbone called ResNet-18 there, of bottlenecks, 35.3"
+    " million parameters; see `deeplab`."
+)
+register("deeplab_resnet18")(deeplab_resnet18)
+
+deeplab_resnet101 = partial(deeplab, (3, 4, 23))
+deeplab_resnet101.__doc__ = (
+    "Build the released DeepLabV3+ with ResNet-101, 59.3 million parameters; see `deeplab`."
+)
+register("deeplab_resnet101")(deeplab_resnet101)
+
+deeplab_small = partial(
+    deeplab,
+    (2, 2, 2),
+    multi_grid=(1, 2),
+    bottleneck=False,
+    width=12,
+    channels=48,
+    low_channels=12,
+    output_stride=8,
+    rates=(3, 6, 9),
+    dropout=0.1,
+)
+deeplab_small.__doc__ = (
+    "Build a small DeepLabV3+ for laptops and images of about 160 x 120, with basic blocks and"
+    " output stride 8; see `deeplab`."
+)
+register("deeplab_small")(deeplab_small)

@@ -1,0 +1,273 @@
+"""BERT against NumPy, its inputs, and folders in the form of Hugging Face."""
+
+import functools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+
+from .members import BERT, CLASSES, variables_of
+
+SIZES = BERT | {"dropout": 0.0}
+TOKENS = np.array([[3, 7, 49, 2, 0], [4, 1, 9, 11, 6]], np.int32)
+TYPES = np.array([[0, 0, 1, 1, 0], [1, 0, 0, 1, 1]], np.int32)
+X = {"tokens": TOKENS, "types": TYPES}
+
+
+def affine(params, x):
+    return x @ params["kernel"] + params["bias"]
+
+
+def normalized(params, x):
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-12) * params["scale"] + params["bias"]
+
+
+def attended(params, x, heads=2):
+    """Compute the attention of one text without padding, one query and one head at a time."""
+    query, key, value = (affine(params[name], x) for name in ("query", "key", "value"))
+    size = x.shape[1] // heads
+    result = np.empty_like(x)
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        for row in range(len(x)):
+            shares = np.exp(key[:, part] @ query[row, part] / math.sqrt(size))
+            result[row, part] = shares @ value[:, part] / shares.sum()
+    return affine(params["out"], result)
+
+
+def gelu(x):
+    return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+
+
+def by_numpy(params, tokens, types, pool):
+    """Compute the logits of one text; its padding is cut off."""
+    length = np.count_nonzero(tokens)
+    encoder = params["bert"]
+    x = encoder["words"]["embedding"][tokens[:length]] + encoder["places"]["embedding"][:length]
+    x = normalized(encoder["norm"], x + encoder["types"]["embedding"][types[:length]])
+    block = encoder["block1"]
+    x = normalized(block["attention_norm"], x + attended(block["attention"], x))
+    y = affine(block["mlp_out"], gelu(affine(block["mlp_in"], x)))
+    x = normalized(block["mlp_norm"], x + y)
+    pooled = x.mean(axis=0) if pool == "mean" else np.tanh(affine(params["pooler"], x[0]))
+    return affine(params["head"], pooled)
+
+
+def made(pool="first", dtype="float32"):
+    network = models.bert(num_classes=CLASSES, **SIZES, pool=pool, dtype=dtype)
+    return network, variables_of(network, X)
+
+
+def evaluated(network, variables, x):
+    return jax.jit(functools.partial(network.apply, train=False))(variables, x)
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_logits_and_gradients_are_those_of_numpy(pool, x64):
+    network, variables = made(pool, "float64")
+    params = jax.tree.map(np.asarray, variables["params"])
+    weight = np.random.default_rng(1).standard_normal((2, CLASSES))
+
+    def expected(params):
+        texts = zip(TOKENS, TYPES, strict=True)
+        return np.stack([by_numpy(params, *text, pool) for text in texts])
+
+    def total(params):
+        logits = network.apply({"params": params}, X, train=False)
+        return jnp.sum(weight * logits), logits
+
+    gradient, logits = jax.jit(jax.grad(total, has_aux=True))(variables["params"])
+    np.testing.assert_allclose(logits, expected(params), rtol=1e-12, atol=1e-12)
+    # One number of every parameter, that of a word in the text for the words.
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        names = [key.key for key in path]
+        place = (3 if "words" in names else 0, *(0,) * (leaf.ndim - 1))
+        change = []
+        for step in (1e-6, -1e-6):
+            moved = jax.tree.map(np.array, params)
+            target = moved
+            for name in names[:-1]:
+                target = target[name]
+            target[names[-1]][place] += step
+            change.append(np.sum(weight * expected(moved)))
+        for name in names[:1]:
+            at = gradient[name]
+        for name in names[1:]:
+            at = at[name]
+        slope = (change[0] - change[1]) / 2e-6
+        np.testing.assert_allclose(at[place], slope, rtol=1e-6, atol=1e-8, err_msg=str(names))
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_padding_changes_nothing(pool):
+    network, variables = made(pool)
+    logits = evaluated(network, variables, X)
+    padded = jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, 2))), X)
+    np.testing.assert_allclose(evaluated(network, variables, padded), logits, rtol=1e-5, atol=1e-6)
+    assert np.isfinite(evaluated(network, variables, X | {"tokens": 0 * TOKENS})).all()
+
+
+def test_types_are_zero_by_default():
+    network, variables = made()
+    zeros = evaluated(network, variables, X | {"types": 0 * TYPES})
+    without = evaluated(network, variables, {"tokens": TOKENS})
+    np.testing.assert_allclose(without, zeros, rtol=1e-6, atol=1e-7)
+
+
+def test_the_encoder_is_the_layer_bert():
+    network, variables = made("mean")
+    hidden = jax.jit(network.encoder().apply)(
+        {"params": variables["params"]["bert"]}, TOKENS, TYPES
+    )
+    assert hidden.shape == (2, 5, 4)
+    pooled = np.stack([hidden[0, :4].mean(axis=0), hidden[1].mean(axis=0)])
+    logits = affine(jax.tree.map(np.asarray, variables["params"]["head"]), pooled)
+    np.testing.assert_allclose(evaluated(network, variables, X), logits, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", ["dropout", "attention_dropout", "head_dropout"])
+def test_each_rate_drops_in_training_only(rate):
+    network = models.bert(num_classes=CLASSES, **SIZES).clone(**{rate: 0.5})
+
+    plain = models.bert(num_classes=CLASSES, **SIZES)
+    variables = variables_of(plain, X)
+
+    def bits(network, train):
+        keys = jax.random.split(jax.random.key(0), 2)
+        run = functools.partial(network.apply, train=train, keys=keys)
+        return str(jax.make_jaxpr(run)(variables, X)).count("random_bits")
+
+    assert bits(plain, True) == 0
+    assert bits(network, False) == 0
+    assert bits(network, True) > 0
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (TOKENS, TypeError, "must be a dictionary of 'tokens' .* got ndarray"),
+        ({"ids": TOKENS}, TypeError, r"got \['ids'\]"),
+        ({"tokens": TOKENS * 1.0}, TypeError, "tokens must be integers, got float"),
+        ({"tokens": TOKENS[0]}, ValueError, r"tokens must have shape .* got \(5,\)"),
+        (X | {"types": TYPES[:, :2]}, ValueError, r"types must have shape .* got \(2, 2\)"),
+        ({"tokens": np.ones((1, 8), int)}, ValueError, "at most 7 tokens, got 8"),
+    ],
+    ids=["array", "other name", "real", "one text", "other types", "long"],
+)
+def test_other_inputs(x, error, message):
+    network = models.bert(**SIZES)
+    with pytest.raises(error, match=message):
+        jax.eval_shape(lambda: network.init(jax.random.key(0), x, train=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 3}, "heads must divide width, got 3 and 4"),
+        ({"pool": "last"}, "pool must be one of 'first', 'mean', got 'last'"),
+        ({"depth": 0}, "depth must be at least 1"),
+        ({"head_dropout": 1.0}, "head_dropout must be at least 0 and less than 1, got 1.0"),
+        ({"epsilon": 0}, "epsilon must be greater than 0"),
+    ],
+)
+def test_other_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.bert(**SIZES | options)
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_a_folder_there_and_back(pool, tmp_path):
+    network, variables = made(pool)
+    models.write_bert(tmp_path, network, variables)
+    again, read = models.read_bert(tmp_path, pool=pool)
+    assert again == network
+    jax.tree.map(np.testing.assert_array_equal, read, variables)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["hidden_size"] == 4
+    assert len(config["id2label"]) == CLASSES
+
+
+def renamed(folder, rename):
+    path = folder / "model.safetensors"
+    tensors = models.read_weights(path)
+    models.write_weights(path, {rename(name): t for name, t in tensors.items() if rename(name)})
+
+
+def bare(name):
+    """Name a tensor as `BertModel` does, without the last layer."""
+    return None if name.startswith("classifier") else name.removeprefix("bert.")
+
+
+def former(name):
+    """Name a tensor as the first checkpoints do."""
+    name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+    name = name.replace("LayerNorm.bias", "LayerNorm.beta")
+    return name.replace("classifier", "cls.seq_relationship")
+
+
+@pytest.mark.parametrize("rename", [bare, former])
+def test_a_pretrained_folder_gets_a_new_last_layer(rename, tmp_path):
+    network, variables = made()
+    models.write_bert(tmp_path, network, variables)
+    renamed(tmp_path, rename)
+    path = tmp_path / "model.safetensors"
+    prefix = "" if rename is bare else "bert."
+    position_ids = {f"{prefix}embeddings.position_ids": np.arange(7)[None]}
+    models.write_weights(path, models.read_weights(path) | position_ids)
+    read_network, read = models.read_bert(tmp_path, num_classes=9, key=jax.random.key(0))
+    assert read_network.num_classes == 9
+    head = read["params"].pop("head")
+    variables["params"].pop("head")
+    jax.tree.map(np.testing.assert_array_equal, read, variables)
+    assert head["kernel"].shape == (4, 9)
+    assert 0.01 < float(jnp.std(head["kernel"])) < 0.03
+    assert not head["bias"].any()
+    with pytest.raises(ValueError, match="has no last layer: give key"):
+        models.read_bert(tmp_path, num_classes=9)
+    with pytest.raises(ValueError, match="give num_classes"):
+        models.read_bert(tmp_path)
+
+
+def test_a_folder_of_another_number_of_classes(tmp_path):
+    network, variables = made()
+    models.write_bert(tmp_path, network, variables)
+    with pytest.raises(ValueError, match=r"classifier.weight has shape \(3, 4\) instead of"):
+        models.read_bert(tmp_path, num_classes=9)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": "roberta"}, "model_type must be 'bert', got 'roberta'"),
+        ({"hidden_act": "relu"}, "hidden_act must be 'gelu', got 'relu'"),
+        ({"pad_token_id": 1}, "pad_token_id must be 0, got 1"),
+        ({"hidden_size": "4"}, "hidden_size must be an integer, got '4'"),
+        ({"layer_norm_eps": None}, "layer_norm_eps must be a number, got None"),
+        ({"num_attention_heads": 3}, "heads must divide width, got 3 and 4"),
+        ({"num_hidden_layers": 2}, "no Bert: 16 are missing, such as bert.encoder.layer.1."),
+    ],
+    ids=lambda change: next(iter(change)) if isinstance(change, dict) else None,
+)
+def test_other_configurations(change, message, tmp_path):
+    models.write_bert(tmp_path, *made())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=message):
+        models.read_bert(tmp_path)
+
+
+def test_no_configuration(tmp_path):
+    models.write_bert(tmp_path, *made())
+    path = tmp_path / "config.json"
+    path.write_text("[]")
+    with pytest.raises(ValueError, match="cannot be read as a configuration of BERT"):
+        models.read_bert(tmp_path)
+    with pytest.raises(TypeError, match=r"as of models\.bert, got Perceptron"):
+        models.write_bert(tmp_path, models.linear(), {})
