@@ -1,7 +1,7 @@
 r"""ResNet-8 on 10,000 images of CIFAR-10: the papers' claims about training, at laptop size.
 
-    python -m experiments.sweep --config=configs/cifar10_resnet8.py --workdir=/tmp/resnet8 \
-        --losses=cross_entropy,flsd53,adafocal --seeds=3 --data_dir=DIR
+    python -m experiments.train --config=configs/cifar10_resnet8.py --workdir=/tmp/resnet8 \
+        --data_dir=DIR
 
 DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 

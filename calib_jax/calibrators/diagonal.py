@@ -21,6 +21,8 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Scalar, Vector, Weights
 
+_LARGEST_START = 3e4  # the largest standard deviation of a score at the start
+
 
 class Fitted(NamedTuple):
     """Fitted slopes and intercepts, the state code, and the mean NLL before and after."""
@@ -65,7 +67,7 @@ def fit(
 
     identity = np.concatenate([deviation, mean])
     # From a start with far larger logits, steps would make no progress.
-    nearer = min(1, linear.LARGEST_START / deviation.max())
+    nearer = min(1, _LARGEST_START / deviation.max())
     start = local(nearer * identity)
     point, value, settled = _newton(
         local, nearer * identity, start, max_iterations=max_iterations, epsilon=epsilon
@@ -225,21 +227,19 @@ def _local(
 class _Ends(NamedTuple):
     """The facts at the end of a fit that decide whether the NLL has an optimum."""
 
-    features: linear.Extent
-    scores: linear.Extent
+    extents: tuple[linear.Extent, ...]
     all_right: Any
 
     def merged(self, other: "_Ends") -> "_Ends":
         """Merge with the facts of another piece."""
         return _Ends(
-            self.features.merged(other.features),
-            self.scores.merged(other.scores),
+            tuple(map(linear.Extent.merged, self.extents, other.extents)),
             self.all_right & other.all_right,
         )
 
     def has_no_optimum(self) -> Any:
         """Check the sufficient conditions of `linear.fit`."""
-        return self.all_right or self.features.separates() or self.scores.separates()
+        return self.all_right or any(extent.separates() for extent in self.extents)
 
 
 @jax.jit
@@ -248,8 +248,9 @@ def _ends(
 ) -> _Ends:
     rows, _ = _prepared(logits, labels, weights)
     z = linear.diagonal_scores(slope, intercept, rows.logits)
-    features, scores = linear.extents(z, jnp.where(z == -jnp.inf, 0, rows.logits), rows)
-    return _Ends(features, scores, linear.all_right(z, rows))
+    features = jnp.where(z == -jnp.inf, 0, rows.logits)
+    extents = linear.extents(z, features, rows, diagonal=True)
+    return _Ends(extents, linear.all_right(z, rows))
 
 
 @jax.jit

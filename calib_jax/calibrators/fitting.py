@@ -87,8 +87,11 @@ def newton(
             (walk.point + step, there),
             (walk.point, walk.here),
         )
-        damping = jnp.where(better, 0.1 * walk.damping, 10 * walk.damping + 1e-3)
-        damping = jnp.where(better & (damping < 1e-3), 0, damping)
+        # The smallest damping that is enough lets the steps be long: in a valley without curvature,
+        # a step without damping leads far past the minimum, one with much damping hardly anywhere.
+        less = jnp.where(walk.damping < 8 * eps, 0, 0.1 * walk.damping)
+        more = jnp.where(walk.damping == 0, 1e-3, 10 * walk.damping)
+        damping = jnp.where(better, less, more)
         return _Walk(point, here, damping, jnp.max(jnp.abs(step)), walk.iteration + 1)
 
     zero = jnp.zeros((), start.dtype)

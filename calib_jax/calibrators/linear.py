@@ -7,6 +7,7 @@ An impossible class (a logit of -inf) has the score -inf, which only a diagonal 
 """
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,9 +25,9 @@ from calib_jax.core.types import Array, Number, Scalar, Vector
 Features: TypeAlias = Float[Array, "rows classes"]
 # Up to this number of parameters a fit ends with Newton's method, for which the Hessian is needed.
 _NEWTON_PARAMETERS = 128
-_NEWTON_STEPS = 20
+_NEWTON_STEPS = 50
 _GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
-LARGEST_START = 3e4  # the largest standard deviation of a score at the start
+_LARGEST_START = 100  # the largest standard deviation of a score at the start
 
 
 class Fitted(NamedTuple):
@@ -107,8 +108,8 @@ def fit(
         return jnp.sum(weigh(losses_of(z, rows), share)) + penalty(point)
 
     nothing = (deviation if diagonal else jnp.diag(deviation), mean)
-    # From a start with far larger logits, L-BFGS would make no progress.
-    nearer = jnp.minimum(1, LARGEST_START / jnp.max(deviation))
+    # A start with far larger scores is far from the minimum: rounding would end L-BFGS on the way.
+    nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
     point, slope, steps = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
     penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
@@ -126,7 +127,7 @@ def fit(
 
     ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
     z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
-    limitless = _has_no_optimum(z, features, rows)
+    limitless = _has_no_optimum(z, features, rows, diagonal=diagonal)
     ended = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, ended)
     occurs = jnp.any((rows.weight > 0)[:, None] & is_true(rows), axis=0)
     all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
@@ -198,7 +199,7 @@ def _improved(
       local: the criterion and its derivatives.
       point: where L-BFGS ended.
       done: whether the gradient vanishes there; the point is then returned.
-      left: the largest number of steps, of which at most a few are needed.
+      left: the largest number of steps, of which a few are needed, or some dozens in a flat valley.
     """
     v, c = point
     flat = jnp.concatenate([v.reshape(len(c), -1), c[:, None]], axis=1).reshape(-1)
@@ -211,15 +212,17 @@ def _improved(
     return (table[:, :-1].reshape(v.shape), table[:, -1]), done | (gain <= _GAIN * here.value)
 
 
-def _has_no_optimum(z: Features, features: Features, rows: FitRows) -> Bool[Array, ""]:
+def _has_no_optimum(
+    z: Features, features: Features, rows: FitRows, *, diagonal: bool
+) -> Bool[Array, ""]:
     """Check two sufficient conditions for an NLL without a finite minimum.
 
     Either all rows are classified correctly, so that scaling W and b up lowers the NLL further.
-    Or some class never occurs, or a threshold on its feature or on its score minus the row mean
-    separates it from the rest, so that W and b of that class can grow without bound.
+    Or some class never occurs, or a threshold on one of its `extents` separates it from the rest,
+    so that W and b of that class can grow without bound.
     """
-    of_features, of_scores = extents(z, features, rows)
-    return all_right(z, rows) | of_features.separates() | of_scores.separates()
+    separated = [extent.separates() for extent in extents(z, features, rows, diagonal=diagonal)]
+    return functools.reduce(operator.or_, separated, all_right(z, rows))
 
 
 def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
@@ -261,8 +264,14 @@ class Extent(NamedTuple):
         return (apart & ~constant & ~never_possible).any()
 
 
-def extents(z: Features, features: Features, rows: FitRows) -> tuple[Extent, Extent]:
-    """Compute the extents of the features, and of the scores minus the mean of their row."""
+def extents(
+    z: Features, features: Features, rows: FitRows, *, diagonal: bool
+) -> tuple[Extent, ...]:
+    """Compute the extents of the features, and of the scores minus the mean of their row.
+
+    The second are left out if W is diagonal, with more than two classes: the score of a class then
+    cannot grow by a multiple of the other scores, unless these grow as well.
+    """
     possible = z != -jnp.inf
     of_class = (rows.weight > 0)[:, None] & is_true(rows) & possible
     of_others = (rows.decisive > 0)[:, None] & ~of_class & possible
@@ -275,6 +284,8 @@ def extents(z: Features, features: Features, rows: FitRows) -> tuple[Extent, Ext
             highest=jnp.max(jnp.where(of_others, score, -jnp.inf), axis=0),
         )
 
+    if diagonal and z.shape[1] > 2:
+        return (extent(features),)
     return extent(features), extent(_above_mean(z, possible))
 
 

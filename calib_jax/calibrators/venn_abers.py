@@ -188,7 +188,7 @@ def _on_rows(function: Any, params: Any, logits: Any) -> Array:
 
 @jax.jit
 def _both(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows 2"]:
-    """Look up p0 and p1."""
+    """Compute the two probabilities p0 and p1 of each row from the fitted steps."""
     score = _score(logits)
     resolution = float(jnp.finfo(params.knots.dtype).resolution)
     # The score of a fitted example may differ from its knot by rounding.

@@ -125,7 +125,7 @@ def named(name: str, /, **options: Any) -> Dataset:
     (10, 400, 297, 1100)
     >>> named("digit")
     Traceback (most recent call last):
-    ValueError: data set must be one of ..., got 'digit'; did you mean 'digits'?
+    ValueError: no data set is called 'digit'; did you mean 'digits'?
     """
     dataset = _CATALOGUE.make(name, **options)
     assert isinstance(dataset, Dataset)

@@ -59,7 +59,7 @@ class EceDifference(NamedTuple):
 
 
 class Units(NamedTuple):
-    """What is resampled for one ECE: examples, or whole clusters.
+    """The units that are resampled for one ECE: examples, or whole clusters.
 
     Attributes:
       sums: of the residuals c - a of each unit in each bin.

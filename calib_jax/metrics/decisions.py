@@ -36,7 +36,7 @@ _MOST_THRESHOLDS = 200
 
 
 class DecisionCost(NamedTuple):
-    """What the examples of one decision cost, and what the model states, as Python floats.
+    """The stated and the realized cost of the examples with one decision, as Python floats.
 
     Attributes:
       examples: number of examples with this decision.

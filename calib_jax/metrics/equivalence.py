@@ -11,7 +11,7 @@ __all__ = ["Equivalence", "equivalence"]
 
 
 class Equivalence(NamedTuple):
-    """What an interval of a difference b - a shows about a margin.
+    """The conclusions from an interval of the difference b - a and a margin.
 
     A value of False means "not shown", and never "the opposite is true".
 

@@ -191,7 +191,7 @@ def risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(wrong, boundary))
 
 
-@metric(confidences)
+@metric(confidences, biased=True)  # the largest of many coverages: noise raises it
 def coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
     r"""Compute the largest share of most confident examples whose error rate is at most a risk.
 

@@ -47,7 +47,7 @@ class Table(nn.Module):
 
     @nn.compact
     def __call__(self, numbers: Int[Array, "..."]) -> Float[Array, "... width"]:
-        """Look up the vectors of numbers of any shape."""
+        """Return the vector of each number; the numbers may have any shape."""
         shape = (self.count, self.width)
         start = recipe(self.initializer).dense
         table = self.param("embedding", start, shape, at_least_single(self.dtype))

@@ -36,7 +36,7 @@ _FIELDS = {
     "head_dropout": ("classifier_dropout", None),
     "epsilon": ("layer_norm_eps", 1e-12),
 }
-# What is computed here, so that a config that wants something else is refused.
+# The only supported values of these fields; a config with another value is refused.
 _FIXED = {
     "model_type": "bert",
     "hidden_act": "gelu",
@@ -144,7 +144,7 @@ def _options_of(path: Path) -> dict[str, Any]:
 
 
 def _full_names(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Give the tensors the names of `BertForSequenceClassification`, without unused ones."""
+    """Rename tensors as in `BertForSequenceClassification`, and drop those that are not used."""
     bare = not any(name.startswith(_ENCODER) for name in tensors)
     named = {}
     for name, tensor in tensors.items():

@@ -98,9 +98,10 @@ def global_pooling_cnn(
       Kumar et al. 2018, Trainable Calibration Measures for Neural Networks from Kernel Mean
       Embeddings, and its released code.
 
-    >>> import jax, jax.numpy as jnp
-    >>> init = partial(global_pooling_cnn(words=50).init, train=False)
-    >>> variables = jax.eval_shape(init, jax.random.key(0), jnp.zeros((2, 60), int))
+    >>> import jax
+    >>> network = global_pooling_cnn(words=50)
+    >>> init = jax.tree_util.Partial(network.init, train=False)
+    >>> variables = jax.eval_shape(init, jax.random.key(0), network.example_inputs())
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 100
     247316
     """

@@ -30,7 +30,7 @@ class WordVectors(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: Any) -> Float[Array, "*batch width"]:
-        """Look up the vectors of numbers of any shape."""
+        """Return the vector of each word number; the numbers may have any shape."""
         start = nn.initializers.uniform(2 * self.scale)
 
         def centered(key: Any, shape: Any, dtype: Any) -> Any:

@@ -36,7 +36,7 @@ STAR = 0.05
 
 
 class Residuals(NamedTuple):
-    """What the tests and intervals of one run's calibration errors need.
+    """Statistics of one run, from which differences of calibration errors are tested.
 
     Attributes:
       squared: the residuals in bins, for the debiased squared error.

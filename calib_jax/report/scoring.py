@@ -282,7 +282,7 @@ def convention_of(metric: Metric) -> str:
 
 
 def chosen_metrics(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
-    """Look up metrics by name, and set the number of bins of binned ones."""
+    """Return metrics by name, and set `num_bins` for those that have this option."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
     if isinstance(metrics, str):

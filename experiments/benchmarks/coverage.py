@@ -36,7 +36,7 @@ TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.1
 
 
 class Outcome(NamedTuple):
-    """What a function returned for one data set; NaN where it has no such field."""
+    """The result of one function on one data set; fields that it does not return are NaN."""
 
     value: float = math.nan
     low: float = math.nan
@@ -56,7 +56,7 @@ def _outcome(result: Any, truth: float = math.nan) -> Outcome:
 
 
 class Question(NamedTuple):
-    """What is measured in a cell.
+    """One measurement: its models, its function and the sizes for which it runs.
 
     Attributes:
       title: of its tables.

@@ -89,7 +89,7 @@ def _options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What one file tests.
+    """The claims that one file tests, with their runs, statistics and rules.
 
     Attributes:
       claims: the rule of every claim, by id.

@@ -29,7 +29,7 @@ class Estimate(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What statistics need of every example, where the logits are not kept.
+    """Numbers of each example that replace the logits where these are not kept.
 
     Attributes:
       confidence: the top probability.
@@ -61,7 +61,7 @@ class Predictions(NamedTuple):
 
     @property
     def right(self) -> np.ndarray:
-        """Whether the prediction is right, of every example."""
+        """Whether the prediction of each example is right."""
         return np.argmax(self.logits, axis=-1) == self.labels
 
     @property

@@ -103,6 +103,23 @@ def test_converged_in_single_precision_is_the_minimum(kind, seed, exponent, abse
         np.testing.assert_allclose(state.nll_after, lowest, rtol=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("exponent", "seeds"),
+    [(1, (5, 25, 39, 82, 110)), (2, (25,)), (3, (19, 25, 39, 44, 82, 84, 110))],
+)
+def test_vector_scaling_of_logits_of_any_size_reaches_its_minimum(exponent, seeds):
+    """Some start at an NLL of thousands, and end in a valley with hardly any curvature."""
+    for seed in seeds:
+        batch = cases.build((20, K), seed, "one large", exponent, 0.0, 0.3, False, "int8")
+        rows = batch.rows(batch.weights > 0)
+        x = rows.logits.astype(np.float64)
+        x = (x - x.mean(axis=0)) / x.std(axis=0)  # BFGS, too, needs parameters of one scale
+        _, lowest, _ = scipy_fit("vector", x, rows.labels, rows.weights, 0, 0)
+        state = calibrators.vector.fit(*batch).state
+        assert state.name == "converged", (seed, state)
+        np.testing.assert_allclose(state.nll_after, lowest, rtol=2e-3)
+
+
 @pytest.mark.slow
 def test_two_vector_scalings_of_one_kind():
     """With two classes, vector scaling of [0, z] is Platt scaling of z."""

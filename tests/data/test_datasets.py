@@ -37,7 +37,7 @@ def test_every_data_set_keeps_its_promises(name):
 
 
 def test_a_wrong_name_or_option_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"got 'digit'; did you mean 'digits'\?"):
+    with pytest.raises(ValueError, match=r"no data set is called 'digit'; did you mean 'digits'\?"):
         data.named("digit")
     with pytest.raises(TypeError, match=r"no option 'labelnoise' .*did you mean 'label_noise'\?"):
         data.named("digits", labelnoise=0.1)

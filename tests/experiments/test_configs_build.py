@@ -17,7 +17,9 @@ import pytest
 import configs
 from calib_jax import data, train
 from calib_jax.core import InMemory
+from calib_jax.data import tfds
 from experiments import building
+from tests.data import tiny
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
 NAMES = sorted(
@@ -39,12 +41,23 @@ SHAPES = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def texts(tmp_path_factory):
+    """Write tiny texts, since black images cannot stand for them."""
+    folder = tmp_path_factory.mktemp("texts")
+    tiny.newsgroups(folder, {"train": 8, "test": 2})
+    tiny.sst(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(tfds.VARIABLE, str(folder))
+        yield
+
+
 def config_of(name, loss="cross_entropy"):
     return importlib.import_module(f"configs.{name}").get_config(loss)
 
 
 def dataset_of(config):
-    """The data set itself if it is shipped, else four black images in its place."""
+    """The data set itself if it is shipped or a text, else four black images in its place."""
     if config.data.name not in SHAPES:
         return data.named(config.data.name, **config.data.options)
     side, num_classes = SHAPES[config.data.name]
@@ -71,7 +84,7 @@ def test_the_network_of_every_config_takes_its_data_set(name):
     experiment = assembled(name)
     start = functools.partial(experiment.module.init_with_output, train=False)
     logits, _ = jax.eval_shape(start, jax.random.key(0), experiment.inputs(2))
-    assert logits.shape == (2, experiment.dataset.num_classes)
+    assert logits.shape == (2, *logits.shape[1:-1], experiment.dataset.num_classes)
 
 
 @pytest.mark.parametrize("name", NAMES)

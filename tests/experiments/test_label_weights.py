@@ -38,7 +38,7 @@ def test_a_comparison_sees_the_labels_that_have_weight(tmp_path):
     metric = metrics.ece.with_options(num_bins=BINS)
     for folder in folders:
         fit = calibrators.temperature.fit(*present(folder, "validation"))
-        (temperature,) = part.found.temperatures[summary.AFTER][folder.name]
+        (temperature,) = part.summary.temperatures[summary.AFTER][folder.name]
         assert temperature == pytest.approx(float(fit.temperature), rel=1e-5)
         logits, labels, weights = present(folder, "test")
         for phase, z in (
@@ -46,12 +46,12 @@ def test_a_comparison_sees_the_labels_that_have_weight(tmp_path):
             (summary.AFTER, calibrators.temperature.apply(fit, logits)),
         ):
             cells = {
-                c.metric: c for c in part.found.cells if (c.loss, c.phase) == (folder.name, phase)
+                c.metric: c for c in part.summary.cells if (c.loss, c.phase) == (folder.name, phase)
             }
             assert cells["ece"].value == pytest.approx(float(metric(z, labels, weights)), abs=1e-5)
             hits = np.average(np.argmax(z, axis=-1) != labels, weights=weights)
             assert cells["error"].value == pytest.approx(hits, abs=1e-6)
-            table = part.found.reliability[phase][folder.name]
+            table = part.summary.reliability[phase][folder.name]
             assert float(np.sum(table.weight)) == pytest.approx(weights.sum(), rel=1e-5)
     assert comparison.records(result)
 

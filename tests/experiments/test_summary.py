@@ -357,8 +357,15 @@ def test_text_and_files_say_the_same(found, tmp_path):
         assert f"({name}.png)" in (tmp_path / "report.md").read_text()
 
 
-def test_the_sweep_of_the_readme_has_no_p_value_of_a_calibration_error():
+def test_the_sweep_of_the_readme_tests_calibration_errors_by_their_squares():
     record = json.loads((ROOT / "experiments" / "results" / "digits_sweep.json").read_text())
-    tested = {one["metric"] for one in record["cells"] if one["p"] is not None}
-    assert tested == set(summary.CELLS) - CALIBRATION
-    assert any("No p-value for ece" in note for note in record["notes"])
+    tested = {cell["metric"] for cell in record["cells"] if cell["p"] is not None}
+    assert tested == set(summary.CELLS) - {"classwise_ece"}
+    assert any("of the difference of debiased squared errors" in note for note in record["notes"])
+    for cell in record["cells"]:
+        if cell["p"] is not None:
+            assert cell["p_holm"] >= cell["p"]
+        # An interval that excludes 0 stands beside a small p.
+        if cell["metric"] in ("ece", "adaptive_ece") and cell["difference_low"] is not None:
+            excludes = cell["difference_low"] > 0 or cell["difference_high"] < 0
+            assert not excludes or cell["p"] < 0.1

@@ -194,7 +194,6 @@ def test_estimates_of_binned_errors_have_a_noise_bound():
     np.testing.assert_allclose(alone[:5:4], estimates["ece"][:5:4], rtol=1e-6)
     for options in (
         {"method": "basic"},
-        {"clusters": np.arange(120) // 3},
         {"by_class": True},
         {"weights": np.full(120, 0.5)},
     ):

@@ -144,6 +144,7 @@ SCORES = {
         "top_k",
         "average_precision",
         "selective_accuracy",
+        "coverage_at_risk",
         "mean_confidence",
         "frequency_weighted_iou",
     ),

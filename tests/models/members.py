@@ -74,7 +74,7 @@ SMALLER = {
 STAGES = 2
 BERT = {
     **{"words": 50, "width": 4, "depth": 1, "heads": 2, "mlp_width": 5, "places": 7},
-    **{"dropout": 0.3, "attention_dropout": 0.2, "head_dropout": 0.1},
+    "dropout": 0.3,
 }
 
 

@@ -90,7 +90,7 @@ def test_tables_say_which_temperature_was_fitted_how(scored, tmp_path):
     text = str(scored)
     assert "The temperatures were fitted on 60 other examples." in text
     lines = text.splitlines()
-    assert max(len(line) for line in lines if "[" in line) < 160  # rows of tables
+    assert max(len(line) for line in lines if "[" in line) < 170  # rows of tables
     (head,) = (line for line in lines if line.startswith("metric  as given"))
     assert all(column in head for column in columns)
     temperature = scored.calibrators[columns[2]]["params"]["temperature"]
