@@ -8,6 +8,9 @@ DIR is the folder of the data sets; calib_jax/data/README.md describes its layou
 Adam with the constant learning rate 1e-3, the rate of the published recipe for Synthia, 60 epochs
 in batches of 6 images, without the last part of an epoch. The loss is the mean over the pixels that
 have a class. The published recipes train larger networks on larger images.
+
+With cross-entropy the mean loss of the 61 steps of an epoch falls from 1.25 in the first epoch to
+0.91 in the second, and the share of wrong pixels from 39 to 32 %.
 """
 
 from ml_collections import ConfigDict, config_dict

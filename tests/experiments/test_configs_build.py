@@ -42,9 +42,10 @@ SHAPES = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def texts(tmp_path_factory):
-    """Write tiny texts, since black images cannot stand for them."""
-    folder = tmp_path_factory.mktemp("texts")
+def tiny_files(tmp_path_factory):
+    """Write tiny texts and road scenes, since black images cannot stand for them."""
+    folder = tmp_path_factory.mktemp("data")
+    tiny.camvid(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -57,7 +58,7 @@ def config_of(name, loss="cross_entropy"):
 
 
 def dataset_of(config):
-    """The data set itself if it is shipped or a text, else four black images in its place."""
+    """The data set itself if it is shipped or written here, else four black images."""
     if config.data.name not in SHAPES:
         return data.named(config.data.name, **config.data.options)
     side, num_classes = SHAPES[config.data.name]
