@@ -42,10 +42,11 @@ SHAPES = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def texts(tmp_path_factory):
-    """Write tiny texts, since black images cannot stand for them, and a vocabulary of BERT."""
-    folder = tmp_path_factory.mktemp("texts")
+def tiny_files(tmp_path_factory):
+    """Write tiny texts, a vocabulary of BERT and road scenes, which black images cannot replace."""
+    folder = tmp_path_factory.mktemp("data")
     tiny.word_pieces(folder)
+    tiny.camvid(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -58,7 +59,7 @@ def config_of(name, loss="cross_entropy"):
 
 
 def dataset_of(config):
-    """The data set itself if it is shipped or a text, else four black images in its place."""
+    """The data set itself if it is shipped or written here, else four black images."""
     if config.data.name not in SHAPES:
         options = {**config.data.options}
         if config.model.name == "bert":
