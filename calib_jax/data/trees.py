@@ -9,8 +9,6 @@ from calib_jax.core import checks
 
 __all__ = ["Tree", "parse_tree"]
 
-_BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
-
 
 class Tree(NamedTuple):
     """A binary tree of words.
