@@ -84,6 +84,11 @@ def vocabulary(folder):
     return folder / "vocab.txt"
 
 
+def subwords(folder):
+    data.Subwords.of(tiny.sentences(9)[0], size=40).write(folder / "subwords.txt")
+    return folder / "subwords.txt"
+
+
 def csv(folder):
     rows = [f"{y}," + ",".join(map(str, z)) for y, z in zip(LABELS, LOGITS.tolist(), strict=True)]
     (folder / "p.csv").write_text("\n".join(["label,logit_0,logit_1,logit_2", *rows]) + "\n")
