@@ -240,6 +240,7 @@ FORMATS = {
     "CIFAR, records": Format(cifar, read_cifar),
     "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
     "word vectors": Format(word_vectors, lambda path: data.read_vectors(path, ["the"])),
+    "subwords": Format(subwords, data.Subwords.read),
     "vocabulary of WordPiece": Format(vocabulary, data.WordPiece.read),
     "SVHN, MATLAB": Format(house_numbers, read_house_numbers, broken.in_matlab),
     "Tiny-ImageNet, classes": Format(

@@ -39,7 +39,7 @@ class Subwords:
 
     >>> subwords = Subwords.of(["low lower lowest", "new newer newest"], size=25)
     >>> [subwords.pieces[number] for number in subwords.numbers("lowest, new")]
-    ['▁low', 'est', '<unknown>', '▁new']
+    ['▁lo', 'west', '<unknown>', '▁ne', 'w']
     >>> subwords.text(subwords.numbers("newest lower"))
     'newest lower'
     """

@@ -129,7 +129,7 @@ SMALL = distinct() | {
 # run by -m slow.
 QUICK = {
     *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
-    *("global_pooling_cnn", "tree_lstm", "bert", "transformer"),
+    *("global_pooling_cnn", "tree_lstm", "bert"),
     "resnet8(norm='none')",
     "tokens",
 }
