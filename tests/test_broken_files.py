@@ -74,6 +74,16 @@ def npy(folder):
     return folder / "logits.npy"
 
 
+def word_vectors(folder):
+    data.write_vectors(folder / "vectors.txt", {"the": LOGITS[0], "a": LOGITS[1]})
+    return folder / "vectors.txt"
+
+
+def vocabulary(folder):
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    return folder / "vocab.txt"
+
+
 def csv(folder):
     rows = [f"{y}," + ",".join(map(str, z)) for y, z in zip(LABELS, LOGITS.tolist(), strict=True)]
     (folder / "p.csv").write_text("\n".join(["label,logit_0,logit_1,logit_2", *rows]) + "\n")
@@ -224,6 +234,8 @@ FORMATS = {
     "archive, tar.xz": Format(tar("tar.xz"), unpacked),
     "CIFAR, records": Format(cifar, read_cifar),
     "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
+    "word vectors": Format(word_vectors, lambda path: data.read_vectors(path, ["the"])),
+    "vocabulary of WordPiece": Format(vocabulary, data.WordPiece.read),
     "SVHN, MATLAB": Format(house_numbers, read_house_numbers, broken.in_matlab),
     "Tiny-ImageNet, classes": Format(
         in_tiny_imagenet("wnids.txt"), read_tiny_imagenet, names="tiny-imagenet-200"

@@ -13,6 +13,7 @@ from calib_jax.core.examples import Examples, Source, weighted_labels
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
 from calib_jax.data.vocabulary import Vocabulary
+from calib_jax.data.wordpiece import WordPiece
 
 __all__ = ["Dataset", "about", "catalogue", "named", "register"]
 
@@ -77,7 +78,7 @@ class Dataset:
         given as a fraction of it.
       embedding: for words, the initial value of the network's layer "embedding": a vector for each
         number. None starts from random vectors.
-      vocabulary: for words, the words of the numbers.
+      vocabulary: for words or word pieces, those of the numbers.
     """
 
     name: str
@@ -91,7 +92,7 @@ class Dataset:
     posterior: Callable[[Any], Any] | None = None
     brightest: float | None = None
     embedding: np.ndarray | None = None
-    vocabulary: Vocabulary | None = None
+    vocabulary: Vocabulary | WordPiece | None = None
 
     @property
     def num_classes(self) -> int:

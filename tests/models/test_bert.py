@@ -149,6 +149,25 @@ def test_each_rate_drops_in_training_only(rate):
     assert bits(network, True) > 0
 
 
+@pytest.mark.slow
+def test_recomputation_keeps_gradients():
+    network, variables = made()
+    keys = jax.random.split(jax.random.key(0), 2)
+
+    def gradient(remat):
+        changed = network.clone(remat=remat, dropout=0.3)
+
+        def total(params):
+            return jnp.sum(changed.apply({"params": params}, X, train=True, keys=keys) ** 2)
+
+        return jax.jit(jax.grad(total))(variables["params"])
+
+    plain, recomputed = gradient(False), gradient(True)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), plain, recomputed
+    )
+
+
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
