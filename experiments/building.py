@@ -14,11 +14,14 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored, weighted_labels
+from calib_jax.models.bert import Bert
 from calib_jax.train import memory
 from experiments import cli, imports, initial, renamed
 
 INIT_FROM = flags.DEFINE_string(
-    "init_from", None, "Initial weights: a .npz or .safetensors file, or RUN[:CHECKPOINT]."
+    "init_from",
+    None,
+    "Initial weights: a .npz or .safetensors file, the folder of a BERT, or RUN[:CHECKPOINT].",
 )
 DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of the data sets; by default the variable CALIB_JAX_DATA_DIR."
@@ -260,7 +263,12 @@ def best_of(config: ConfigDict) -> dict[str, str]:
 
 
 def _check_words(module: Any, dataset: data.Dataset) -> None:
-    """Raise an error if the network has fewer word vectors than the data set has words."""
+    """Raise an error if the network does not take the words of the data set."""
+    if isinstance(module, Bert) and not isinstance(dataset.vocabulary, data.WordPiece):
+        raise ValueError(
+            f"bert takes word pieces, and {dataset.name} has none: set data.options.pieces to the"
+            " folder of a BERT."
+        )
     if dataset.vocabulary is not None and getattr(module, "words", 0) < len(dataset.vocabulary):
         raise ValueError(
             f"the data set {dataset.name} has word numbers below {len(dataset.vocabulary):,}, and"
@@ -297,7 +305,7 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
         "exponential": {"factor": config.schedule.factor},
         "cosine": {"num_epochs": config.num_epochs},
         "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
-        "linear": {"num_epochs": config.num_epochs},
+        "linear": {"num_epochs": config.num_epochs, "start": config.schedule.get("start", 0.0)},
         "inverse_sqrt": {
             "start": config.schedule.warm_up_epochs
             or config.schedule.get("warm_up_steps", 0) / steps_per_epoch

@@ -1,6 +1,7 @@
 """Read initial weights from the file of a released network, or from another run.
 
     FILE.npz, FILE.safetensors    tensors of the released PyTorch network, by its names
+    FOLDER                        a BERT of Hugging Face, with config.json and model.safetensors
     FOLDER                        the newest checkpoint of a calib_jax run
     FOLDER:best_nll, FOLDER:1200  another checkpoint of that run
 
@@ -19,9 +20,12 @@ from ml_collections import ConfigDict
 
 from calib_jax import models, train
 from calib_jax.core.types import PyTree
+from calib_jax.models.bert import Bert
 from experiments import renamed
 
 HEAD = "head"
+BERT = "model.safetensors"
+SIZES = ("words", "width", "depth", "heads", "mlp_width", "places", "types", "epsilon")
 
 
 def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) -> PyTree:
@@ -37,6 +41,8 @@ def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) ->
     path = pathlib.Path(source)
     if path.is_file():
         return _fitted(source, _released(path, module), random, anew)
+    if (path / BERT).is_file():
+        return _fitted(source, _bert(path, module, random, anew), random, anew)
     # The name of a folder may contain a colon; the text after the last one may be a checkpoint.
     folder, _, checkpoint = (source, "", "") if path.is_dir() else source.rpartition(":")
     if not folder or not pathlib.Path(folder).is_dir():
@@ -51,6 +57,27 @@ def _released(path: pathlib.Path, module: Any) -> PyTree:
         return models.from_torch(module.clone(num_classes=classes), tensors)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTree:
+    """Read a BERT for a network of the same size; a folder may lack the last layer."""
+    if not isinstance(module, Bert):
+        raise ValueError(f"{folder} holds a BERT: set model.name=bert.")
+    classified = any(name.startswith("classifier.") for name in models.read_weights(folder / BERT))
+    if not (classified or anew):
+        raise ValueError(f"{folder} holds a BERT without a last layer: fine-tune it first.")
+    new_layer = {} if classified else {"num_classes": module.num_classes, "key": jax.random.key(0)}
+    network, variables = models.read_bert(folder, pool=module.pool, **new_layer)
+    theirs, ours = ({name: getattr(bert, name) for name in SIZES} for bert in (network, module))
+    if theirs != ours:
+        options = [f"{name}={size}" for name, size in theirs.items() if size != ours[name]]
+        raise ValueError(
+            f"{folder} holds a BERT of another size: set the network's options"
+            f" {', '.join(options)}."
+        )
+    if not classified:  # every seed has its own
+        variables = {"params": {**variables["params"], HEAD: random["params"][HEAD]}}
+    return variables
 
 
 def _of_run(folder: str, checkpoint: str) -> PyTree:

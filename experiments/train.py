@@ -7,8 +7,9 @@ r"""Train a network with any of the losses, or resume the run in the folder.
 
 The word after the colon is one of the losses in configs/losses. Every key of the config can be
 given as --config.KEY=VALUE, and an unknown key is an error. --init_from loads the initial weights
-of a released PyTorch network (resnet50.npz, resnet50.safetensors) or of another run
-(/tmp/adafocal:best_nll); the last layer is initialised anew if the number of classes differs.
+of a released PyTorch network (resnet50.npz, resnet50.safetensors), of a BERT in a folder of Hugging
+Face, or of another run (/tmp/adafocal:best_nll); the last layer is initialised anew if the number
+of classes differs.
 After Ctrl-C, SIGTERM, or a power cut the same command resumes the run.
 
 --config.num_seeds=5 trains five seeds in one program, each in its own folder, WORKDIR/seed_K, with

@@ -14,6 +14,7 @@ from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
 from calib_jax.data.subwords import Subwords
 from calib_jax.data.vocabulary import Vocabulary
+from calib_jax.data.wordpiece import WordPiece
 
 __all__ = ["Dataset", "about", "catalogue", "named", "register"]
 
@@ -78,7 +79,7 @@ class Dataset:
         given as a fraction of it.
       embedding: for words, the initial value of the network's layer "embedding": a vector for each
         number. None starts from random vectors.
-      vocabulary: for words, the words of the numbers.
+      vocabulary: for words or word pieces, those of the numbers.
       texts: for translation, the sentences of the validation and the test part, `(source, target)`.
     """
 
@@ -93,7 +94,7 @@ class Dataset:
     posterior: Callable[[Any], Any] | None = None
     brightest: float | None = None
     embedding: np.ndarray | None = None
-    vocabulary: Vocabulary | Subwords | None = None
+    vocabulary: Vocabulary | WordPiece | Subwords | None = None
     texts: Mapping[str, tuple[Sequence[str], Sequence[str]]] | None = None
 
     @property

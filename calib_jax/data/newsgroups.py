@@ -3,7 +3,8 @@
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from calib_jax.data.facts import About
 from calib_jax.data.splits import shuffled, split
 from calib_jax.data.vocabulary import Vocabulary, words_of
 from calib_jax.data.word_vectors import read_vectors
+from calib_jax.data.wordpiece import WordPiece
 
 __all__ = ["newsgroups", "newsgroups_19997"]
 
@@ -64,6 +66,7 @@ def newsgroups(
     strip: Sequence[str] = ("headers",),
     vocabulary: str = "train",
     vectors: str | None = None,
+    pieces: str | None = None,
     validation: float = 0.1,
     seed: int = 1,
 ) -> Dataset:
@@ -73,6 +76,9 @@ def newsgroups(
     the validation part from the training messages, so 10,183 train and 1,131 validate by default.
     A message is an array of word numbers, from 1 for the most frequent word to `words` - 1, with
     padding of 0 at its front. Words that are not in the vocabulary are left out.
+
+    With `pieces`, a message is a dictionary of "tokens", the numbers of its word pieces between
+    [CLS] and [SEP] with padding of 0 at its end, as `models.bert` takes them.
 
     Args:
       data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
@@ -86,6 +92,8 @@ def newsgroups(
       vocabulary: the messages whose words are counted: those of "train", or "all" as in the
         released code, test messages too.
       vectors: a file of word vectors, for the initial values of the network's layer "embedding".
+      pieces: a folder of Hugging Face with the vocabulary of a BERT (`vocab.txt`); `words` and
+        `vocabulary` are then not used. BERT's own recipes cut messages at the "end".
       validation: the fraction of the training messages used for validation; must not be 0.
       seed: seed of the split.
 
@@ -109,6 +117,7 @@ def newsgroups(
         strip=strip,
         vocabulary=vocabulary,
         vectors=vectors,
+        pieces=pieces,
     )
 
 
@@ -122,6 +131,7 @@ def newsgroups_19997(
     strip: Sequence[str] = ("headers",),
     vocabulary: str = "train",
     vectors: str | None = None,
+    pieces: str | None = None,
     seed: int = 1,
 ) -> Dataset:
     """Load the original 19,997 messages in the split of Mukhoti et al. 2020.
@@ -131,7 +141,7 @@ def newsgroups_19997(
     training part. The arguments are those of `newsgroups`.
 
     Args:
-      data_dir, length, words, cut, strip, vocabulary, vectors, seed: as for `newsgroups`.
+      data_dir, length, words, cut, strip, vocabulary, vectors, pieces, seed: as for `newsgroups`.
     """
     located = files.find("newsgroups_19997", _ORIGINAL, data_dir)
     texts = [message for _, message in _sorted(located.path, list(_messages(located.path)))]
@@ -146,6 +156,7 @@ def newsgroups_19997(
         strip=strip,
         vocabulary=vocabulary,
         vectors=vectors,
+        pieces=pieces,
     )
 
 
@@ -193,34 +204,25 @@ def _dataset(
     strip: Sequence[str],
     vocabulary: str,
     vectors: str | None,
+    pieces: str | None,
 ) -> Dataset:
-    """Number the words of all messages."""
+    """Number the words, or the word pieces, of all messages."""
     checks.at_least("length", length, 1)
     checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
     for stripped in strip:
         checks.one_of("strip", stripped, _STRIPPED)
-    split_up = {
-        part: [words_of(body(text, strip)) for text, _ in messages]
-        for part, messages in parts.items()
+    texts = {part: [body(text, strip) for text, _ in messages] for part, messages in parts.items()}
+    if pieces and vectors:
+        raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")
+    if pieces:
+        numbered = _in_pieces(texts, pieces, length, cut)
+    else:
+        numbered = _in_words(texts, length, words, cut, vocabulary, vectors)
+    sources = {
+        part: InMemory(inputs, np.array([label for _, label in parts[part]], np.int32))
+        for part, inputs in numbered.inputs.items()
     }
-    counted = ["train"] if vocabulary == "train" else list(parts)
-    known = Vocabulary.of((text for part in counted for text in split_up[part]), words)
-
-    def source(part: str) -> InMemory:
-        numbers = np.stack([known.numbers(text, length, cut) for text in split_up[part]])
-        return InMemory(numbers, np.array([label for _, label in parts[part]], np.int32))
-
-    sources = {part: source(part) for part in parts}
     sizes = ", ".join(f"{len(messages)} to {_VERBS[part]}" for part, messages in parts.items())
-    empty = sum(int((~of_part.inputs.any(axis=1)).sum()) for of_part in sources.values())
-    table, origin = None, ""
-    if vectors:
-        read = read_vectors(vectors, known.words)
-        table = np.concatenate([np.zeros((1, read.table.shape[1]), np.float32), read.table])
-        origin = (
-            f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
-            f" {len(known.words):,} words."
-        )
     return Dataset(
         name=name,
         class_names=GROUPS,
@@ -228,15 +230,64 @@ def _dataset(
         validation=sources["validation"],
         test=sources["test"],
         description=(
-            f"{about}: {sizes}; {length} words each, cut at the {cut}, of the {len(known.words):,}"
-            f" most frequent words of {'all' if vocabulary == 'all' else 'training'} messages;"
+            f"{about}: {sizes}; {length} {numbered.units};"
             f" {', '.join(strip) or 'nothing'} stripped."
-            + f" {empty} messages have no known word." * bool(empty)
-            + origin
+            + f" {numbered.empty} messages have no known word." * bool(numbered.empty)
+            + numbered.origin
         ),
-        embedding=table,
-        vocabulary=known,
+        embedding=numbered.table,
+        vocabulary=numbered.vocabulary,
     )
+
+
+class _Numbered(NamedTuple):
+    """The messages of each part in numbers, and what a description says of them."""
+
+    inputs: dict[str, Any]
+    vocabulary: Vocabulary | WordPiece
+    units: str
+    empty: int
+    table: np.ndarray | None = None
+    origin: str = ""
+
+
+def _in_words(
+    texts: Mapping[str, Sequence[str]],
+    length: int,
+    words: int,
+    cut: str,
+    vocabulary: str,
+    vectors: str | None,
+) -> _Numbered:
+    split_up = {part: [words_of(text) for text in messages] for part, messages in texts.items()}
+    counted = ["train"] if vocabulary == "train" else list(split_up)
+    known = Vocabulary.of((text for part in counted for text in split_up[part]), words)
+    inputs = {
+        part: np.stack([known.numbers(text, length, cut) for text in messages])
+        for part, messages in split_up.items()
+    }
+    units = (
+        f"words each, cut at the {cut}, of the {len(known.words):,} most frequent words of"
+        f" {'all' if vocabulary == 'all' else 'training'} messages"
+    )
+    empty = sum(int((~numbers.any(axis=1)).sum()) for numbers in inputs.values())
+    if not vectors:
+        return _Numbered(inputs, known, units, empty)
+    read = read_vectors(vectors, known.words)
+    table = np.concatenate([np.zeros((1, read.table.shape[1]), np.float32), read.table])
+    origin = (
+        f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
+        f" {len(known.words):,} words."
+    )
+    return _Numbered(inputs, known, units, empty, table, origin)
+
+
+def _in_pieces(texts: Mapping[str, Sequence[str]], folder: str, length: int, cut: str) -> _Numbered:
+    known = WordPiece.of_folder(folder)
+    inputs = {part: known.tokens(messages, length, cut) for part, messages in texts.items()}
+    units = f"word pieces each, cut at the {cut}, of {pathlib.Path(folder).name}'s {len(known):,}"
+    empty = sum(int((part["tokens"][:, 2:] == 0).all(axis=1).sum()) for part in inputs.values())
+    return _Numbered(inputs, known, units, empty)
 
 
 _VERBS = {"train": "train", "validation": "validate", "test": "test"}

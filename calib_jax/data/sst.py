@@ -3,7 +3,7 @@
 import gzip
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from calib_jax.core.examples import InMemory
 from calib_jax.data import archives, files
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.trees import Tree, padded, parse_tree
+from calib_jax.data.trees import Tree, padded, parse_tree, plain
 from calib_jax.data.vocabulary import Vocabulary
 from calib_jax.data.word_vectors import read_vectors
+from calib_jax.data.wordpiece import WordPiece
 
 __all__ = ["sst"]
 
@@ -30,7 +31,7 @@ _ABOUT = About(
 )
 _MAX_BYTES = 1 << 27
 _NEUTRAL = 1
-_UNKNOWN = "<unknown>"
+UNKNOWN = "<unknown>"
 _VOCABULARIES = ("train", "all")
 
 
@@ -41,6 +42,7 @@ def sst(
     vocabulary: str = "all",
     vectors: str | None = None,
     leaves: int = 56,
+    pieces: str | None = None,
     seed: int = 1,
 ) -> Dataset:
     """Load the binary task of Mukhoti et al. 2020: 6,920, 872 and 1,821 sentences of polar roots.
@@ -52,6 +54,10 @@ def sst(
     Inputs are a dictionary of "words" `[leaves]`, word numbers from 1, and "children"
     `[leaves - 1, 2]`, as `models.tree_lstm` takes them; labels are `[2 leaves - 1]`.
 
+    With `pieces`, the sentences have no trees: inputs are a dictionary of "tokens", the numbers of
+    the word pieces between [CLS] and [SEP] with padding of 0 at the end, as `models.bert` takes
+    them, and labels are those of the roots, negative (0) and positive (1).
+
     Args:
       data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
         then TFDS_DATA_DIR, then ~/tensorflow_datasets.
@@ -61,6 +67,8 @@ def sst(
         As in the released code, words that it lacks are drawn from N(-0.05, 0.05^2).
       leaves: the number of words to which sentences are padded; the longest has 52 in training and
         56 in test.
+      pieces: a folder of Hugging Face with the vocabulary of a BERT (`vocab.txt`); the other
+        options are then not used. The longest sentence defines the number of pieces.
       seed: seed of the vectors that are drawn.
 
     References:
@@ -70,10 +78,12 @@ def sst(
     checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
     located = files.find("sst", _ABOUT, data_dir)
     trees = {part: _polar(_parsed(located.path, name)) for part, name in _PARTS.items()}
+    if pieces:
+        return _sentences(trees, pieces, str(located))
     counted = ["train"] if vocabulary == "train" else list(trees)
     texts = [tree.words for part in counted for tree in trees[part]]
     distinct = Vocabulary.of(texts, size=1 + sum(map(len, texts))).words
-    known = Vocabulary((_UNKNOWN, *distinct))
+    known = Vocabulary((UNKNOWN, *distinct))
     table, origin = None, ""
     if vectors:
         read = read_vectors(vectors, known.words)
@@ -96,6 +106,32 @@ def sst(
             f" 2013.{origin}"
         ),
         embedding=table,
+        vocabulary=known,
+    )
+
+
+def _sentences(trees: Mapping[str, list[Tree]], folder: str, located: str) -> Dataset:
+    """Number the word pieces of sentences."""
+    known = WordPiece.of_folder(folder)
+    # The longest text has [CLS], its pieces and [SEP].
+    texts = {part: [plain(" ".join(tree.words)) for tree in trees[part]] for part in trees}
+    length = 2 + max(len(known.pieces(text)) for part in texts.values() for text in part)
+    sources = {}
+    for part, of_part in trees.items():
+        labels = np.array([int(tree.labels[-1] > _NEUTRAL) for tree in of_part], np.int32)
+        sources[part] = InMemory(known.tokens(texts[part], length), labels)
+    return Dataset(
+        name="sst",
+        class_names=("negative", "positive"),
+        train=sources["train"],
+        validation=sources["validation"],
+        test=sources["test"],
+        description=(
+            f"SST, sentences with a polar root: {len(trees['train'])} to train,"
+            f" {len(trees['validation'])} to validate and {len(trees['test'])} to test; at most"
+            f" {length} word pieces of {pathlib.Path(folder).name}'s {len(known):,}; {located}."
+            " Socher et al. 2013."
+        ),
         vocabulary=known,
     )
 
@@ -157,7 +193,7 @@ def _polar(trees: Sequence[Tree]) -> list[Tree]:
 def _source(trees: list[Tree], known: Vocabulary, leaves: int, *, all_nodes: bool) -> InMemory:
     arrays = padded(trees, leaves)
     words = np.zeros((len(trees), leaves), np.int32)
-    unknown = known.number_of[_UNKNOWN]
+    unknown = known.number_of[UNKNOWN]
     for row, tree in enumerate(trees):
         words[row, : len(tree.words)] = [known.number_of.get(word, unknown) for word in tree.words]
     weights = arrays.present.astype(np.float32)

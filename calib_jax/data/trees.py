@@ -9,8 +9,6 @@ from calib_jax.core import checks
 
 __all__ = ["Tree", "parse_tree"]
 
-_BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
-
 
 class Tree(NamedTuple):
     """A binary tree of words.
@@ -27,6 +25,21 @@ class Tree(NamedTuple):
     words: tuple[str, ...]
     labels: tuple[int, ...]
     children: tuple[tuple[int, int], ...]
+
+
+# Words and parts of words as the Penn Treebank writes them, and in ordinary text.
+_ESCAPES = {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}
+
+
+def plain(text: str) -> str:
+    r"""Write words of a treebank as in ordinary text.
+
+    >>> plain(r"-LRB- comedy\/drama -RRB-")
+    '( comedy/drama )'
+    """
+    for escape, written in _ESCAPES.items():
+        text = text.replace(escape, written)
+    return text
 
 
 def parse_tree(line: str, num_labels: int = 5) -> Tree:

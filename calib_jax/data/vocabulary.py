@@ -15,7 +15,7 @@ __all__ = ["Vocabulary", "words_of"]
 PADDING = 0
 _SEPARATORS = string.punctuation.replace("'", "") + "\t\n"
 _AS_SPACES = str.maketrans(_SEPARATORS, " " * len(_SEPARATORS))
-_CUTS = ("front", "end")
+CUTS = ("front", "end")
 
 
 def words_of(text: str) -> list[str]:
@@ -76,7 +76,7 @@ class Vocabulary:
           length: the length of the array; a shorter text is padded at its front.
           cut: the end of a longer text that is left out, "front" as in the released code or "end".
         """
-        checks.one_of("cut", cut, _CUTS)
+        checks.one_of("cut", cut, CUTS)
         known = [number for word in text if (number := self.number_of.get(word))]
         kept = known[-length:] if cut == "front" else known[:length]
         numbers = np.full(length, PADDING, np.int32)

@@ -2,13 +2,17 @@
 
 import dataclasses
 import functools
+import itertools
+import os
 import pathlib
+import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from calib_jax.core import checks, reading
+from calib_jax.data.vocabulary import CUTS
 
 __all__ = ["WordPiece"]
 
@@ -16,6 +20,8 @@ _PADDING, _UNKNOWN, _FIRST, _LAST = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _REMOVED = frozenset(("Cc", "Cf", "Co", "Cs"))  # unassigned characters (Cn) are kept
 _INSIDE = "##"  # before a piece that does not begin a word
 _LONGEST_WORD = 100  # characters; a longer word is unknown
+_SPACE = " \t\n\r"
+_SPACES = re.compile(f"[{_SPACE}]+")
 _KIND = "a vocabulary of WordPiece"
 _ADVICE = "get vocab.txt of the network anew"
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
@@ -70,26 +76,81 @@ class WordPiece:
             lines = [line.removesuffix("\r") for line in lines]
             return cls(tuple(lines[:-1] if lines[-1] == "" else lines), lower)
 
+    @classmethod
+    def of_folder(cls, folder: str | os.PathLike[str]) -> "WordPiece":
+        """Read the vocabulary of a folder of Hugging Face.
+
+        Args:
+          folder: the folder, with `vocab.txt`. `lower` is the `do_lower_case` of its
+            `tokenizer_config.json`, and True if it has none.
+        """
+        settings = pathlib.Path(folder, "tokenizer_config.json")
+        with reading.guard(settings, "settings of a tokenizer", _ADVICE):
+            known = {}
+            if settings.exists():
+                known = reading.json_mapping(settings, "settings of a tokenizer", _ADVICE)
+            lower = known.get("do_lower_case", True)
+            if not isinstance(lower, bool):
+                raise ValueError(f"do_lower_case must be true or false, got {lower!r}")
+        return cls.read(pathlib.Path(folder, "vocab.txt"), lower=lower)
+
+    def __len__(self) -> int:
+        """The number of pieces."""
+        return len(self.vocabulary)
+
     @functools.cached_property
     def number_of(self) -> dict[str, int]:
         """The number of each piece."""
         return {piece: number for number, piece in enumerate(self.vocabulary)}
 
-    def numbers(self, text: str, length: int) -> np.ndarray:
+    def numbers(self, text: str, length: int, cut: str = "end") -> np.ndarray:
         """Number the pieces of a text between [CLS] and [SEP], in an array of a fixed length.
 
         Args:
-          text: the text; its end is cut off if it is too long.
+          text: the text.
           length: the length of the array; a shorter text is padded at its end.
+          cut: the end of a longer text that is left out, "front" or "end".
         """
         checks.at_least("length", length, 2)
-        pieces = [_FIRST, *self.pieces(text)[: length - 2], _LAST]
-        numbers = [self.number_of[piece] for piece in pieces]
+        checks.one_of("cut", cut, CUTS)
+        room = length - 2
+        if cut == "front":
+            kept = self.pieces(text)
+            kept = kept[len(kept) - room :] if len(kept) > room else kept
+        else:
+            kept = list(itertools.islice(self._split(text), room))
+        numbers = [self.number_of[piece] for piece in (_FIRST, *kept, _LAST)]
         return np.pad(np.array(numbers, np.int32), (0, length - len(numbers)))
+
+    def tokens(self, texts: Iterable[str], length: int, cut: str = "end") -> dict[str, np.ndarray]:
+        """Number the pieces of texts as `models.bert` takes them.
+
+        Args:
+          texts: the texts.
+          length, cut: as for `numbers`.
+
+        Returns:
+          "tokens" `[texts, length]`.
+        """
+        return {"tokens": np.stack([self.numbers(text, length, cut) for text in texts])}
 
     def pieces(self, text: str) -> list[str]:
         """Split a text into pieces of the vocabulary; other words are [UNK]."""
-        return [piece for word in self._words(text) for piece in self._pieces_of(word)]
+        return list(self._split(text))
+
+    def _split(self, text: str) -> Iterator[str]:
+        for part in _SPACES.split(text):
+            yield from self._pieces_of_part(part)
+
+    @functools.cached_property
+    def _pieces_of_part(self) -> Callable[[str], tuple[str, ...]]:
+        """Split a text without spaces; frequent ones are split once."""
+
+        @functools.lru_cache(maxsize=1 << 16)
+        def split(part: str) -> tuple[str, ...]:
+            return tuple(piece for word in self._words(part) for piece in self._pieces_of(word))
+
+        return split
 
     def _words(self, text: str) -> Iterator[str]:
         """Yield the words of a text; punctuation marks and CJK characters are words."""
@@ -121,7 +182,7 @@ class WordPiece:
 
 def _cleaned(character: str) -> str:
     """Remove control characters, and surround CJK characters by spaces."""
-    if character in " \t\n\r":
+    if character in _SPACE:
         return " "
     category = unicodedata.category(character)
     if character == "\ufffd" or category in _REMOVED:

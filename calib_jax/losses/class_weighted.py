@@ -13,6 +13,7 @@ from calib_jax.core.rows import widened
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
+from calib_jax.losses.weighting import mean_one
 
 __all__ = ["ClassWeightsState", "class_weights"]
 
@@ -65,10 +66,17 @@ def class_weights(
 
 
 @register("class_weighted")
-def _class_weighted(*, balancing: str = "effective", volume: Number = 10_000.0) -> Objective:
+def _class_weighted(
+    *, balancing: str = "effective", volume: Number = 10_000.0, normalized: bool = False
+) -> Objective:
     r"""Cross-entropy times the weight of the true class, $\ell = -w_y \log p_y$.
 
-    The weights are those of `class_weights`; `init` needs the class counts.
+    `init` needs the class counts.
+
+    Args:
+      balancing, volume: as in `class_weights`.
+      normalized: divide the weights by their mean over the batch, as the released code of Tian et
+        al. 2021 does; the mean of the terms is then a weighted mean of cross-entropy.
 
     References:
       Cui et al. 2019, Class-Balanced Loss Based on Effective Number of Samples.
@@ -91,6 +99,8 @@ def _class_weighted(*, balancing: str = "effective", volume: Number = 10_000.0) 
         checks.classes_of_state(len(state.weights), logits)
         cross_entropy = unchecked_cross_entropy(logits, labels)
         factors = state.weights[jnp.clip(widened(labels), 0, logits.shape[-1] - 1)]
+        if normalized:
+            factors = mean_one(factors, weights, axis_name)
         return times(factors.astype(cross_entropy.dtype), cross_entropy)
 
     return make_objective(value, init=init)

@@ -14,10 +14,11 @@ from calib_jax.core.former import former_options
 from calib_jax.core.numerics import first_argmax, times
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.rows import weigh, widened
-from calib_jax.core.statistics import Sums, total
+from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
+from calib_jax.losses.weighting import mean_one
 
 __all__ = ["RecallPrecisionState", "RecallState", "recall"]
 
@@ -93,13 +94,6 @@ def _moved(
     return jnp.where(seen, alpha * batch + (1 - alpha) * rate, rate).astype(rate.dtype)
 
 
-def _mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
-    """Scale factors to a weighted mean of 1 over the global batch; keep factors that are all 0."""
-    count = weigh(jnp.ones_like(factors), weights)
-    size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
-    return factors * size / jnp.where(mass > 0, mass, 1)
-
-
 def _wide(logits: Logits) -> jnp.dtype:
     return jnp.promote_types(logits.dtype, jnp.float32)
 
@@ -143,7 +137,7 @@ def _recall(
         cross_entropy = unchecked_cross_entropy(logits, labels)
         factors = _of_class(state.miss_rate, labels)
         if normalized:
-            factors = _mean_one(factors, weights, axis_name)
+            factors = mean_one(factors, weights, axis_name)
         return times(factors.astype(cross_entropy.dtype), cross_entropy)
 
     def evidence(
@@ -197,10 +191,10 @@ def _recall_precision(
         axis_name: AxisName,
     ) -> PerExample:
         checks.classes_of_state(len(state.miss_rate), logits)
-        missed = _mean_one(_of_class(state.miss_rate, labels), weights, axis_name)
+        missed = mean_one(_of_class(state.miss_rate, labels), weights, axis_name)
         predicted = first_argmax(logits)
         false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
-        false = _mean_one(false, weights, axis_name)
+        false = mean_one(false, weights, axis_name)
         log_rest = prepare(logits, predicted).log_rest
         log_rest = jnp.logaddexp(log_rest, jnp.log(floor))
         return times(missed, unchecked_cross_entropy(logits, labels)) - false * log_rest

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
+import jax.numpy as jnp
+
 from calib_jax.core import checks
 from calib_jax.core.numerics import constant_in_gradient, tempered, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
-from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.core.rows import weigh
+from calib_jax.core.statistics import total
+from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, Weights
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
@@ -75,3 +79,10 @@ def weighted_cross_entropy(
 
 # For losses whose arguments are validated already.
 weigh_cross_entropy = checks.unchecked(weighted_cross_entropy)
+
+
+def mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
+    """Scale factors to a weighted mean of 1 over the global batch; keep factors that are all 0."""
+    count = weigh(jnp.ones_like(factors), weights)
+    size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
+    return factors * size / jnp.where(mass > 0, mass, 1)

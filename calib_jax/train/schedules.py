@@ -76,12 +76,23 @@ def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
     return lambda t: rate * jnp.power(1 - _share(t, num_epochs), power)
 
 
-def linear(rate: float, *, num_epochs: float, final: float = 0.0) -> Schedule:
-    r"""Decay the rate linearly: $\eta_E + (\eta - \eta_E) (1 - t / E)$."""
+def linear(rate: float, *, num_epochs: float, final: float = 0.0, start: float = 0.0) -> Schedule:
+    r"""Decay the rate linearly from T: $\eta_E + (\eta - \eta_E) (1 - (t - T) / (E - T))$.
+
+    With `warmed_up(..., epochs=T, factor=0)` this is the usual schedule for fine-tuning BERT.
+
+    Args:
+      rate: $\eta$, the rate until T.
+      num_epochs: E.
+      final: $\eta_E$.
+      start: T, where the decay starts.
+    """
     checks.at_least("rate", rate, 0)
     checks.at_least("final", final, 0)
-    checks.above("num_epochs", num_epochs, 0)
-    return lambda t: final + (rate - final) * (1 - _share(t, num_epochs))
+    checks.at_least("start", start, 0)
+    checks.above("num_epochs", num_epochs, start)
+    share = lambda t: _share(jnp.asarray(t, float) - start, num_epochs - start)  # noqa: E731
+    return lambda t: final + (rate - final) * (1 - share(t))
 
 
 def inverse_sqrt(rate: float, *, start: float) -> Schedule:

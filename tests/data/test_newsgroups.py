@@ -84,6 +84,24 @@ def test_vectors_are_the_rows_of_their_words(folder, tmp_path):
     assert "Word vectors of vectors.txt for 1 of" in dataset.description
 
 
+def test_word_pieces_in_place_of_words(folder):
+    tiny.newsgroups(folder)
+    tiny.word_pieces(folder)
+    options = {"strip": ("headers", "footers", "quotes"), "pieces": str(folder)}
+    dataset = data.newsgroups(data_dir=str(folder), length=9, cut="end", **options)
+    names = np.array(dataset.vocabulary.vocabulary)
+    for numbers, label in zip(dataset.test.inputs["tokens"], dataset.test.labels, strict=True):
+        # A message is "word0 space word0 space word0 space, yes.", and no piece begins with 0.
+        group = dataset.class_names[label].rpartition(".")[2]
+        if group == "space":
+            assert names[numbers].tolist()[:5] == ["[CLS]", "[UNK]", "space", "[UNK]", "space"]
+        assert numbers.shape == (9,)
+        assert names[numbers[-1]] == "[SEP]"
+    assert "9 word pieces each, cut at the end, of" in dataset.description
+    with pytest.raises(ValueError, match="give pieces or vectors, not both"):
+        data.newsgroups(data_dir=str(folder), vectors="v.txt", **options)
+
+
 def test_what_cannot_be_read_is_refused(folder):
     with pytest.raises(FileNotFoundError, match=r"20news-bydate\.tar\.gz and leave it packed"):
         data.newsgroups(data_dir=str(folder))

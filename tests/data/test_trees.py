@@ -165,3 +165,26 @@ def test_damaged_files_are_refused_by_line(folder, content, message):
     (tiny.sst(folder) / "dev.txt").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         data.sst(data_dir=str(folder))
+
+
+def test_sentences_as_word_pieces(folder):
+    place = tiny.sst(folder)
+    (place / "test.txt").write_text(
+        "(3 (2 -LRB-) (2 good\\/bad))\n(2 a)\n(0 (2 A) (1 film))\n", encoding="utf-8"
+    )
+    (folder / "vocab.txt").write_text(
+        "\n".join(
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "a", "film", "very", "(", "/"]
+        )
+    )
+    dataset = data.sst(data_dir=str(folder), pieces=str(folder))
+    assert dataset.class_names == ("negative", "positive")
+    tokens, labels = dataset.test.inputs["tokens"], dataset.test.labels
+    np.testing.assert_array_equal(tokens[:, :6], [[2, 9, 4, 10, 5, 3], [2, 6, 7, 3, 0, 0]])
+    np.testing.assert_array_equal(labels, [1, 0])
+    longest = max((part.inputs["tokens"] != 0).sum(axis=1).max() for part in _parts(dataset))
+    assert tokens.shape[1] == longest
+
+
+def _parts(dataset):
+    return dataset.train, dataset.validation, dataset.test

@@ -66,6 +66,36 @@ def test_numbers_are_cut_and_padded():
         pieces.numbers("a", 1)
 
 
+def test_texts_are_cut_at_either_end():
+    pieces = tokenizer("a", "b", "c")
+    np.testing.assert_array_equal(pieces.numbers("a b c", 4, "front"), [2, 5, 6, 3])
+    np.testing.assert_array_equal(pieces.numbers("a b c", 5, "front"), [2, 4, 5, 6, 3])
+    np.testing.assert_array_equal(pieces.numbers("a b c", 2, "front"), [2, 3])
+    tokens = pieces.tokens(["a b c", "c"], 4)["tokens"]
+    np.testing.assert_array_equal(tokens, [[2, 4, 5, 3], [2, 6, 3, 0]])
+    with pytest.raises(ValueError, match="cut must be one of 'front', 'end', got 'back'"):
+        pieces.numbers("a", 4, "back")
+
+
+@pytest.mark.parametrize(
+    ("settings", "lower"), [(None, True), ("{}", True), ('{"do_lower_case": false}', False)]
+)
+def test_a_folder_says_whether_its_vocabulary_is_cased(tmp_path, settings, lower):
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "A", "a"]))
+    if settings:
+        (tmp_path / "tokenizer_config.json").write_text(settings)
+    pieces = data.WordPiece.of_folder(tmp_path)
+    assert pieces.lower is lower
+    assert pieces.pieces("A") == ["a" if lower else "A"]
+    assert len(pieces) == 6
+
+
+def test_a_folder_with_other_settings_is_refused(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
+    with pytest.raises(ValueError, match="do_lower_case must be true or false, got 'no'"):
+        data.WordPiece.of_folder(tmp_path)
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("last", [True, False])
 def test_a_file_is_read(tmp_path, end, last):

@@ -243,6 +243,15 @@ def tiny_imagenet(folder):
     return written
 
 
+def word_pieces(folder):
+    """Write a vocabulary of BERT: letters, and some words of the tiny messages."""
+    letters = [chr(number) for number in range(ord("a"), ord("z") + 1)]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters), "word", "space", "yes"]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return folder
+
+
 def message(group, number):
     """Write a message of 1993: headers, words that tell the group, a quote and a signature."""
     words = " ".join(f"word{number % 7} {group.rpartition('.')[2]}" for _ in range(3 + number % 5))

@@ -42,9 +42,11 @@ SHAPES = {
 
 
 @pytest.fixture(autouse=True, scope="module")
-def texts(tmp_path_factory):
-    """Write tiny texts, since black images cannot stand for them."""
-    folder = tmp_path_factory.mktemp("texts")
+def tiny_files(tmp_path_factory):
+    """Write tiny texts, a vocabulary of BERT and road scenes, which black images cannot replace."""
+    folder = tmp_path_factory.mktemp("data")
+    tiny.word_pieces(folder)
+    tiny.camvid(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -57,9 +59,12 @@ def config_of(name, loss="cross_entropy"):
 
 
 def dataset_of(config):
-    """The data set itself if it is shipped or a text, else four black images in its place."""
+    """The data set itself if it is shipped or written here, else four black images."""
     if config.data.name not in SHAPES:
-        return data.named(config.data.name, **config.data.options)
+        options = {**config.data.options}
+        if config.model.name == "bert":
+            options["pieces"] = str(tfds.root(None)[0])
+        return data.named(config.data.name, **options)
     side, num_classes = SHAPES[config.data.name]
     black = np.zeros((4, side, side, 3), np.uint8)
     part = InMemory(black, np.arange(4, dtype=np.int32))
@@ -171,6 +176,21 @@ def test_the_rates_of_imagenet(name):
     assert (config.num_epochs, config.batch_size) == (90, 256)
     result = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
     assert result == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
+
+
+def test_the_recipe_of_bert():
+    assert rates("newsgroups_bert", "cross_entropy", [0, 0.1, 0.3, 1.2, 2.9]) == pytest.approx(
+        [0, 5e-5 / 3, 5e-5, 1e-4 / 3, 5e-5 / 27]
+    )
+    config = config_of("newsgroups_bert")
+    config.num_epochs = 2  # the warm-up is a tenth of these
+    assert float(building.learning_rate(config, 10)(2)) == pytest.approx(5e-5)
+    tx = building.optimizer(config, 1.0)
+    params = {"kernel": jnp.ones(1), "bias": jnp.ones(1), "scale": jnp.ones(1)}
+    params = {"dense": params}
+    moved, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+    decay = {name: float(leaf[0]) for name, leaf in moved["dense"].items()}
+    assert decay == pytest.approx({"kernel": -0.01, "bias": 0.0, "scale": 0.0})
 
 
 @pytest.mark.parametrize(

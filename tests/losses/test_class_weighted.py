@@ -27,12 +27,15 @@ def weights_of(counts, balancing="effective", volume=10_000.0):
     return weights / weights[weights > 0].mean()
 
 
-def class_weighted(logits, labels, *, balancing="effective", volume=10_000.0, counts=None):
+def class_weighted(
+    logits, labels, *, balancing="effective", volume=10_000.0, normalized=False, counts=None
+):
     """-w_y log p_y; equal counts at the start."""
     counts = [7] * logits.shape[-1] if counts is None else counts
-    return (
-        weights_of(counts, balancing, volume)[labels] * probabilities(logits, labels).cross_entropy
-    )
+    factors = weights_of(counts, balancing, volume)[labels]
+    if normalized:
+        factors = factors / np.mean(factors)
+    return factors * probabilities(logits, labels).cross_entropy
 
 
 REFERENCES = {"class_weighted": class_weighted}
@@ -41,7 +44,7 @@ REFERENCES = {"class_weighted": class_weighted}
 @pytest.mark.parametrize("balancing", ["effective", "inverse", "median"])
 def test_value_and_gradient(balancing, x64):
     checks.check_objective("class_weighted", class_weighted, balancing=balancing)
-    options = {"balancing": balancing, "volume": 300.0}
+    options = {"balancing": balancing, "volume": 300.0, "normalized": balancing == "inverse"}
     state = losses.objective("class_weighted", **options).init(5, COUNTS)
     of_state = {"state": state, "fields": {"counts": COUNTS}}
     checks.check_objective("class_weighted", class_weighted, checks.batch(), **of_state, **options)

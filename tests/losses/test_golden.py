@@ -77,7 +77,8 @@ class Case:
 @functools.cache
 def recordings():
     """Open the arrays; each is read when it is asked for."""
-    return np.load(FOLDER / "losses.npz")
+    files = ("losses.npz", "segmentation.npz")
+    return collections.ChainMap(*(np.load(FOLDER / name) for name in files))
 
 
 @functools.cache
@@ -261,6 +262,55 @@ def ece_weighted(logits, labels, weights, case):
     return reduce(values, case)
 
 
+def balanced(logits, labels, weights, case):
+    """The class weights are given; the mean is weighted by them."""
+    num_classes = logits.shape[-1]
+    assert case["weight"] == "linspace(0.5,2,C)"
+    state = losses.ClassWeightsState(jnp.linspace(0.5, 2, num_classes, dtype=logits.dtype))
+    objective = losses.objective("class_weighted", normalized=True)
+    return mean(objective.value(state, logits, labels, weights), weights)
+
+
+def mean(terms, weights):
+    """Average over the pixels that are not ignored."""
+    return jnp.sum(terms * weights) / jnp.maximum(jnp.sum(weights), 1)
+
+
+def batch_mean(name, options=None, **fixed):
+    """Call an objective whose terms have the released value as their mean."""
+
+    def loss(logits, labels, weights, case):
+        chosen = {ours: case[theirs] for ours, theirs in (options or {}).items()}
+        objective = losses.objective(name, **chosen, **fixed)
+        return mean(objective.value((), logits, labels, weights), weights)
+
+    return loss
+
+
+def ohem_of_rows(logits, labels, weights, case):
+    """The released code keeps the k largest of every row of an image, ignored pixels being 0."""
+    kept = int(case["thresh"] * len(labels))
+
+    def of_row(logits, labels, weights):
+        present = jnp.sum(weights).astype(logits.dtype)
+        objective = losses.objective("ohem", fraction=kept / jnp.maximum(present, kept))
+        return mean(objective.value((), logits, labels, weights), weights)
+
+    return jnp.mean(jax.vmap(jax.vmap(of_row))(logits, labels, weights))
+
+
+def soft_iou(logits, labels, weights, case):
+    """The released value is 1 smaller, and the probability at ignored pixels is in the union."""
+    none_at_ignored = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+    return losses.soft_iou_penalty(logits, none_at_ignored, per_image=True) - 1
+
+
+def lovasz(logits, labels, weights, case):
+    """Per image, over the classes that occur."""
+    assert case["only_present"]
+    return losses.lovasz_penalty(logits, labels, weights, per_image=True)
+
+
 GAMMA = {"gamma": "gamma"}
 LOSSES: dict[str, Callable[..., jax.Array]] = {
     "ce_sum": call(losses.cross_entropy),
@@ -323,6 +373,12 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "recall_ce_fn_ema": recall("recall", normalized=True),
     "recall_prec_ce_fn": recall("recall_precision", floor=1e-9),
     "seg_focal_pix": call(losses.focal, GAMMA),
+    "seg_focal": batch_mean("focal_of_mean", GAMMA),
+    "balanced_ce": balanced,
+    "ohem": ohem_of_rows,
+    "soft_iou": soft_iou,
+    "lovasz": lovasz,
+    "bootstrapped_ce": batch_mean("bootstrapped", {"count": "K"}, per_image=True),
 }
 
 
@@ -510,7 +566,7 @@ def test_counts():
     print(dict(kinds), dict(repositories))
     assert kinds == {
         "loss": 845,
-        "segmentation_loss": 28,
+        "segmentation_loss": 63,
         "adafocal_rule": 1,
         "adafocal_sequence": 2,
         "function": 1,
@@ -519,7 +575,7 @@ def test_counts():
         "Jinxu-Lin/BSCE-GRA@main": 545,
         "torrvision/focal_calibration@main": 207,
         "torrvision/focal_calibration@nlp": 88,
-        "PotatoTian/recall-semseg@main": 28,
+        "PotatoTian/recall-semseg@main": 63,
         "3mcloud/adafocal@main": 9,
     }
     assert len(EXCLUDED) == 2

@@ -46,6 +46,7 @@ COUPLED = {
     "cross_entropy_brier_weight",
     "ece_weighted",
     "recall_precision",
+    *("lovasz", "soft_iou", "ohem", "bootstrapped", "focal_of_mean"),
 }
 
 
@@ -503,7 +504,7 @@ def test_nan_logits_are_nan(member):
 TAKE_SOFT_LABELS = {
     *("cross_entropy", "label_smoothing", "brier", "focal", "fl_gra", "flsc531", "flsc532"),
     *("bsce", "bsce_gra", "cross_entropy_exp", "brier_exp", "focal_exp"),
-    *("cross_entropy_brier_weight", "logit_adjusted"),
+    *("cross_entropy_brier_weight", "logit_adjusted", "soft_iou"),
 }
 
 

@@ -64,6 +64,11 @@ def test_linear_and_inverse_square_root(x64):
     t = np.array([0.0, 2.5, 5.0, 10.0, 12.0])
     linear = train.schedule("linear", 0.4, num_epochs=10, final=0.1)
     np.testing.assert_allclose(linear(t), [0.4, 0.325, 0.25, 0.1, 0.1])
+    # From 0 to the peak at 2, then down to 0 at 10.
+    rising = train.warmed_up(
+        train.schedule("linear", 0.4, num_epochs=10, start=2), epochs=2, factor=0
+    )
+    np.testing.assert_allclose(rising(np.array([0.0, 1, 2, 4, 10, 11])), [0, 0.2, 0.4, 0.3, 0, 0])
     decayed = train.schedule("inverse_sqrt", 0.4, start=2.5)
     np.testing.assert_allclose(decayed(t), [0.4, 0.4, 0.4 / np.sqrt(2), 0.2, 0.4 / np.sqrt(4.8)])
     transformer = train.warmed_up(train.schedule("inverse_sqrt", 1.0, start=4), epochs=4, factor=0)
