@@ -77,7 +77,8 @@ def _depths(heads: Sequence[int]) -> dict[int, int]:
     dependents: dict[int, list[int]] = {}
     for word, head in enumerate(heads):
         dependents.setdefault(head, []).append(word)
-    depths, level, words = {}, 0, dependents[-1]
+    depths: dict[int, int] = {}
+    level, words = 0, dependents[-1]
     while words:
         depths |= dict.fromkeys(words, level)
         words = [below for word in words for below in dependents.get(word, [])]
