@@ -38,14 +38,14 @@ def main() -> int:
     """Translate standard input."""
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER of the run.")
-    from experiments import translating
+    lines = cli.refusing(_lines)
+    from experiments import translating  # imports JAX
 
     cli.use_compilation_cache()
     folder = pathlib.Path(_WORKDIR.value)
     translator = cli.refusing(
         translating.restored, folder, _CHECKPOINT.value, allow_imports=_ALLOW_IMPORTS.value
     )
-    lines = cli.refusing(_lines)
     began = time.monotonic()
     translations = cli.refusing(
         translator.translate,
