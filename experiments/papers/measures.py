@@ -157,7 +157,8 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     all_logits, labels, weights = run.images(steps, run.dataset.validation)
     present = weights > 0
     counts = np.maximum(np.bincount(labels[present], minlength=run.dataset.num_classes), 1)
-    doubt, miss = [], []
+    doubt: list[np.ndarray] = []
+    miss: list[np.ndarray] = []
     for logits in all_logits:
         kept = Predictions(logits[present], labels[present])
         for table, values in ((doubt, -np.expm1(-kept.nll)), (miss, ~kept.right)):
