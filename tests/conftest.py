@@ -16,7 +16,10 @@ from tests.flags import with_default
 # Before JAX starts. What the caller has set stays: JAX_PLATFORMS=cuda runs the tests on a GPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = with_default("xla_force_host_platform_device_count", "8")
-# XLA's older compiler of fusions takes half the time, and fuses the same operations.
+# Compiling is most of the work. LLVM without optimization takes half the time, and so does XLA's
+# older compiler of fusions, which fuses the same operations. To test what users run, set
+# XLA_FLAGS="--xla_backend_optimization_level=3 --xla_cpu_use_fusion_emitters=true".
+os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
 os.environ["XLA_FLAGS"] = with_default("xla_cpu_use_fusion_emitters", "false")
 
 import jax
