@@ -3,11 +3,14 @@
     python -m experiments.data --list --data_dir=DIR
     python -m experiments.data --prepare=tiny_imagenet --data_dir=DIR
     python -m experiments.data --check=cifar10 --data_dir=DIR
+    python -m experiments.data --word_vectors=BERT --words_of=sst --width=300 --out=FILE
 
 --list prints for every data set its folder, the size of its download, its licence, and the commands
 that fetch it: nothing is downloaded here. --prepare unpacks a downloaded archive after comparing
 its checksum. --check counts the images of every class in every form on disk, and compares
-the counts and the checksums of downloads with the published ones.
+the counts and the checksums of downloads with the published ones. --word_vectors writes a file in
+the form of GloVe for the vocabulary of a data set, from a BERT in a folder of Hugging Face: the
+principal components of its mean output for each word. The data set's option `vectors` reads it.
 """
 
 import pathlib
@@ -21,7 +24,7 @@ from absl import flags
 from calib_jax import data
 from calib_jax.core import checks
 from calib_jax.data import archives, files, tfds
-from experiments import building, cli
+from experiments import building, cli, word_vectors
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "List every data set.")
@@ -29,6 +32,12 @@ _PREPARE = flags.DEFINE_string("prepare", None, "Unpack the archive of this data
 _CHECK = flags.DEFINE_string(
     "check", None, "Compare the files of this data set with the published ones."
 )
+_WORD_VECTORS = flags.DEFINE_string(
+    "word_vectors", None, "Write word vectors from the BERT in this folder to --out."
+)
+_WORDS_OF = flags.DEFINE_string("words_of", "newsgroups", "Data set of the words.")
+_WIDTH = flags.DEFINE_integer("width", 300, "Size of a word vector.", lower_bound=1)
+_OUT = flags.DEFINE_string("out", None, "File of the word vectors.")
 _UNCHECKED = flags.DEFINE_bool(
     "unchecked", False, "Also unpack an archive that differs from the published one."
 )
@@ -206,11 +215,19 @@ def _megabytes(size: int) -> str:
 
 
 def main() -> int:
-    """List, prepare or check data sets."""
-    asked = [_LIST.value, _PREPARE.value is not None, _CHECK.value is not None]
-    if sum(asked) != 1:
-        raise cli.Refused("give one of --list, --prepare=NAME and --check=NAME.")
+    """List, prepare or check data sets, or write word vectors."""
+    named = (_PREPARE.value, _CHECK.value, _WORD_VECTORS.value)
+    if _LIST.value + sum(value is not None for value in named) != 1:
+        raise cli.Refused(
+            "give one of --list, --prepare=NAME, --check=NAME and --word_vectors=BERT."
+        )
     data_dir = building.DATA_DIR.value
+    if _WORD_VECTORS.value is not None:
+        if not _OUT.value:
+            raise cli.Refused("--word_vectors needs --out=FILE, the file to write.")
+        options = (_OUT.value, _WORD_VECTORS.value, _WORDS_OF.value, _WIDTH.value)
+        print(cli.refusing(word_vectors.write, *options, data_dir=data_dir))
+        return 0
     if _LIST.value:
         print(cli.refusing(listed, data_dir))
         return 0

@@ -12,7 +12,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.data import archives, files
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.trees import Tree, padded, parse_tree
+from calib_jax.data.trees import Tree, padded, parse_tree, plain
 from calib_jax.data.vocabulary import Vocabulary
 from calib_jax.data.word_vectors import read_vectors
 from calib_jax.data.wordpiece import WordPiece
@@ -31,9 +31,7 @@ _ABOUT = About(
 )
 _MAX_BYTES = 1 << 27
 _NEUTRAL = 1
-# Words and parts of words as the Penn Treebank writes them, and in ordinary text.
-_ESCAPES = {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}
-_UNKNOWN = "<unknown>"
+UNKNOWN = "<unknown>"
 _VOCABULARIES = ("train", "all")
 
 
@@ -85,7 +83,7 @@ def sst(
     counted = ["train"] if vocabulary == "train" else list(trees)
     texts = [tree.words for part in counted for tree in trees[part]]
     distinct = Vocabulary.of(texts, size=1 + sum(map(len, texts))).words
-    known = Vocabulary((_UNKNOWN, *distinct))
+    known = Vocabulary((UNKNOWN, *distinct))
     table, origin = None, ""
     if vectors:
         read = read_vectors(vectors, known.words)
@@ -116,7 +114,7 @@ def _sentences(trees: Mapping[str, list[Tree]], folder: str, located: str) -> Da
     """Number the word pieces of sentences."""
     known = WordPiece.of_folder(folder)
     # The longest text has [CLS], its pieces and [SEP].
-    texts = {part: [_text(tree) for tree in trees[part]] for part in trees}
+    texts = {part: [plain(" ".join(tree.words)) for tree in trees[part]] for part in trees}
     length = 2 + max(len(known.pieces(text)) for part in texts.values() for text in part)
     sources = {}
     for part, of_part in trees.items():
@@ -136,13 +134,6 @@ def _sentences(trees: Mapping[str, list[Tree]], folder: str, located: str) -> Da
         ),
         vocabulary=known,
     )
-
-
-def _text(tree: Tree) -> str:
-    text = " ".join(tree.words)
-    for escape, plain in _ESCAPES.items():
-        text = text.replace(escape, plain)
-    return text
 
 
 def _parsed(path: pathlib.Path, name: str) -> list[Tree]:
@@ -202,7 +193,7 @@ def _polar(trees: Sequence[Tree]) -> list[Tree]:
 def _source(trees: list[Tree], known: Vocabulary, leaves: int, *, all_nodes: bool) -> InMemory:
     arrays = padded(trees, leaves)
     words = np.zeros((len(trees), leaves), np.int32)
-    unknown = known.number_of[_UNKNOWN]
+    unknown = known.number_of[UNKNOWN]
     for row, tree in enumerate(trees):
         words[row, : len(tree.words)] = [known.number_of.get(word, unknown) for word in tree.words]
     weights = arrays.present.astype(np.float32)

@@ -27,6 +27,21 @@ class Tree(NamedTuple):
     children: tuple[tuple[int, int], ...]
 
 
+# Words and parts of words as the Penn Treebank writes them, and in ordinary text.
+_ESCAPES = {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}
+
+
+def plain(text: str) -> str:
+    r"""Write words of a treebank as in ordinary text.
+
+    >>> plain(r"-LRB- comedy\/drama -RRB-")
+    '( comedy/drama )'
+    """
+    for escape, written in _ESCAPES.items():
+        text = text.replace(escape, written)
+    return text
+
+
 def parse_tree(line: str, num_labels: int = 5) -> Tree:
     """Parse a tree such as "(3 (2 very) (4 good))".
 

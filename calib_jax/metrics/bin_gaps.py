@@ -13,22 +13,20 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.binning import bin_index, uniform_edges
+from calib_jax.core.binning import uniform_edges
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.metrics import null_draws
 from calib_jax.metrics.classwise import class_gaps
 from calib_jax.metrics.clusters import CLUSTERS_AT_A_TIME, Clusters, signs, sums_of
+from calib_jax.metrics.combined_draws import class_draws, hit_draws
 from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import Column, in_order
 from calib_jax.metrics.fixed_bins import confidence_bins
 from calib_jax.metrics.predictions import Predictions
 
-# Above this many examples the draws are normal: their cost then depends on the bins alone.
-MOST_BERNOULLI_ROWS = 50_000
+_ROWS_AT_A_TIME = 64  # of all classes, which then stay in the processor's cache
 _MOST_CELLS = 2**22  # of clusters whose sums are held at a time
 
 Cells = Float[np.ndarray, " cells"]
@@ -50,6 +48,7 @@ class BinGaps(NamedTuple):
       moment: mean square of the terms of each gap, divided by n; the larger of the same two.
       design: of each gap, the factor by which dependence within clusters increases its moment.
       null: draws of the gaps of a calibrated model.
+      ranked: the same; their rank of the measured gaps gives the p-value, see `combined_draws`.
       noise: draws of the noise of this model's gaps.
       moment_of: the same mean square, and the largest term, of a sum of gaps with these factors
         and, in clusters, these signs; of any signs for independent examples.
@@ -63,6 +62,7 @@ class BinGaps(NamedTuple):
     moment: Cells
     design: Cells
     null: Draws
+    ranked: Draws
     noise: Draws
     moment_of: Callable[[Cells, Cells], tuple[float, float]]
 
@@ -90,7 +90,8 @@ def gaps_of(
         if metric.prepare is not class_gaps:
             of_top_label.setdefault(bins[-1], {})[bins] = metric
         elif bins not in gaps:
-            gaps[bins] = _of_classes(metric, logits, labels, key, num_draws, cluster)
+            options = {"key": key, "num_draws": num_draws, "draws_at_a_time": num_draws}
+            gaps[bins] = next(gaps_of_classes(metric, logits, labels, cluster, **options))
     for by_bins in of_top_label.values():
         parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_draws, cluster)
         gaps |= dict(zip(by_bins, parts, strict=True))
@@ -159,6 +160,7 @@ def _in_clusters(
         moment=moment,
         design=np.maximum(1, _ratio(moment, rows.moment)),
         null=null / n,
+        ranked=null / n,
         noise=with_variance(noise / n, variance, wanted, key_of_noise),
         moment_of=moment_of,
     )
@@ -209,13 +211,10 @@ def _of_top_label(
     gap = residual @ design / num_rows
     covariance = design.T @ (design * spread[:, None]) / num_rows**2
     key_of_hits, key_of_noise = jax.random.split(key)
-    if cluster is not None:
-        null = np.zeros((0, design.shape[1]))
-    elif num_rows <= MOST_BERNOULLI_ROWS:
-        hits = null_draws.hit_sums(key_of_hits, confidence, design, num_draws)
-        null = (confidence @ design - hits) / num_rows
-    else:
-        null = _normal(key_of_hits, covariance, num_draws)
+    null = ranked = np.zeros((0, design.shape[1]))
+    if cluster is None:
+        draws = hit_draws(key_of_hits, confidence, hit, design, num_draws)
+        null, ranked = ((confidence @ design - hits) / num_rows for hits in draws)
 
     squared = np.square(design)
     count, square_count = np.sum(design, axis=0), np.sum(squared, axis=0)
@@ -242,7 +241,7 @@ def _of_top_label(
             moment[at],
             np.ones(at.stop - at.start),
         )
-        part = BinGaps(num_rows, 1, *rows, null[:, at], noise[:, at], moment_of)
+        part = BinGaps(num_rows, 1, *rows, null[:, at], ranked[:, at], noise[:, at], moment_of)
         if cluster is not None:
             columns = np.concatenate([members * residual[:, None], members], axis=1)
             sums = np.split(sums_of(cluster, columns), 2, axis=1)
@@ -307,46 +306,42 @@ def _moment_of(
 # All classes: few probabilities lie above the first bin, and its sums are totals minus the others.
 
 
-def _of_classes(
+def gaps_of_classes(
     metric: Metric,
     logits: Logits,
     labels: Labels,
+    cluster: Clusters | None,
+    *,
     key: Array,
     num_draws: int,
-    cluster: Clusters | None,
-) -> BinGaps:
+    draws_at_a_time: int,
+) -> Iterator[BinGaps]:
+    """Compute the gaps of every class and bin, with some of the draws at a time."""
     num_bins = bins_of(metric)[1]
     p = np.asarray(_probabilities(metric, logits, labels))
     order = in_order(np.max(p, axis=1), labels)
-    p, classes = p[order], np.asarray(labels)[order]
+    classes = np.asarray(labels)[order]
     num_rows, num_classes = p.shape
     num_cells = num_classes * num_bins
 
-    true = p[np.arange(num_rows), classes].astype(np.float64)
+    true = p[order, classes].astype(np.float64)
     cell = classes * num_bins + _bin(true, num_bins)
     occurrences, sum_of_true = (np.bincount(cell, w, num_cells) for w in (None, true))
-    count, total, square = _class_sums(p, num_bins)
+    count, total, square, of_others = _class_sums(p, order, num_bins)
     gap = total - occurrences
     of_null = np.maximum(total - square, 0)
     square_sum = np.maximum(square - 2 * sum_of_true + occurrences, 0)
     empirical = square_sum - np.square(gap) / np.where(count > 0, count, 1)
     variance = np.maximum(of_null, empirical) / num_rows**2
 
-    if cluster is None:
-        key_of_labels, key_of_noise = jax.random.split(key)
-        counts = null_draws.class_counts(key_of_labels, jnp.asarray(p), num_bins, num_draws)
-        null = (total - counts) / num_rows
-        noise = with_variance(null, of_null / num_rows**2, variance, key_of_noise)
-    else:
-        null = noise = np.zeros((0, num_cells))
-
     # Whatever the signs, the terms of an example add up to at most twice the others' probability.
-    of_others = max(np.sum(np.square(1 - true)), np.sum(p * np.square(1 - p)))
+    of_others = max(np.sum(np.square(1 - true)), of_others)
 
     def moment_of(factors: Cells, _: Cells) -> tuple[float, float]:
         largest = 2 * float(np.max(factors))
         return largest**2 * float(of_others) / num_rows**2, largest
 
+    empty = np.zeros((0, num_cells))
     part = BinGaps(
         num_rows=num_rows,
         num_classes=num_classes,
@@ -355,14 +350,35 @@ def _of_classes(
         variance=variance,
         moment=np.maximum(of_null, square_sum) / num_rows**2,
         design=np.ones(num_cells),
-        null=null,
-        noise=noise,
+        null=empty,
+        ranked=empty,
+        noise=empty,
         moment_of=moment_of,
     )
+    of_null = of_null / num_rows**2
     if cluster is None:
-        return part
-    blocks = functools.partial(_classes_in_blocks, p, classes, cluster[order], num_bins)
-    return _in_clusters(part, blocks, of_null / num_rows**2, key, num_draws)
+        key_of_labels, key_of_noise = jax.random.split(key)
+        chunks = class_draws(
+            key_of_labels,
+            p,
+            order,
+            classes,
+            num_bins=num_bins,
+            num_draws=num_draws,
+            draws_at_a_time=draws_at_a_time,
+        )
+        for number, draws in enumerate(chunks):
+            for counts in draws:  # in place: these are the largest arrays
+                np.subtract(total, counts, out=counts)
+                np.divide(counts, num_rows, out=counts)
+            key_of_chunk = jax.random.fold_in(key_of_noise, number)
+            noise = with_variance(draws.fresh, of_null, variance, key_of_chunk)
+            yield part._replace(null=draws.fresh, ranked=draws.ranked, noise=noise)
+    else:
+        blocks = functools.partial(_classes_in_blocks, p[order], classes, cluster[order], num_bins)
+        for start in range(0, num_draws, draws_at_a_time):
+            size = min(draws_at_a_time, num_draws - start)
+            yield _in_clusters(part, blocks, of_null, jax.random.fold_in(key, start), size)
 
 
 def _classes_in_blocks(
@@ -396,12 +412,26 @@ def _probabilities(metric: Metric, logits: Logits, labels: Labels) -> Array:
     return Predictions(logits, labels).without(bins_of(metric)[-1]).p
 
 
-def _class_sums(p: Float[np.ndarray, "rows classes"], num_bins: int) -> tuple[Cells, Cells, Cells]:
-    """Sum 1, p and its square per class and bin."""
+def _class_sums(
+    p: Float[np.ndarray, "rows classes"], order: Integer[np.ndarray, " rows"], num_bins: int
+) -> tuple[Cells, Cells, Cells, float]:
+    """Sum 1, p and its square per class and bin, and p (1 - p)^2 over all classes."""
     num_classes = p.shape[1]
-    row, column = np.nonzero(p.astype(np.float32) > uniform_edges(num_bins)[1])
-    large = p[row, column].astype(np.float64)
-    cell = column * num_bins + _bin(large, num_bins)
+    edge = uniform_edges(num_bins)[1]
+    sums, squares, of_others = np.zeros(num_classes), np.zeros(num_classes), 0.0
+    columns, values = [], []
+    for start in range(0, len(p), _ROWS_AT_A_TIME):
+        rows = p[order[start : start + _ROWS_AT_A_TIME]]
+        at = np.flatnonzero(rows.astype(np.float32, copy=False) > edge)
+        columns.append(at % num_classes)
+        rows = rows.astype(np.float64)
+        values.append(rows.reshape(-1)[at])
+        square = np.square(rows)
+        sums += np.sum(rows, axis=0)
+        squares += np.sum(square, axis=0)
+        of_others += np.sum(rows) - 2 * np.sum(square) + np.vdot(square, rows)
+    large = np.concatenate(values)
+    cell = np.concatenate(columns) * num_bins + _bin(large, num_bins)
 
     def with_first(total: Any, values: np.ndarray) -> Cells:
         sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
@@ -410,10 +440,9 @@ def _class_sums(p: Float[np.ndarray, "rows classes"], num_bins: int) -> tuple[Ce
 
     whole = np.full(num_classes, float(len(p)))
     count = with_first(whole, np.ones_like(large))
-    total = with_first(np.sum(p, axis=0, dtype=np.float64), large)
-    square = with_first(np.sum(np.square(p), axis=0, dtype=np.float64), np.square(large))
-    return count, total, square
+    return count, with_first(sums, large), with_first(squares, np.square(large)), of_others
 
 
 def _bin(values: Column, num_bins: int) -> Integer[np.ndarray, " rows"]:
-    return np.asarray(bin_index(jnp.asarray(values), uniform_edges(num_bins)))
+    inner = uniform_edges(num_bins)[1:-1]  # as `bin_index`, without a program for each length
+    return np.searchsorted(inner, values.astype(np.float32, copy=False), side="left")

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.metrics import null_draws
-from calib_jax.metrics.bin_gaps import bins_of, gaps_of, members_of_top_label
+from calib_jax.metrics.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.metrics.classwise import classwise_ece
 from calib_jax.metrics.clusters import flipped
 from calib_jax.metrics.counted import counted_in_clusters, counted_rows
@@ -87,6 +86,7 @@ def group_errors(
     Returns:
       One record per group, in ascending order of the groups.
 
+    >>> import jax
     >>> from calib_jax import metrics
     >>> logits = jax.numpy.tile(jax.numpy.array([[2.0, 1.0]]), (200, 1))  # 73 % confident
     >>> labels = (jax.numpy.arange(200) % 4 == 0).astype(int)  # right in 75 %
@@ -129,7 +129,7 @@ def group_errors(
         np.add.at(sums, (cluster[order], index), residual)
         null = [errors(flipped(key, draws, sums))]
     gap = np.bincount(of_cell, gaps) / sizes
-    return _parts([str(name) for name in names], sizes, gap, errors(gaps[None])[0], null)
+    return _parts([str(name) for name in names], sizes, gap, errors(gaps[None])[0], null, null)
 
 
 def class_errors(
@@ -159,6 +159,7 @@ def class_errors(
     Returns:
       One record per class, named "0", "1", ...
 
+    >>> import jax
     >>> from calib_jax import metrics
     >>> logits = jax.numpy.tile(jax.numpy.array([[1.0, 1.0, 0.0]]), (300, 1))
     >>> labels = (jax.numpy.arange(300) < 90).astype(int)  # class 2, of 16 %, never occurs
@@ -169,20 +170,22 @@ def class_errors(
     logits, labels, cluster = counted_in_clusters("class_errors", logits, labels, weights, clusters)
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]
-    left, number = _num_draws(num_draws, num_classes, len(labels)), 0
-    null = []
-    while left:
-        chunk = min(left, _DRAWS_AT_A_TIME)
-        drawn = jax.random.fold_in(key, number)
-        gaps = gaps_of([metric], logits, labels, cluster, key=drawn, num_draws=chunk)[
-            bins_of(metric)
-        ]
-        null.append(np.sum(np.abs(gaps.null).reshape(chunk, num_classes, num_bins), axis=-1))
-        left, number = left - chunk, number + 1
+    null, ranked = [], []
+    for gaps in gaps_of_classes(
+        metric,
+        logits,
+        labels,
+        cluster,
+        key=key,
+        num_draws=_num_draws(num_draws, num_classes, len(labels)),
+        draws_at_a_time=_DRAWS_AT_A_TIME,
+    ):
+        for errors, draws in ((null, gaps.null), (ranked, gaps.ranked)):
+            errors.append(np.sum(np.abs(draws).reshape(-1, num_classes, num_bins), axis=-1))
     gap = gaps.gap.reshape(num_classes, num_bins)
     sizes = np.bincount(np.asarray(labels), minlength=num_classes)
     names = [str(name) for name in range(num_classes)]
-    return _parts(names, sizes, np.sum(gap, axis=1), np.sum(np.abs(gap), axis=1), null)
+    return _parts(names, sizes, np.sum(gap, axis=1), np.sum(np.abs(gap), axis=1), null, ranked)
 
 
 def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -212,12 +215,14 @@ def _parts(
     gap: Float[np.ndarray, " parts"],
     error: Float[np.ndarray, " parts"],
     null: list[Float[np.ndarray, "draws parts"]],
+    ranked: list[Float[np.ndarray, "draws parts"]],
 ) -> list[PartError]:
-    draws = np.concatenate(null)
+    draws = np.concatenate(ranked).T
     p_values = [
-        null_draws.p_of_draws(value, column) for value, column in zip(error, draws.T, strict=True)
+        null_draws.p_of_draws(value, column) for value, column in zip(error, draws, strict=True)
     ]
-    columns = (names, sizes, gap, error, np.mean(draws, axis=0), p_values, holm(p_values))
+    floor = np.mean(np.concatenate(null), axis=0)
+    columns = (names, sizes, gap, error, floor, p_values, holm(p_values))
     return [
         PartError(name, int(size), *map(float, numbers))
         for name, size, *numbers in zip(*columns, strict=True)

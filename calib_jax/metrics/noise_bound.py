@@ -24,6 +24,7 @@ inside a bin is larger without bins. Bins of equal mass are chosen from the conf
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from statistics import NormalDist
@@ -35,11 +36,14 @@ from jaxtyping import Float
 from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.metrics import null_draws
-from calib_jax.metrics.bin_gaps import BinGaps, Cells, bins_of, gaps_of
+from calib_jax.metrics.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
 from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import counted_in_clusters
 
 __all__ = ["NoiseBound", "has_noise_bound", "noise_bound"]
+
+
+_ENTRIES = 2**16  # of draws at a time
 
 
 class NoiseBound(NamedTuple):
@@ -90,8 +94,8 @@ def noise_bound(
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the draws.
       level: the nominal coverage of the interval, a fraction.
-      num_draws: number of draws of a calibrated model's outcomes. Above 50,000 examples they are
-        normal, which makes the p-value approximate; those of `classwise_ece` stay exact.
+      num_draws: number of draws of a calibrated model's outcomes. With many examples, draws share
+        outcomes of blocks of examples; the p-value is exact, see `combined_draws.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, and the p-value is approximate: with 100 clusters the test at 5 % rejected 4 to
@@ -183,6 +187,21 @@ BOUNDED = tuple(_NORMS)
 
 
 def _value(norm: _Norm, scale: Cells, gap: Any) -> Any:
+    if gap.ndim == 2:
+        return _by_chunk(functools.partial(_value_of_rows, norm, scale), gap)
+    return _value_of_rows(norm, scale, gap)
+
+
+def _by_chunk(
+    function: Callable[[Draws], Float[np.ndarray, " draws"]], draws: Draws
+) -> Float[np.ndarray, " draws"]:
+    """Apply a function to few draws at a time: of all, the intermediate arrays would be large."""
+    step = max(1, _ENTRIES // draws.shape[1])
+    parts = [function(draws[start : start + step]) for start in range(0, len(draws), step)]
+    return np.concatenate(parts)
+
+
+def _value_of_rows(norm: _Norm, scale: Cells, gap: Any) -> Any:
     size = norm.size(gap)
     if norm.combine == "max":
         return np.max(scale * size, axis=-1)
@@ -196,8 +215,12 @@ def _excess(norm: _Norm, scale: Cells, gaps: BinGaps) -> Float[np.ndarray, " dra
     certain = np.abs(gaps.gap) > np.sqrt(np.log(gaps.num_rows) * gaps.variance)
     # The size of a certain gap changes linearly, with the slope -1, 0 or 1.
     sign = np.sign(gaps.gap)
-    linear = norm.size(sign) * sign * gaps.noise
-    return np.where(certain[None], linear, norm.size(gaps.noise)) @ scale
+    slope = norm.size(sign) * sign
+
+    def excess(noise: Draws) -> Float[np.ndarray, " draws"]:
+        return np.where(certain[None], slope * noise, norm.size(noise)) @ scale
+
+    return _by_chunk(excess, gaps.noise)
 
 
 def _upper_end(norm: _Norm, scale: Cells, gaps: BinGaps, value: float, z: float) -> float:
@@ -225,8 +248,7 @@ def _bound(metric: Metric, gaps: BinGaps, level: float) -> NoiseBound:
     norm = _NORMS[metric.name]
     scale = norm.scale(gaps.share) / gaps.num_classes
     value = float(_value(norm, scale, gaps.gap))
-    null = _value(norm, scale, gaps.null)
-    p_value = null_draws.p_of_draws(value, null)
+    p_value = null_draws.p_of_draws(value, _value(norm, scale, gaps.ranked))
     tail = (1 - level) / 2
     low = value - float(np.quantile(_excess(norm, scale, gaps), 1 - tail))
     high = _upper_end(norm, scale, gaps, value, NormalDist().inv_cdf(1 - tail))
@@ -234,6 +256,6 @@ def _bound(metric: Metric, gaps: BinGaps, level: float) -> NoiseBound:
         value=value,
         low=0.0 if p_value >= tail else min(max(0.0, low), value),
         high=min(1.0, high),
-        floor=float(np.mean(null)),
+        floor=float(np.mean(_value(norm, scale, gaps.null))),
         p_value=p_value,
     )

@@ -14,16 +14,12 @@ References:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from calib_jax.core.binning import bin_index, uniform_edges
 from calib_jax.core.types import Array
 
 _ENTRIES = 2**22  # random numbers drawn at a time
@@ -59,55 +55,29 @@ def hits_in_chunks(
 def _hits(
     key: Array, confidence: Float[np.ndarray, " rows"], num_draws: int
 ) -> Iterator[Bool[np.ndarray, "draws rows"]]:
-    """Draw hits on the host, whose generator takes an eighth of the time of `jax.random`.
+    generator = host_generator(key)
+    chunk = max(1, min(num_draws, _ENTRIES // len(confidence)))
+    for start in range(0, num_draws, chunk):
+        yield draw_hits(generator, confidence, min(chunk, num_draws - start))
 
-    16 random bits decide, and a further number where they equal those of the confidence, so that
-    confidences next to 1 keep their few errors.
+
+def host_generator(key: Array) -> np.random.Generator:
+    """Return a generator on the host, which takes an eighth of the time of `jax.random`."""
+    return np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
+
+
+def draw_hits(
+    generator: np.random.Generator, confidence: Float[np.ndarray, " rows"], num_draws: int
+) -> Bool[np.ndarray, "draws rows"]:
+    """Draw hits by 16 random bits each, and a further number where they equal the confidence's.
+
+    Confidences next to 1 therefore keep their few errors.
     """
-    generator = np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
-    chunk = _chunk(len(confidence), num_draws)
     steps = confidence * 2.0**16
     whole = np.minimum(np.floor(steps), 2**16 - 1)
     rest, whole = steps - whole, whole.astype(np.uint16)
-    for start in range(0, num_draws, chunk):
-        shape = (min(chunk, num_draws - start), len(confidence))
-        bits = generator.integers(0, 2**16, shape, np.uint16)
-        hits = bits < whole
-        equal = np.nonzero(bits == whole)
-        hits[equal] = generator.random(len(equal[1])) < rest[equal[1]]
-        yield hits
-
-
-def class_counts(
-    key: Array, p: Float[Array, "rows classes"], num_bins: int, num_draws: int
-) -> Float[np.ndarray, "draws cells"]:
-    """Draw labels from the probabilities; count them per class and bin of its probability."""
-    chunk = _chunk(4 * len(p), num_draws)
-    counts = _class_counts(key, p, num_bins, -(-num_draws // chunk), chunk)
-    return np.asarray(counts).reshape(-1, p.shape[1] * num_bins)[:num_draws]
-
-
-def _chunk(num_rows: int, num_draws: int) -> int:
-    return max(1, min(num_draws, _ENTRIES // num_rows))
-
-
-@functools.partial(jax.jit, static_argnums=(2, 3, 4))
-def _class_counts(key: Array, p: Any, num_bins: int, num_chunks: int, chunk: int) -> Array:
-    num_rows, num_classes = p.shape
-    # The last class takes what rounding leaves of the total.
-    below = jnp.cumsum(p, axis=1)[:, :-1]
-    draw = jax.vmap(
-        functools.partial(jnp.searchsorted, side="right", method="scan_unrolled"), (0, 0)
-    )
-
-    def of_chunk(_: None, key: Array) -> tuple[None, Array]:
-        classes = draw(below, jax.random.uniform(key, (num_rows, chunk), p.dtype))
-        bins = bin_index(jnp.take_along_axis(p, classes, axis=1), uniform_edges(num_bins))
-        cell = classes * num_bins + bins
-        offset = num_classes * num_bins * jnp.arange(chunk)[None]
-        ones = jnp.ones(cell.size, jnp.float32)
-        cells = chunk * num_classes * num_bins
-        counts = jax.ops.segment_sum(ones, (cell + offset).reshape(-1), cells)
-        return None, counts.reshape(chunk, -1)
-
-    return jax.lax.scan(of_chunk, None, jax.random.split(key, num_chunks))[1]
+    bits = generator.integers(0, 2**16, (num_draws, len(confidence)), np.uint16)
+    hits: np.ndarray = bits < whole
+    equal = np.nonzero(bits == whole)
+    hits[equal] = generator.random(len(equal[1])) < rest[equal[1]]
+    return hits

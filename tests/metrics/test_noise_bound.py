@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import metrics
-from calib_jax.metrics import bin_gaps
+from calib_jax.metrics import combined_draws
 
 from .inference import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
@@ -130,18 +130,22 @@ def test_order_copies_and_absent_rows_change_nothing():
         assert other == whole
 
 
-def test_normal_draws_have_the_variance_of_the_hits(monkeypatch):
+def test_combined_draws_have_the_variance_of_independent_ones(monkeypatch):
     logits, labels, truth = simulated(np.random.default_rng(3), 2000, 2)
-    exact = metrics.noise_bound(metrics.ece, logits, labels, key=KEY)
-    monkeypatch.setattr(bin_gaps, "MOST_BERNOULLI_ROWS", 0)
-    normal = metrics.noise_bound(metrics.ece, logits, labels, key=KEY)
+    pair = {"ece": metrics.ece, "classes": metrics.classwise_ece}
+    exact = metrics.noise_bound(pair, logits, labels, key=KEY)
+    monkeypatch.setattr(combined_draws, "_OUTCOMES", 0)
+    combined = metrics.noise_bound(pair, logits, labels, key=KEY)
     confidence = truth.max(-1)
     index = np.ceil(15 * confidence)
     spreads = [np.sum((confidence * (1 - confidence))[index == b]) for b in range(1, 16)]
-    assert normal.floor == pytest.approx(np.sqrt(2 / np.pi) * np.sum(np.sqrt(spreads)) / 2000, 0.03)
-    assert normal.floor == pytest.approx(exact.floor, rel=0.03)
-    assert normal.p_value == pytest.approx(exact.p_value, abs=0.08)
-    assert normal.high == exact.high
+    floor = np.sqrt(2 / np.pi) * np.sum(np.sqrt(spreads)) / 2000
+    assert combined["ece"].floor == pytest.approx(floor, 0.03)
+    for name in pair:
+        assert combined[name].floor == pytest.approx(exact[name].floor, rel=0.03)
+        assert combined[name].p_value == pytest.approx(exact[name].p_value, abs=0.08)
+        assert combined[name].high == exact[name].high
+        assert combined[name].floor != exact[name].floor
 
 
 def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
