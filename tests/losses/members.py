@@ -107,7 +107,9 @@ def every(members: list[Member]) -> pytest.MarkDecorator:
         quick = member.name in QUICK and not member.options
         return pytest.param(member, marks=[] if quick else pytest.mark.thorough)
 
-    return pytest.mark.parametrize("member", list(map(marked, members)), ids=list(map(str, members)))
+    return pytest.mark.parametrize(
+        "member", list(map(marked, members)), ids=list(map(str, members))
+    )
 
 
 def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):

@@ -105,6 +105,7 @@ def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_devices_train_runs_of_their_own(tmp_path):
     """Three runs on two devices: the first one has two of them."""
     objective = losses.objective("mmce")  # gathers the batch of all devices that share it
@@ -130,6 +131,7 @@ def test_a_run_that_goes_wrong_does_not_stop_the_others(tmp_path, alone, capsys)
     assert_equal(tmp_path, [one, three], alone, seeds=(1, 3))
 
 
+@pytest.mark.thorough
 def test_each_seed_has_its_own_patience(tmp_path):
     plan = dataclasses.replace(PLAN, num_epochs=8, patience=1)
     task = task_of(tx=tasks.sgd(0.4))  # so much that it soon gets worse
