@@ -14,6 +14,11 @@ GloVe (--config.data.options.vectors=glove.840B.300d.txt); without a file they a
 The last layer has three classes, and the papers score the root between the two polar ones: they set
 the probability of "neutral" to 0 and do not divide by the sum of the others. So do error and the
 calibration errors here (`excluded_class`). --config.model.options.excluded_class=1 divides by it.
+
+With dependency trees (calib_jax/data/README.md) in a folder FOLDER, the child-sum form is
+
+    --config.model.name=child_sum_tree_lstm --config.model.options.memory=168 \
+        --config.data.options.dependencies=FOLDER
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -26,7 +31,13 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config = base(loss)
     config.data.name = "sst"
     config.data.options = ConfigDict(
-        {"vocabulary": "all", "vectors": config_dict.placeholder(str), "leaves": 56, "seed": 1}
+        {
+            "vocabulary": "all",
+            "vectors": config_dict.placeholder(str),
+            "dependencies": config_dict.placeholder(str),
+            "leaves": 56,
+            "seed": 1,
+        }
     )
     config.model.name = "tree_lstm"
     config.model.options = ConfigDict(

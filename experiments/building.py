@@ -16,7 +16,7 @@ from calib_jax.core import checks
 from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.models.bert import Bert
 from calib_jax.train import memory
-from experiments import cli, imports, initial, renamed
+from experiments import cli, imports, initial, renamed, subword_files
 
 INIT_FROM = flags.DEFINE_string(
     "init_from",
@@ -62,6 +62,8 @@ class Experiment(NamedTuple):
             state = jax.device_get(self._begun(init, seed, given=not goes_on))
             config = cli.plain(of_seed(self.config, seed))
             name = f"seed {seed}" if len(folders) > 1 else ""
+            if jax.process_index() == 0:  # only process 0 writes
+                subword_files.keep(folder, self.dataset.vocabulary)
             runs.append(train.Run(folder, state, seed, config, name))
         return runs
 

@@ -84,6 +84,18 @@ def vocabulary(folder):
     return folder / "vocab.txt"
 
 
+def dependencies(folder):
+    rows = [[1, "a", *"____", 2, *"___"], [2, "film", *"____", 0, *"___"]]
+    text = "\n".join("\t".join(map(str, row)) for row in rows)
+    (folder / "train.conllu").write_text(text + "\n\n")
+    return folder / "train.conllu"
+
+
+def subwords(folder):
+    data.Subwords.of(tiny.sentences(9)[0], size=40).write(folder / "subwords.txt")
+    return folder / "subwords.txt"
+
+
 def csv(folder):
     rows = [f"{y}," + ",".join(map(str, z)) for y, z in zip(LABELS, LOGITS.tolist(), strict=True)]
     (folder / "p.csv").write_text("\n".join(["label,logit_0,logit_1,logit_2", *rows]) + "\n")
@@ -235,7 +247,9 @@ FORMATS = {
     "CIFAR, records": Format(cifar, read_cifar),
     "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
     "word vectors": Format(word_vectors, lambda path: data.read_vectors(path, ["the"])),
+    "subwords": Format(subwords, data.Subwords.read),
     "vocabulary of WordPiece": Format(vocabulary, data.WordPiece.read),
+    "dependency trees": Format(dependencies, data.read_dependencies),
     "SVHN, MATLAB": Format(house_numbers, read_house_numbers, broken.in_matlab),
     "Tiny-ImageNet, classes": Format(
         in_tiny_imagenet("wnids.txt"), read_tiny_imagenet, names="tiny-imagenet-200"

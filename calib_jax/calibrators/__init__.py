@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from calib_jax.calibrators import contract, storage
+from calib_jax.calibrators import label_shift as label_shift
 from calib_jax.calibrators.contract import Code as Code
 from calib_jax.calibrators.contract import State as State
 from calib_jax.core.catalogue import Catalogue
@@ -103,7 +104,9 @@ for _file in pkgutil.iter_modules(__path__):
     if all(hasattr(_module, part) for part in _PARTS):
         register(_file.name)(_module)
 
-__all__ = sorted(["Code", "State", "catalogue", "load", "named", "register", "save", *_CATALOGUE])
+__all__ = sorted(
+    ["Code", "State", "catalogue", "label_shift", "load", "named", "register", "save", *_CATALOGUE]
+)
 
 
 def __dir__() -> list[str]:

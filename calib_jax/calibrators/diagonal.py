@@ -21,8 +21,6 @@ from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Scalar, Vector, Weights
 
-_LARGEST_START = 3e4  # the largest standard deviation of a score at the start
-
 
 class Fitted(NamedTuple):
     """Fitted slopes and intercepts, the state code, and the mean NLL before and after."""
@@ -67,7 +65,7 @@ def fit(
 
     identity = np.concatenate([deviation, mean])
     # From a start with far larger logits, steps would make no progress.
-    nearer = min(1, _LARGEST_START / deviation.max())
+    nearer = min(1, linear.LARGEST_START / deviation.max())
     start = local(nearer * identity)
     point, value, settled = _newton(
         local, nearer * identity, start, max_iterations=max_iterations, epsilon=epsilon
@@ -105,7 +103,7 @@ def _newton(
       epsilon: the precision of the derivatives.
 
     Returns:
-      The best point, its value, and whether the Newton step there is short.
+      The best point, its value, and whether a Newton step there promises next to nothing.
     """
     short = epsilon**0.5 if epsilon < 1e-10 else 1e-4
     damping, idle = 0.0, 0
@@ -113,7 +111,9 @@ def _newton(
     def proposal(here: Local, damping: float) -> np.ndarray:
         size = np.trace(here.hessian) / len(point)
         # In directions that do not change the function, the gradient and so the step are 0.
-        ridge = np.maximum((damping + 8 * epsilon) * size, np.finfo(float).tiny)
+        # If all rows are certain, the curvature vanishes: the gradient then scales the damping.
+        ridge = 8 * epsilon * size + damping * (size + np.max(np.abs(here.gradient)))
+        ridge = np.maximum(ridge, np.finfo(float).tiny)
         return -np.linalg.solve(here.hessian + ridge * np.eye(len(point)), here.gradient)
 
     for _ in range(max_iterations):
@@ -121,14 +121,15 @@ def _newton(
         there = local(point + step)
         idle = 0 if there.value < here.value * (1 - 2 * epsilon) else idle + 1
         if there.value <= here.value * (1 + 4 * epsilon):
-            point, here, damping = point + step, there, 0.1 * damping if damping >= 1e-2 else 0.0
+            point, here = point + step, there
+            damping = 0.0 if damping < 8 * epsilon else 0.1 * damping
         else:
-            damping = 10 * damping + 1e-3
+            damping = 10 * damping if damping else 1e-3
         # Without an optimum the steps stay long, and gain nothing where rounding hides the slope.
         if np.max(np.abs(step)) <= short or damping >= 1e6 or (idle >= 5 and damping == 0):
             break
-    undamped = np.max(np.abs(proposal(here, 0.0)))
-    return point, float(here.value), bool(undamped <= 100 * short)
+    gain = -here.gradient @ proposal(here, 0.0) / 2
+    return point, float(here.value), bool(gain <= linear.GAIN * here.value)
 
 
 # --------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ Features: TypeAlias = Float[Array, "rows classes"]
 # Up to this number of parameters a fit ends with Newton's method, for which the Hessian is needed.
 _NEWTON_PARAMETERS = 128
 _NEWTON_STEPS = 50
-_GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
-_LARGEST_START = 100  # the largest standard deviation of a score at the start
+GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
+LARGEST_START = 100  # the largest standard deviation of a score at the start
 
 
 class Fitted(NamedTuple):
@@ -109,7 +109,7 @@ def fit(
 
     nothing = (deviation if diagonal else jnp.diag(deviation), mean)
     # A start with far larger scores is far from the minimum: rounding would end L-BFGS on the way.
-    nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
+    nearer = jnp.minimum(1, LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
     point, slope, steps = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
     penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
@@ -209,7 +209,7 @@ def _improved(
     here = local(flat)
     gain = -jnp.sum(here.gradient * fitting.newton_step(here, free)) / 2
     table = flat.reshape(len(c), -1)
-    return (table[:, :-1].reshape(v.shape), table[:, -1]), done | (gain <= _GAIN * here.value)
+    return (table[:, :-1].reshape(v.shape), table[:, -1]), done | (gain <= GAIN * here.value)
 
 
 def _has_no_optimum(

@@ -1,7 +1,8 @@
 """Examples of a stream, read once in each pass of a fit, as pieces of one shape.
 
 A piece has a fixed number of rows, whatever the sizes of the blocks: each function of a piece is
-compiled once, and the memory does not grow with the stream. Sums of a piece are in the precision
+compiled once, and the memory does not grow with the stream. A stream of fewer rows is one piece,
+padded to a power of two. Sums of a piece are in the precision
 of the logits; over pieces they are in float64 on the host.
 """
 
@@ -22,6 +23,7 @@ from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 _Piece: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _ENTRIES = 2**21  # logits of a piece
+_LEAST_ROWS = 1024  # of a stream of one piece
 
 
 class Pieces:
@@ -99,7 +101,7 @@ class Pieces:
     def _pieces(self) -> Iterator[tuple[_Piece, int]]:
         """Join and cut the blocks; yield pieces and the number of their rows before padding."""
         kept: list[_Piece] = []
-        count = 0
+        count, alone = 0, True
         for rows in self._rows():
             size = max(1, _ENTRIES // self.num_classes)
             while len(rows[1]):
@@ -110,8 +112,9 @@ class Pieces:
                 rows = rest
                 if count == size:
                     yield _joined(kept, 0), size
-                    kept, count = [], 0
+                    kept, count, alone = [], 0, False
         if kept:
+            size = min(size, max(_LEAST_ROWS, 2 ** (count - 1).bit_length())) if alone else size
             yield _joined(kept, size - count), count
 
     def _rows(self) -> Iterator[_Piece]:

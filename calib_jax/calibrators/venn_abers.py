@@ -150,11 +150,12 @@ def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
 
     def extend(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, corner, following = state
+        # A read before the write would copy the array in every step.
+        following = following.at[i].set(corner)
         after = following[corner]
         first = (y[corner] - y[i]) * (x[after] - x[corner])
         second = (y[after] - y[corner]) * (x[corner] - x[i])
         passes = (corner < last) & (first >= second)
-        following = following.at[i].set(corner)
         return jnp.where(passes, i, i - 1), jnp.where(passes, after, i), following
 
     start = (jnp.array(last - 1), jnp.array(last), jnp.full(len(x), last))

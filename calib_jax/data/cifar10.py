@@ -53,6 +53,7 @@ def cifar10(
     validation: float = 0.1,
     seed: int = 1,
     training_size: int | None = None,
+    imbalance: float | None = None,
 ) -> Dataset:
     """Load the 60,000 images of CIFAR-10, 32 x 32 in colour, in three parts.
 
@@ -77,6 +78,9 @@ def cifar10(
       seed: seed of the split.
       training_size: use only the first training_size examples of the shuffled training part; None
         uses all.
+      imbalance: makes the training part long-tailed: class sizes fall exponentially from the first
+        class to the last, which has imbalance times fewer examples (`long_tailed`); 100 gives
+        CIFAR-10-LT. Validation and test keep equal classes. None keeps all examples.
 
     References:
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
@@ -95,5 +99,6 @@ def cifar10(
         validation=validation,
         seed=seed,
         training_size=training_size,
+        imbalance=imbalance,
         augment=crop_and_flip,
     )

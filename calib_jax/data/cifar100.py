@@ -60,6 +60,7 @@ def cifar100(
     validation: float = 0.1,
     seed: int = 1,
     training_size: int | None = None,
+    imbalance: float | None = None,
     test_normalization: str = "cifar10",
 ) -> Dataset:
     """Load the 60,000 images of CIFAR-100, 32 x 32 in colour, in three parts.
@@ -68,7 +69,7 @@ def cifar100(
     CIFAR-10, as in the papers.
 
     Args:
-      data_dir, source, validation, seed, training_size: see `cifar10`.
+      data_dir, source, validation, seed, training_size, imbalance: see `cifar10`.
       test_normalization: "cifar10" normalises all parts with the same statistics. "imagenet"
         reproduces a mistake of the released code, with which the published numbers were measured:
         only the test images are normalised with the statistics of ImageNet. All parts share one
@@ -95,6 +96,7 @@ def cifar100(
         validation=validation,
         seed=seed,
         training_size=training_size,
+        imbalance=imbalance,
         augment=images.crop_and_flip,
     )
     if not mistake:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.examples import Examples, Source, weighted_labels
 from calib_jax.core.types import PyTree
 from calib_jax.data.facts import About
+from calib_jax.data.subwords import Subwords
 from calib_jax.data.vocabulary import Vocabulary
 from calib_jax.data.wordpiece import WordPiece
 
@@ -79,6 +80,7 @@ class Dataset:
       embedding: for words, the initial value of the network's layer "embedding": a vector for each
         number. None starts from random vectors.
       vocabulary: for words or word pieces, those of the numbers.
+      texts: for translation, the sentences of the validation and the test part, `(source, target)`.
     """
 
     name: str
@@ -92,7 +94,8 @@ class Dataset:
     posterior: Callable[[Any], Any] | None = None
     brightest: float | None = None
     embedding: np.ndarray | None = None
-    vocabulary: Vocabulary | WordPiece | None = None
+    vocabulary: Vocabulary | WordPiece | Subwords | None = None
+    texts: Mapping[str, tuple[Sequence[str], Sequence[str]]] | None = None
 
     @property
     def num_classes(self) -> int:

@@ -95,6 +95,7 @@ def papers_dataset(
     seed: int,
     training_size: int | None,
     augment: Augment | None,
+    imbalance: float | None = None,
 ) -> Dataset:
     """Split images of 32 x 32 pixels by the papers' rule, and normalise them like CIFAR-10.
 
@@ -108,18 +109,24 @@ def papers_dataset(
       seed: seed of the split.
       training_size: use only the first training_size examples of the training part; None uses all.
       augment: augmentation of the training images.
+      imbalance: size of the largest class of the training part over that of the smallest, see
+        `long_tailed`; None keeps all classes. The other parts stay as they are.
     """
     index = splits.split(len(train.labels), validation=validation, seed=seed)
     for part, numbers in (("training", index.train), ("validation", index.validation)):
         if not len(numbers):
             raise ValueError(f"{name}: no example is left for {part}: validation={validation}.")
     training = first(index.train, training_size)
+    if imbalance is not None:
+        kept = splits.long_tailed(train.labels[training], len(class_names), factor=imbalance)
+        training = training[kept]
     original = tuple(train.labels[: len(first_labels)]) == first_labels
     order = (
         "on the original order of the images"
         if original
         else "on another order of the images than theirs, so that it picks others"
     )
+    long_tail = "" if imbalance is None else f"long-tailed training by a factor of {imbalance:g}; "
     return Dataset(
         name=name,
         class_names=class_names,
@@ -128,7 +135,7 @@ def papers_dataset(
         test=test.source(),
         description=(
             f"{title}: {sizes(training, index.validation, test.labels)}; split by the papers'"
-            f" rule with seed {seed}, {order}; {read}. {reference}."
+            f" rule with seed {seed}, {order}; {long_tail}{read}. {reference}."
         ),
         prepare=prepare_cifar10,
         brightest=255,

@@ -8,7 +8,7 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples, InMemory, Source, labels_of, read
 
-__all__ = ["Split", "Subset", "shuffled", "split", "subset"]
+__all__ = ["Split", "Subset", "long_tailed", "shuffled", "split", "subset"]
 
 
 class Split(NamedTuple):
@@ -62,6 +62,44 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
     return order
+
+
+def long_tailed(labels: np.ndarray, num_classes: int, *, factor: float) -> np.ndarray:
+    r"""Select examples so that the class sizes fall exponentially, from the first class on.
+
+    $$n_k = \lfloor n \, r^{-k / (K - 1)} \rfloor$$
+
+    with n the size of the smallest class, and r the factor. The first $n_k$ examples of each class
+    are kept.
+
+    Args:
+      labels: the class of each example.
+      num_classes: K, at least 2.
+      factor: r, the largest class size over the smallest, at least 1.
+
+    Returns:
+      The numbers of the kept examples, in ascending order.
+
+    References:
+      Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss.
+
+    >>> long_tailed(np.arange(12) % 2, 2, factor=3)
+    array([ 0,  1,  2,  3,  4,  6,  8, 10])
+    """
+    checks.at_least("num_classes", num_classes, 2)
+    checks.at_least("factor", factor, 1)
+    labels = np.asarray(labels)
+    largest = int(np.bincount(labels, minlength=num_classes).min())
+    # A product such as 100 * 100**-0.5 may fall just below the whole number.
+    sizes = np.floor(largest * float(factor) ** -np.linspace(0, 1, num_classes) + 1e-9).astype(int)
+    if not sizes.all():
+        raise ValueError(
+            f"a factor of {factor:g} leaves no example of class {np.argmin(sizes)}: the smallest of"
+            f" the classes has {largest}; give a smaller factor."
+        )
+    return np.sort(
+        np.concatenate([np.flatnonzero(labels == k)[:size] for k, size in enumerate(sizes)])
+    )
 
 
 @dataclasses.dataclass(frozen=True)

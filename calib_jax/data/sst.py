@@ -3,7 +3,8 @@
 import gzip
 import io
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
 from calib_jax.data import archives, files
 from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.dependencies import ordered, padded_dependencies, read_dependencies
 from calib_jax.data.facts import About
 from calib_jax.data.trees import Tree, padded, parse_tree, plain
 from calib_jax.data.vocabulary import Vocabulary
@@ -43,6 +45,7 @@ def sst(
     vectors: str | None = None,
     leaves: int = 56,
     pieces: str | None = None,
+    dependencies: str | None = None,
     seed: int = 1,
 ) -> Dataset:
     """Load the binary task of Mukhoti et al. 2020: 6,920, 872 and 1,821 sentences of polar roots.
@@ -53,6 +56,11 @@ def sst(
 
     Inputs are a dictionary of "words" `[leaves]`, word numbers from 1, and "children"
     `[leaves - 1, 2]`, as `models.tree_lstm` takes them; labels are `[2 leaves - 1]`.
+
+    With `dependencies`, inputs are "words" `[leaves]` and "parents" `[leaves]`, as
+    `models.child_sum_tree_lstm` takes them, and labels are `[leaves]`. A word has the label of its
+    phrase, that is of the word and all that depend on it, if the binary tree has this phrase; the
+    root has that of the sentence. Otherwise its weight is 0.
 
     With `pieces`, the sentences have no trees: inputs are a dictionary of "tokens", the numbers of
     the word pieces between [CLS] and [SEP] with padding of 0 at the end, as `models.bert` takes
@@ -69,6 +77,8 @@ def sst(
         56 in test.
       pieces: a folder of Hugging Face with the vocabulary of a BERT (`vocab.txt`); the other
         options are then not used. The longest sentence defines the number of pieces.
+      dependencies: a folder with dependency trees of all sentences, in the order of the published
+        files, as `train.conllu`, `dev.conllu` and `test.conllu`.
       seed: seed of the vectors that are drawn.
 
     References:
@@ -77,7 +87,10 @@ def sst(
     """
     checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
     located = files.find("sst", _ABOUT, data_dir)
-    trees = {part: _polar(_parsed(located.path, name)) for part, name in _PARTS.items()}
+    if pieces and (vectors or dependencies):
+        raise ValueError("give pieces, or vectors and dependencies, not both: BERT takes no trees.")
+    parsed = {part: _parsed(located.path, name) for part, name in _PARTS.items()}
+    trees = {part: [tree for tree in parsed[part] if _is_polar(tree)] for part in parsed}
     if pieces:
         return _sentences(trees, pieces, str(located))
     counted = ["train"] if vocabulary == "train" else list(trees)
@@ -92,18 +105,30 @@ def sst(
             f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
             f" {len(distinct):,} words."
         )
+    if dependencies:
+        nodes = {
+            part: _of_dependencies(
+                pathlib.Path(dependencies, f"{name}.conllu"), parsed[part], leaves
+            )
+            for part, name in _PARTS.items()
+        }
+    else:
+        nodes = {part: _of_constituents(trees[part], leaves) for part in trees}
+    sources = {
+        part: _source(nodes[part], trees[part], known, all_nodes=part == "train") for part in trees
+    }
     return Dataset(
         name="sst",
         class_names=("negative", "neutral", "positive"),
-        train=_source(trees["train"], known, leaves, all_nodes=True),
-        validation=_source(trees["validation"], known, leaves, all_nodes=False),
-        test=_source(trees["test"], known, leaves, all_nodes=False),
+        train=sources["train"],
+        validation=sources["validation"],
+        test=sources["test"],
         description=(
             f"SST, sentences with a polar root: {len(trees['train'])} to train, with a label at"
             f" every node, {len(trees['validation'])} to validate and {len(trees['test'])} to test,"
             f" with the root's; {len(distinct):,} words of"
             f" {'all' if vocabulary == 'all' else 'training'} sentences; {located}. Socher et al."
-            f" 2013.{origin}"
+            f" 2013.{' Dependency trees of another parser.' * bool(dependencies)}{origin}"
         ),
         embedding=table,
         vocabulary=known,
@@ -186,21 +211,64 @@ def _three_labels(tree: Tree) -> Tree:
     return tree._replace(labels=tuple(int(label > 1) + int(label > 2) for label in tree.labels))
 
 
-def _polar(trees: Sequence[Tree]) -> list[Tree]:
-    return [tree for tree in trees if tree.labels[-1] != _NEUTRAL]
+def _is_polar(tree: Tree) -> bool:
+    return tree.labels[-1] != _NEUTRAL
 
 
-def _source(trees: list[Tree], known: Vocabulary, leaves: int, *, all_nodes: bool) -> InMemory:
+class _Nodes(NamedTuple):
+    """The nodes of all trees of a part.
+
+    Attributes:
+      order: the place in the sentence of each word, `[trees, leaves]`.
+      structure: the further inputs of the network.
+      root: the place of the root, `[trees]`.
+      labels, labeled: the label of each node, and whether it has one, `[trees, nodes]`.
+    """
+
+    order: np.ndarray
+    structure: dict[str, np.ndarray]
+    root: np.ndarray
+    labels: np.ndarray
+    labeled: np.ndarray
+
+
+def _of_constituents(trees: list[Tree], leaves: int) -> _Nodes:
     arrays = padded(trees, leaves)
-    words = np.zeros((len(trees), leaves), np.int32)
+    order = np.tile(np.arange(leaves), (len(trees), 1))
+    structure = {"children": arrays.children}
+    return _Nodes(order, structure, arrays.root, arrays.labels, arrays.present)
+
+
+def _of_dependencies(path: pathlib.Path, parsed: list[Tree], leaves: int) -> _Nodes:
+    """Read the dependency trees of all sentences, and keep those of polar roots."""
+    sentences = read_dependencies(path)
+    if len(sentences) != len(parsed):
+        raise reading.Unreadable(
+            f"{path} has {len(sentences):,} sentences, and the binary trees {len(parsed):,}."
+        )
+    trees = []
+    for number, (sentence, tree) in enumerate(zip(sentences, parsed, strict=True), start=1):
+        try:
+            trees.append(ordered(sentence, tree))
+        except ValueError as error:
+            raise reading.Unreadable(f"{path}, sentence {number}: {error}.") from None
+    kept = [graph for graph, tree in zip(trees, parsed, strict=True) if _is_polar(tree)]
+    arrays = padded_dependencies(kept, leaves)
+    structure = {"parents": arrays.parents}
+    return _Nodes(arrays.order, structure, arrays.root, arrays.labels, arrays.labeled)
+
+
+def _source(nodes: _Nodes, trees: list[Tree], known: Vocabulary, *, all_nodes: bool) -> InMemory:
+    words = np.zeros(nodes.order.shape, np.int32)
     unknown = known.number_of[UNKNOWN]
     for row, tree in enumerate(trees):
-        words[row, : len(tree.words)] = [known.number_of.get(word, unknown) for word in tree.words]
-    weights = arrays.present.astype(np.float32)
+        numbers = np.array([known.number_of.get(word, unknown) for word in tree.words], np.int32)
+        words[row, : len(numbers)] = numbers[nodes.order[row, : len(numbers)]]
+    weights = nodes.labeled.astype(np.float32)
     if not all_nodes:
         weights = np.zeros_like(weights)
-        weights[np.arange(len(trees)), arrays.root] = 1
-    return InMemory({"words": words, "children": arrays.children}, arrays.labels, weights)
+        weights[np.arange(len(trees)), nodes.root] = 1
+    return InMemory({"words": words, **nodes.structure}, nodes.labels, weights)
 
 
 def _completed(table: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:

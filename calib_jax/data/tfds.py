@@ -70,6 +70,27 @@ def images(
     return tuple(Images(arrays[f"{part}_images"], arrays[f"{part}_labels"]) for part in parts)
 
 
+def texts(folder: pathlib.Path, part: str, features: Sequence[str]) -> list[list[str]]:
+    """Read the texts of some features of a part, in the order of TFDS.
+
+    Args:
+      folder: the folder of a version, as returned by `find_version`.
+      part: the name of the part in TFDS.
+      features: the names of the features.
+    """
+    size = _sizes(folder).get(part, 0)
+    if not size:
+        raise reading.Unreadable(f"{folder / _ABOUT} tells of no examples of {part}.")
+    read: list[list[str]] = [[] for _ in features]
+    with reading.guard(f"{part} in {folder}", "records of texts", _ADVICE, library=True):
+        for record in _records(folder, part, size):
+            for feature, lines in zip(features, read, strict=True):
+                lines.append(record[feature].decode("utf-8"))
+        if len(read[0]) != size:
+            raise ValueError(f"{len(read[0])} records instead of {size}")
+    return read
+
+
 def find_version(
     name: str, data_dir: str | None = None, *, formats: tuple[str, ...] = FORMATS
 ) -> pathlib.Path:
@@ -179,12 +200,11 @@ def _files(folder: pathlib.Path) -> list[pathlib.Path]:
 def _decoded(
     folder: pathlib.Path, part: str, size: int, shape: tuple[int, ...], advance: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    read = _of_array_record if ARRAY_RECORD in _formats(folder) else _of_tfrecord
     names = []
     # The C++ reader has no exception class of its own, and Pillow raises many: catch all.
     with reading.guard(f"{part} in {folder}", "records of images", _ADVICE, library=True):
         pixels, labels = np.empty((size, *shape), np.uint8), np.empty(size, np.int32)
-        for row, record in enumerate(read(folder, part, size)):
+        for row, record in enumerate(_records(folder, part, size, ("image",))):
             pixels[row] = decoded.pixels(record["image"], shape)
             labels[row] = record["label"]
             names.append(record.get("id", b""))
@@ -196,13 +216,24 @@ def _decoded(
     return (pixels, labels) if order is None else (pixels[order], labels[order])
 
 
-def _of_array_record(folder: pathlib.Path, part: str, size: int) -> Iterator[dict[str, Any]]:
+def _records(
+    folder: pathlib.Path, part: str, size: int, images: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of a part; the features in `images` stay encoded."""
+    if ARRAY_RECORD in _formats(folder):
+        return _of_array_record(folder, part, size, images)
+    return _of_tfrecord(folder, part, size)
+
+
+def _of_array_record(
+    folder: pathlib.Path, part: str, size: int, images: Sequence[str]
+) -> Iterator[dict[str, Any]]:
     require("tensorflow_datasets", "array_record", "importlib_resources", "PIL")
     import tensorflow_datasets as tfds
 
     # Skip decoding: the decoder of TFDS depends on the installed packages, and JPEG decoders differ
     # in the last bit.
-    undecoded = {"image": tfds.decode.SkipDecoding()}
+    undecoded = {name: tfds.decode.SkipDecoding() for name in images}
     source = tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
     if len(source) != size:
         raise ValueError(f"{len(source)} records instead of {size}")

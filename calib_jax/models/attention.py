@@ -1,19 +1,60 @@
-"""Attention and the post-normalised transformer block, with masks; shared by networks of texts."""
+"""Embedding, attention and the transformer block, with masks; shared by networks of texts."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 
 from calib_jax.models import layers
 from calib_jax.models.contract import DType, at_least_single
 from calib_jax.models.dropout import Dropout
+from calib_jax.models.initializers import Initializer, recipe
+
+# The collections of variables of a network that writes a text token by token.
+PAST, CONTEXT = "past", "context"
 
 Tokens = Float[Array, "batch tokens width"]
-Visible = Bool[Array, "batch #heads #queries keys"]
+Context = Float[Array, "batch context_tokens width"]
+Visible = Bool[Array, "#batch #heads #queries keys"]
+
+
+class Table(nn.Module):
+    """A learnt vector for each number.
+
+    Attributes:
+      count: the number of vectors. A number out of range has the vector of the nearest one.
+      width: the size of a vector.
+      dtype: the compute dtype.
+      start: the initialiser of the vectors; None takes the one of `initializer`.
+      initializer: the recipe of the initial weights.
+    """
+
+    count: int
+    width: int
+    dtype: DType
+    initializer: str
+    start: Initializer | None = None
+
+    def setup(self) -> None:
+        """Create the vectors."""
+        start = self.start or recipe(self.initializer).dense
+        shape = (self.count, self.width)
+        self.embedding = self.param("embedding", start, shape, at_least_single(self.dtype))
+
+    def __call__(self, numbers: Int[Array, "..."]) -> Float[Array, "... width"]:
+        """Return the vector of each number; the numbers may have any shape."""
+        # An out-of-range number would otherwise be a vector of NaN.
+        return jnp.take(self.embedding, numbers, axis=0, mode="clip").astype(self.dtype)
+
+    def products(self, x: Float[Array, "... width"]) -> Float[Array, "... count"]:
+        """Return the product with every vector in the dtype of the parameters: tied logits."""
+        precise = self.embedding.dtype
+        return jnp.einsum("...w,cw->...c", x.astype(precise), self.embedding)
 
 
 class Attention(nn.Module):
@@ -27,26 +68,39 @@ class Attention(nn.Module):
       dropout: the rate for attention weights.
       dtype: the compute dtype.
       initializer: the recipe of the initial weights.
+      past: to write a text token by token, the number of tokens whose keys and values are kept in
+        the collection `PAST`; 0 keeps none.
+      fixed: whether the keys and values of the first context are kept in the collection `CONTEXT`
+        and used for all later ones.
     """
 
     heads: int
     dropout: float = 0.0
     dtype: DType = "float32"
     initializer: str = "normal"
+    past: int = 0
+    fixed: bool = False
 
     @nn.compact
     def __call__(
-        self, x: Tokens, context: Tokens, visible: Visible, train: bool, keys: Any
+        self,
+        x: Tokens,
+        context: Context | None,
+        visible: Visible,
+        train: bool,
+        keys: Any,
+        place: Any = None,
     ) -> Tokens:
         """Attend.
 
         Args:
           x: the tokens with a query each; self-attention has `context` equal to it.
-          context: the tokens with a key and a value each.
+          context: the tokens with a key and a value each; None if they are kept.
           visible: which tokens of the context each query sees. A query that sees none has the
             mean of all values.
           train: whether to apply dropout.
           keys: one key per example, for dropout.
+          place: with `past`, the place of the one token of x.
         """
         width = x.shape[-1]
         dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
@@ -54,8 +108,18 @@ class Attention(nn.Module):
         def per_head(tokens: Tokens, name: str) -> Array:
             return dense(tokens, width, name=name).reshape(*tokens.shape[:2], self.heads, -1)
 
-        query = per_head(x, "query")
-        key, value = per_head(context, "key"), per_head(context, "value")
+        def key_or_value(name: str) -> Array:
+            if self.fixed:
+                return self.variable(CONTEXT, f"{name}s", per_head, context, name).value
+            computed = per_head(context, name)
+            if not self.past:
+                return computed
+            shape = (len(computed), self.past, *computed.shape[2:])
+            kept = self.variable(PAST, f"{name}s", jnp.zeros, shape, computed.dtype)
+            kept.value = lax.dynamic_update_slice_in_dim(kept.value, computed, place, axis=1)
+            return kept.value
+
+        query, key, value = per_head(x, "query"), key_or_value("key"), key_or_value("value")
         scores = jnp.einsum("bqhf,bkhf->bhqk", query, key) * query.shape[-1] ** -0.5
         # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
         scores = scores.astype(at_least_single(self.dtype))
@@ -67,17 +131,28 @@ class Attention(nn.Module):
         return dense(y.reshape(x.shape), width, name="out")
 
 
-class PostNormBlock(nn.Module):
-    """Self-attention and a perceptron per token, each normalised after its residual connection.
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": partial(nn.gelu, approximate=False),
+    "relu": nn.relu,
+}
+
+
+class Block(nn.Module):
+    """Attention and a perceptron per token, each normalised and with a residual connection.
+
+    The attention is over the tokens themselves and then, if there is one, over a context.
 
     Attributes:
       heads: the number of attention heads.
       mlp_width: the hidden features of the perceptron.
-      dropout: the rate after the attention and after the perceptron.
+      dropout: the rate after each attention and after the perceptron.
       attention_dropout: the rate for attention weights.
       epsilon: the constant that layer norm adds to the variance.
       dtype: the compute dtype.
       initializer: the recipe of the initial weights.
+      activation: of the perceptron, "gelu" or "relu".
+      pre_norm: whether to normalise before each part instead of after its residual connection.
+      past: as for `Attention`; the context is then fixed.
     """
 
     heads: int
@@ -87,22 +162,51 @@ class PostNormBlock(nn.Module):
     epsilon: float = 1e-12
     dtype: DType = "float32"
     initializer: str = "normal"
+    activation: str = "gelu"
+    pre_norm: bool = False
+    past: int = 0
 
     @nn.compact
-    def __call__(self, x: Tokens, train: bool, visible: Visible, keys: Any) -> Tokens:
+    def __call__(
+        self,
+        x: Tokens,
+        train: bool,
+        visible: Visible,
+        keys: Any,
+        context: Context | None = None,
+        context_visible: Bool[Array, "#batch #heads #queries context_tokens"] | None = None,
+        place: Any = None,
+    ) -> Tokens:
         """Compute the block; `train` is the second argument, as `layers.recomputed` requires."""
-        width = x.shape[-1]
+        common = {"dtype": self.dtype, "initializer": self.initializer}
         dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
-        norm = partial(layers.layer_norm, dtype=self.dtype, epsilon=self.epsilon)
 
-        attention = Attention(
-            self.heads, self.attention_dropout, self.dtype, self.initializer, name="attention"
-        )
-        y = attention(x, x, visible, train, keys)
-        y = Dropout(self.dropout, name="drop_attention")(y, train, keys)
-        x = norm(x + y, name="attention_norm")
+        def residual(x: Tokens, name: str, part: Callable[[Tokens], Tokens]) -> Tokens:
+            norm = partial(
+                layers.layer_norm, name=f"{name}_norm", dtype=self.dtype, epsilon=self.epsilon
+            )
+            y = part(norm(x) if self.pre_norm else x)
+            y = x + Dropout(self.dropout, name=f"drop_{name}")(y, train, keys)
+            return y if self.pre_norm else norm(y)
 
-        y = nn.gelu(dense(x, self.mlp_width, name="mlp_in"), approximate=False)
-        y = dense(y, width, name="mlp_out")
-        y = Dropout(self.dropout, name="drop_mlp")(y, train, keys)
-        return norm(x + y, name="mlp_norm")
+        def to_itself(x: Tokens) -> Tokens:
+            attention = Attention(
+                self.heads, self.attention_dropout, past=self.past, name="attention", **common
+            )
+            return attention(x, x, visible, train, keys, place)
+
+        def to_context(x: Tokens) -> Tokens:
+            fixed = self.past > 0
+            attention = Attention(
+                self.heads, self.attention_dropout, fixed=fixed, name="cross", **common
+            )
+            return attention(x, context, context_visible, train, keys)
+
+        def perceptron(x: Tokens) -> Tokens:
+            hidden = ACTIVATIONS[self.activation](dense(x, self.mlp_width, name="mlp_in"))
+            return dense(hidden, x.shape[-1], name="mlp_out")
+
+        x = residual(x, "attention", to_itself)
+        if context_visible is not None:
+            x = residual(x, "cross", to_context)
+        return residual(x, "mlp", perceptron)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from calib_jax.core import checks
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
-from calib_jax.models.attention import PostNormBlock
+from calib_jax.models.attention import Block, Table
 from calib_jax.models.contract import (
     DType,
     Network,
@@ -28,31 +28,6 @@ PADDING = 0
 POOLINGS = ("first", "mean")
 
 Numbers = Int[Array, "batch length"]
-
-
-class Table(nn.Module):
-    """A learnt vector for each number.
-
-    Attributes:
-      count: the number of vectors. A number out of range has the vector of the nearest one.
-      width: the size of a vector.
-      dtype: the compute dtype.
-      initializer: the recipe of the initial weights.
-    """
-
-    count: int
-    width: int
-    dtype: DType
-    initializer: str
-
-    @nn.compact
-    def __call__(self, numbers: Int[Array, "..."]) -> Float[Array, "... width"]:
-        """Return the vector of each number; the numbers may have any shape."""
-        shape = (self.count, self.width)
-        start = recipe(self.initializer).dense
-        table = self.param("embedding", start, shape, at_least_single(self.dtype))
-        # An out-of-range number would otherwise be a vector of NaN.
-        return jnp.take(table, numbers, axis=0, mode="clip").astype(self.dtype)
 
 
 class BertEncoder(nn.Module):
@@ -109,7 +84,7 @@ class BertEncoder(nn.Module):
         x = layers.layer_norm(x, name="norm", dtype=self.dtype, epsilon=self.epsilon)
         x = Dropout(self.dropout, name="drop")(x, train, keys)
         visible = (tokens != PADDING)[:, None, None, :]
-        block_class = layers.recomputed(PostNormBlock) if self.remat else PostNormBlock
+        block_class = layers.recomputed(Block) if self.remat else Block
         for number in range(1, self.depth + 1):
             block = block_class(
                 self.heads,

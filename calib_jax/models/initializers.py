@@ -65,6 +65,11 @@ _RECIPES = {
         initializers.normal(0.02),
         lambda fan_in: initializers.zeros,
     ),
+    "xavier": Recipe(
+        initializers.xavier_uniform(),
+        initializers.xavier_uniform(),
+        lambda fan_in: initializers.zeros,
+    ),
 }
 
 
@@ -75,12 +80,13 @@ def recipe(name: str) -> Recipe:
       name: "torch" is PyTorch's default: weights and biases are uniform within $1/\sqrt{n}$,
         where n is the fan-in. "he_normal" is the recipe of the papers on residual networks:
         convolutions are normal by fan-out, dense layers and biases as in PyTorch. "normal" is
-        BERT's: $N(0, 0.02^2)$ for all matrices, and biases are 0.
+        BERT's: $N(0, 0.02^2)$ for all matrices, and biases are 0. "xavier" is the Transformer's:
+        matrices are uniform with variance 2 / (fan-in + fan-out), and biases are 0.
 
     >>> recipe("he_nomal")
     Traceback (most recent call last):
-    ValueError: init must be one of 'torch', 'he_normal', 'normal', got 'he_nomal'; did you mean
-    'he_normal'?
+    ValueError: init must be one of 'torch', 'he_normal', 'normal', 'xavier', got 'he_nomal'; did
+    you mean 'he_normal'?
     """
     checks.one_of("init", name, _RECIPES)
     return _RECIPES[name]

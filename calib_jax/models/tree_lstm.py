@@ -1,4 +1,4 @@
-"""The binary Tree-LSTM of the sentiment experiments: one state and one prediction per tree node."""
+"""Tree-LSTMs: one state and one prediction per node of a binary tree or a dependency tree."""
 
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import recipe
 from calib_jax.models.word_vectors import LAYER, WordVectors
 
-__all__ = ["tree_lstm"]
+__all__ = ["child_sum_tree_lstm", "tree_lstm"]
 
 _GATES = ("i", "lf", "rf", "u")  # input, forget left, forget right, update; the released names
 _SIDES = ("l", "r")
@@ -45,8 +45,8 @@ class Affine(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
 
-class TreeLSTM(Network):
-    """States of words and of pairs of subtrees, from the leaves up; see `tree_lstm`."""
+class OfTrees(Network):
+    """The layers before and after the states of nodes, shared by both networks."""
 
     words: int = 20_000
     width: int = 300
@@ -55,29 +55,43 @@ class TreeLSTM(Network):
     excluded_class: int | None = None
     initializer: str = "torch"
 
-    @nn.compact
-    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
-        """Map trees to logits `[batch, nodes, classes]`, words first."""
-        x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
-        words, children = x["words"], x["children"]
+    def _vectors(self, x: dict[str, Array], mask: Any) -> Array:
+        """Return the vectors of words; inputs may also be vectors."""
+        words = x["words"]
         if jnp.issubdtype(words.dtype, jnp.integer):
             words = WordVectors(self.words, self.width, self.dtype, name=LAYER)(words)
-        words, mask = self.inputs(words, mask, rank=3)
-        count = words.shape[1]
-        if children.shape != (len(words), count - 1, 2):
+        return self.inputs(words, mask, rank=3)[0]
+
+    def _check(self, name: str, given: Array, shape: tuple[int, ...], count: int) -> None:
+        if given.shape != shape:
             raise ValueError(
-                f"{type(self).__name__}: children must have shape {(len(words), count - 1, 2)} for"
-                f" {count} words, got {children.shape}."
+                f"{type(self).__name__}: {name} must have shape {shape} for {count} words, got"
+                f" {given.shape}."
             )
-        dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
-        memory = dense(words, self.memory, name="leaf_memory")
-        hidden = jax.nn.sigmoid(dense(words, self.memory, name="leaf_output")) * jnp.tanh(memory)
-        hidden = self._composed(hidden, memory, children)
+
+    def _classified(self, hidden: Array, train: bool, keys: Any) -> Logits:
+        """Map the hidden states of nodes to logits."""
         hidden = Dropout(self.dropout, name="drop")(hidden, train, keys)
         logits = layers.head(hidden, self.num_classes, dtype=self.dtype, init=self.initializer)
         if self.excluded_class is not None and not train:
             return logits.at[..., self.excluded_class].set(-jnp.inf)
         return logits
+
+
+class TreeLSTM(OfTrees):
+    """States of words and of pairs of subtrees, from the leaves up; see `tree_lstm`."""
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
+        """Map trees to logits `[batch, nodes, classes]`, words first."""
+        x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
+        words, children = self._vectors(x, mask), x["children"]
+        count = words.shape[1]
+        self._check("children", children, (len(words), count - 1, 2), count)
+        dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
+        memory = dense(words, self.memory, name="leaf_memory")
+        hidden = jax.nn.sigmoid(dense(words, self.memory, name="leaf_output")) * jnp.tanh(memory)
+        return self._classified(self._composed(hidden, memory, children), train, keys)
 
     def _composed(self, hidden: Array, memory: Array, children: Array) -> Array:
         """Compute the hidden states of all nodes from those of the words."""
@@ -135,6 +149,62 @@ class TreeLSTM(Network):
         }
 
 
+class ChildSumTreeLSTM(OfTrees):
+    """States of words, each from those of its dependents; see `child_sum_tree_lstm`."""
+
+    memory: int = 168
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
+        """Map trees to logits `[batch, words, classes]`."""
+        x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
+        words, parents = self._vectors(x, mask), x["parents"]
+        self._check("parents", parents, words.shape[:2], words.shape[1])
+        return self._classified(self._composed(words, parents), train, keys)
+
+    def _composed(self, words: Array, parents: Array) -> Array:
+        """Compute the hidden states of all words, each after those of its dependents."""
+        dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
+        of_word = dense(words, 4 * self.memory, name="gates_of_word")
+        of_word, forget_of_word = jnp.split(of_word, [3 * self.memory], axis=-1)
+        kernel, bias = Affine(
+            3 * self.memory, self.dtype, self.initializer, name="gates_of_dependents"
+        )(self.memory)
+        forget_kernel, forget_bias = Affine(
+            self.memory, self.dtype, self.initializer, name="forget_of_dependent"
+        )(self.memory)
+        rows = jnp.arange(len(words))
+
+        def compose(sums: tuple[Array, Array], step: Any) -> tuple[Any, Array]:
+            """Compute a word's state, and add it to the sums of its parent."""
+            (number, parent, gates), (hidden_sum, memory_sum) = step, sums
+            gates += hidden_sum[:, number] @ kernel + bias[None]
+            update, output, new = jnp.split(gates, 3, axis=-1)
+            memory = jax.nn.sigmoid(update) * jnp.tanh(new) + memory_sum[:, number]
+            hidden = jax.nn.sigmoid(output) * jnp.tanh(memory)
+            forget = forget_of_word[rows, parent] + hidden @ forget_kernel + forget_bias[None]
+            # The root is its own parent: its sums are not read again.
+            hidden_sum = hidden_sum.at[rows, parent].add(hidden)
+            memory_sum = memory_sum.at[rows, parent].add(jax.nn.sigmoid(forget) * memory)
+            return (hidden_sum, memory_sum), hidden
+
+        empty = jnp.zeros((*parents.shape, self.memory), of_word.dtype)
+        by_step = (jnp.moveaxis(leaf, 1, 0) for leaf in (parents, of_word))
+        _, hidden = jax.lax.scan(compose, (empty, empty), (jnp.arange(parents.shape[1]), *by_step))
+        return jnp.moveaxis(hidden, 0, 1)
+
+    @nn.nowrap
+    def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
+        """Draw trees of four words, in which the parent of a word is any later one."""
+        draw = np.random.default_rng(seed)
+        count = 4
+        parents = [draw.integers(min(i + 1, count - 1), count, size=batch) for i in range(count)]
+        return {
+            "words": draw.integers(self.words, size=(batch, count), dtype=np.int32),
+            "parents": np.stack(parents, axis=1).astype(np.int32),
+        }
+
+
 @register("tree_lstm")
 def tree_lstm(
     *,
@@ -188,12 +258,8 @@ def tree_lstm(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 300
     271953
     """
-    for name, value in {"words": words, "width": width, "memory": memory}.items():
-        checks.at_least(name, value, 1)
-    if excluded_class is not None:
-        checks.between("excluded_class", excluded_class, 0, num_classes - 1)
-    recipe(init)
-    return TreeLSTM(
+    return _built(
+        TreeLSTM,
         num_classes=num_classes,
         dtype=dtype,
         words=words,
@@ -203,3 +269,74 @@ def tree_lstm(
         excluded_class=excluded_class,
         initializer=init,
     )
+
+
+@register("child_sum_tree_lstm")
+def child_sum_tree_lstm(
+    *,
+    num_classes: int = 3,
+    words: int = 20_000,
+    width: int = 300,
+    memory: int = 168,
+    dropout: float = 0.5,
+    excluded_class: int | None = None,
+    dtype: DType = "float32",
+    init: str = "torch",
+) -> nn.Module:
+    r"""Build the child-sum Tree-LSTM of Tai et al. 2015, for dependency trees.
+
+    A word with vector x and dependents k, whose hidden states sum to $\tilde h$, has the state
+
+    $$c = \sigma(i) \tanh(u) + \sum_k \sigma(f_k) c_k, \qquad h = \sigma(o) \tanh(c)$$
+
+    where i, o and u are each $W x + b + U \tilde h + b'$, and $f_k = W x + b + U h_k + b'$. A dense
+    layer with dropout predicts a class for each word, which stands for the phrase of its subtree.
+    It has 316,347 parameters besides its word vectors.
+
+    Inputs are a dictionary: "words" `[batch, words]`, the numbers of the words (or their vectors),
+    and "parents" `[batch, words]`, the place of the word on which each depends. Dependents come
+    before their parents; the root and padding are their own parents. A word may have any number of
+    dependents. All words are computed in one compiled loop.
+
+    Args:
+      num_classes: the number of logits per word.
+      words: the size of the vocabulary, with padding.
+      width: the size of the word vectors.
+      memory: the size of the states.
+      dropout: the rate before the last layer.
+      excluded_class: as for `tree_lstm`.
+      dtype: the compute dtype of all layers but the last (see `Network`).
+      init: the recipe of the initial weights, "torch" or "he_normal".
+
+    References:
+      Tai et al. 2015, Improved Semantic Representations From Tree-Structured Long Short-Term
+      Memory Networks, equations 2 to 8.
+
+    >>> import jax
+    >>> network = child_sum_tree_lstm(words=50)
+    >>> init = partial(network.init, train=False)
+    >>> variables = jax.eval_shape(init, jax.random.key(0), network.example_inputs())
+    >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 300
+    316347
+    """
+    return _built(
+        ChildSumTreeLSTM,
+        num_classes=num_classes,
+        dtype=dtype,
+        words=words,
+        width=width,
+        memory=memory,
+        dropout=dropout,
+        excluded_class=excluded_class,
+        initializer=init,
+    )
+
+
+def _built(kind: type[OfTrees], **options: Any) -> OfTrees:
+    """Validate the options, and build a network."""
+    for name in ("words", "width", "memory"):
+        checks.at_least(name, options[name], 1)
+    if options["excluded_class"] is not None:
+        checks.between("excluded_class", options["excluded_class"], 0, options["num_classes"] - 1)
+    recipe(options["initializer"])
+    return kind(**options)

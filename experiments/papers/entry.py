@@ -42,7 +42,8 @@ class Training:
       alias: a short name of the changes, for names of folders.
       seeds: number of seeds.
       keep: "logits" keeps the logits of the validation and the test set in the record, "columns"
-        only the confidence of every example and whether it is right, a tenth of the size.
+        only the confidence of every example and whether it is right, a tenth of the size; "none"
+        keeps the log alone, where measures say the rest, such as of pixels.
     """
 
     loss: str

@@ -4,6 +4,7 @@ An influence has the mean 0: counting example i once more changes the estimate b
 to first order. Differences and averages of estimates have those of their influences.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,6 +157,49 @@ def log_temperature(validation: Predictions) -> Estimate:
     curvature = np.mean(np.sum(probabilities * np.square(logits - center[:, None]), axis=-1))
     influence = temperature * slope / curvature
     return Estimate(float(np.log(temperature)), influence - np.mean(influence))
+
+
+def of_images(
+    sums: Mapping[str, np.ndarray], statistic: Callable[[Mapping[str, np.ndarray]], float]
+) -> Estimate:
+    """Compute a statistic of sums over images, with the influence of every image by the jackknife.
+
+    Args:
+      sums: arrays `[images, ...]`, by name.
+      statistic: a function of the sums of all images, of the same names.
+    """
+    wide = {name: np.asarray(column, np.float64) for name, column in sums.items()}
+    total = {name: column.sum(axis=0) for name, column in wide.items()}
+    count = len(next(iter(wide.values())))
+    without = np.array(
+        [
+            statistic({name: total[name] - column[image] for name, column in wide.items()})
+            for image in range(count)
+        ]
+    )
+    return Estimate(float(statistic(total)), (count - 1) * (np.mean(without) - without))
+
+
+def squared_error_of_images(
+    weight: np.ndarray, confidence: np.ndarray, hit: np.ndarray
+) -> tuple[dict[str, np.ndarray], Callable[[Mapping[str, np.ndarray]], float]]:
+    """Return sums and statistic for `of_images`: the squared binned error without noise's share.
+
+    The squares of the gaps of single images are subtracted, as pairs of one image say nothing of
+    the truth where its pixels depend on each other.
+
+    Args:
+      weight, confidence, hit: `[images, bins]`, sums over the pixels of each image.
+    """
+    gap = np.asarray(confidence, np.float64) - hit
+    sums = {"weight": weight, "gap": gap, "square": np.square(gap)}
+
+    def statistic(total: Mapping[str, np.ndarray]) -> float:
+        full = total["weight"] > 0
+        pairs = np.square(total["gap"]) - total["square"]
+        return float(np.sum(pairs[full] / total["weight"][full]) / np.sum(total["weight"]))
+
+    return sums, statistic
 
 
 def gap(predictions: "Predictions | Columns") -> Estimate:

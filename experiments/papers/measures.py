@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import data, train
+from calib_jax import calibrators, data, metrics, train
 from experiments import building, initial, predictions
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
@@ -114,6 +114,63 @@ def top_bin(folder: pathlib.Path, data_dir: str | None) -> Measured:
     }
 
 
+@register
+def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Sum the confusion and the calibration of every test image, as trained and after T by NLL.
+
+    The confusion is `[images, classes, classes]`, by label and prediction; the columns of the bins
+    are `[images, 15]`. An example with one label is an image of one pixel.
+    """
+    run = _Run(folder, data_dir)
+    step = run.rows[-1]["step"]
+    temperature = calibrators.temperature.fit(*run.images(step, run.dataset.validation)).temperature
+    logits, labels, weights = run.images(step, run.dataset.test)
+    before = metrics.ImageStream({"confusion": metrics.confusion_counts, "ece": metrics.ece})
+    after = metrics.ImageStream({"ece": metrics.ece})
+    for start in range(0, len(labels), _IMAGES_AT_A_TIME):
+        rows = slice(start, start + _IMAGES_AT_A_TIME)
+        before.add(logits[rows], labels[rows], weights[rows])
+        after.add(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
+    num_classes = run.dataset.num_classes
+    cells = before.stats["confusion"]["weight"][:, :-1]
+    arrays: Measured = {
+        "confusion": cells.reshape(-1, num_classes, num_classes).astype(np.float32),
+        "temperature": np.asarray(temperature),
+        "class_counts": np.asarray(run.dataset.class_counts),
+    }
+    for name, stream in (("before", before), ("after", after)):
+        for column, sums in stream.stats["ece"].values.items():
+            arrays[f"{name}_{column}"] = sums.astype(np.float32)
+    return arrays
+
+
+@register
+def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Average 1 - p_y and the misses over every class of the validation set, at every kept epoch.
+
+    Both are `[epochs, classes]`: the weights of the focal loss with gamma 1 and of the recall loss.
+    """
+    run = _Run(folder, data_dir)
+    rows = [row for row in run.rows if row["step"] in run.kept_steps]
+    doubt, miss = [], []
+    for row in rows:
+        logits, labels, weights = run.images(row["step"], run.dataset.validation)
+        present = weights > 0
+        kept = Predictions(logits[present], labels[present])
+        counts = np.maximum(np.bincount(kept.labels, minlength=logits.shape[-1]), 1)
+        for table, values in ((doubt, -np.expm1(-kept.nll)), (miss, ~kept.right)):
+            table.append(np.bincount(kept.labels, values, len(counts)) / counts)
+    return {
+        "epoch": np.array([row["epoch"] for row in rows]),
+        "doubt": np.array(doubt, np.float32),
+        "miss": np.array(miss, np.float32),
+        "class_counts": np.asarray(run.dataset.class_counts),
+    }
+
+
+_IMAGES_AT_A_TIME = 16
+
+
 def _bin_means(confidence: np.ndarray) -> list[float]:
     groups = np.array_split(np.sort(confidence), 15)
     return [float(np.mean(groups[number])) for number in (0, 7, 14)]
@@ -158,8 +215,26 @@ class _Run:
         parts = self.predicted([row["step"] for row in rows.values()], self.dataset.test)
         return {name: all_columns(part) for name, part in zip(rows, parts, strict=True)}
 
+    @property
+    def kept_steps(self) -> set[int]:
+        """The steps whose checkpoints are kept."""
+        return set(self._checkpoints.steps)
+
+    def images(self, step: int, source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Predict a source: logits `[images, ..., classes]`, labels and weights of the pixels."""
+        predicted = self._predicted([step], source)
+        logits, labels = predicted.logits[0], predicted.labels
+        weights = np.ones(labels.shape) if predicted.weights is None else predicted.weights
+        if labels.ndim == 1:
+            logits, labels, weights = logits[:, None], labels[:, None], weights[:, None]
+        return logits, labels, weights
+
     def predicted(self, steps: Sequence[int], source: Any) -> list[Predictions]:
         """Predict a source with the weights of some steps, in one program."""
+        predicted = self._predicted(steps, source)
+        return [Predictions(logits, predicted.labels) for logits in predicted.logits]
+
+    def _predicted(self, steps: Sequence[int], source: Any) -> train.Predicted:
         template = self._experiment.template()
         kept = self._checkpoints.steps
         missing = sorted(set(steps) - set(kept))
@@ -168,7 +243,7 @@ class _Run:
                 f"{self._folder} has no checkpoint of step {', '.join(map(str, missing))}: train it"
                 " with --config.run.keep_every_epochs=1."
             )
-        predicted = train.predict_all(
+        return train.predict_all(
             self._experiment.task.forward,
             [self._checkpoints.read(template, step).state for step in steps],
             source,
@@ -176,4 +251,3 @@ class _Run:
             batch_size=1024,
             devices=building.devices(self._experiment.config),
         )
-        return [Predictions(logits, predicted.labels) for logits in predicted.logits]

@@ -130,7 +130,7 @@ def path_of(folder: pathlib.Path, training: Training, seed: int, measure: str = 
 def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
     """Write the record of a finished run."""
     arrays: dict[str, np.ndarray] = {}
-    for part in PARTS:
+    for part in PARTS if training.keep != "none" else ():
         values = predictions.read(str(run.folder / f"predictions_{part}.npz"))
         given = Predictions(np.asarray(values.logits, np.float32), np.asarray(values.labels))
         if training.keep == "columns":
@@ -201,6 +201,8 @@ def read(
 
 
 def _part(arrays: reading.Npz, part: str) -> Predictions | Columns:
+    if f"{part}_doubt" not in arrays.names and f"{part}_logits" not in arrays.names:
+        return Columns(np.zeros(0), np.zeros(0, bool))
     if f"{part}_logits" not in arrays.names:
         return unpacked({name: arrays[f"{part}_{name}"] for name in ("doubt", "right")})
     logits, labels = (arrays[f"{part}_{name}"] for name in ("logits", "labels"))

@@ -21,10 +21,14 @@ from tests.calibrators.members import (
 )
 
 # They change confidences alone, or contain doing nothing and start from it.
-NEVER_WORSE = {"temperature", "ensemble_temperature", "vector", "matrix", "dirichlet"}
+NEVER_WORSE = {
+    *("temperature", "bias_corrected_temperature", "ensemble_temperature"),
+    *("vector", "matrix", "dirichlet"),
+}
 # The number of parameters for 3 classes; what counts bins or knots has no such number.
 SIZE = {
     "temperature": 1,
+    "bias_corrected_temperature": 4,
     "ensemble_temperature": 3,
     "platt": 6,
     "beta": 9,
@@ -207,7 +211,7 @@ def test_apply_refuses_what_does_not_fit(name):
     apply = calibrators.named(name).apply
     with pytest.raises(TypeError, match=f"{name}: logits must be floating point, got int32"):
         apply(params, np.zeros((2, 3), np.int32))
-    if not name.endswith("temperature"):
+    if name not in ("temperature", "ensemble_temperature"):
         with pytest.raises(ValueError, match="was fitted on 3 classes and the logits"):
             apply(params, np.zeros((2, 4), np.float32))
 

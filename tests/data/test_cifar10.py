@@ -144,6 +144,18 @@ def test_sizes_and_the_seed_are_options(folder):
             make(**options)
 
 
+def test_the_training_part_alone_can_be_long_tailed(folder):
+    tiny.cifar10(folder)
+    make = lambda **options: data.named("cifar10", data_dir=str(folder), **options)  # noqa: E731
+    whole, tailed = make(validation=0.25), make(validation=0.25, imbalance=2.0)
+    smallest = whole.class_counts.min()
+    expected = np.floor(smallest * 2.0 ** -(np.arange(10) / 9) + 1e-9)
+    np.testing.assert_array_equal(tailed.class_counts, expected)
+    np.testing.assert_array_equal(tailed.validation.labels, whole.validation.labels)
+    np.testing.assert_array_equal(tailed.test.labels, whole.test.labels)
+    assert "long-tailed training by a factor of 2;" in tailed.description
+
+
 def test_the_folder_is_the_option_then_the_variables_then_the_habit(folder, monkeypatch, tmp_path):
     # Each has another number of test images, by which it is known.
     def there(path, size):

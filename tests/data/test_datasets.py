@@ -32,8 +32,14 @@ def test_every_data_set_keeps_its_promises(name):
         if dataset.vocabulary is None:
             assert all(jnp.issubdtype(x.dtype, jnp.floating) for x in prepared)
         else:
-            words = some.inputs["words"] if isinstance(some.inputs, dict) else some.inputs
-            assert 0 <= words.min() <= words.max() < len(dataset.vocabulary)
+            for words in words_of(some.inputs):
+                assert 0 <= words.min() <= words.max() < len(dataset.vocabulary)
+
+
+def words_of(inputs):
+    """Return the arrays of word numbers; children of a tree are none."""
+    by_name = inputs if isinstance(inputs, dict) else {"words": inputs}
+    return [leaf for name, leaf in by_name.items() if name != "children"]
 
 
 def test_a_wrong_name_or_option_is_answered_with_the_nearest():

@@ -89,3 +89,22 @@ def test_what_is_in_memory_stays_in_memory():
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_long_tailed_cifar_has_the_published_class_sizes():
+    """5,000 examples of each class and a factor of 100: the sizes of CIFAR-10-LT."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 5000))
+    kept = data.long_tailed(labels, 10, factor=100)
+    sizes = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
+    assert np.bincount(labels[kept]).tolist() == sizes
+    for k, size in enumerate(sizes):  # the first examples of every class
+        np.testing.assert_array_equal(kept[labels[kept] == k], np.flatnonzero(labels == k)[:size])
+
+
+def test_a_tail_that_cannot_be():
+    labels = np.arange(30) % 3
+    np.testing.assert_array_equal(data.long_tailed(labels, 3, factor=1), np.arange(30))
+    with pytest.raises(ValueError, match="a factor of 20 leaves no example of class 2: the small"):
+        data.long_tailed(labels, 3, factor=20)
+    with pytest.raises(ValueError, match=r"factor must be at least 1, got 0.5"):
+        data.long_tailed(labels, 3, factor=0.5)

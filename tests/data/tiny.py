@@ -5,6 +5,7 @@ adds its writer to WRITERS.
 """
 
 import functools
+import gzip
 import io
 import json
 import pathlib
@@ -70,6 +71,14 @@ def tfds_images(
             }
             writer.write(_serialised({feature: record[feature] for feature in features}))
         writer.close()
+    sizes = {part: len(labels) for part, (_, labels) in parts.items()}
+    about |= {"configName": config} if config else {}
+    tfds_about(place, name, sizes, version=version, form=form, **about)
+    return place
+
+
+def tfds_about(place, name, sizes, *, version="1.0.0", form="array_record", **about):
+    """Write what TFDS says of a data set: the name, the form and the sizes of its parts."""
     text = {
         "name": name,
         "version": version,
@@ -78,15 +87,13 @@ def tfds_images(
             {
                 "name": part,
                 "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
-                "shardLengths": [str(len(labels))],
+                "shardLengths": [str(size)],
                 "numBytes": "1",
             }
-            for part, (_, labels) in parts.items()
+            for part, size in sizes.items()
         ],
     }
-    text |= {"configName": config} if config else {}
     (place / "dataset_info.json").write_text(json.dumps(text | about), encoding="utf-8")
-    return place
 
 
 class TFRecords:
@@ -305,17 +312,68 @@ def camvid(folder, side=(12, 16)):
     return pairs
 
 
+GERMAN = {
+    **{"a": "ein", "dog": "Hund", "cat": "Kater", "man": "Mann", "bush": "Busch"},
+    **{"runs": "rennt", "sees": "sieht", "eats": "isst", "and": "und", "green": "gr\u00fcner"},
+}
+
+
+def sentences(count, seed=0):
+    """Draw sentences in German and in English, word by word."""
+    drawn = np.random.default_rng(seed)
+    words = [drawn.choice(list(GERMAN), size=drawn.integers(2, 8)).tolist() for _ in range(count)]
+    german = [" ".join(GERMAN[word] for word in line) + "." for line in words]
+    return german, [" ".join(line) + "." for line in words]
+
+
+def multi30k(folder, suffix=""):
+    """Write the six files of Multi30k."""
+    place = pathlib.Path(folder) / "multi30k"
+    place.mkdir(parents=True)
+    pack = gzip.compress if suffix == ".gz" else bytes
+    for seed, (name, count) in enumerate({"train": 30, "val": 5, "test_2016_flickr": 7}.items()):
+        for language, lines in zip(("de", "en"), sentences(count, seed), strict=True):
+            content = ("\n".join(lines) + "\n").encode()
+            (place / f"{name}.{language}{suffix}").write_bytes(pack(content))
+    return place
+
+
+def wmt14(folder, form="array_record"):
+    """Write WMT 2014 as TFDS does, with an empty line in the training part."""
+    place = pathlib.Path(folder) / "wmt14_translate" / "de-en" / "1.0.0"
+    place.mkdir(parents=True)
+    tfds.features.Translation(languages=("de", "en")).save_config(place)
+    sizes = {"train": 30, "validation": 5, "test": 7}
+    for seed, (part, count) in enumerate(sizes.items()):
+        german, english = sentences(count, seed)
+        if part == "train":
+            german[3] = ""
+        path = place / f"wmt14_translate-{part}.{form}-00000-of-00001"
+        writer = (
+            ArrayRecordWriter(str(path), "group_size:1")
+            if form == "array_record"
+            else TFRecords(path)
+        )
+        for pair in zip(german, english, strict=True):
+            writer.write(_serialised(dict(zip(("de", "en"), pair, strict=True))))
+        writer.close()
+    tfds_about(place, "wmt14_translate", sizes, form=form, configName="de-en")
+    return place
+
+
 WRITERS = {
     "camvid": camvid,
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
     "imagenet": tiny_imagenet2012.imagenet,
+    "multi30k": multi30k,
     "newsgroups": newsgroups,
     "newsgroups_19997": newsgroups_19997,
     "sst": sst,
     "svhn": svhn,
     "tiny_imagenet": tiny_imagenet,
+    "wmt14": wmt14,
 }
 
 

@@ -1,0 +1,330 @@
+"""The Transformer against NumPy and (slow) PyTorch, its inputs, and its writing token by token."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+from calib_jax.models import initializers
+from calib_jax.models.attention import CONTEXT, PAST, Attention
+from calib_jax.models.dropout import Dropout
+
+from .members import variables_of
+
+SIZES = {
+    **{"num_classes": 9, "width": 4, "depth": 2, "heads": 2, "mlp_width": 5, "places": 8},
+    "dropout": 0.0,
+}
+X = {
+    "source": np.array([[3, 5, 8, 4, 2], [4, 7, 2, 0, 0]], np.int32),
+    "target": np.array([[1, 6, 3, 3], [1, 8, 0, 0]], np.int32),
+}
+
+
+def made(norm="post", dtype="float32", **options):
+    network = models.transformer(**SIZES | options, norm=norm, dtype=dtype)
+    return network, variables_of(network, X)
+
+
+@functools.cache
+def evaluate(network):
+    return jax.jit(functools.partial(network.apply, train=False))
+
+
+def affine(params, x):
+    return x @ params["kernel"] + params["bias"]
+
+
+def normalized(params, x):
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + 1e-6) * params["scale"] + params["bias"]
+
+
+def attended(params, x, context, seen, heads=2):
+    """Compute the attention of one text, one query and one head at a time."""
+    query = affine(params["query"], x)
+    key, value = (affine(params[name], context) for name in ("key", "value"))
+    size = x.shape[1] // heads
+    result = np.empty_like(x)
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        for row in range(len(x)):
+            last = seen(row)
+            shares = np.exp(key[:last, part] @ query[row, part] / math.sqrt(size))
+            result[row, part] = shares @ value[:last, part] / shares.sum()
+    return affine(params["out"], result)
+
+
+def stacked(params, x, norm, seen, context=None):
+    for number in range(1, len([name for name in params if name.startswith("block")]) + 1):
+        block = params[f"block{number}"]
+
+        def residual(x, name, part, block=block):
+            scale = block[f"{name}_norm"]
+            if norm == "pre":
+                return x + part(normalized(scale, x))
+            return normalized(scale, x + part(x))
+
+        x = residual(x, "attention", lambda y, b=block: attended(b["attention"], y, y, seen))
+        if context is not None:
+            x = residual(
+                x, "cross", lambda y, b=block: attended(b["cross"], y, context, lambda _: None)
+            )
+        x = residual(
+            x, "mlp", lambda y, b=block: affine(b["mlp_out"], np.maximum(affine(b["mlp_in"], y), 0))
+        )
+    return normalized(params["norm"], x) if norm == "pre" else x
+
+
+def embedded(table, tokens):
+    width = table.shape[1]
+    x = table[tokens] * math.sqrt(width)
+    for place in range(len(tokens)):
+        for i in range(0, width, 2):
+            angle = place / 10_000 ** (i / width)
+            x[place, i] += math.sin(angle)
+            x[place, i + 1] += math.cos(angle)
+    return x
+
+
+def by_numpy(params, source, target, norm):
+    """Compute the logits of one pair; its padding is cut off."""
+    table = params["table"]["embedding"]
+    source = source[: np.count_nonzero(source)]
+    memory = stacked(params["encoder"], embedded(table, source), norm, lambda _: len(source))
+    x = embedded(table, target[: np.count_nonzero(target)])
+    return stacked(params["decoder"], x, norm, lambda row: row + 1, memory) @ table.T
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_logits_are_those_of_numpy(norm, x64):
+    network, variables = made(norm, "float64")
+    logits = evaluate(network)(variables, X)
+    params = jax.tree.map(np.asarray, variables["params"])
+    for row, (source, target) in enumerate(zip(X["source"], X["target"], strict=True)):
+        expected = by_numpy(params, source, target, norm)
+        # The waves are float32.
+        np.testing.assert_allclose(logits[row, : len(expected)], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_later_token_and_padding_change_nothing():
+    network, variables = made()
+    logits = evaluate(network)(variables, X)
+    later = {**X, "target": np.where(np.arange(4) < 2, X["target"], 5)}
+    changed = evaluate(network)(variables, later)
+    np.testing.assert_allclose(changed[:, :2], logits[:, :2], rtol=1e-5, atol=1e-6)
+    assert np.abs(changed[:, 2:] - logits[:, 2:]).max() > 1e-3
+    longer = {key: np.pad(leaf, ((0, 0), (0, 2))) for key, leaf in X.items()}
+    padded = evaluate(network)(variables, longer)
+    np.testing.assert_allclose(padded[:, :4], logits, rtol=1e-5, atol=1e-6)
+    nothing = {**X, "source": 0 * X["source"]}
+    assert np.isfinite(evaluate(network)(variables, nothing)).all()
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_token_by_token_the_logits_are_the_same(norm):
+    network, variables = made(norm)
+    logits = evaluate(network)(variables, X)
+    writing = network.clone(past=6)
+    visible = jnp.asarray(X["source"] != 0)[:, None, None, :]
+    memory = network.apply(variables, jnp.asarray(X["source"]), method="encode")
+    for place in range(4):
+        given = memory if place == 0 else None
+        step, changed = writing.apply(
+            variables,
+            jnp.asarray(X["target"][:, place]),
+            place,
+            given,
+            visible,
+            method="step",
+            mutable=[PAST, CONTEXT],
+        )
+        variables = {**variables, **changed}
+        real = X["target"][:, place] != 0
+        np.testing.assert_allclose(step[real], logits[real, place], rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_of_every_part():
+    network, variables = made()
+    keys = jax.random.split(jax.random.key(0), 2)
+
+    def dropped(**rates):
+        paths = set()
+
+        def note(call, args, kwargs, context):
+            if isinstance(context.module, Dropout) and context.module.rate:
+                paths.add("/".join(context.module.path))
+            return call(*args, **kwargs)
+
+        run = functools.partial(network.clone(**rates).apply, train=True, keys=keys)
+        with nn.intercept_methods(note):
+            jax.eval_shape(run, variables, X)
+        return paths
+
+    assert dropped() == set()
+    of_encoder = {f"encoder/block{n}/drop_{part}" for n in (1, 2) for part in ("attention", "mlp")}
+    of_decoder = {path.replace("encoder", "decoder") for path in of_encoder}
+    of_decoder |= {f"decoder/block{n}/drop_cross" for n in (1, 2)}
+    assert dropped(dropout=0.5) == {"drop_source", "drop_target", *of_encoder, *of_decoder}
+    assert len(dropped(attention_dropout=0.5)) == 2 * (1 + 2)
+
+
+def test_initial_weights():
+    network = models.transformer(**SIZES | {"num_classes": 3_000, "depth": 1})
+    # A generator that compiles fast.
+    key = jax.random.key(0, impl="rbg")
+    params = jax.jit(functools.partial(network.init, train=False))(key, X)["params"]
+    np.testing.assert_allclose(np.std(params["table"]["embedding"]), 4**-0.5, rtol=0.05)
+    attention = params["decoder"]["block1"]["attention"]
+    bound = math.sqrt(6 / (4 + 4))
+    assert bound / 2 < np.abs(attention["query"]["kernel"]).max() <= bound
+    assert not np.any(attention["query"]["bias"])
+    kernel = np.asarray(initializers.recipe("xavier").dense(key, (64, 96)))
+    bound = math.sqrt(6 / (64 + 96))
+    np.testing.assert_allclose(np.abs(kernel).max(), bound, rtol=0.01)
+    np.testing.assert_allclose(kernel.std(), bound / math.sqrt(3), rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (X["source"], TypeError, "must be a dictionary of 'source' and 'target', got ndarray"),
+        ({"source": X["source"]}, TypeError, r"got \['source'\]"),
+        ({**X, "source": X["source"] * 1.0}, TypeError, "source must be integers, got float"),
+        ({**X, "target": X["target"][:1]}, ValueError, r"target must have shape .* got \(1, 4\)"),
+        ({**X, "source": np.ones((2, 9), int)}, ValueError, "at most 8 tokens, got"),
+    ],
+    ids=["array", "no target", "real", "other rows", "long"],
+)
+def test_other_inputs(x, error, message):
+    network = models.transformer(**SIZES)
+    with pytest.raises(error, match=message):
+        jax.eval_shape(lambda: network.init(jax.random.key(0), x, train=False))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 3}, "heads must divide width, got 3 and 4"),
+        ({"norm": "last"}, "norm must be one of 'post', 'pre', got 'last'"),
+        ({"depth": 0}, "depth must be at least 1"),
+        ({"attention_dropout": 1.0}, "attention_dropout must be at least 0 and less than 1"),
+    ],
+)
+def test_other_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.transformer(**SIZES | options)
+
+
+def to_torch(tensor, value):
+    import torch
+
+    value = np.array(value)
+    assert tensor.shape == value.shape
+    with torch.no_grad():
+        tensor.copy_(torch.tensor(value))
+
+
+def copy_attention(layer, params):
+    """Copy our attention to `torch.nn.MultiheadAttention`, which stacks query, key and value."""
+    names = ("query", "key", "value")
+    to_torch(layer.in_proj_weight, np.concatenate([params[n]["kernel"].T for n in names]))
+    to_torch(layer.in_proj_bias, np.concatenate([params[n]["bias"] for n in names]))
+    copy_dense(layer.out_proj, params["out"])
+
+
+def copy_dense(layer, params):
+    to_torch(layer.weight, params["kernel"].T)
+    to_torch(layer.bias, params["bias"])
+
+
+def copy_norm(layer, params):
+    to_torch(layer.weight, params["scale"])
+    to_torch(layer.bias, params["bias"])
+
+
+@pytest.mark.slow
+def test_attention_is_that_of_torch():
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(0)
+    x, context = draw.normal(size=(3, 5, 32)), draw.normal(size=(3, 7, 32))
+    x, context = x.astype(np.float32), context.astype(np.float32)
+    visible = np.arange(7) < np.array([7, 4, 1])[:, None]
+    module = Attention(4)
+    seen = jnp.asarray(visible)[:, None, None, :]
+    arguments = (jnp.asarray(x), jnp.asarray(context), seen, False, None)
+    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *arguments))
+    params = jax.tree.map(lambda s: draw.normal(size=s.shape, scale=0.3).astype("f4"), shapes)
+    theirs = torch.nn.MultiheadAttention(32, 4, batch_first=True)
+    copy_attention(theirs, params["params"])
+    with torch.no_grad():
+        expected, _ = theirs(
+            torch.tensor(x),
+            torch.tensor(context),
+            torch.tensor(context),
+            key_padding_mask=torch.tensor(~visible),
+        )
+    np.testing.assert_allclose(module.apply(params, *arguments), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_whole_network_is_that_of_torch(norm):
+    torch = pytest.importorskip("torch")
+    network, variables = made(norm, width=16, mlp_width=24)
+    params = jax.device_get(variables["params"])
+    options = {
+        **{"dropout": 0.0, "batch_first": True, "layer_norm_eps": 1e-6},
+        "norm_first": norm == "pre",
+    }
+    # PyTorch normalises once more after post-normalised blocks, unlike the paper.
+    norms = [torch.nn.LayerNorm(16, eps=1e-6) if norm == "pre" else None for _ in range(2)]
+    encoder = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(16, 2, 24, **options),
+        2,
+        norms[0],
+        enable_nested_tensor=False,
+    )
+    decoder = torch.nn.TransformerDecoder(
+        torch.nn.TransformerDecoderLayer(16, 2, 24, **options), 2, norms[1]
+    )
+    theirs = torch.nn.Transformer(
+        16, 2, custom_encoder=encoder, custom_decoder=decoder, batch_first=True
+    )
+    for stack, layers in (("encoder", theirs.encoder), ("decoder", theirs.decoder)):
+        names = ["attention", *["cross"] * (stack == "decoder"), "mlp"]
+        for number, layer in enumerate(layers.layers, start=1):
+            block = params[stack][f"block{number}"]
+            copy_attention(layer.self_attn, block["attention"])
+            if stack == "decoder":
+                copy_attention(layer.multihead_attn, block["cross"])
+            copy_dense(layer.linear1, block["mlp_in"])
+            copy_dense(layer.linear2, block["mlp_out"])
+            for place, name in enumerate(names, start=1):
+                copy_norm(getattr(layer, f"norm{place}"), block[f"{name}_norm"])
+        if norm == "pre":
+            copy_norm(layers.norm, params[stack]["norm"])
+    theirs.eval()
+    table = params["table"]["embedding"]
+    sides = [
+        torch.tensor(np.stack([embedded(table, row) for row in X[side]]).astype(np.float32))
+        for side in ("source", "target")
+    ]
+    absent = [torch.tensor(X[side] == 0) for side in ("source", "target")]
+    with torch.no_grad():
+        hidden = theirs(
+            *sides,
+            tgt_mask=torch.triu(torch.ones(4, 4, dtype=bool), 1),
+            src_key_padding_mask=absent[0],
+            memory_key_padding_mask=absent[0],
+            tgt_key_padding_mask=absent[1],
+        ).numpy()
+    logits = evaluate(network)(variables, X)
+    real = X["target"] != 0
+    np.testing.assert_allclose(logits[real], (hidden @ table.T)[real], rtol=1e-5, atol=1e-5)
