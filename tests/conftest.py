@@ -16,10 +16,7 @@ from tests.flags import with_default
 # Before JAX starts. What the caller has set stays: JAX_PLATFORMS=cuda runs the tests on a GPU.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = with_default("xla_force_host_platform_device_count", "8")
-# Compiling is most of the work. LLVM without optimization takes half the time, and so does XLA's
-# older compiler of fusions, which fuses the same operations. To test what users run, set
-# XLA_FLAGS="--xla_backend_optimization_level=3 --xla_cpu_use_fusion_emitters=true".
-os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
+# XLA's older compiler of fusions takes half the time, and fuses the same operations.
 os.environ["XLA_FLAGS"] = with_default("xla_cpu_use_fusion_emitters", "false")
 
 import jax
@@ -48,7 +45,13 @@ programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the seed of the property tests, one for all workers, unless one was given."""
+    """Choose the optimization of programs and, for all workers, the seed of the property tests.
+
+    By default LLVM does not optimize, which takes three quarters of the time. Other selections of
+    tests, such as the thorough ones, compile as users do.
+    """
+    if config.option.markexpr == "not slow and not thorough":
+        os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
 
