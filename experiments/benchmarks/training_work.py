@@ -75,9 +75,7 @@ class TreeWork(Work):
         config = sst_tree_lstm.get_config(self.loss)
         config.batch_size = self.batch_size
         drawn = random_trees.draw(self.batch_size * self.steps)
-        arrays = trees.padded(
-            [trees.Tree(tuple(tree.words), tree.labels, tree.children) for tree in drawn], LEAVES
-        )
+        arrays = trees.padded(map(_tree, drawn), LEAVES)
         words = np.zeros((len(drawn), LEAVES), np.int32)
         for row, tree in enumerate(drawn):
             words[row, : len(tree.words)] = tree.words
@@ -92,6 +90,11 @@ class TreeWork(Work):
             description="Random trees.",
         )
         return building.assemble(config, dataset)
+
+
+def _tree(tree: random_trees.RandomTree) -> trees.Tree:
+    pairs = tuple((left, right) for left, right in tree.children.tolist())
+    return trees.Tree(tuple(tree.words.tolist()), tuple(tree.labels.tolist()), pairs)
 
 
 def train_step(task: train.Task, axis_name: str | None) -> Any:
