@@ -49,6 +49,8 @@ setup(
         "dev": DEV,
         "docs": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
         "tensorboard": ["tensorboardX>=2.6.2"],
+        # BLEU and chrF of translations.
+        "translation": ["sacrebleu>=2.5"],
         # To prepare a data set of TFDS; to read a prepared one it is not needed.
         "tensorflow": ["tensorflow>=2.18"],
     },

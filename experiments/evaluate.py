@@ -58,6 +58,7 @@ from experiments import (
     run_report,
     seed_folders,
     streamed_scores,
+    subword_files,
     summary,
 )
 
@@ -123,6 +124,7 @@ def restored(
                 config = initial.config_of(checkpoints)
                 imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
                 experiment = building.build(config, data_dir=data_dir)
+            subword_files.check(folder, experiment.dataset.vocabulary)
             template = experiment.template()
             if step is None:
                 state = checkpoints.latest(template, say=initial.warn).state

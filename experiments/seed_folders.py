@@ -15,6 +15,7 @@ OURS = (
     "config.json",
     "metrics.jsonl",
     "seed_*",
+    "subwords.txt",
     "runs",
     "predictions_*.npz",
     "report/values.json",

@@ -32,6 +32,7 @@ def multi30k(
     words: int = 8_000,
     length: int = 64,
     subwords: str | None = None,
+    training_size: int | None = None,
 ) -> Dataset:
     """Load 29,000 pairs of sentences for training, 1,014 for validation and 1,000 for test.
 
@@ -49,6 +50,7 @@ def multi30k(
         with longer sentences are left out. Validation and test keep all pairs.
       subwords: a file of subwords of another run, `subwords.txt`; None learns them from the
         training sentences of both languages.
+      training_size: use only the first training_size pairs of the training part; None uses all.
 
     References:
       Elliott et al. 2016, Multi30K: Multilingual English-German Image Descriptions.
@@ -64,9 +66,13 @@ def multi30k(
         )
         return parallel(paths, (read_lines(paths[0]), read_lines(paths[1])))
 
+    parts = {part_name: part(name) for part_name, name in _PARTS.items()}
+    if training_size is not None:
+        checks.between("training_size", training_size, 1, len(parts["train"].source))
+        parts["train"] = Parallel(*(side[:training_size] for side in parts["train"]))
     return translation(
         "multi30k",
-        {part_name: part(name) for part_name, name in _PARTS.items()},
+        parts,
         about=f"{_ABOUT.title}, read from its authors' {_suffixed(located.path)}; {_ABOUT.licence}",
         direction=direction,
         words=words,

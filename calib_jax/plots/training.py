@@ -20,6 +20,7 @@ def training_curves(
     epochs: Any,
     *,
     columns: int = 3,
+    axis: str = "epoch",
     title: str | None = None,
     width: float = 9.0,
 ) -> "matplotlib.figure.Figure":
@@ -28,8 +29,9 @@ def training_curves(
     Args:
       curves: metrics by name, each with its methods by name, each `[runs, epochs]` or
         `[epochs]`.
-      epochs: `[epochs]`, ascending.
+      epochs: `[epochs]`, ascending; or the values of another axis.
       columns: panels per row.
+      axis: the label of the horizontal axis, such as "temperature".
       title: title of the figure.
       width: width of the figure, in inches.
     """
@@ -61,7 +63,7 @@ def training_curves(
     for place in list(axes.flat)[len(curves) :]:
         place.set_visible(False)
     for place in list(axes.flat)[: len(curves)][-columns:]:  # the last of each column
-        place.set_xlabel("epoch")
+        place.set_xlabel(axis)
         place.tick_params(labelbottom=True)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)

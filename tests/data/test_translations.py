@@ -58,6 +58,16 @@ def test_long_training_pairs_are_left_out(folder):
         data.multi30k(data_dir=str(folder), words=60, length=2)
 
 
+def test_fewer_training_pairs(folder):
+    tiny.multi30k(folder)
+    dataset = data.multi30k(data_dir=str(folder), words=60, training_size=4)
+    german, _ = tiny.sentences(30)
+    known = data.Subwords.of([*german[:4], *tiny.sentences(30)[1][:4]], size=60)
+    assert (len(dataset.train), dataset.vocabulary) == (4, known)
+    with pytest.raises(ValueError, match=r"training_size must lie in \[1, 30\], got 31"):
+        data.multi30k(data_dir=str(folder), training_size=31)
+
+
 def test_subwords_of_another_run(folder, tmp_path):
     tiny.multi30k(folder)
     subwords = data.Subwords.of(tiny.sentences(9)[0], size=40)

@@ -49,6 +49,8 @@ def tiny_files(tmp_path_factory):
     tiny.camvid(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
+    tiny.multi30k(folder)
+    tiny.wmt14(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(tfds.VARIABLE, str(folder))
         yield
@@ -168,6 +170,29 @@ def test_the_rates_of_tiny_imagenet(name, loss, peak):
     assert (config.num_epochs, config.batch_size) == (100, 64)
     result = rates(name, loss, [0, 39, 40, 59, 60, 99])
     assert result == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "warm_up", "peak"),
+    [
+        ("wmt14_transformer_base", 512, 4_000, None),
+        ("multi30k_transformer_small", 256, 1_000, 1e-3),
+    ],
+)
+def test_the_rates_of_translation(name, width, warm_up, peak):
+    # Equation 3 of Vaswani et al. 2017, or the same shape with another peak.
+    rate = building.learning_rate(config_of(name), 10)
+    for step in (0, 7, warm_up // 2, warm_up, 4 * warm_up, 100_000):
+        shape = min(step * warm_up**-1.5, max(step, 1) ** -0.5)
+        expected = width**-0.5 * shape if peak is None else peak * warm_up**0.5 * shape
+        assert float(rate(step)) == pytest.approx(expected, rel=1e-5)
+    task = assembled(name).task
+    steep = jnp.float32(30.0)
+    state = task.tx.init(steep)
+    for _ in range(2):
+        moved, state = task.tx.update(steep, state, steep)
+    # A step of Adam is the rate, whatever a constant gradient is: that of the second step.
+    assert float(moved) == pytest.approx(-float(rate(1)), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("imagenet")])

@@ -1,0 +1,86 @@
+"""BLEU and chrF of translations by sacrebleu, with intervals and paired tests over sentences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Quality(NamedTuple):
+    """A score of one system.
+
+    Attributes:
+      score: on all sentences, in percent.
+      low, high: the score minus and plus half the width of its 95 % bootstrap interval.
+      p_value: of the paired bootstrap against the first system; None for the first.
+    """
+
+    score: float
+    low: float
+    high: float
+    p_value: float | None
+
+
+def qualities(
+    systems: Mapping[str, Sequence[str]], references: Sequence[str], num_resamples: int = 1000
+) -> tuple[dict[str, dict[str, Quality]], dict[str, str]]:
+    """Compute BLEU and chrF of systems that translated the same sentences.
+
+    Whole sentences are resampled, the same ones for all systems, by the seed of sacrebleu.
+
+    Args:
+      systems: the translations of each system by name; the first is the baseline.
+      references: the true translations.
+      num_resamples: the number of bootstrap resamples.
+
+    Returns:
+      The scores by metric and system, and the signature of each metric.
+    """
+    require()
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
+
+    for name, translations in systems.items():
+        if len(translations) != len(references):
+            raise ValueError(
+                f"{name} has {len(translations):,} translations, and there are {len(references):,}"
+                " references."
+            )
+    test = PairedTest(
+        list(systems.items()),
+        {"BLEU": BLEU(), "chrF": CHRF()},
+        [list(references)],
+        test_type="bs",
+        n_samples=num_resamples,
+    )
+    signatures, columns = test()
+    by_metric: dict[str, dict[str, Quality]] = {}
+    signature_of: dict[str, str] = {}
+    # sacrebleu calls chrF by the weight of its recall, chrF2.
+    for metric, (their_name, signature) in zip(("BLEU", "chrF"), signatures.items(), strict=True):
+        results = zip(systems, columns[their_name], strict=True)
+        by_metric[metric] = {name: _quality(result) for name, result in results}
+        signature_of[metric] = str(signature)
+    return by_metric, signature_of
+
+
+def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    """Compute BLEU alone."""
+    require()
+    from sacrebleu.metrics import BLEU
+
+    return float(BLEU().corpus_score(list(translations), [list(references)]).score)
+
+
+def _quality(result: Any) -> Quality:
+    score, half = float(result.score), float(result.ci)
+    p_value = None if result.p_value is None else float(result.p_value)
+    return Quality(score, score - half, score + half, p_value)
+
+
+def require() -> None:
+    """Raise an error with the pip command if sacrebleu is not installed."""
+    try:
+        import sacrebleu  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "BLEU needs sacrebleu: pip install 'calib_jax[translation]', or pip install sacrebleu."
+        ) from error

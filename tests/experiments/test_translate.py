@@ -1,0 +1,225 @@
+"""Translating the lines of a text, the subwords of a run, and (slow) scores by sacrebleu."""
+
+import functools
+import json
+import math
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from calib_jax import data, models
+from experiments import bleu, subword_files, translating
+from tests.data import tiny
+from tests.experiments.processes import ROOT, environment, run
+from tests.models.members import variables_of
+
+NETWORK = {"width": 8, "depth": 1, "heads": 2, "mlp_width": 8, "places": 12, "dropout": 0.0}
+
+
+@functools.cache
+def translator():
+    german, english = tiny.sentences(40)
+    subwords = data.Subwords.of([*german, *english], size=60)
+    network = models.transformer(num_classes=len(subwords), **NETWORK)
+    variables = variables_of(network, network.example_inputs())
+    variables = jax.tree.map(lambda leaf: 3 * leaf, variables)
+    return translating.Translator(network, variables, subwords, ConfigDict(), "latest")
+
+
+def translated(lines, **options):
+    warnings = []
+    given = {"beam": 2, "length": 7, "batch_size": 2, "say": warnings.append} | options
+    return translator().translate(lines, **given), warnings
+
+
+def test_every_line_has_its_translation():
+    lines = ["ein Hund rennt.", "", "Mann.", "Kater und Hund", "  "]
+    translations, warnings = translated(lines)
+    assert [bool(text) for text in translations] == [True, False, True, True, False]
+    assert warnings == []
+    for number in (0, 2, 3):  # the same alone, although it then shares its batch with none
+        assert translated([lines[number]])[0] == [translations[number]]
+    # A character that was never seen is an unknown subword.
+    other = translated(["ein \u4e2d rennt."])[0]
+    assert other == translated(["ein \u0429 rennt."])[0]
+
+
+def test_the_end_of_a_long_line_is_cut_off():
+    long = "ein Hund " * 20
+    translations, warnings = translated(["Hund.", long])
+    assert len(warnings) == 1
+    assert warnings[0].startswith("line 2 has ")
+    assert warnings[0].endswith("subwords, and the network reads 11: its end is cut off.")
+    assert translations[1] == translated([long + "Kater"])[0][0]
+
+
+@pytest.mark.thorough
+def test_token_logits_are_those_of_real_tokens(tmp_path):
+    tiny.multi30k(tmp_path)
+    trained = translator()
+    trained.subwords.write(tmp_path / "subwords.txt")
+    dataset = data.multi30k(data_dir=str(tmp_path), subwords=str(tmp_path / "subwords.txt"))
+    long = models.transformer(num_classes=60, **NETWORK | {"places": 64})
+    trained = translating.Translator(long, trained.variables, trained.subwords, ConfigDict(), "")
+    logits, labels, sentences = trained.token_logits(dataset.test, batch_size=3)
+    examples = dataset.test[np.arange(7)]
+    kept = examples.weights > 0
+    assert labels.tolist() == examples.labels[kept].tolist()
+    assert sentences.tolist() == np.argwhere(kept)[:, 0].tolist()
+    whole = jax.jit(functools.partial(long.apply, train=False))(trained.variables, examples.inputs)
+    np.testing.assert_allclose(logits, np.asarray(whole)[kept], rtol=1e-4, atol=1e-4)
+
+
+def test_the_subwords_of_a_run_are_kept_and_compared(tmp_path):
+    german, english = tiny.sentences(20)
+    known, other = data.Subwords.of(german, size=40), data.Subwords.of(english, size=40)
+    folder = tmp_path / "run"
+    subword_files.keep(folder, None)
+    subword_files.keep(folder, data.Vocabulary(("a",)))
+    assert not folder.exists()
+    with pytest.raises(ValueError, match=r"has no subwords\.txt: it holds no run of a translation"):
+        subword_files.read(folder, 40)
+    for _ in range(2):  # a run that resumes
+        subword_files.keep(folder, known)
+    assert subword_files.read(folder, 40) == known
+    for compare in (subword_files.keep, subword_files.check):
+        with pytest.raises(ValueError, match="holds other subwords than the data set"):
+            compare(folder, other)
+    with pytest.raises(ValueError, match="has 40 subwords and the network 41: the file is of anot"):
+        subword_files.read(folder, 41)
+
+
+TRAIN = (
+    "train",
+    "--config=configs/multi30k_transformer_small.py",
+    "--quiet",
+    "--config.num_epochs=1",
+    "--config.batch_size=10",
+    "--config.data.options.words=60",
+    *(f"--config.model.options.{name}={NETWORK[name]}" for name in ("width", "depth", "heads")),
+    "--config.model.options.mlp_width=8",
+    "--config.model.options.places=64",
+)
+
+
+def translate(folder, text, *options):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.translate", f"--workdir={folder}", *options],
+        input=text,
+        capture_output=True,
+        cwd=ROOT,
+        env=environment(),
+        check=False,
+    )
+
+
+@pytest.mark.thorough
+def test_a_run_translates_without_its_data_set(tmp_path):
+    tiny.multi30k(tmp_path / "sets")
+    folder = tmp_path / "run"
+    sets = f"--data_dir={tmp_path / 'sets'}"
+    code, output = run(*TRAIN, f"--workdir={folder}", sets)
+    assert code == 0, output
+    (tmp_path / "sets" / "multi30k").rename(tmp_path / "moved")
+    ended = translate(folder, b"ein Hund.\n\nMann", "--beam=2", "--length=5")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.decode().split("\n")
+    assert len(lines) == 4
+    assert lines[1] == ""
+    assert b"3 sentences in" in ended.stderr
+    ended = translate(folder, b"Hund\n\xff\n")
+    assert (ended.returncode, ended.stderr) == (2, b"error: line 2 of the input is not UTF-8.\n")
+    (tmp_path / "moved").rename(tmp_path / "sets" / "multi30k")
+    # Other subwords are of another run, whether there are as many or not.
+    subwords = data.Subwords.read(folder / "subwords.txt")
+    data.Subwords((*subwords.pieces[:-1], "zz")).write(folder / "subwords.txt")
+    code, output = run("evaluate", f"--workdir={folder}", sets)
+    assert (code, "holds other subwords than the data set" in output) == (2, True), output
+    data.Subwords(subwords.pieces[:-1]).write(folder / "subwords.txt")
+    ended = translate(folder, b"Hund\n")
+    assert (ended.returncode, b"has 59 subwords and the network 60" in ended.stderr) == (2, True)
+
+
+def bleu_by_hand(translations, references):
+    """Compute BLEU-4 of sentences whose words are separated by spaces."""
+    matches, totals, length, true_length = np.zeros(4), np.zeros(4), 0, 0
+    for text, reference in zip(translations, references, strict=True):
+        words, true = text.split(), reference.split()
+        length, true_length = length + len(words), true_length + len(true)
+        for n in range(1, 5):
+            grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+            others = [tuple(true[i : i + n]) for i in range(len(true) - n + 1)]
+            totals[n - 1] += len(grams)
+            matches[n - 1] += sum(min(grams.count(g), others.count(g)) for g in set(grams))
+    brevity = min(1.0, math.exp(1 - true_length / length))
+    return 100 * brevity * math.exp(np.mean(np.log(matches / totals)))
+
+
+@pytest.mark.slow
+def test_bleu_is_that_of_its_formula():
+    pytest.importorskip("sacrebleu")
+    draw = np.random.default_rng(0)
+    references = [" ".join(draw.choice(list("abcdef"), size=12)) for _ in range(60)]
+
+    def changed(text, share):
+        words = text.split()
+        new = draw.choice(list("abcdef"), size=len(words))
+        kept = draw.random(len(words)) > share
+        return " ".join(np.where(kept, words, new)[: len(words) - int(draw.integers(2))])
+
+    systems = {
+        "good": [changed(text, 0.2) for text in references],
+        "bad": [changed(text, 0.5) for text in references],
+        "same": [changed(text, 0.2) for text in references],
+    }
+    by_metric, signatures = bleu.qualities(systems, references, num_resamples=200)
+    for name, translations in systems.items():
+        expected = bleu_by_hand(translations, references)
+        quality = by_metric["BLEU"][name]
+        np.testing.assert_allclose(quality.score, expected, rtol=1e-9)
+        np.testing.assert_allclose(bleu.bleu(translations, references), expected, rtol=1e-9)
+        assert quality.low < expected < quality.high
+    assert by_metric["BLEU"]["good"].p_value is None
+    for of_metric in by_metric.values():
+        assert of_metric["bad"].p_value < 0.01 < 0.05 < of_metric["same"].p_value
+        assert of_metric["bad"].score < of_metric["good"].score
+    assert "tok:13a" in signatures["BLEU"]
+    with pytest.raises(ValueError, match="bad has 1 translations, and there are 60 references"):
+        bleu.qualities({"bad": ["a"]}, references)
+
+
+@pytest.mark.slow
+def test_scores_of_two_runs(tmp_path):
+    pytest.importorskip("sacrebleu")
+    tiny.multi30k(tmp_path / "sets")
+    sets = f"--data_dir={tmp_path / 'sets'}"
+    for seed in (1, 2):
+        code, output = run(
+            *TRAIN, f"--workdir={tmp_path / str(seed)}", f"--config.seed={seed}", sets
+        )
+        assert code == 0, output
+    out = tmp_path / "out"
+    code, output = run(
+        "score_translation",
+        *(tmp_path / str(seed) for seed in (1, 2)),
+        *(sets, f"--out={out}", "--temperatures=1,2", "--resamples=100", "--beam=2"),
+    )
+    assert code == 0, output
+    values = json.loads((out / "translation.json").read_text())
+    assert values["sentences"] == 7
+    assert set(values["quality"]["fitted"]["chrF"]) == {"1", "2"}
+    for name in ("1", "2"):
+        lines = (out / f"translations_{name}.txt").read_text().split("\n")
+        assert len(lines) == 8
+        by_predictions = {
+            row["predictions"]: row["value"]
+            for row in values["tokens"][name]
+            if row["metric"] == "nll"
+        }
+        assert len(by_predictions) == 2
+    assert (out / "temperature.png").stat().st_size > 1000
+    assert "| network | T | BLEU | p | chrF | p |" in (out / "translation.md").read_text()
