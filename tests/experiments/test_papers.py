@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-import subprocess
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
