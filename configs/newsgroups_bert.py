@@ -7,9 +7,9 @@ DIR is the folder of the data sets; calib_jax/data/README.md describes its layou
 of Hugging Face with `config.json`, `model.safetensors` and `vocab.txt`.
 
 The papers fine-tune BERT without publishing how, so this is the usual recipe: AdamW with learning
-rate 5e-5 and weight decay 0.01 except for biases and norms, batches of 32, three epochs. The rate
-rises during the first tenth of the steps and then falls linearly to 0. The loss is the mean over
-the batch, and dropout is BERT's.
+rate 5e-5 and weight decay 0.01 except for biases and norms, gradients clipped to norm 1, batches of
+32, three epochs. The rate rises during the first tenth of the steps and then falls linearly to 0.
+The loss is the mean over the batch, and dropout is BERT's.
 
 The options of the network are those of BERT-base; a smaller one needs its own, for example MiniLM:
 
