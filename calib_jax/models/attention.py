@@ -53,8 +53,7 @@ class Table(nn.Module):
 
     def products(self, x: Float[Array, "... width"]) -> Float[Array, "... count"]:
         """Return the product with every vector in the dtype of the parameters: tied logits."""
-        precise = self.embedding.dtype
-        return jnp.einsum("...w,cw->...c", x.astype(precise), self.embedding)
+        return layers.rows_times(x.astype(self.embedding.dtype), self.embedding.T)
 
 
 class Attention(nn.Module):
