@@ -64,6 +64,7 @@ def cell(found, loss, phase, metric):
     return one
 
 
+@pytest.mark.thorough
 def test_models_of_one_size_share_one_compiled_bootstrap(found, compiled):
     """Six runs, before and after a temperature, some of them four times as sharp as others."""
     assert compiled["bootstraps"] == 1
@@ -101,6 +102,7 @@ def test_after_is_with_a_temperature_of_the_validation_set(found):
     assert after < before
 
 
+@pytest.mark.thorough
 def test_several_temperatures_are_side_by_side(tmp_path):
     criteria = ["nll", "ece", "adaptive_ece:0.01"]
     several = summary.summarize(
