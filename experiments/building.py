@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
 from calib_jax.core.examples import as_stored, weighted_labels
+from calib_jax.data import files
 from calib_jax.models.bert import Bert
 from calib_jax.train import memory
 from experiments import cli, imports, initial, renamed, subword_files
@@ -38,6 +39,7 @@ class Experiment(NamedTuple):
     module: Any
     task: train.Task
     plan: train.Plan
+    data_dir: str | None = None
 
     @property
     def epoch_steps(self) -> int:
@@ -84,7 +86,7 @@ class Experiment(NamedTuple):
         if self.dataset.embedding is not None:
             variables = initial.with_embedding(variables, self.dataset.embedding)
         if self.config.init_from and given:
-            source = self.config.init_from
+            source = str(files.given(self.config.init_from, "", self.data_dir))
             variables = initial.variables(source, self.module, variables, anew=anew)
         return self._created(variables, seed)
 
@@ -120,7 +122,8 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 
     The folder of the data sets is not part of a config, so a run may resume on another machine.
     """
-    return assemble(config, data_set(config.data.name, config.data.options, data_dir))
+    dataset = data_set(config.data.name, config.data.options, data_dir)
+    return assemble(config, dataset)._replace(data_dir=data_dir)
 
 
 def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:

@@ -2,7 +2,7 @@
 
 For every metric of a folder the tables contain
 
-    value, low, high  mean over the seeds, and its interval over the test examples
+    value, low, high  mean over the seeds, and its interval, as in a sweep's table
     difference        to the same metric of the first folder, the baseline, with an interval from
                       the same resamples, so that examples that are hard for both cancel; for
                       ece and adaptive_ece that of `metrics.compare_ece`
@@ -186,6 +186,7 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 "sd": cell.sd,
                 "low": cell.low,
                 "high": cell.high,
+                "interval": cell.interval,
                 "difference": cell.difference,
                 "difference_low": cell.difference_low,
                 "difference_high": cell.difference_high,
@@ -365,7 +366,7 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
         for phase, of in part.summary.reliability.items():
             diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
         curves |= {part.titled(metric): curve for metric, curve in part.summary.curves.items()}
-    level = f"{comparison.about['level']:.0%} intervals over the test examples"
+    level = f"{comparison.about['level']:.0%} intervals"
     bars, note = drawable(estimates)
     options = {"columns": len(summary.SHOWN), "title": level, "note": note, "width": 11.0}
     drawn = {"intervals": plots.intervals(bars, **options)} if bars else {}

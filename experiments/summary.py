@@ -1,10 +1,11 @@
-"""Summarise many runs: means over seeds, intervals over test examples, tests against a baseline.
+"""Summarise many runs: means over seeds with intervals, tests against a baseline.
 
 For every metric of a loss the table contains
 
     value      mean over the seeds, and their standard deviation
-    low, high  percentiles of the same mean, with the test examples resampled (all runs see the
-               same resamples)
+    low, high  of the same mean, over seeds and test examples (`seed_intervals.py`); of one seed,
+               over the test examples: noise bounds of calibration errors, else percentiles
+    interval   the kind of that interval
     difference to the baseline, with an interval from the same resamples, so that examples that are
                hard for both cancel; for ece and adaptive_ece that of `metrics.compare_ece`
     p          two-sided, over the test examples: of that difference for regular metrics; for ece
@@ -14,8 +15,8 @@ For every metric of a loss the table contains
     p_seeds    of a paired t-test over the seeds, if there are at least five; for regular metrics
 
 as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
-papers' grid of temperatures, or by AdaFocal's. Intervals and p, but not p_seeds, are of the mean of
-these runs, over the test examples: they do not cover the choice of seeds.
+papers' grid of temperatures, or by AdaFocal's. Differences and p, but not p_seeds, are of the mean
+of these runs, over the test examples: they do not cover the choice of seeds.
 
 A loss whose logits were not kept has values from streamed statistics: means over the seeds without
 intervals, without a p-value over the test examples, and without a reliability diagram.
@@ -29,15 +30,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
+from calib_jax.metrics.counted import are_counts
+from calib_jax.metrics.noise_bound import has_noise_bound, least_draws, noise_bound
 from calib_jax.report import calibration, caveats, paired_tests, tables
 from calib_jax.report.paired_tests import Residuals
 from calib_jax.report.pictures import drawable, file_name
 from calib_jax.report.scoring import chosen_metrics
+from experiments.seed_intervals import WITH_SEEDS, SeedInterval, of_bounds, of_samples
 from experiments.streamed_scores import Scores
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
@@ -86,9 +89,10 @@ class Run:
 class Cell:
     """One metric of one loss, before or after the temperature.
 
-    The ends of an interval are NaN, and `difference_low`, `difference_high`, `p`, `p_holm` and
-    `difference_interval`, the kind of that interval, None where rows are missing. The two ends of a
-    difference are also None where no valid interval exists; its kind is then "none".
+    The ends of an interval are NaN and its kind, `interval`, None where rows are missing. There
+    `difference_low`, `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of that
+    interval, are None, too. The two ends of a difference are also None where no valid interval
+    exists; its kind is then "none".
     """
 
     loss: str
@@ -106,6 +110,7 @@ class Cell:
     p_seeds: float | None
     p_holm: float | None = None
     difference_interval: str | None = None
+    interval: str | None = None
 
     @property
     def change(self) -> metrics.Estimate | None:
@@ -192,6 +197,7 @@ def summarize(
     streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
     values: dict[tuple[str, str], list[dict[str, float]]] = {}
     samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    intervals: dict[tuple[str, str], dict[str, SeedInterval]] = {}
     residuals: dict[tuple[str, str], list[Residuals | None]] = {}
     by_phase = phases_of(criteria)
     if streamed:
@@ -240,6 +246,19 @@ def summarize(
             samples[loss, phase] = {
                 name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
             }
+            bounds = [
+                _bounds(chosen, logits, labels, weights, num_draws=num_resamples)
+                for logits in answers
+            ]
+            intervals[loss, phase] = {
+                name: of_bounds([bound[name] for bound in bounds])
+                if name in bounds[0]
+                else of_samples(
+                    [run[name] for run in values[loss, phase]],
+                    np.array([item[name] for item in drawn]),
+                )
+                for name in CELLS
+            }
             # One diagram pools all seeds; the weights make its bands those of one test set.
             count = len(answers)
             diagrams[phase][loss] = metrics.reliability(
@@ -255,6 +274,7 @@ def summarize(
             metric,
             values,
             samples,
+            intervals,
             residuals,
             baseline,
             paired=seeds[loss] == seeds[baseline],
@@ -289,6 +309,26 @@ def summarize(
         dict(about or {}),
         streamed,
     )
+
+
+def _bounds(
+    chosen: Mapping[str, metrics.Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any,
+    *,
+    num_draws: int,
+) -> dict[str, metrics.NoiseBound]:
+    """Compute the noise bounds of a run; empty if its weights do not count examples."""
+    if not are_counts(weights):
+        return {}
+    bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
+    draws = max(num_draws, least_draws(LEVEL))
+    key = jax.random.key(0)
+    bounds: dict[str, metrics.NoiseBound] = noise_bound(
+        bounded, logits, labels, weights, key=key, level=LEVEL, num_draws=draws
+    )
+    return bounds
 
 
 def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
@@ -364,6 +404,7 @@ def _cell(
     metric: metrics.Metric,
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
+    intervals: Mapping[tuple[str, str], dict[str, SeedInterval]],
     residuals: Mapping[tuple[str, str], list[Residuals | None]],
     baseline: str,
     *,
@@ -374,9 +415,7 @@ def _cell(
         np.array([seed_values[name] for seed_values in values[key, phase]])
         for key in (loss, baseline)
     )
-    low = high = np.nan
-    if (loss, phase) in samples:
-        low, high = metrics.interval(jnp.asarray(samples[loss, phase][name]), LEVEL)
+    low, high, interval = intervals.get((loss, phase), {}).get(name, (np.nan, np.nan, None))
     difference = change = p = p_seeds = None
     if loss != baseline:
         difference = float(loss_values.mean() - baseline_values.mean())
@@ -399,14 +438,15 @@ def _cell(
         value=float(loss_values.mean()),
         sd=float(loss_values.std(ddof=1)) if len(loss_values) > 1 else float("nan"),
         n=len(loss_values),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         difference=difference,
         difference_low=change and _known(change.low),
         difference_high=change and _known(change.high),
         p=p,
         p_seeds=p_seeds,
         difference_interval=change and change.interval,
+        interval=interval,
     )
 
 
@@ -503,7 +543,10 @@ def _foot(summary: Summary) -> list[str]:
     bins = summary.about.get("num_bins", 15)
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
     tested = any(cell.p is not None for cell in shown)
-    interval = f"; {LEVEL:.0%} interval of that mean over the test examples"
+    seeds = any((cell.interval or "").endswith(WITH_SEEDS) for cell in shown)
+    interval = (
+        f"; {LEVEL:.0%} interval of that mean over the {'seeds and the ' * seeds}test examples"
+    )
     interval *= not all(map(tables.is_alone, shown))
     return [
         f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"

@@ -288,7 +288,7 @@ def slopes(dtype: jnp.dtype) -> tuple[float, float]:
 
     Rounding may end the line search between the two.
     """
-    return (1e-8, 1e-6) if float(jnp.finfo(dtype).eps) < 1e-10 else (1e-5, 1e-3)
+    return (1e-8, 1e-6) if float(jnp.finfo(dtype).eps) < 1e-10 else (1e-5, 2e-3)
 
 
 def lbfgs(

@@ -1,5 +1,6 @@
 """Find and read the files of a data set in one of the supported forms."""
 
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -100,6 +101,20 @@ def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:
     root, _ = tfds.root(data_dir)
     yield root / name
     yield root
+
+
+def given(path: str | os.PathLike[str], name: str, data_dir: str | None) -> pathlib.Path:
+    """Find a file or folder that an option names: as it is, or in the folder of the data sets.
+
+    Configs that name it in the latter way hold on every machine.
+
+    Args:
+      path: the file or folder.
+      name: the data set, whose own folder is searched too; "" for none.
+      data_dir: the folder of the data sets, see `tfds.root`.
+    """
+    searched = [pathlib.Path(path), *(place / path for place in places(name, data_dir))]
+    return next((place for place in searched if place.exists()), searched[0])
 
 
 def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:

@@ -51,6 +51,7 @@ _MAX_BYTES, _MAX_FILES = 1 << 28, 50_000
 _QUOTE = re.compile(r"\s*[>|:]|\s*In article\b|.*\b(writes|wrote|says|said)\s*:\s*$", re.I)
 _SIGNATURE = re.compile(r"\s*[-_=*]{2,}\s*$")
 _SIGNATURE_LINES = 12
+_Path = str | pathlib.Path | None
 _Message = tuple[str, int]  # the text and the label
 _Parts = dict[str, list[_Message]]
 _Place = tuple[str, ...]  # the folder, the group and the name of the file of a message
@@ -91,7 +92,8 @@ def newsgroups(
         that a network can recognise them instead of the subject.
       vocabulary: the messages whose words are counted: those of "train", or "all" as in the
         released code, test messages too.
-      vectors: a file of word vectors, for the initial values of the network's layer "embedding".
+      vectors: a file of word vectors, also in `data_dir`, for the initial values of the network's
+        layer "embedding".
       pieces: a folder of Hugging Face with the vocabulary of a BERT (`vocab.txt`); `words` and
         `vocabulary` are then not used. BERT's own recipes cut messages at the "end".
       validation: the fraction of the training messages used for validation; must not be 0.
@@ -116,8 +118,8 @@ def newsgroups(
         cut=cut,
         strip=strip,
         vocabulary=vocabulary,
-        vectors=vectors,
-        pieces=pieces,
+        vectors=vectors and files.given(vectors, "newsgroups", data_dir),
+        pieces=pieces and files.given(pieces, "newsgroups", data_dir),
     )
 
 
@@ -155,8 +157,8 @@ def newsgroups_19997(
         cut=cut,
         strip=strip,
         vocabulary=vocabulary,
-        vectors=vectors,
-        pieces=pieces,
+        vectors=vectors and files.given(vectors, "newsgroups_19997", data_dir),
+        pieces=pieces and files.given(pieces, "newsgroups_19997", data_dir),
     )
 
 
@@ -203,8 +205,8 @@ def _dataset(
     cut: str,
     strip: Sequence[str],
     vocabulary: str,
-    vectors: str | None,
-    pieces: str | None,
+    vectors: _Path,
+    pieces: _Path,
 ) -> Dataset:
     """Number the words, or the word pieces, of all messages."""
     checks.at_least("length", length, 1)
@@ -257,7 +259,7 @@ def _in_words(
     words: int,
     cut: str,
     vocabulary: str,
-    vectors: str | None,
+    vectors: _Path,
 ) -> _Numbered:
     split_up = {part: [words_of(text) for text in messages] for part, messages in texts.items()}
     counted = ["train"] if vocabulary == "train" else list(split_up)
@@ -282,7 +284,9 @@ def _in_words(
     return _Numbered(inputs, known, units, empty, table, origin)
 
 
-def _in_pieces(texts: Mapping[str, Sequence[str]], folder: str, length: int, cut: str) -> _Numbered:
+def _in_pieces(
+    texts: Mapping[str, Sequence[str]], folder: str | pathlib.Path, length: int, cut: str
+) -> _Numbered:
     known = WordPiece.of_folder(folder)
     inputs = {part: known.tokens(messages, length, cut) for part, messages in texts.items()}
     units = f"word pieces each, cut at the {cut}, of {pathlib.Path(folder).name}'s {len(known):,}"

@@ -71,7 +71,8 @@ def sst(
         then TFDS_DATA_DIR, then ~/tensorflow_datasets.
       vocabulary: the sentences whose words have a number: "all", as in the released code, or those
         of "train"; the other words then share the number 1.
-      vectors: a file of word vectors, for the initial values of the network's layer "embedding".
+      vectors: a file of word vectors, also in `data_dir`, for the initial values of the network's
+        layer "embedding".
         As in the released code, words that it lacks are drawn from N(-0.05, 0.05^2).
       leaves: the number of words to which sentences are padded; the longest has 52 in training and
         56 in test.
@@ -92,24 +93,23 @@ def sst(
     parsed = {part: _parsed(located.path, name) for part, name in _PARTS.items()}
     trees = {part: [tree for tree in parsed[part] if _is_polar(tree)] for part in parsed}
     if pieces:
-        return _sentences(trees, pieces, str(located))
+        return _sentences(trees, files.given(pieces, "sst", data_dir), str(located))
     counted = ["train"] if vocabulary == "train" else list(trees)
     texts = [tree.words for part in counted for tree in trees[part]]
     distinct = Vocabulary.of(texts, size=1 + sum(map(len, texts))).words
     known = Vocabulary((UNKNOWN, *distinct))
     table, origin = None, ""
     if vectors:
-        read = read_vectors(vectors, known.words)
+        read = read_vectors(files.given(vectors, "sst", data_dir), known.words)
         table = _completed(read.table, read.known, seed)
         origin = (
             f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
             f" {len(distinct):,} words."
         )
     if dependencies:
+        folder = files.given(dependencies, "sst", data_dir)
         nodes = {
-            part: _of_dependencies(
-                pathlib.Path(dependencies, f"{name}.conllu"), parsed[part], leaves
-            )
+            part: _of_dependencies(folder / f"{name}.conllu", parsed[part], leaves)
             for part, name in _PARTS.items()
         }
     else:
@@ -135,7 +135,7 @@ def sst(
     )
 
 
-def _sentences(trees: Mapping[str, list[Tree]], folder: str, located: str) -> Dataset:
+def _sentences(trees: Mapping[str, list[Tree]], folder: pathlib.Path, located: str) -> Dataset:
     """Number the word pieces of sentences."""
     known = WordPiece.of_folder(folder)
     # The longest text has [CLS], its pieces and [SEP].
@@ -154,7 +154,7 @@ def _sentences(trees: Mapping[str, list[Tree]], folder: str, located: str) -> Da
         description=(
             f"SST, sentences with a polar root: {len(trees['train'])} to train,"
             f" {len(trees['validation'])} to validate and {len(trees['test'])} to test; at most"
-            f" {length} word pieces of {pathlib.Path(folder).name}'s {len(known):,}; {located}."
+            f" {length} word pieces of {folder.name}'s {len(known):,}; {located}."
             " Socher et al. 2013."
         ),
         vocabulary=known,

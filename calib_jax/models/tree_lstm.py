@@ -78,6 +78,104 @@ class OfTrees(Network):
         return logits
 
 
+@jax.custom_vjp
+def _composed(kernel: Array, bias: Array, hidden: Array, memory: Array, children: Array) -> Array:
+    """Compute the hidden states of all nodes of trees from the states of their words.
+
+    Its gradient is written out: differentiating the loop would add an array of all nodes to
+    another in every step.
+
+    Args:
+      kernel: `[2 memory, 4 memory]`, for the hidden states of both children and all gates.
+      bias: `[4 memory]`.
+      hidden, memory: of the words, `[batch, words, memory]`.
+      children: `[batch, words - 1, 2]`.
+    """
+    return _states(kernel, bias, hidden, memory, children)[0]
+
+
+def _states(
+    kernel: Array, bias: Array, hidden: Array, memory: Array, children: Array
+) -> tuple[Array, Array]:
+    """Compute the hidden states and the memories of all nodes."""
+    rows = jnp.arange(len(hidden))[:, None]
+
+    def compose(states: tuple[Array, Array], step: tuple[Array, Array]) -> tuple[Any, None]:
+        (number, pair), (hidden, memory) = step, states
+        gates = hidden[rows, pair].reshape(len(hidden), -1) @ kernel + bias[None]
+        _, cell = _cell(gates, memory[rows, pair])
+        hidden = jax.lax.dynamic_update_index_in_dim(hidden, jnp.tanh(cell), number, 1)
+        return (hidden, jax.lax.dynamic_update_index_in_dim(memory, cell, number, 1)), None
+
+    count = hidden.shape[1]
+    room = ((0, 0), (0, count - 1), (0, 0))
+    steps = jnp.arange(count, 2 * count - 1), jnp.moveaxis(children, 1, 0)
+    states, _ = jax.lax.scan(compose, (jnp.pad(hidden, room), jnp.pad(memory, room)), steps)
+    return states
+
+
+def _cell(gates: Array, memories: Array) -> tuple[tuple[Array, ...], Array]:
+    """Compute the gates and the memory of nodes from `[..., 4 memory]` and `[..., 2, memory]`."""
+    update, keep_left, keep_right, new = jnp.split(gates, len(_GATES), axis=-1)
+    update, keep_left, keep_right = map(jax.nn.sigmoid, (update, keep_left, keep_right))
+    new = jnp.tanh(new)
+    cell = update * new + keep_left * memories[..., 0, :] + keep_right * memories[..., 1, :]
+    return (update, keep_left, keep_right, new), cell
+
+
+def _composed_forward(*arguments: Array) -> tuple[Array, Any]:
+    hidden, memory = _states(*arguments)
+    kernel, bias, *_, children = arguments
+    return hidden, (kernel, bias, hidden, memory, children)
+
+
+def _composed_backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
+    """Add the gradient of each node to those of its children, from the root down."""
+    kernel, bias, hidden, memory, children = saved
+    batch, count = len(hidden), children.shape[1] + 1
+    rows = jnp.arange(batch)[:, None]
+    # All states are known, so the gates of all nodes are one product.
+    below = hidden[rows[..., None], children].reshape(batch, count - 1, -1)
+    memories = memory[rows[..., None], children]
+    (update, left, right, new), _ = _cell(below @ kernel + bias[None, None], memories)
+    of_gates = jnp.stack(
+        [
+            new * update * (1 - update),
+            memories[:, :, 0] * left * (1 - left),
+            memories[:, :, 1] * right * (1 - right),
+            update * (1 - new * new),
+        ],
+        axis=2,
+    )
+    of_memories = jnp.stack([left, right], axis=2)
+    of_hidden = 1 - hidden[:, count:] ** 2
+
+    # The nodes of all trees are rows of one array, and both gradients columns: XLA adds to single
+    # rows in place, and copies an array with two leading axes.
+    first, size = jnp.arange(batch) * (2 * count - 1), kernel.shape[0] // 2
+
+    def descend(sums: Array, step: Any) -> tuple[Array, Array]:
+        number, pair, to_cell, to_gates, to_memories = step
+        of_node = sums[first + number]
+        cell = of_node[:, size:] + of_node[:, :size] * to_cell
+        gates = (cell[:, None] * to_gates).reshape(batch, -1)
+        to_children = (gates @ kernel.T).reshape(batch, 2, -1)
+        to_both = jnp.concatenate([to_children, cell[:, None] * to_memories], axis=-1)
+        places = (pair + first[:, None]).reshape(-1)
+        return sums.at[places].add(to_both.reshape(len(places), -1)), gates
+
+    by_node = (jnp.moveaxis(leaf, 1, 0) for leaf in (children, of_hidden, of_gates, of_memories))
+    steps = (jnp.arange(count, 2 * count - 1), *by_node)
+    sums = jnp.concatenate([gradient, jnp.zeros_like(gradient)], axis=-1)
+    sums, gates = jax.lax.scan(descend, sums.reshape(-1, 2 * size), steps, reverse=True)
+    hiddens, cells = jnp.split(sums.reshape(batch, -1, 2 * size), 2, axis=-1)
+    of_kernel = jnp.einsum("bnx,nby->xy", below, gates)
+    return of_kernel, gates.sum((0, 1)), hiddens[:, :count], cells[:, :count], None
+
+
+_composed.defvjp(_composed_forward, _composed_backward)
+
+
 class TreeLSTM(OfTrees):
     """States of words and of pairs of subtrees, from the leaves up; see `tree_lstm`."""
 
@@ -107,25 +205,7 @@ class TreeLSTM(OfTrees):
         )
         bias = jnp.concatenate([read[gate + "l"][1] + read[gate + "r"][1] for gate in _GATES])
 
-        def compose(states: tuple[Array, Array], step: tuple[Array, Array]) -> tuple[Any, None]:
-            (number, pair), (hidden, memory) = step, states
-            pair = pair[..., None]
-            below = jnp.take_along_axis(hidden, pair, axis=1)  # [batch, 2, memory]
-            left, right = jnp.moveaxis(jnp.take_along_axis(memory, pair, axis=1), 1, 0)
-            gates = below.reshape(len(below), -1) @ kernel + bias[None]
-            update, keep_left, keep_right, new = jnp.split(gates, len(_GATES), axis=-1)
-            cell = jax.nn.sigmoid(update) * jnp.tanh(new)
-            cell += jax.nn.sigmoid(keep_left) * left + jax.nn.sigmoid(keep_right) * right
-            hidden = jax.lax.dynamic_update_index_in_dim(hidden, jnp.tanh(cell), number, 1)
-            return (hidden, jax.lax.dynamic_update_index_in_dim(memory, cell, number, 1)), None
-
-        count = hidden.shape[1]
-        room = ((0, 0), (0, count - 1), (0, 0))
-        steps = jnp.arange(count, 2 * count - 1), jnp.moveaxis(children, 1, 0)
-        (hidden, _), _ = jax.lax.scan(
-            compose, (jnp.pad(hidden, room), jnp.pad(memory, room)), steps
-        )
-        return hidden
+        return _composed(kernel, bias, hidden, memory, children)
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:

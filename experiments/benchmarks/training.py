@@ -12,6 +12,7 @@ The images are random. The parts:
   seeds      several seeds in one program against the same runs one after another
   networks   a step of each of the papers' networks, with and without `remat`; only if asked for
   devices    bytes that devices exchange in a step
+  trees      the Tree-LSTM against a PyTorch loop over nodes; only if asked for
   gpu        ResNet-50 against PyTorch's plain loop and the released one; by default on a GPU only
 
 PyTorch runs in a separate process, in turns with JAX, with this Python or with --torch_python. If
@@ -33,9 +34,9 @@ import numpy as np
 from calib_jax import train
 from calib_jax.train import memory
 from experiments.benchmarks import libraries, programs, tables, timing
-from experiments.benchmarks.training_work import Epochs, Peer, Work, train_step
+from experiments.benchmarks.training_work import Epochs, Peer, TreeWork, Work, train_step
 
-PEERS = ("resnet20", "resnet50")  # Networks that the PyTorch loop has, too.
+PEERS = ("resnet20", "resnet50", "tree_lstm")  # Networks that the PyTorch loop has, too.
 TORCH, RELEASED = "PyTorch, plain loop", "PyTorch, released loop"
 Calls = dict[str, Any]  # Epochs and Peers by name.
 Targets = Mapping[str, dict[str, float]]
@@ -182,6 +183,13 @@ class Parts(NamedTuple):
             rows.append(row | {"gradient_bytes": memory.size(state.params)})
         return rows
 
+    def trees(self) -> Timings:
+        """Time the Tree-LSTM in one compiled loop against PyTorch's loop over nodes."""
+        work = TreeWork(self.work.model, self.work.batch_size, self.work.steps)
+        calls: Calls = {"one compiled loop": Epochs(work)}
+        targets = {name: {"at_least": 20.0} for name in calls}
+        return self._beside_torch("trees", calls, targets, TORCH)
+
     def gpu(self) -> Timings:
         """Time a large network in two dtypes against PyTorch's plain and released loops."""
         crops = "ours, float32, crops and flips"
@@ -229,6 +237,11 @@ SECTIONS = {
         _EXCHANGED,
         "What one device gives to sums in a step; in a ring it sends up to twice that.",
     ),
+    "trees": tables.Section(
+        "Trees",
+        {"trees/s" if title == "images/s" else title: cell for title, cell in _COLUMNS.items()},
+        "Random binary trees as long as the SST's sentences. The ratio is of trees per second.",
+    ),
     "gpu": tables.Section("A large network", _COLUMNS, _SPEED),
 }
 PARTS = tuple(SECTIONS)
@@ -252,13 +265,15 @@ def main(
     jax.config.update("jax_enable_compilation_cache", False)  # Compilation is timed.
     on_gpu = jax.default_backend() == "gpu"
     load, results = {}, list[tables.Row]()
-    usual = [part for part in PARTS if part != "networks" and (part != "gpu" or on_gpu)]
+    asked = {"networks", "trees"} | ({"gpu"} if not on_gpu else set())
+    usual = [part for part in PARTS if part not in asked]
     for part in parts or usual:
         load[part] = os.getloadavg()[0]
         length = 352 if on_gpu else {"epoch": 10, "objective": 10, "fit": 30}.get(part, 352)
         sizes = {
             "gpu": {"resnet50": (128, length)},
             "networks": dict.fromkeys(NETWORKS, (2, 1)),
+            "trees": {"tree_lstm": (25, 4)},
             "seeds": dict.fromkeys(_SEEDED, (128, 300)) if on_gpu else _SEEDED,
         }.get(part, {"resnet20": (128, length)})
         if model:

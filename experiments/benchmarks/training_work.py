@@ -16,10 +16,13 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, models, train
 from calib_jax.core import InMemory
-from calib_jax.data import images
+from calib_jax.data import images, trees
+from configs import sst_tree_lstm
 from configs.base import base
 from experiments import building
-from experiments.benchmarks import programs
+from experiments.benchmarks import programs, random_trees
+
+LEAVES = 56  # words to which a tree is padded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +64,37 @@ class Work:
         images = draw.integers(256, size=shape) if self.stored else draw.normal(size=shape)
         dtype = np.uint8 if self.stored else np.float32
         return InMemory(images.astype(dtype), draw.integers(10, size=count).astype(np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeWork(Work):
+    """The recipe of the Tree-LSTM on random trees, for `steps` steps an epoch."""
+
+    def build(self) -> building.Experiment:
+        """Build the network, the loss, the optimizer and the data."""
+        config = sst_tree_lstm.get_config(self.loss)
+        config.batch_size = self.batch_size
+        drawn = random_trees.draw(self.batch_size * self.steps)
+        arrays = trees.padded(map(_tree, drawn), LEAVES)
+        words = np.zeros((len(drawn), LEAVES), np.int32)
+        for row, tree in enumerate(drawn):
+            words[row, : len(tree.words)] = tree.words
+        inputs = {"words": words, "children": arrays.children}
+        part = InMemory(inputs, arrays.labels, arrays.present.astype(np.float32))
+        dataset = data.Dataset(
+            name="random trees",
+            class_names=tuple(map(str, range(random_trees.CLASSES))),
+            train=part,
+            validation=part,
+            test=part,
+            description="Random trees.",
+        )
+        return building.assemble(config, dataset)
+
+
+def _tree(tree: random_trees.RandomTree) -> trees.Tree:
+    pairs = tuple((left, right) for left, right in tree.children.tolist())
+    return trees.Tree(tuple(tree.words.tolist()), tuple(tree.labels.tolist()), pairs)
 
 
 def train_step(task: train.Task, axis_name: str | None) -> Any:

@@ -41,6 +41,7 @@ class Training:
       changes: other keys of the config, such as {"optimizer.weight_decay": 0.0}.
       alias: a short name of the changes, for names of folders.
       seeds: number of seeds.
+      checkpoint: the measured checkpoint, such as "best_error"; "" is the sweep's default.
       keep: "logits" keeps the logits of the validation and the test set in the record, "columns"
         only the confidence of every example and whether it is right, a tenth of the size; "none"
         keeps the log alone, where measures say the rest, such as of pixels.
@@ -52,6 +53,7 @@ class Training:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     alias: str = ""
     seeds: int = SEEDS
+    checkpoint: str = ""
     keep: str = "logits"
 
     def __hash__(self) -> int:

@@ -122,9 +122,10 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     are `[images, 15]`. An example with one label is an image of one pixel.
     """
     run = _Run(folder, data_dir)
-    step = run.rows[-1]["step"]
-    temperature = calibrators.temperature.fit(*run.images(step, run.dataset.validation)).temperature
-    logits, labels, weights = run.images(step, run.dataset.test)
+    steps = [run.rows[-1]["step"]]
+    (logits,), labels, weights = run.images(steps, run.dataset.validation)
+    temperature = calibrators.temperature.fit(logits, labels, weights).temperature
+    (logits,), labels, weights = run.images(steps, run.dataset.test)
     before = metrics.ImageStream({"confusion": metrics.confusion_counts, "ece": metrics.ece})
     after = metrics.ImageStream({"ece": metrics.ece})
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
@@ -152,12 +153,14 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """
     run = _Run(folder, data_dir)
     rows = [row for row in run.rows if row["step"] in run.kept_steps]
-    doubt, miss = [], []
-    for row in rows:
-        logits, labels, weights = run.images(row["step"], run.dataset.validation)
-        present = weights > 0
+    steps = [row["step"] for row in rows]
+    all_logits, labels, weights = run.images(steps, run.dataset.validation)
+    present = weights > 0
+    counts = np.maximum(np.bincount(labels[present], minlength=run.dataset.num_classes), 1)
+    doubt: list[np.ndarray] = []
+    miss: list[np.ndarray] = []
+    for logits in all_logits:
         kept = Predictions(logits[present], labels[present])
-        counts = np.maximum(np.bincount(kept.labels, minlength=logits.shape[-1]), 1)
         for table, values in ((doubt, -np.expm1(-kept.nll)), (miss, ~kept.right)):
             table.append(np.bincount(kept.labels, values, len(counts)) / counts)
     return {
@@ -220,13 +223,19 @@ class _Run:
         """The steps whose checkpoints are kept."""
         return set(self._checkpoints.steps)
 
-    def images(self, step: int, source: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Predict a source: logits `[images, ..., classes]`, labels and weights of the pixels."""
-        predicted = self._predicted([step], source)
-        logits, labels = predicted.logits[0], predicted.labels
-        weights = np.ones(labels.shape) if predicted.weights is None else predicted.weights
+    def images(
+        self, steps: Sequence[int], source: Any
+    ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """Predict images with the weights of some steps, in one program.
+
+        Returns:
+          The logits `[images, ..., classes]` of every step, and labels and weights of the pixels.
+        """
+        logits, labels, weights = self._predicted(steps, source)
+        weights = np.ones(labels.shape) if weights is None else weights
         if labels.ndim == 1:
-            logits, labels, weights = logits[:, None], labels[:, None], weights[:, None]
+            logits = [values[:, None] for values in logits]
+            labels, weights = labels[:, None], weights[:, None]
         return logits, labels, weights
 
     def predicted(self, steps: Sequence[int], source: Any) -> list[Predictions]:

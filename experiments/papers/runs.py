@@ -91,6 +91,9 @@ def matching(
         if run.seed != seed or run.config["loss"]["name"] != wanted["loss"]["name"]:
             continue
         differences = train.differences(run.config, wanted, free=FREE)
+        measured = run.result.get("checkpoint") or "latest"
+        if training.checkpoint not in ("", measured):
+            differences.append(f"checkpoint {measured} and not {training.checkpoint}")
         if not differences:
             return run, []
         if run.folder.parents[2].name == sweep_folder(training):
@@ -113,10 +116,11 @@ def train_missing(
       runs_dir: folder of the sweeps.
       data_dir: folder of the data sets.
     """
-    groups: dict[tuple[str, int], list[Training]] = {}
+    groups: dict[tuple[str, int, str], list[Training]] = {}
     for training in missing:
-        groups.setdefault((sweep_folder(training), training.seeds), []).append(training)
-    for (folder, seeds), trainings in groups.items():
+        key = (sweep_folder(training), training.seeds, training.checkpoint)
+        groups.setdefault(key, []).append(training)
+    for (folder, seeds, checkpoint), trainings in groups.items():
         first = trainings[0]
         command = [
             *(sys.executable, "-m", "experiments.sweep"),
@@ -127,6 +131,7 @@ def train_missing(
             f"--seeds={seeds}",
             *(f"--config.{key}={value}" for key, value in first.overrides.items()),
         ]
+        command += [f"--checkpoint={checkpoint}"] if checkpoint else []
         command += [f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []
         cli.say_step(" ".join(["training:", *command[1:]]))
         code = subprocess.run(command, check=False, cwd=CONFIGS.parent).returncode

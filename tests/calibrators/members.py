@@ -5,11 +5,18 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.special
 
 from calib_jax import calibrators
 
 MEMBERS = sorted(calibrators.catalogue())
+# With these the costly laws run by default: one parameter, one per class, a bin and a fit of knots.
+QUICK = {"temperature", "vector", "histogram", "isotonic"}
+costly = pytest.mark.parametrize(
+    "name",
+    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.thorough) for m in MEMBERS],
+)
 
 
 def problem(num_rows=80, num_classes=3, seed=0, temperature=2.5, dtype=np.float32):

@@ -10,7 +10,15 @@ import pytest
 
 from calib_jax import calibrators
 from calib_jax.core.catalogue import Catalogue
-from tests.calibrators.members import MEMBERS, applied, calibrated, floats, mean_nll, problem
+from tests.calibrators.members import (
+    MEMBERS,
+    applied,
+    calibrated,
+    costly,
+    floats,
+    mean_nll,
+    problem,
+)
 
 # They change confidences alone, or contain doing nothing and start from it.
 NEVER_WORSE = {
@@ -41,7 +49,7 @@ NEW = problem(seed=1)[0]
 members = pytest.mark.parametrize("name", MEMBERS)
 
 
-@members
+@costly
 def test_weights_are_copies_and_weight_0_is_absence(name):
     logits, labels = problem()
     copies = np.bincount(np.random.default_rng(0).integers(0, 80, 160), minlength=80)
@@ -61,7 +69,7 @@ def test_weights_are_copies_and_weight_0_is_absence(name):
         np.testing.assert_allclose(*same, rtol=1e-4)
 
 
-@members
+@costly
 def test_the_state_tells_the_nll_before_and_after(name):
     logits, labels = problem()
     params = calibrators.named(name).fit(logits, labels)
@@ -74,7 +82,7 @@ def test_the_state_tells_the_nll_before_and_after(name):
     assert params.state.nll_after < params.state.nll_before  # 2.5 times too confident
 
 
-@members
+@costly
 def test_leading_axes_are_rows(name):
     logits, labels = problem()
     params, expected = calibrated(name, logits, labels)
@@ -173,16 +181,7 @@ def test_what_cannot_be_fitted_is_refused(name):
         fit(logits[:0], labels[:0])
 
 
-@pytest.mark.parametrize(
-    "name",
-    # Dirichlet calibration is matrix scaling once more, and they take long to compile.
-    [
-        pytest.param(
-            n, marks={"dirichlet": [pytest.mark.slow], "matrix": [pytest.mark.thorough]}.get(n, [])
-        )
-        for n in MEMBERS
-    ],
-)
+@costly
 def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     logits, labels = problem()
     ones = np.ones(80)
@@ -283,7 +282,7 @@ def _with_impossible():
     return np.where(impossible, -np.inf, logits).astype(np.float32), labels
 
 
-@members
+@costly
 def test_an_impossible_class_stays_so_or_is_refused(name):
     logits, labels = _with_impossible()
     impossible = logits == -np.inf

@@ -82,6 +82,12 @@ def test_vectors_are_the_rows_of_their_words(folder, tmp_path):
     np.testing.assert_array_equal(dataset.embedding[number], [1, 2])
     assert np.count_nonzero(dataset.embedding) == 2
     assert "Word vectors of vectors.txt for 1 of" in dataset.description
+    # A relative path is also looked for in the folder of the data sets.
+    path.rename(folder / "newsgroups" / "moved.txt")
+    again = data.newsgroups(data_dir=str(folder), vectors="moved.txt")
+    np.testing.assert_array_equal(again.embedding, dataset.embedding)
+    with pytest.raises(FileNotFoundError, match=r"there is no file vectors\.txt"):
+        data.newsgroups(data_dir=str(folder), vectors="vectors.txt")
 
 
 def test_word_pieces_in_place_of_words(folder):

@@ -77,6 +77,7 @@ def test_examples_of_a_cluster_depend_on_each_other():
     assert np.var(sums) / (np.var(residual) * simulations.CLUSTER_SIZE) > 2
 
 
+@pytest.mark.thorough
 def test_intervals_of_means_cover_and_those_of_the_error_do_not(monkeypatch):
     """Check 200 sets of a calibrated model, whose standard error is 2.1 %."""
     several = {name: coverage.BOOTSTRAPPED[name] for name in ("accuracy", "nll", "ece", "augrc")}

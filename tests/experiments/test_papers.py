@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -344,6 +345,29 @@ def test_a_training_that_fails_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(runs.sys, "executable", "false")
     with pytest.raises(cli.Failed, match=r"ended with code 1"):
         runs.train_missing([CE], tmp_path, None)
+
+
+def test_a_training_may_need_another_checkpoint(tmp_path, monkeypatch):
+    best = dataclasses.replace(CE, checkpoint="best_error")
+    config = runs.config_of(CE)
+
+    def finished(result):
+        return [runs.Finished(tmp_path / "1", 1, config, result)]
+
+    assert runs.matching(CE, 1, finished({}))[0]
+    assert runs.matching(CE, 1, finished({"checkpoint": "best_error"}))[0]
+    assert runs.matching(best, 1, finished({"checkpoint": "best_error"}))[0]
+    assert runs.matching(best, 1, finished({}))[0] is None
+    commands = []
+
+    def note(command, **_):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(runs.subprocess, "run", note)
+    runs.train_missing([CE, best], tmp_path, None)
+    wanted = ["--checkpoint=best_error" in command for command in commands]
+    assert wanted == [False, True]
 
 
 # --------------------------------------------------------------------------------------------

@@ -6,9 +6,20 @@ import json
 import numpy as np
 import pytest
 
-from experiments.papers import entry, estimates, measures, records, rules, runs, scales, verdicts
+from experiments.papers import (
+    entry,
+    estimates,
+    measures,
+    records,
+    rules,
+    runs,
+    scales,
+    text_trainings,
+    verdicts,
+)
 from experiments.papers.estimates import Columns, Predictions
 from experiments.papers.measures import all_columns
+from experiments.papers.values import Value
 
 ROWS = 600
 ENTRIES = {name: tested for name, tested in entry.catalogue().items() if tested.runs}
@@ -173,6 +184,8 @@ AS_PUBLISHED = {
         "mukhoti-temperature-order-own",
     ],
     "mukhoti_smoothing": ["mukhoti-ls-favourable"],
+    "mukhoti_newsgroups": ["mukhoti-newsgroups-focal"],
+    "adafocal_newsgroups_cnn": ["adafocal-newsgroups-cnn"],
     "adafocal_calibration": ["adafocal-beats-ce-flsd-cifar10", "adafocal-error-not-worse"],
     "mukhoti_overfitting": [
         "mukhoti-nll-rises-after-lr-drop",
@@ -195,7 +208,7 @@ def as_published(key):
 @pytest.mark.parametrize("name", AS_PUBLISHED)
 def test_claims_hold_where_cross_entropy_is_overconfident(tmp_path, name):
     sharpness = as_published
-    if name == "adafocal_calibration":
+    if name in ("adafocal_calibration", "adafocal_newsgroups_cnn"):
 
         def sharpness(key):
             return {"ce": 3.0, "flsd": 0.5}.get(key, 1.0)
@@ -204,6 +217,35 @@ def test_claims_hold_where_cross_entropy_is_overconfident(tmp_path, name):
     assert {claim: claims[claim]["state"] for claim in AS_PUBLISHED[name]} == dict.fromkeys(
         AS_PUBLISHED[name], "holds"
     ), claims
+
+
+@pytest.mark.parametrize(
+    ("temperature", "before", "after", "state"),
+    [
+        (0.5, 0.02, 0.01, "holds"),
+        (1.2, 0.02, 0.01, "does not hold"),
+        (0.5, -0.02, 0.01, "does not hold"),
+        (0.5, 0.02, 0.0, "undecided"),
+    ],
+)
+def test_the_claim_on_sentences_needs_underconfident_focal_losses(
+    temperature, before, after, state
+):
+    values = {
+        "T(FL-3)": Value(temperature),
+        "T(FLSD-53)": Value(0.7),
+        "CE2(FL-3) - CE2(CE), before": Value(before, 0.001, 20),
+        "CE2(CE) - CE2(FL-3), after": Value(after, 0.001, 20),
+    }
+    rule = ENTRIES["mukhoti_sst"].claims["mukhoti-sst-focal"]
+    assert rule.judge(values).state == state
+
+
+def test_sentences_are_read_between_the_polar_classes():
+    logits = np.log(np.array([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3], [0.1, 0.8, 0.1]], np.float32))
+    polar = text_trainings.polar(Predictions(logits, np.array([2, 0, 1])))
+    np.testing.assert_allclose(polar.confidence, [0.6, 2 / 3], rtol=1e-6)
+    np.testing.assert_array_equal(polar.labels, [1, 0])
 
 
 def rare_better(key):
@@ -271,6 +313,8 @@ REVERSED = {
     "mukhoti_losses": ["mukhoti-flsd-outperforms-own", "mukhoti-s99-lower-before-ts"],
     "mukhoti_smoothing": ["mukhoti-ls-favourable"],
     "bsce_gra_calibration": ["bsce-gra-beats-ce-own", "bsce-gra-no-need-of-ts"],
+    "mukhoti_newsgroups": ["mukhoti-newsgroups-focal"],
+    "adafocal_newsgroups_cnn": ["adafocal-newsgroups-cnn"],
     "adafocal_calibration": ["adafocal-beats-ce-flsd-cifar10"],
     "mukhoti_gammas": ["mukhoti-focal-test-nll-stays-low", "mukhoti-weight-norm-reversal"],
 }

@@ -98,6 +98,7 @@ def test_other_metrics_bins_and_tests(run):
     assert row["validation_ece"] == ""
 
 
+@pytest.mark.thorough
 def test_more_patience_goes_on_and_another_metric_waits_anew(tmp_path):
     """With a learning rate of 0 nothing improves after the first evaluation."""
     changes = {"optimizer.learning_rate": 0.0, "num_epochs": 9, "patience_for": "nll"}

@@ -64,6 +64,7 @@ def cell(found, loss, phase, metric):
     return one
 
 
+@pytest.mark.thorough
 def test_models_of_one_size_share_one_compiled_bootstrap(found, compiled):
     """Six runs, before and after a temperature, some of them four times as sharp as others."""
     assert compiled["bootstraps"] == 1
@@ -101,6 +102,7 @@ def test_after_is_with_a_temperature_of_the_validation_set(found):
     assert after < before
 
 
+@pytest.mark.thorough
 def test_several_temperatures_are_side_by_side(tmp_path):
     criteria = ["nll", "ece", "adaptive_ece:0.01"]
     several = summary.summarize(
@@ -193,10 +195,36 @@ def test_intervals_are_of_the_mean_over_seeds(found):
         for run in runs()
         if run.loss == "a"
     ]
-    low, high = np.quantile(np.mean(samples, axis=0), [0.05, 0.95])
+    seeds = [float(metrics.error(*run.test)) for run in runs() if run.loss == "a"]
+    of_mean = np.var(np.mean(samples, axis=0))
+    of_both = (np.mean([np.var(row) for row in samples]) - of_mean) / 2
+    of_seeds = np.var(seeds, ddof=1) / 3
+    variance = max(of_seeds + of_mean - of_both, of_seeds, of_mean)
+    half = np.sqrt(variance) * scipy.stats.t(2 * (variance / of_seeds) ** 2).ppf(0.95)
     one = cell(found, "a", summary.BEFORE, "error")
-    assert (one.low, one.high) == pytest.approx((low, high), abs=1e-6)
-    assert one.low <= one.value <= one.high
+    assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half), rel=1e-5)
+    assert one.interval == "examples and seeds"
+    assert "90% interval of that mean over the seeds and the test examples" in summary.text(found)
+
+
+def test_intervals_of_calibration_errors_are_noise_bounds(found, tmp_path):
+    single = summary.summarize(runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    kinds = {one.metric: one.interval for one in single.cells}
+    assert kinds == {
+        name: "noise bound" if name in CALIBRATION else "percentile" for name in summary.CELLS
+    }
+    run = runs(seeds=1)[0]
+    ece = metrics.named("ece", num_bins=NUM_BINS)
+    bound = metrics.noise_bound(ece, *run.test, key=jax.random.key(0), num_draws=200)
+    one = cell(single, "a", summary.BEFORE, "ece")
+    assert (one.low, one.high) == pytest.approx((bound.low, bound.high), abs=0.01)
+    assert "interval of that mean over the test examples" in summary.text(single)
+    of_seeds = cell(found, "b", summary.BEFORE, "ece")
+    assert of_seeds.interval == "noise bound and seeds"
+    assert 0 < of_seeds.low < of_seeds.value < of_seeds.high
+    summary.save(single, tmp_path)
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        assert {row["interval"] for row in csv.DictReader(file)} == {"noise bound", "percentile"}
 
 
 def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(found):

@@ -53,6 +53,7 @@ def distance(one, other):
     return max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("switch", [{"remat": True}, {"accumulate": 4}])
 def test_switches_of_memory_change_no_number(plain, switch):
     state, logits = after_a_step(network(**switch))

@@ -13,7 +13,8 @@ from calib_jax import data, losses, models, train
 from tests.experiments import processes
 
 torch = pytest.importorskip("torch")
-from experiments.benchmarks import torch_loop  # noqa: E402
+from experiments.benchmarks import random_trees, torch_loop, torch_trees  # noqa: E402
+from experiments.benchmarks.training_work import TreeWork  # noqa: E402
 
 
 def examples(count, size, seed=0):
@@ -123,3 +124,32 @@ def test_forms_train_alike():
     np.testing.assert_allclose(result["released"], result["plain"], rtol=1e-5)
     assert not np.allclose(result["augmented"], result["plain"], rtol=1e-3)
     assert np.isfinite(result["augmented"]).all()
+
+
+@pytest.mark.slow
+def test_the_loop_over_nodes_has_our_loss_and_gradient():
+    torch.manual_seed(0)
+    theirs = torch_trees.Network(dropout=0.0)
+    drawn = random_trees.draw(3)
+    logits = [theirs(torch.as_tensor(tree.words), tree.children.tolist()) for tree in drawn]
+    labels = [torch.as_tensor(tree.labels) for tree in drawn]
+    loss = torch.nn.functional.cross_entropy(torch.cat(logits), torch.cat(labels), reduction="sum")
+    loss.backward()
+
+    experiment = TreeWork("tree_lstm", batch_size=3, steps=1).build()
+    network = experiment.module.clone(dropout=0.0)
+    variables = models.from_torch(network, theirs.state_dict())
+    examples = experiment.task.train[np.arange(3)]
+
+    def total(params):
+        logits = network.apply({"params": params}, examples.inputs, train=False)
+        rows = jnp.take_along_axis(jax.nn.log_softmax(logits), examples.labels[..., None], axis=-1)
+        return -jnp.sum(examples.weights * rows[..., 0])
+
+    ours, gradient = jax.jit(jax.value_and_grad(total))(variables["params"])
+    np.testing.assert_allclose(ours, float(loss.detach()), rtol=1e-5)
+    tensors = models.to_torch(network, {"params": gradient})
+    expected = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
+    assert set(tensors) == set(expected)
+    for name, tensor in tensors.items():
+        np.testing.assert_allclose(tensor, expected[name], rtol=1e-3, atol=1e-4, err_msg=name)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from calib_jax import losses
 
@@ -89,6 +90,26 @@ def _repetitions() -> list[Member]:
 
 
 REPETITIONS = _repetitions()
+
+# The losses of the README's first table, with which the laws run by default.
+QUICK = {
+    *("cross_entropy", "focal", "flsd53", "adafocal", "dual_focal"),
+    *("bsce_gra", "brier", "mmce", "label_smoothing", "recall"),
+}
+
+
+def every(members: list[Member]) -> pytest.MarkDecorator:
+    """Run a law for each member: by default for QUICK, and for repetitions only when `slow`."""
+
+    def marked(member: Member) -> Any:
+        if member in REPETITIONS:
+            return pytest.param(member, marks=pytest.mark.slow)
+        quick = member.name in QUICK and not member.options
+        return pytest.param(member, marks=[] if quick else pytest.mark.thorough)
+
+    return pytest.mark.parametrize(
+        "member", list(map(marked, members)), ids=list(map(str, members))
+    )
 
 
 def batch(num_examples=16, num_classes=5, dtype=np.float32, seed=0):

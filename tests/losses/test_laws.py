@@ -20,9 +20,9 @@ from .members import (
     DEFAULTS,
     MEMBERS,
     PROGRESS,
-    REPETITIONS,
     batch,
     compiled_terms_and_gradient,
+    every,
     initial_state,
     total,
     trained_state,
@@ -30,12 +30,8 @@ from .members import (
     value_and_gradient,
 )
 
-every_member = pytest.mark.parametrize(
-    "member",
-    [pytest.param(m, marks=pytest.mark.thorough) if m in REPETITIONS else m for m in MEMBERS],
-    ids=list(map(str, MEMBERS)),
-)
-every_objective = pytest.mark.parametrize("member", DEFAULTS, ids=str)
+every_member = every(MEMBERS)
+every_objective = every(DEFAULTS)
 
 # Terms of these depend on the other examples of the batch.
 COUPLED = {

@@ -274,6 +274,7 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
     np.testing.assert_allclose(found[1:3], wanted, atol=0.012)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("equal_mass", [False, True])
 def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     a, b, labels, cluster = data()

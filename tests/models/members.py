@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from calib_jax import models
 from calib_jax.models import contract
@@ -127,15 +128,18 @@ SMALL = distinct() | {
     "transformer(norm='pre')": small("transformer").clone(norm="pre"),
 }
 
-# The laws cost seconds a member. On the others, whose layers are these in another order, they are
-# run by -m slow.
-QUICK = {
-    *("linear", "mlp", "lenet5", "resnet110_imagenet", "densenet121_imagenet", "vit"),
-    *("global_pooling_cnn", "tree_lstm", "bert"),
-    "resnet8(norm='none')",
-    "tokens",
-}
-assert set(SMALL) >= QUICK
+# The laws cost seconds a member. By default they run on these, by -m thorough on the ones that have
+# other layers, and on the rest, whose layers are these in another order, by -m slow.
+QUICK = {"linear", "mlp", "lenet5", "resnet110_imagenet", "global_pooling_cnn", "tokens"}
+THOROUGH = {"densenet121_imagenet", "vit", "tree_lstm", "bert", "resnet8(norm='none')"}
+assert set(SMALL) >= QUICK | THOROUGH
+
+
+def marks_of(name):
+    """Return the marks of a law's test for a network."""
+    if name in QUICK:
+        return []
+    return pytest.mark.thorough if name in THOROUGH else pytest.mark.slow
 
 
 def has_batch_norm(network):

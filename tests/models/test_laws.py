@@ -15,11 +15,11 @@ from .members import (
     CLASSES,
     DEEP,
     PARAMETERS,
-    QUICK,
     SMALL,
     has_batch_norm,
     inputs,
     keys,
+    marks_of,
     shapes_for,
     size,
     variables_of,
@@ -27,10 +27,7 @@ from .members import (
 
 every_network = pytest.mark.parametrize(
     "network",
-    [
-        pytest.param(network, id=name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name, network in SMALL.items()
-    ],
+    [pytest.param(network, id=name, marks=marks_of(name)) for name, network in SMALL.items()],
 )
 
 every_name = pytest.mark.parametrize(

@@ -190,7 +190,10 @@ class Normalised(nn.Module):
         return nn.Dense(tasks.NUM_CLASSES, param_dtype=jnp.float64)(x)
 
 
-@pytest.mark.parametrize(("num_devices", "resident_bytes"), [(8, 2**30), (1, 0)])
+@pytest.mark.parametrize(
+    ("num_devices", "resident_bytes"),
+    [pytest.param(8, 2**30, marks=pytest.mark.thorough), (1, 0)],
+)
 def test_shard_map_is_pmap_bit_for_bit(tmp_path, num_devices, resident_bytes, x64):
     """Batch norm, MMCE's and AdaFocal's gathered rows, evaluation; on one device a stream.
 

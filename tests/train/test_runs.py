@@ -42,6 +42,11 @@ def steps_in(folder):
     return {int(path.name) for path in (folder / CHECKPOINTS).iterdir() if path.name.isdigit()}
 
 
+# The program of several runs has the bits of the program of one when both are optimized, as the
+# thorough tests are (see `pytest_configure`) and as users' programs are.
+same_bits = pytest.mark.thorough
+
+
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """Each seed in a run of its own."""
@@ -64,6 +69,7 @@ def assert_equal(folder, outcomes, alone, seeds=SEEDS):
         assert outcome.best == wanted[seed].best
 
 
+@same_bits
 def test_three_seeds_in_one_program_are_three_runs(tmp_path, alone):
     assert_equal(tmp_path, together(tmp_path), alone)
     first, second = (alone[1][seed].state for seed in SEEDS[:2])
@@ -71,6 +77,7 @@ def test_three_seeds_in_one_program_are_three_runs(tmp_path, alone):
     assert not same(first.loss_state, second.loss_state)
 
 
+@same_bits
 def test_seeds_that_were_stopped_apart_catch_up(tmp_path, alone, monkeypatch):
     """As when the process is killed between the checkpoints of two of them."""
     add = Record.add
@@ -91,6 +98,7 @@ def test_seeds_that_were_stopped_apart_catch_up(tmp_path, alone, monkeypatch):
     assert_equal(tmp_path, together(tmp_path), alone)
 
 
+@same_bits
 def test_more_seeds_are_added_to_those_that_are_through(tmp_path, alone):
     together(tmp_path, SEEDS[:2])
     outcomes = together(tmp_path)
@@ -105,6 +113,7 @@ def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_devices_train_runs_of_their_own(tmp_path):
     """Three runs on two devices: the first one has two of them."""
     objective = losses.objective("mmce")  # gathers the batch of all devices that share it
@@ -117,6 +126,7 @@ def test_devices_train_runs_of_their_own(tmp_path):
         assert same(outcome.state, wanted.state), seed
 
 
+@same_bits
 def test_a_run_that_goes_wrong_does_not_stop_the_others(tmp_path, alone, capsys):
     def broken(state):
         return state._replace(params=jax.tree.map(lambda leaf: leaf * np.inf, state.params))
@@ -130,6 +140,7 @@ def test_a_run_that_goes_wrong_does_not_stop_the_others(tmp_path, alone, capsys)
     assert_equal(tmp_path, [one, three], alone, seeds=(1, 3))
 
 
+@same_bits
 def test_each_seed_has_its_own_patience(tmp_path):
     plan = dataclasses.replace(PLAN, num_epochs=8, patience=1)
     task = task_of(tx=tasks.sgd(0.4))  # so much that it soon gets worse

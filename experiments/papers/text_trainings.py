@@ -1,0 +1,78 @@
+"""The trainings on texts that entries share, and predictions between the polar classes of the SST.
+
+The papers' networks are those of the best validation accuracy. Files of words and weights are in
+the folder of the data sets: `minilm` is the folder of all-MiniLM-L6-v2 in the form of Hugging Face,
+and `minilm_sst_300.txt` is written by
+
+    python -m experiments.data --word_vectors=DIR/minilm --words_of=sst --width=300 \
+        --out=DIR/minilm_sst_300.txt --data_dir=DIR
+"""
+
+import numpy as np
+
+from experiments.papers import estimates
+from experiments.papers.entry import Training
+from experiments.papers.estimates import Predictions
+from experiments.papers.records import Trained
+
+BEST = "best_error"
+POLAR = (0, 2)  # negative and positive; 1 is neutral
+SMALLER = {"data.options.length": 250, "num_epochs": 22}
+MINILM = {
+    **{"model.options.width": 384, "model.options.depth": 6, "model.options.mlp_width": 1536},
+    **{"data.options.pieces": "minilm", "init_from": "minilm"},
+    **{"data.options.length": 128, "num_epochs": 2},
+}
+
+
+def newsgroups_cnn(loss: str, **options: object) -> Training:
+    """Return a training of the CNN on 250 words of each message."""
+    return Training(
+        loss,
+        options,
+        config="newsgroups_cnn",
+        changes=SMALLER,
+        alias="length250",
+        checkpoint=BEST,
+    )
+
+
+def newsgroups_bert(loss: str) -> Training:
+    """Return a fine-tuning of MiniLM with one seed."""
+    return Training(
+        loss, config="newsgroups_bert", changes=MINILM, alias="minilm", seeds=1, checkpoint=BEST
+    )
+
+
+def sst(loss: str, **options: object) -> Training:
+    """Return a training of the Tree-LSTM from the word vectors of MiniLM."""
+    return Training(
+        loss,
+        options,
+        config="sst_tree_lstm",
+        changes={"data.options.vectors": "minilm_sst_300.txt"},
+        alias="minilm",
+        checkpoint=BEST,
+    )
+
+
+def polar(predictions: Predictions) -> Predictions:
+    """Return the predictions between the two polar classes, whose probabilities sum to 1."""
+    kept = np.isin(predictions.labels, POLAR)
+    labels = (predictions.labels[kept] == POLAR[1]).astype(np.int64)
+    return Predictions(predictions.logits[kept][:, list(POLAR)], labels)
+
+
+def polar_before(run: Trained) -> Predictions:
+    """Return the test set as trained."""
+    return polar(run.logits)
+
+
+def polar_temperature(run: Trained) -> float:
+    """Return the temperature of the least validation ECE on the papers' grid."""
+    return estimates.temperature_of(polar(run.validation_logits), "ece")
+
+
+def polar_after(run: Trained) -> Predictions:
+    """Return the test set after the papers' temperature."""
+    return polar_before(run).scaled(polar_temperature(run))
