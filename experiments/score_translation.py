@@ -133,8 +133,8 @@ def page(
     }
     quality: dict[str, Any] = {}
     signatures: dict[str, str] = {}
-    for column, at in columns.items():
-        systems = {name: result.translations[at[name]] for name, result in results.items()}
+    for column, chosen in columns.items():
+        systems = {name: result.translations[chosen[name]] for name, result in results.items()}
         quality[column], signatures = bleu.qualities(systems, references, _RESAMPLES.value)
     curves = {
         name: {

@@ -35,7 +35,7 @@ import numpy as np
 from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
 from calib_jax.metrics.counted import are_counts
-from calib_jax.metrics.noise_bound import has_noise_bound, least_draws
+from calib_jax.metrics.noise_bound import has_noise_bound, least_draws, noise_bound
 from calib_jax.report import calibration, caveats, paired_tests, tables
 from calib_jax.report.paired_tests import Residuals
 from calib_jax.report.pictures import drawable, file_name
@@ -325,7 +325,7 @@ def _bounds(
     bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
     draws = max(num_draws, least_draws(LEVEL))
     key = jax.random.key(0)
-    bounds: dict[str, metrics.NoiseBound] = metrics.noise_bound(
+    bounds: dict[str, metrics.NoiseBound] = noise_bound(
         bounded, logits, labels, weights, key=key, level=LEVEL, num_draws=draws
     )
     return bounds

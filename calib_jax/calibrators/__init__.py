@@ -18,9 +18,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from calib_jax.calibrators import contract, storage
-from calib_jax.calibrators import label_shift as label_shift
 from calib_jax.calibrators.contract import Code as Code
 from calib_jax.calibrators.contract import State as State
+from calib_jax.calibrators.label_shift import PriorEstimate as PriorEstimate
+from calib_jax.calibrators.label_shift import estimate_prior as estimate_prior
+from calib_jax.calibrators.label_shift import with_prior as with_prior
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.former import no_attribute
 
@@ -105,7 +107,19 @@ for _file in pkgutil.iter_modules(__path__):
         register(_file.name)(_module)
 
 __all__ = sorted(
-    ["Code", "State", "catalogue", "label_shift", "load", "named", "register", "save", *_CATALOGUE]
+    [
+        "Code",
+        "State",
+        "catalogue",
+        "PriorEstimate",
+        "estimate_prior",
+        "with_prior",
+        "load",
+        "named",
+        "register",
+        "save",
+        *_CATALOGUE,
+    ]
 )
 
 

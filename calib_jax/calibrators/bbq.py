@@ -22,6 +22,7 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 _RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n
+_FLOOR = 0.0  # a posterior mean is never 0 or 1
 _CERTAIN = 5e-3  # prior means keep this distance from 0 and 1
 
 
@@ -110,14 +111,8 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
             some, average.values / average.total, (even[1:] + even[:-1]) / 2
         )
 
-    p = one_versus_rest.yes(rows.logits)
-    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], p.dtype)
-    edges, values = one_versus_rest.each(
-        fit_question, p.T, target, one_versus_rest.weights_of(rows)
-    )
-    params = Params(edges, values, contract.unknown_state(rows))
-    code = one_versus_rest.binned_code(p, rows)
-    return contract.finished(params, code, rows, _apply(params, rows.logits))
+    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, _FLOOR)
+    return fitted
 
 
 def _edges(groups: Groups) -> Float[Array, " edges"]:
@@ -165,15 +160,7 @@ def _model(
 
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
-    contract.check_params("bbq", Params, params)
-    num_classes = one_versus_rest.num_classes_of(params.values)
-    return contract.on_rows("bbq", _apply, params, logits, num_classes)
-
-
-@jax.jit
-def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    # A posterior mean is never 0 or 1.
-    return one_versus_rest.floored(answers(params, logits), logits, 0.0)
+    return one_versus_rest.apply("bbq", Params, answers, params, logits, _FLOOR)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

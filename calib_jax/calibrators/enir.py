@@ -19,7 +19,6 @@ from jaxtyping import Bool, Float
 from calib_jax.calibrators import contract, isotonic, one_versus_rest
 from calib_jax.calibrators.contract import FitData, State
 from calib_jax.calibrators.groups import Groups, grouped
-from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 FLOOR = isotonic.FLOOR
@@ -73,14 +72,8 @@ def _fit(examples: FitData) -> Params:
         knots = groups.repeated(groups.lowest)
         return jnp.where(some, knots, straight), jnp.where(some, values, straight)
 
-    p = one_versus_rest.yes(rows.logits)
-    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], p.dtype)
-    knots, values = one_versus_rest.each(
-        fit_question, p.T, target, one_versus_rest.weights_of(rows)
-    )
-    params = Params(knots, values, contract.unknown_state(rows))
-    code = one_versus_rest.binned_code(p, rows)
-    return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
+    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
+    return fitted
 
 
 class _Path(NamedTuple):
@@ -187,18 +180,7 @@ def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    contract.check_params("enir", Params, params)
-    checks.between("floor", floor, 0, 0.5)
-    function = functools.partial(_apply, floor=floor)
-    num_classes = one_versus_rest.num_classes_of(params.knots)
-    return contract.on_rows("enir", function, params, logits, num_classes)
-
-
-@jax.jit
-def _apply(
-    params: Params, logits: Float[Array, "rows classes"], floor: Number
-) -> Float[Array, "rows classes"]:
-    return one_versus_rest.floored(answers(params, logits), logits, floor)
+    return one_versus_rest.apply("enir", Params, answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

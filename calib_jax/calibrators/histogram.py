@@ -69,7 +69,6 @@ def fit(
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _fit(examples: FitData, num_bins: int, bins: str) -> Params:
     rows = examples.rows()
-    num_classes = rows.logits.shape[1]
 
     def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         edges = jnp.asarray(binning.uniform_edges(num_bins), p.dtype)
@@ -82,14 +81,8 @@ def _fit(examples: FitData, num_bins: int, bins: str) -> Params:
         filled = mass > 0
         return edges, jnp.where(filled, hits / jnp.where(filled, mass, 1), middle)
 
-    p = one_versus_rest.yes(rows.logits)
-    target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
-    edges, frequency = one_versus_rest.each(
-        fit_question, p.T, target, one_versus_rest.weights_of(rows)
-    )
-    params = Params(edges, frequency, contract.unknown_state(rows))
-    code = one_versus_rest.binned_code(p, rows)
-    return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
+    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
+    return fitted
 
 
 def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]:
@@ -112,18 +105,7 @@ def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    contract.check_params("histogram", Params, params)
-    checks.between("floor", floor, 0, 0.5)
-    function = functools.partial(_apply, floor=floor)
-    num_classes = one_versus_rest.num_classes_of(params.frequency)
-    return contract.on_rows("histogram", function, params, logits, num_classes)
-
-
-@jax.jit
-def _apply(
-    params: Params, logits: Float[Array, "rows classes"], floor: Number
-) -> Float[Array, "rows classes"]:
-    return one_versus_rest.floored(answers(params, logits), logits, floor)
+    return one_versus_rest.apply("histogram", Params, answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

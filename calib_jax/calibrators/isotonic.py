@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators import contract, one_versus_rest
 from calib_jax.calibrators.contract import FitData, State
-from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
@@ -66,7 +65,6 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 @jax.jit
 def _fit(examples: FitData) -> Params:
     rows = examples.rows()
-    num_classes = rows.logits.shape[1]
 
     def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         # Rows of weight 0 sort to the end and repeat the last knot.
@@ -87,14 +85,8 @@ def _fit(examples: FitData) -> Params:
         some = jnp.any(counts)
         return jnp.where(some, knots, straight), jnp.where(some, value, straight)
 
-    p = one_versus_rest.yes(rows.logits)
-    target = one_versus_rest.targets(rows.labels, num_classes, p.dtype)
-    knots, values = one_versus_rest.each(
-        fit_question, p.T, target, one_versus_rest.weights_of(rows)
-    )
-    params = Params(knots, values, contract.unknown_state(rows))
-    code = one_versus_rest.binned_code(p, rows)
-    return contract.finished(params, code, rows, _apply(params, rows.logits, FLOOR))
+    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
+    return fitted
 
 
 def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
@@ -196,18 +188,7 @@ def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    contract.check_params("isotonic", Params, params)
-    checks.between("floor", floor, 0, 0.5)
-    function = functools.partial(_apply, floor=floor)
-    num_classes = one_versus_rest.num_classes_of(params.knots)
-    return contract.on_rows("isotonic", function, params, logits, num_classes)
-
-
-@jax.jit
-def _apply(
-    params: Params, logits: Float[Array, "rows classes"], floor: Number
-) -> Float[Array, "rows classes"]:
-    return one_versus_rest.floored(answers(params, logits), logits, floor)
+    return one_versus_rest.apply("isotonic", Params, answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -1,12 +1,12 @@
 r"""Label shift: the class prior changes between training and use, and nothing else does.
 
-    prior = label_shift.estimate_prior(logits, source_prior).prior     from unlabelled examples
-    label_shift.shifted(logits, source_prior, prior)                   logits under that prior
+    prior = calibrators.estimate_prior(logits, source_prior).prior     from unlabelled examples
+    calibrators.with_prior(logits, source_prior, prior)                logits under that prior
 
 If $p(x | y)$ stays the same, the probabilities under a new prior are
 $p'_k \propto p_k \, \pi'_k / \pi_k$. This needs calibrated logits: calibrate them on held-out
 examples of the old prior first, with `bias_corrected_temperature` (Alexandari et al. 2020). A
-long-tailed model under the balanced prior is `shifted(logits, class_counts, ones)`.
+long-tailed model under the balanced prior is `with_prior(logits, class_counts, ones)`.
 """
 
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from calib_jax.core.rows import weigh
 from calib_jax.core.trouble import known
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
-__all__ = ["PriorEstimate", "estimate_prior", "shifted"]
+__all__ = ["PriorEstimate", "estimate_prior", "with_prior"]
 
 
 class PriorEstimate(NamedTuple):
@@ -42,7 +42,7 @@ class PriorEstimate(NamedTuple):
     gain: Scalar
 
 
-def shifted(logits: Any, source_prior: Any, target_prior: Any) -> Logits:
+def with_prior(logits: Any, source_prior: Any, target_prior: Any) -> Logits:
     r"""Compute the logits under another class prior, $z_k + \log \pi'_k - \log \pi_k$.
 
     Args:
@@ -55,10 +55,10 @@ def shifted(logits: Any, source_prior: Any, target_prior: Any) -> Logits:
       Probabilities, equation 2.4.
 
     >>> logits = jnp.log(jnp.array([[0.9, 0.1]]))
-    >>> jax.nn.softmax(shifted(logits, [0.9, 0.1], [0.5, 0.5])).round(4)
+    >>> jax.nn.softmax(with_prior(logits, [0.9, 0.1], [0.5, 0.5])).round(4)
     Array([[0.5, 0.5]], dtype=float32)
     """
-    logits = contract.logits_for("label_shift", logits)
+    logits = contract.logits_for("with_prior", logits)
     num_classes = logits.shape[-1]
     source = _prior("source_prior", source_prior, num_classes, positive=True)
     target = _prior("target_prior", target_prior, num_classes)

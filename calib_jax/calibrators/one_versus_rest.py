@@ -7,6 +7,7 @@ A question is closed in a row if its class is impossible (a logit of -inf) or if
 possible. The fit ignores such rows, and the probability of the class stays 0 or 1.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float
 
+from calib_jax.calibrators import contract
 from calib_jax.calibrators.contract import Code, FitRows
-from calib_jax.core import numerics
-from calib_jax.core.types import Array, Labels, Number, Vector
+from calib_jax.core import checks, numerics
+from calib_jax.core.types import Array, Labels, Logits, Number, Vector
 
 
 def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:
@@ -130,6 +132,63 @@ def floored(
     answers = jnp.where(logits == -jnp.inf, 0, answers)
     answers = jnp.where(jnp.isnan(logits), jnp.nan, answers)  # binning assigns a bin even to NaN
     return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
+
+
+def fitted(
+    kind: Callable[..., Any],
+    function: Callable[..., Any],
+    answers: Callable[[Any, Array], Array],
+    rows: FitRows,
+    floor: Number,
+) -> Any:
+    """Fit every question of a calibrator of binned, floored probabilities.
+
+    Args:
+      kind: of the parameters: two arrays with a row per question, and the state.
+      function: computes these two of the probabilities, targets and weights of a question.
+      answers: computes the probabilities of the questions from the parameters and logits.
+      rows: the prepared examples.
+      floor: the lower limit of probabilities before they are divided by their sum.
+    """
+    p = yes(rows.logits)
+    target = targets(rows.labels, rows.logits.shape[1], p.dtype)
+    params = kind(*each(function, p.T, target, weights_of(rows)), contract.unknown_state(rows))
+    calibrated = floored(answers(params, rows.logits), rows.logits, floor)
+    return contract.finished(params, binned_code(p, rows), rows, calibrated)
+
+
+def apply(
+    name: str,
+    kind: type,
+    answers: Callable[[Any, Array], Array],
+    params: Any,
+    logits: Any,
+    floor: Number,
+) -> Logits:
+    """Validate parameters that `fitted` returned, and compute calibrated log-probabilities.
+
+    Args:
+      name: of the calibrator, for error messages.
+      kind: as in `fitted`.
+      answers: as in `fitted`.
+      params: the parameters.
+      logits: `[*batch, classes]`.
+      floor: the lower limit of probabilities before they are divided by their sum.
+    """
+    contract.check_params(name, kind, params)
+    checks.between("floor", floor, 0, 0.5)
+    function = functools.partial(_on_rows, answers, floor)
+    return contract.on_rows(name, function, params, logits, num_classes_of(params[0]))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _on_rows(
+    answers: Callable[[Any, Array], Array],
+    floor: Number,
+    params: Any,
+    logits: Float[Array, "rows classes"],
+) -> Float[Array, "rows classes"]:
+    return floored(answers(params, logits), logits, floor)
 
 
 def binned_code(answers: Float[Array, "rows questions"], rows: FitRows) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, linear, structured
+from calib_jax.calibrators import contract, structured
 from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
@@ -76,24 +76,21 @@ def fit(
 
 @jax.jit
 def _fit(examples: FitData, penalties: structured.Penalties, max_iterations: Number) -> Params:
-    rows = examples.rows(mixes_classes=True)
-    fitted = structured.fit(
-        rows, diagonal=False, penalties=penalties, max_iterations=max_iterations
+    fitted: Params = structured.fitted(
+        Params,
+        examples.rows(mixes_classes=True),
+        diagonal=False,
+        penalties=penalties,
+        max_iterations=max_iterations,
     )
-    params = Params(*fitted[:-1], contract.unknown_state(rows))
-    return contract.finished(params, fitted.code, rows, _apply(params, rows.logits))
+    return fitted
 
 
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W x + b."""
     contract.check_params("sms", Params, params)
-    num_classes = len(params.intercept)
-    return contract.on_rows("sms", _apply, params, logits, num_classes, mixes_classes=True)
-
-
-def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    x = structured.features(logits, params.temperature, params.uniform)
-    return linear.scores(params.matrix, params.intercept, x)
+    function, num_classes = structured.calibrated, len(params.intercept)
+    return contract.on_rows("sms", function, params, logits, num_classes, mixes_classes=True)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -6,13 +6,14 @@ near 0. The criterion is strongly convex, so Newton steps find its single optimu
 number of classes.
 """
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators import fitting, linear, temperature
+from calib_jax.calibrators import contract, fitting, linear, temperature
 from calib_jax.calibrators.contract import Code, FitRows, losses_of
 from calib_jax.core.rows import weigh
 from calib_jax.core.temperature import scaled
@@ -63,6 +64,27 @@ def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
     x = jax.nn.log_softmax(scaled(below, temperature)) + jnp.log1p(-uniform)
     even = jnp.log(uniform / jnp.sum(possible, axis=-1, keepdims=True))
     return jnp.where(possible, jnp.logaddexp(x, even), -jnp.inf)
+
+
+def fitted(
+    kind: Callable[..., Any],
+    rows: FitRows,
+    *,
+    diagonal: bool,
+    penalties: Penalties,
+    max_iterations: Number,
+) -> Any:
+    """Fit the parameters of `svs` or `sms`, with their state; the arguments are those of `fit`."""
+    result = fit(rows, diagonal=diagonal, penalties=penalties, max_iterations=max_iterations)
+    params = kind(*result[:-1], contract.unknown_state(rows))
+    return contract.finished(params, result.code, rows, calibrated(params, rows.logits))
+
+
+def calibrated(params: Any, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    """Compute W x + b for the parameters T, u, W (or its diagonal) and b."""
+    fitted_temperature, uniform, weights, intercept, _ = params
+    scores = linear.diagonal_scores if weights.ndim == 1 else linear.scores
+    return scores(weights, intercept, features(logits, fitted_temperature, uniform))
 
 
 def fit(rows: FitRows, *, diagonal: bool, penalties: Penalties, max_iterations: Number) -> Fitted:

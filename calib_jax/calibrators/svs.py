@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, linear, structured
+from calib_jax.calibrators import contract, structured
 from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
@@ -79,26 +79,20 @@ def fit(
 def _fit(
     examples: FitData, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
 ) -> Params:
-    rows = examples.rows()
-    fitted = structured.fit(
-        rows,
+    fitted: Params = structured.fitted(
+        Params,
+        examples.rows(),
         diagonal=True,
         penalties=structured.Penalties(slope_penalty, 0.0, intercept_penalty),
         max_iterations=max_iterations,
     )
-    params = Params(*fitted[:-1], contract.unknown_state(rows))
-    return contract.finished(params, fitted.code, rows, _apply(params, rows.logits))
+    return fitted
 
 
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits w x + b."""
     contract.check_params("svs", Params, params)
-    return contract.on_rows("svs", _apply, params, logits, len(params.slope))
-
-
-def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    x = structured.features(logits, params.temperature, params.uniform)
-    return linear.diagonal_scores(params.slope, params.intercept, x)
+    return contract.on_rows("svs", structured.calibrated, params, logits, len(params.slope))
 
 
 __all__ = ["Params", "apply", "fit"]

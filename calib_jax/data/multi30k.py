@@ -61,10 +61,11 @@ def multi30k(
     source, target = direction.split("-")
 
     def part(name: str) -> Parallel:
-        paths = tuple(
+        source_file, target_file = (
             located.path.with_name(f"{name}.{language}{suffix}") for language in (source, target)
         )
-        return parallel(paths, (read_lines(paths[0]), read_lines(paths[1])))
+        lines = (read_lines(source_file), read_lines(target_file))
+        return parallel((source_file, target_file), lines)
 
     parts = {part_name: part(name) for part_name, name in _PARTS.items()}
     if training_size is not None:

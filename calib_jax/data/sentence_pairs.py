@@ -60,10 +60,10 @@ def parallel(names: tuple[Any, Any], sides: tuple[Lines, Lines]) -> Parallel:
     """
     if len(sides[0]) != len(sides[1]):
         longer = 0 if len(sides[0]) > len(sides[1]) else 1
-        line = min(map(len, sides)) + 1
+        unpaired = min(map(len, sides)) + 1
         raise reading.Unreadable(
             f"{names[0]} has {len(sides[0]):,} lines and {names[1]} {len(sides[1]):,}:\nline"
-            f" {line:,} of {names[longer]} has no translation; {_ADVICE}."
+            f" {unpaired:,} of {names[longer]} has no translation; {_ADVICE}."
         )
     if not sides[0]:
         raise reading.Unreadable(f"{names[0]} has no line: {_ADVICE}.")

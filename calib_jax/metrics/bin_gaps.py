@@ -90,8 +90,16 @@ def gaps_of(
         if metric.prepare is not class_gaps:
             of_top_label.setdefault(bins[-1], {})[bins] = metric
         elif bins not in gaps:
-            options = {"key": key, "num_draws": num_draws, "draws_at_a_time": num_draws}
-            gaps[bins] = next(gaps_of_classes(metric, logits, labels, cluster, **options))
+            whole = gaps_of_classes(
+                metric,
+                logits,
+                labels,
+                cluster,
+                key=key,
+                num_draws=num_draws,
+                draws_at_a_time=num_draws,
+            )
+            gaps[bins] = next(whole)
     for by_bins in of_top_label.values():
         parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_draws, cluster)
         gaps |= dict(zip(by_bins, parts, strict=True))

@@ -135,12 +135,12 @@ def class_draws(
     num_blocks, size = plan.rows.shape
     step = max(1, _OUTCOMES // (plan.num_versions * size))
     starts = range(0, num_blocks, step)
-    seed = generator.integers(2**63)
+    seed = int(generator.integers(2**63))
 
     # One group of blocks is kept; several are drawn again, and are the same.
     @functools.lru_cache(1)
     def versions_of(start: int) -> Integer[np.ndarray, "versions blocks size"]:
-        generator = np.random.Generator(np.random.SFC64([seed, start]))
+        generator = np.random.Generator(np.random.SFC64(np.array([seed, start])))
         rows = plan.rows[start : start + step]
         return _cells_of_versions(generator, p, order, labels, rows, num_bins, plan.num_versions)
 

@@ -170,7 +170,8 @@ def class_errors(
     logits, labels, cluster = counted_in_clusters("class_errors", logits, labels, weights, clusters)
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]
-    null, ranked = [], []
+    null: list[np.ndarray] = []
+    ranked: list[np.ndarray] = []
     for gaps in gaps_of_classes(
         metric,
         logits,

@@ -53,8 +53,7 @@ class Table(nn.Module):
 
     def products(self, x: Float[Array, "... width"]) -> Float[Array, "... count"]:
         """Return the product with every vector in the dtype of the parameters: tied logits."""
-        precise = self.embedding.dtype
-        return jnp.einsum("...w,cw->...c", x.astype(precise), self.embedding)
+        return layers.rows_times(x.astype(self.embedding.dtype), self.embedding.T)
 
 
 class Attention(nn.Module):
@@ -105,7 +104,7 @@ class Attention(nn.Module):
         width = x.shape[-1]
         dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
 
-        def per_head(tokens: Tokens, name: str) -> Array:
+        def per_head(tokens: Any, name: str) -> Array:
             return dense(tokens, width, name=name).reshape(*tokens.shape[:2], self.heads, -1)
 
         def key_or_value(name: str) -> Array:
@@ -195,12 +194,12 @@ class Block(nn.Module):
             )
             return attention(x, x, visible, train, keys, place)
 
-        def to_context(x: Tokens) -> Tokens:
+        def to_context(x: Tokens, seen: Any) -> Tokens:
             fixed = self.past > 0
             attention = Attention(
                 self.heads, self.attention_dropout, fixed=fixed, name="cross", **common
             )
-            return attention(x, context, context_visible, train, keys)
+            return attention(x, context, seen, train, keys)
 
         def perceptron(x: Tokens) -> Tokens:
             hidden = ACTIVATIONS[self.activation](dense(x, self.mlp_width, name="mlp_in"))
@@ -208,5 +207,5 @@ class Block(nn.Module):
 
         x = residual(x, "attention", to_itself)
         if context_visible is not None:
-            x = residual(x, "cross", to_context)
+            x = residual(x, "cross", partial(to_context, seen=context_visible))
         return residual(x, "mlp", perceptron)

@@ -243,7 +243,7 @@ def transformer(
     Traceback (most recent call last):
     ValueError: heads must divide width, got 12 and 100.
     """
-    sizes = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width}
+    sizes: dict[str, Any] = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width}
     for name, size in {**sizes, "places": places}.items():
         checks.at_least(name, size, 1)
     if width % heads:

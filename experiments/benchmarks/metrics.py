@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax import metrics
 from calib_jax.report.scoring import DEFAULT_METRICS, chosen_metrics
@@ -85,6 +86,34 @@ def measure_bootstrap(
     return timing.compared(seconds, base, against=against, targets=targets)
 
 
+def measure_estimates(
+    sample: reference.Sample, rounds: int, resamples: int, **_: Any
+) -> list[tables.Row]:
+    """Time values, valid intervals, noise floors and p-values, on the clock and in core seconds."""
+    bounded = {name: SEVEN[name] for name in ("ece", "mce", "adaptive_ece")}
+    options = {"key": jax.random.key(1), "num_resamples": resamples}
+    calls: dict[str, Any] = {
+        name: functools.partial(metrics.estimates, chosen, *sample[:2], **options)
+        for name, chosen in (
+            ("the seven", SEVEN),
+            ("bounds of the top label", bounded),
+            ("bounds of all classes", {"classwise_ece": SEVEN["classwise_ece"]}),
+        )
+    }
+    seconds, spent = (
+        timing.interleaved(calls, rounds=max(3, rounds // 2), label="estimates", clock=clock)
+        for clock in (time.perf_counter, time.process_time)
+    )
+    return [
+        {
+            "name": name,
+            "seconds": float(np.median(seconds[name])),
+            "core_seconds": float(np.median(spent[name])),
+        }
+        for name in calls
+    ]
+
+
 def measure_stream(sample: reference.Sample, blocks: int, **_: Any) -> list[tables.Row]:
     """Fold blocks of rows into a stream; measure rows per second and the peak of the memory.
 
@@ -110,6 +139,11 @@ def measure_stream(sample: reference.Sample, blocks: int, **_: Any) -> list[tabl
     ]
 
 
+_ESTIMATES = {
+    "": tables.text("name"),
+    "s": tables.number("seconds", ".2f"),
+    "s of a core": tables.number("core_seconds", ".2f"),
+}
 _STREAM = {
     "": tables.text("name"),
     "rows/s": tables.number("rows_per_second"),
@@ -122,11 +156,13 @@ SECTIONS = {
     "metrics": tables.Section("Metrics,", tables.SPEED | _VALUE),
     "peers": tables.Section("Other implementations,", tables.SPEED | _VALUE),
     "bootstrap": tables.Section("Bootstrap,", tables.SPEED),
+    "estimates": tables.Section("Values with valid intervals and p-values,", _ESTIMATES),
     "stream": tables.Section("Stream of blocks,", _STREAM),
 }
 MEASURES: tables.Measures = {
     "metrics": measure_metrics,
     "bootstrap": measure_bootstrap,
+    "estimates": measure_estimates,
     "stream": measure_stream,
 }
 
@@ -136,7 +172,7 @@ def main(
     parts: Annotated[Sequence[str], f"Of {', '.join(MEASURES)}; all by default."] = (),
     peers: tables.Peers = False,
     rounds: tables.Rounds = 11,
-    resamples: Annotated[int, "Of each bootstrap."] = 1000,
+    resamples: Annotated[int, "Of each bootstrap, and draws of a noise bound."] = 1000,
     blocks: Annotated[int, "Of the rows of the shape, in a stream."] = 20,
 ) -> tables.Report:
     """Measure every part at every shape."""

@@ -8,7 +8,7 @@ import scipy.optimize
 import scipy.special
 
 from calib_jax import calibrators
-from calib_jax.calibrators import bias_corrected_temperature, label_shift
+from calib_jax.calibrators import bias_corrected_temperature
 from tests.calibrators.members import mean_nll
 
 SOURCE = np.array([0.5, 0.3, 0.2])
@@ -28,11 +28,11 @@ def mixture(prior, num_rows, seed):
 def test_a_simulated_shift_is_recovered(target):
     """Within 3 standard errors of a sample of labels; the NLL is that of the true prior."""
     logits, labels = mixture(target, 4000, seed=1)
-    found = label_shift.estimate_prior(logits, SOURCE)
+    found = calibrators.estimate_prior(logits, SOURCE)
     assert found.converged
     assert found.gain >= 0
     np.testing.assert_allclose(found.prior, target, atol=3 * np.sqrt(0.25 / 4000) * 1.5)
-    answer, ideal = (label_shift.shifted(logits, SOURCE, q) for q in (found.prior, target))
+    answer, ideal = (calibrators.with_prior(logits, SOURCE, q) for q in (found.prior, target))
     # Two free shares cost about 1 / n.
     assert abs(mean_nll(answer, labels) - mean_nll(ideal, labels)) < 3 / 4000
     if target == tuple(SOURCE):
@@ -43,7 +43,7 @@ def test_em_is_the_maximum_of_the_likelihood(x64):
     """Check against SciPy, with weights, over the simplex."""
     logits, _ = mixture((0.1, 0.2, 0.7), 200, seed=2)
     weights = np.random.default_rng(0).choice([0.0, 1.0, 2.0], 200)
-    found = label_shift.estimate_prior(
+    found = calibrators.estimate_prior(
         logits.astype(np.float64), SOURCE, weights, tolerance=1e-10, max_iterations=100_000
     )
     ratio = scipy.special.softmax(logits.astype(np.float64), axis=-1) / SOURCE
@@ -63,8 +63,8 @@ def test_a_miscalibrated_model_needs_the_correction():
     params = bias_corrected_temperature.fit(logits[:3000], labels[:3000])
     corrected = bias_corrected_temperature.apply(params, logits[3000:])
     shares = np.bincount(labels[:3000]) / 3000
-    before = label_shift.estimate_prior(logits[3000:], shares).prior
-    after = label_shift.estimate_prior(corrected, shares).prior
+    before = calibrators.estimate_prior(logits[3000:], shares).prior
+    after = calibrators.estimate_prior(corrected, shares).prior
     assert np.max(np.abs(before - SOURCE)) > 0.08
     np.testing.assert_allclose(after, SOURCE, atol=0.05)
 
@@ -93,24 +93,23 @@ def test_it_is_scipys_minimum(x64):
 
 def test_shifting_there_and_back_and_to_a_class_that_is_absent():
     logits, _ = mixture(SOURCE, 5, seed=0)
-    there = label_shift.shifted(logits, SOURCE, [10, 20, 70])
-    back = label_shift.shifted(there, [1, 2, 7], SOURCE)
+    there = calibrators.with_prior(logits, SOURCE, [10, 20, 70])
+    back = calibrators.with_prior(there, [1, 2, 7], SOURCE)
     np.testing.assert_allclose(back, logits, rtol=1e-5, atol=1e-5)
-    p = jax.nn.softmax(label_shift.shifted(logits, SOURCE, [1, 0, 1]))
+    p = jax.nn.softmax(calibrators.with_prior(logits, SOURCE, [1, 0, 1]))
     assert not np.any(p[:, 1])
-    assert calibrators.label_shift is label_shift
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (
-            lambda z: label_shift.shifted(z, [1, 1], [1, 1, 1]),
+            lambda z: calibrators.with_prior(z, [1, 1], [1, 1, 1]),
             "each of the 3 classes, got the shape",
         ),
-        (lambda z: label_shift.shifted(z, [1, 1, 0], [1, 1, 1]), "source_prior must be greater"),
-        (lambda z: label_shift.estimate_prior(z, SOURCE, np.zeros(2)), "all 2 weights are 0"),
-        (lambda z: label_shift.estimate_prior(z * np.nan, SOURCE), "NaN or infinite logits"),
+        (lambda z: calibrators.with_prior(z, [1, 1, 0], [1, 1, 1]), "source_prior must be greater"),
+        (lambda z: calibrators.estimate_prior(z, SOURCE, np.zeros(2)), "all 2 weights are 0"),
+        (lambda z: calibrators.estimate_prior(z * np.nan, SOURCE), "NaN or infinite logits"),
     ],
 )
 def test_what_cannot_be_shifted_is_refused(call, message):

@@ -28,6 +28,9 @@ def test_a_curve_is_the_mean_over_runs_and_its_band_their_range():
     assert not second.collections
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["focal", "brier"]
+    assert first.get_xlabel() == "epoch"
+    other = plots.training_curves(CURVES, EPOCHS, axis="temperature")
+    assert other.axes[0].get_xlabel() == "temperature"
 
 
 def test_curves_that_do_not_fit_are_refused():
