@@ -42,10 +42,10 @@ class Import(NamedTuple):
 def imports(source: str, path: Path) -> list[Import]:
     """List what a file imports: anywhere in it, relative names resolved, attributes included."""
     package = path.parent.parts
-    found = []
+    actual = []
 
     def note(node: ast.AST, names: list[str], at_once: bool) -> None:
-        found.extend(Import(name, node.lineno, at_once) for name in names)
+        actual.extend(Import(name, node.lineno, at_once) for name in names)
 
     def visit(node: ast.AST, at_once: bool) -> None:
         if isinstance(node, ast.Import):
@@ -65,7 +65,7 @@ def imports(source: str, path: Path) -> list[Import]:
             visit(child, at_once and not function and not types_only)
 
     visit(ast.parse(source), True)
-    return found
+    return actual
 
 
 def said(node: ast.AST) -> str | None:
@@ -257,12 +257,12 @@ def test_top_level():
     folders = {"calib_jax", "configs", "experiments", "tests"}
     texts = {"README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md"}
     ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
-    found = {
+    actual = {
         path.name
         for path in ROOT.iterdir()
         if not any(fnmatch.fnmatch(path.name, pattern) for pattern in [".*", *ignored])
     }
-    assert found == {"setup.py", "pyproject.toml", *folders, *texts}
+    assert actual == {"setup.py", "pyproject.toml", *folders, *texts}
 
 
 @pytest.fixture

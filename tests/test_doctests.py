@@ -93,10 +93,10 @@ def test_numbers_agree_to_the_digits_written(want, got, same):
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_example_stands_outside_a_docstring(path):
     source = path.read_text(encoding="utf-8")
-    found = sum(
+    actual = sum(
         len(doctest.DocTestParser().get_examples(text)) for _, text, _ in docstrings(source)
     )
-    assert found == len(re.findall(r"^\s*>>> ", source, re.MULTILINE))
+    assert actual == len(re.findall(r"^\s*>>> ", source, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))

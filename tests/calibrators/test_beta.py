@@ -34,8 +34,8 @@ def test_it_is_scipys_minimum(num_classes, x64):
     p = scipy.special.softmax(logits, axis=-1)
     classes = [1] if num_classes == 2 else range(4)
     wanted = np.array([scipy_fit(p[:, k], labels == k, weights) for k in classes])
-    found = np.stack([params.a, params.b, params.c], axis=1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    actual = np.stack([params.a, params.b, params.c], axis=1)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-6)
 
     q = scipy.special.expit(
         wanted[:, 0] * np.log(p[:, classes])

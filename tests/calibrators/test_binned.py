@@ -46,12 +46,12 @@ def test_isotonic_is_a_slow_loop(num_classes, x64):
     params = isotonic.fit(logits, labels, weights)
     assert params.state.name == "converged"
     new = 1.3 * problem(200, num_classes, seed=8, dtype=np.float64)[0]
-    found = isotonic.answers(params, jnp.asarray(new)).T
+    actual = isotonic.answers(params, jnp.asarray(new)).T
     new_p = scipy.special.softmax(new, axis=-1)
     new_p = new_p[:, 1:] if num_classes == 2 else new_p
     for k, (p, answer) in enumerate(questions(logits, labels)):
         knots, values = pav(np.round(p, 14), answer, weights)
-        np.testing.assert_allclose(found[k], np.interp(new_p[:, k], knots, values), atol=1e-9)
+        np.testing.assert_allclose(actual[k], np.interp(new_p[:, k], knots, values), atol=1e-9)
         assert (np.diff(params.values[k]) >= 0).all()
 
 
@@ -86,11 +86,11 @@ def test_isotonic_is_scikit_learns_with_near_ties(dtype, x64):
         random = np.random.default_rng(seed)
         logits = random.integers(-3, 4, (300, 4)).astype(dtype)
         labels = np.argmax(logits + random.gumbel(size=logits.shape), axis=-1)
-        found = isotonic.answers(isotonic.fit(logits, labels), jnp.asarray(logits)).T
+        actual = isotonic.answers(isotonic.fit(logits, labels), jnp.asarray(logits)).T
         p = np.asarray(jax.nn.softmax(jnp.asarray(logits))).T
         for k in range(4):
             peer = sklearn.IsotonicRegression(out_of_bounds="clip").fit(p[k], labels == k)
-            np.testing.assert_allclose(found[k], peer.predict(p[k]), atol=1e-5)
+            np.testing.assert_allclose(actual[k], peer.predict(p[k]), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_no_weights_are_weights_of_one():
 def test_histogram_is_a_slow_loop(bins, num_classes, x64):
     logits, labels, weights = rounded_problem(num_classes)
     params = histogram.fit(logits, labels, weights, num_bins=10, bins=bins)
-    found = np.asarray(histogram.answers(params, jnp.asarray(logits))).T
+    actual = np.asarray(histogram.answers(params, jnp.asarray(logits))).T
     frequency = np.asarray(params.frequency)
     for k, (p, answer) in enumerate(questions(logits, labels)):
         edges = np.asarray(params.edges[k])
@@ -138,7 +138,7 @@ def test_histogram_is_a_slow_loop(bins, num_classes, x64):
             middle = (edges[b] + edges[b + 1]) / 2
             wanted = np.average(answer[here], weights=weights[here]) if here.any() else middle
             np.testing.assert_allclose(frequency[k, b], wanted, rtol=1e-9)
-            np.testing.assert_allclose(found[k][here], wanted, rtol=1e-9)
+            np.testing.assert_allclose(actual[k][here], wanted, rtol=1e-9)
         if bins == "width":
             np.testing.assert_allclose(edges, np.linspace(0, 1, 11), rtol=1e-7)
         elif num_classes > 2:  # no ties: every bin has a tenth of the weight, to half an example
@@ -188,11 +188,11 @@ def test_isotonic_is_scikit_learns(num_classes, x64):
         logits, labels = problem(300, num_classes, seed=seed, dtype=np.float64)
         weights = np.random.default_rng(seed).choice([0.5, 1.0, 3.0], 300)
         new = 1.3 * problem(200, num_classes, seed=100 + seed, dtype=np.float64)[0]
-        found = isotonic.answers(isotonic.fit(logits, labels, weights), jnp.asarray(new)).T
+        actual = isotonic.answers(isotonic.fit(logits, labels, weights), jnp.asarray(new)).T
         asked = [p for p, _ in questions(new, np.zeros(200))]
         for k, (p, answer) in enumerate(questions(logits, labels)):
             peer = sklearn.IsotonicRegression(out_of_bounds="clip").fit(p, answer, weights)
-            np.testing.assert_allclose(found[k], peer.predict(asked[k]), atol=1e-9)
+            np.testing.assert_allclose(actual[k], peer.predict(asked[k]), atol=1e-9)
 
 
 @pytest.mark.slow

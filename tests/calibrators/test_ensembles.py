@@ -67,13 +67,13 @@ def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
     params = bbq.fit(logits, labels, weights, prior_per_bin=per_bin)
     assert params.state.name == "converged"
     new, asked = asked_of(num_classes)
-    found = bbq.answers(params, jnp.asarray(new)).T
+    actual = bbq.answers(params, jnp.asarray(new)).T
     used = weights > 0
     expected = [
         binnings(np.round(p[used], 12), answer[used], weights[used], points, per_bin)
         for (p, answer), points in zip(questions(logits, labels), asked, strict=True)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
     p = np.exp(bbq.apply(params, new))
     rows = np.transpose(expected)
     rows = np.concatenate([1 - rows, rows], axis=1) if num_classes == 2 else rows
@@ -141,11 +141,11 @@ def test_enir_is_the_average_of_all_near_isotonic_models(num_classes, x64):
     params = enir.fit(logits, labels, weights)
     assert params.state.name == "converged"
     new, asked = asked_of(num_classes)
-    found = enir.answers(params, jnp.asarray(new)).T
+    actual = enir.answers(params, jnp.asarray(new)).T
     used = weights > 0
     for k, (p, answer) in enumerate(questions(logits, labels)):
         expected = ensemble(np.round(p[used], 14), answer[used], weights[used], asked[k])
-        np.testing.assert_allclose(found[k], expected, atol=1e-9)
+        np.testing.assert_allclose(actual[k], expected, atol=1e-9)
 
 
 def test_the_path_of_the_slow_loop_minimises_the_criterion():

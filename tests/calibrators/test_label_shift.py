@@ -28,11 +28,11 @@ def mixture(prior, num_rows, seed):
 def test_a_simulated_shift_is_recovered(target):
     """Within 3 standard errors of a sample of labels; the NLL is that of the true prior."""
     logits, labels = mixture(target, 4000, seed=1)
-    found = calibrators.estimate_prior(logits, SOURCE)
-    assert found.converged
-    assert found.gain >= 0
-    np.testing.assert_allclose(found.prior, target, atol=3 * np.sqrt(0.25 / 4000) * 1.5)
-    answer, ideal = (calibrators.with_prior(logits, SOURCE, q) for q in (found.prior, target))
+    actual = calibrators.estimate_prior(logits, SOURCE)
+    assert actual.converged
+    assert actual.gain >= 0
+    np.testing.assert_allclose(actual.prior, target, atol=3 * np.sqrt(0.25 / 4000) * 1.5)
+    answer, ideal = (calibrators.with_prior(logits, SOURCE, q) for q in (actual.prior, target))
     # Two free shares cost about 1 / n.
     assert abs(mean_nll(answer, labels) - mean_nll(ideal, labels)) < 3 / 4000
     if target == tuple(SOURCE):
@@ -43,7 +43,7 @@ def test_em_is_the_maximum_of_the_likelihood(x64):
     """Check against SciPy, with weights, over the simplex."""
     logits, _ = mixture((0.1, 0.2, 0.7), 200, seed=2)
     weights = np.random.default_rng(0).choice([0.0, 1.0, 2.0], 200)
-    found = calibrators.estimate_prior(
+    actual = calibrators.estimate_prior(
         logits.astype(np.float64), SOURCE, weights, tolerance=1e-10, max_iterations=100_000
     )
     ratio = scipy.special.softmax(logits.astype(np.float64), axis=-1) / SOURCE
@@ -52,8 +52,8 @@ def test_em_is_the_maximum_of_the_likelihood(x64):
         return -np.average(np.log(ratio @ scipy.special.softmax(z)), weights=weights)
 
     best = scipy.optimize.minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-10})
-    np.testing.assert_allclose(found.prior, scipy.special.softmax(best.x), atol=1e-6)
-    np.testing.assert_allclose(found.gain, -best.fun, atol=1e-9)
+    np.testing.assert_allclose(actual.prior, scipy.special.softmax(best.x), atol=1e-6)
+    np.testing.assert_allclose(actual.gain, -best.fun, atol=1e-9)
 
 
 def test_a_miscalibrated_model_needs_the_correction():

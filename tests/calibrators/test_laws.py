@@ -264,9 +264,9 @@ def test_parameters_of_another_calibrator_are_refused(name, tmp_path):
                 apply(params, logits)
         with pytest.raises(TypeError, match=said):
             jax.vmap(member.apply, (0, None))(stacked, logits)
-        for found in (params, stacked, jax.jit(lambda tree: tree)(params)):
+        for actual in (params, stacked, jax.jit(lambda tree: tree)(params)):
             with pytest.raises(TypeError, match=f"'{name}' needs .* parameters of {other}; give"):
-                calibrators.save(tmp_path / "other.npz", name, found)
+                calibrators.save(tmp_path / "other.npz", name, actual)
     assert not list(tmp_path.iterdir())
     with pytest.raises(TypeError, match="these are an object of type tuple"):
         member.apply((), logits)
@@ -373,8 +373,8 @@ def same_for_all_label_types(name, num_rows, num_classes):
     expected = calibrators.named(name).fit(logits, labels)
     for dtype in (np.int8, np.uint8, np.int16, np.int32, np.int64):
         if num_classes - 1 <= np.iinfo(dtype).max:
-            found = calibrators.named(name).fit(logits, labels.astype(dtype))
-            jax.tree.map(np.testing.assert_array_equal, found, expected)
+            actual = calibrators.named(name).fit(logits, labels.astype(dtype))
+            jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
 @members

@@ -49,9 +49,9 @@ def scipy_fit(kind, logits, labels, weights, first, second):
 
     start = np.ones(K) if kind == "vector" else np.eye(K).ravel()
     start = np.concatenate([start, np.zeros(K)])
-    found = scipy.optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-10})
-    w, b = unpack(found.x)
-    return loss, found.fun, scipy.special.softmax(x @ w.T + b, axis=-1)
+    actual = scipy.optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-10})
+    w, b = unpack(actual.x)
+    return loss, actual.fun, scipy.special.softmax(x @ w.T + b, axis=-1)
 
 
 @pytest.mark.parametrize("penalties", [(0.0, 0.0), (0.1, 0.01)])
@@ -65,8 +65,8 @@ def test_it_is_scipys_minimum(kind, penalties, x64):
     params = calibrator.fit(logits, labels, weights, **dict(zip(names, penalties, strict=True)))
     assert params.state.name == "converged"
     loss, lowest, p = scipy_fit(kind, logits, labels, weights, *penalties)
-    found = jax.nn.softmax(calibrator.apply(params, logits))
-    np.testing.assert_allclose(found, p, rtol=2e-6)
+    actual = jax.nn.softmax(calibrator.apply(params, logits))
+    np.testing.assert_allclose(actual, p, rtol=2e-6)
     theta = np.concatenate([np.ravel(params[0]), params.intercept])
     np.testing.assert_allclose(loss(theta)[0], lowest, rtol=1e-11)
 

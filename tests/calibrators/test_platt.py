@@ -20,8 +20,8 @@ def scipy_fit(score, target, weights):
         slope = weights * (p - target) / weights.sum()
         return value, np.array([slope @ score, slope.sum()])
 
-    found = scipy.optimize.minimize(loss, [1.0, 0.0], jac=True, method="BFGS", tol=1e-12)
-    return found.x
+    actual = scipy.optimize.minimize(loss, [1.0, 0.0], jac=True, method="BFGS", tol=1e-12)
+    return actual.x
 
 
 def log_odds(logits, k):
@@ -52,8 +52,8 @@ def test_it_is_scipys_minimum(num_classes, smoothed, x64):
         for k, (a, b) in zip([1] if num_classes == 2 else range(4), wanted, strict=True)
     ]
     p = np.stack([1 - p[0], p[0]] if num_classes == 2 else p, axis=1)
-    found = jax.nn.softmax(platt.apply(params, logits))
-    np.testing.assert_allclose(found, p / p.sum(1, keepdims=True), rtol=1e-6)
+    actual = jax.nn.softmax(platt.apply(params, logits))
+    np.testing.assert_allclose(actual, p / p.sum(1, keepdims=True), rtol=1e-6)
 
 
 def two(scores):

@@ -19,12 +19,12 @@ def test_it_comes_back_as_it_was(name, tmp_path):
     path = tmp_path / "no suffix"
     calibrators.save(path, name, params)
     assert [file.name for file in tmp_path.iterdir()] == ["no suffix"]
-    found_name, found = calibrators.load(path)
+    found_name, actual = calibrators.load(path)
     assert found_name == name
-    assert type(found) is type(params)
-    assert found.state.name == params.state.name
-    jax.tree.map(np.testing.assert_array_equal, found, params)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(params), strict=True):
+    assert type(actual) is type(params)
+    assert actual.state.name == params.state.name
+    jax.tree.map(np.testing.assert_array_equal, actual, params)
+    for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(params), strict=True):
         assert one.dtype == other.dtype
     with np.load(path, allow_pickle=False) as file:  # plain: readable by anybody
         assert json.loads(str(file["calibrator"])) == {"format": 1, "name": name}
@@ -35,8 +35,8 @@ def test_many_models_go_into_one_file(tmp_path):
     logits, labels = (jnp.stack([jnp.asarray(model[part]) for model in models]) for part in (0, 1))
     params = jax.vmap(calibrators.temperature.fit)(logits, labels)
     calibrators.save(tmp_path / "t.npz", "temperature", params)
-    _, found = calibrators.load(tmp_path / "t.npz")
-    np.testing.assert_array_equal(found.temperature, params.temperature)
+    _, actual = calibrators.load(tmp_path / "t.npz")
+    np.testing.assert_array_equal(actual.temperature, params.temperature)
 
 
 def one_array():

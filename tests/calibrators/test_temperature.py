@@ -44,11 +44,11 @@ def best_temperature(logits, labels, weights):
 
 @pytest.mark.parametrize("number", [8, pytest.param(200, marks=pytest.mark.thorough)])
 def test_random_problems_have_scipys_optimum(x64, number):
-    found = {np.float32: [], np.float64: []}
+    actual = {np.float32: [], np.float64: []}
     expected = []
     for seed in range(number):
         logits, labels, weights = hard_problem(seed)
-        for dtype, fits in found.items():
+        for dtype, fits in actual.items():
             narrow = np.float16 if dtype == np.float32 and seed % 4 == 0 else dtype
             params = temperature.fit(logits.astype(narrow), labels, weights.astype(dtype))
             assert params.temperature.dtype == dtype
@@ -57,8 +57,8 @@ def test_random_problems_have_scipys_optimum(x64, number):
             fits.append(float(params.temperature))
         expected.append(best_temperature(logits, labels, weights))
     assert min(expected) < 0.1 < 50 < max(expected)
-    np.testing.assert_allclose(found[np.float64], expected, rtol=1e-6)
-    np.testing.assert_allclose(found[np.float32], expected, rtol=1e-4)
+    np.testing.assert_allclose(actual[np.float64], expected, rtol=1e-6)
+    np.testing.assert_allclose(actual[np.float32], expected, rtol=1e-4)
 
 
 def test_no_prediction_changes_and_entropy_rises():
@@ -191,8 +191,8 @@ def test_the_grid_minimises_what_it_is_given():
     assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
     assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
     weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
-    found = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, criterion=weighted)
-    np.testing.assert_allclose(found.temperature, 3.0, rtol=1e-6)
+    actual = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, criterion=weighted)
+    np.testing.assert_allclose(actual.temperature, 3.0, rtol=1e-6)
     never = temperature.fit_grid(logits, labels, criterion=lambda z, y, w: jnp.full((), jnp.nan))
     assert (float(never.temperature), never.state.name) == (1.0, "no_optimum")
 

@@ -42,9 +42,9 @@ def test_it_is_two_isotonic_regressions_for_each_example(num_classes, x64):
     used = weights > 0
     expected = [refitted(score[used], target[used], weights[used], s) for s in asked]
     p0, p1 = np.transpose(expected)
-    found = venn_abers.bounds(params, jnp.asarray(new))
-    np.testing.assert_allclose(found[0], p0, atol=1e-9)
-    np.testing.assert_allclose(found[1], p1, atol=1e-9)
+    actual = venn_abers.bounds(params, jnp.asarray(new))
+    np.testing.assert_allclose(actual[0], p0, atol=1e-9)
+    np.testing.assert_allclose(actual[1], p1, atol=1e-9)
     merged = p1 / (1 - p0 + p1)
     answer = np.exp(venn_abers.apply(params, new))
     if num_classes == 2:
@@ -68,9 +68,9 @@ def test_the_hull_in_its_extreme_cases(hits, x64):
     logits = np.log(np.stack([1 - score, score], axis=1))
     params = venn_abers.fit(logits, target.astype(int))
     expected = [refitted(score, target, np.ones(80), s) for s in score]
-    found = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
-    np.testing.assert_allclose(found, expected, atol=1e-9)
-    assert (found[:, 0] <= found[:, 1]).all()
+    actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
+    np.testing.assert_allclose(actual, expected, atol=1e-9)
+    assert (actual[:, 0] <= actual[:, 1]).all()
 
 
 def test_single_precision_counts_exactly():
@@ -79,8 +79,8 @@ def test_single_precision_counts_exactly():
     params = venn_abers.fit(logits, labels)
     score, target = question(np.asarray(logits, np.float64), labels)
     expected = [refitted(score, target, np.ones(80), s) for s in score]
-    found = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
     gap = params.p1 - params.p0
     assert (gap > 0).all()
 

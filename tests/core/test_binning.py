@@ -74,9 +74,9 @@ def slow_bin_sums(confidence, hit, weight, num_bins):
 @pytest.mark.parametrize("num_bins", [1, 7, 10, 15, 20])
 def test_fixed_bin_sums(num_bins):
     confidence, hit, weight = sample(levels=num_bins)
-    found = binning.fixed_bin_sums(*map(jnp.asarray, (confidence, hit, weight)), num_bins)
+    actual = binning.fixed_bin_sums(*map(jnp.asarray, (confidence, hit, weight)), num_bins)
     expected = slow_bin_sums(confidence, hit, weight, num_bins)
-    np.testing.assert_allclose(np.stack(found), expected, rtol=1e-5)
+    np.testing.assert_allclose(np.stack(actual), expected, rtol=1e-5)
     unweighted = binning.fixed_bin_sums(jnp.asarray(confidence), jnp.asarray(hit), None, num_bins)
     expected = slow_bin_sums(confidence, hit, np.ones(200), num_bins)
     np.testing.assert_allclose(np.stack(unweighted), expected, rtol=1e-5)
@@ -107,21 +107,21 @@ def test_class_bin_sums():
     labels = random.integers(4, size=(2, 30))
     weight = random.choice([0.0, 1.0, 2.5], size=(2, 30)).astype(np.float32)
     for w in (weight, None):
-        found = binning.class_bin_sums(
+        actual = binning.class_bin_sums(
             jnp.asarray(p), jnp.asarray(labels), None if w is None else jnp.asarray(w), 5
         )
         flat = np.ones(60) if w is None else w.reshape(-1)
         for k in range(4):
             occurs = (labels.reshape(-1) == k).astype(float)
             expected = slow_bin_sums(p[..., k].reshape(-1), occurs, flat, 5)
-            np.testing.assert_allclose(np.stack(found)[:, k], expected, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(np.stack(actual)[:, k], expected, rtol=1e-5, atol=1e-7)
 
 
 def test_class_sums():
     labels = np.asarray([[0, 2, 2], [-1, 3, 255]])
     values = np.asarray([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], np.float32)
-    found = binning.class_sums(jnp.asarray(labels), jnp.asarray(values), 3)
-    np.testing.assert_array_equal(found, [1.0, 0.0, 6.0])
+    actual = binning.class_sums(jnp.asarray(labels), jnp.asarray(values), 3)
+    np.testing.assert_array_equal(actual, [1.0, 0.0, 6.0])
 
 
 def exact_mass_bins(confidence, hit, weight, num_bins):
@@ -228,8 +228,8 @@ def test_rows_of_weight_zero_are_absent(bins):
     expected = bins(confidence[keep], hit[keep], weight[keep], 5)
     harmful = jnp.where(keep, confidence, jnp.nan), jnp.where(keep, hit, jnp.nan)
     for columns in ((confidence, hit), harmful):
-        found = bins(*columns, weight, 5)
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        actual = bins(*columns, weight, 5)
+        for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
@@ -262,7 +262,7 @@ def test_whole_example_bins(case, num_bins, x64):
     confidence, hit, weight = (np.asarray(column, np.float64) for column in CASES[case])
     weight = np.ceil(weight)
     bins = jax.jit(binning.whole_example_bins, static_argnums=3)
-    found, edges = bins(confidence, hit, weight, num_bins)
+    actual, edges = bins(confidence, hit, weight, num_bins)
     expected, expected_edges = slow_whole_bins(confidence, hit, weight, num_bins)
     np.testing.assert_allclose(edges, expected_edges, rtol=1e-12)
-    np.testing.assert_allclose(np.stack(found), expected, rtol=1e-12)
+    np.testing.assert_allclose(np.stack(actual), expected, rtol=1e-12)

@@ -15,8 +15,8 @@ LOG_HALF = -0.6931471805599453
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 1.0, 2.5, 20.0])
 def test_power_is_the_power(exponent, x64):
     base = np.geomspace(1e-12, 2, 40)
-    found = numerics.power(jnp.log(base), exponent)
-    np.testing.assert_allclose(found, base.astype(np.longdouble) ** exponent, rtol=1e-13)
+    actual = numerics.power(jnp.log(base), exponent)
+    np.testing.assert_allclose(actual, base.astype(np.longdouble) ** exponent, rtol=1e-13)
 
 
 def test_power_near_zero():
@@ -39,8 +39,8 @@ def test_first_argmax_is_numpys(kind, num_classes):
         "tied": random.integers(3, size=(3, 40, num_classes)),
         "equal": np.zeros((3, 40, num_classes)),
     }[kind].astype(np.float32)
-    found = numerics.first_argmax(jnp.asarray(rows))
-    np.testing.assert_array_equal(found, rows.argmax(-1))
+    actual = numerics.first_argmax(jnp.asarray(rows))
+    np.testing.assert_array_equal(actual, rows.argmax(-1))
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 64, 100])
@@ -52,11 +52,11 @@ def test_first_argmax_of_a_row_with_a_nan(monkeypatch, backend, num_classes):
     rows[np.arange(num_classes), np.arange(num_classes)] = np.nan
     rows[0] = np.nan
     for transform in (lambda f: f, jax.jit):
-        found = transform(numerics.first_argmax)(jnp.asarray(rows))
-        np.testing.assert_array_equal(found, np.full(num_classes, num_classes))
+        actual = transform(numerics.first_argmax)(jnp.asarray(rows))
+        np.testing.assert_array_equal(actual, np.full(num_classes, num_classes))
     impossible = np.where(np.isnan(rows), -np.inf, rows)[1:]
-    found = numerics.first_argmax(jnp.asarray(impossible))
-    np.testing.assert_array_equal(found, impossible.argmax(-1))
+    actual = numerics.first_argmax(jnp.asarray(impossible))
+    np.testing.assert_array_equal(actual, impossible.argmax(-1))
 
 
 def test_first_argmax_of_odd_rows():
@@ -111,9 +111,9 @@ def test_entries_at_the_true_class(monkeypatch, backend, adding, shape, scalar):
 def test_a_label_out_of_range_stays_in_its_row(write):
     rows = np.arange(12.0, dtype=np.float32).reshape(3, 4)
     labels = np.asarray([-1, 4, 255])
-    found = np.asarray(write(jnp.asarray(rows), jnp.asarray(labels), 100.0))
+    actual = np.asarray(write(jnp.asarray(rows), jnp.asarray(labels), 100.0))
     expected = where_in_numpy(rows, labels, 100.0, write is numerics.add_to_true_class)
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(actual, expected)
     picked = numerics.true_class(jnp.asarray(rows), jnp.asarray(labels))
     np.testing.assert_array_equal(picked, [0.0, 7.0, 11.0])
 
@@ -243,5 +243,5 @@ def test_first_argmax_of_logits_that_are_computed_on_the_way(num_classes):
     }
     for name, way in ways.items():
         expected = np.asarray(way(logits)).argmax(-1)
-        found = jax.jit(lambda z, way=way: numerics.first_argmax(way(z)))(logits)
-        np.testing.assert_array_equal(found, expected, err_msg=name)
+        actual = jax.jit(lambda z, way=way: numerics.first_argmax(way(z)))(logits)
+        np.testing.assert_array_equal(actual, expected, err_msg=name)

@@ -85,15 +85,15 @@ def test_every_field(dtype, num_classes, transform, x64):
     logits, labels = rows_to_look_at(dtype, num_classes)
     expected = reference(logits, labels)
     fields = transform(lambda z, y: {name: getattr(prepare(z, y), name) for name in FIELDS})
-    for name, found in fields(jnp.asarray(logits), jnp.asarray(labels)).items():
-        assert found.dtype == dtype, name
-        found, want = np.asarray(found, np.float64), expected[name]
-        np.testing.assert_array_equal(np.isneginf(found), np.isneginf(want), err_msg=name)
-        found, want = np.where(np.isneginf(want), 0, [found, want])
+    for name, actual in fields(jnp.asarray(logits), jnp.asarray(labels)).items():
+        assert actual.dtype == dtype, name
+        actual, want = np.asarray(actual, np.float64), expected[name]
+        np.testing.assert_array_equal(np.isneginf(actual), np.isneginf(want), err_msg=name)
+        actual, want = np.where(np.isneginf(want), 0, [actual, want])
         allowed = allowed_error(name, want, logits, expected["rest"], dtype)
         allowed = allowed + 100 * np.finfo(dtype).tiny
-        wrong = np.argwhere(~(np.abs(found - want) <= allowed))
-        assert not len(wrong), (name, wrong, found[tuple(wrong[0])], want[tuple(wrong[0])])
+        wrong = np.argwhere(~(np.abs(actual - want) <= allowed))
+        assert not len(wrong), (name, wrong, actual[tuple(wrong[0])], want[tuple(wrong[0])])
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
@@ -107,8 +107,8 @@ def test_beyond_what_a_float_can_say(transform):
         return {name: getattr(view, name) for name in FIELDS if name != "log_share"}
 
     fields = transform(everything)(logits)
-    for name, found in fields.items():
-        assert np.isfinite(found).all(), name
+    for name, actual in fields.items():
+        assert np.isfinite(actual).all(), name
     assert np.all(fields["log_rest"] < -79)
     np.testing.assert_array_equal(fields["true"], np.ones(4))
     assert np.all(fields["rest"] <= 1e-34)
@@ -152,9 +152,9 @@ def test_gradient_of_every_field(field, num_classes, x64):
         return jnp.sum(cotangent * jnp.where(jnp.isinf(fields), 0, fields))
 
     labels = jnp.asarray(labels)
-    found = jax.grad(of_the_view)(jnp.asarray(logits))
+    actual = jax.grad(of_the_view)(jnp.asarray(logits))
     expected = numerical_gradient(of_the_reference, logits)
-    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-8)
 
 
 def test_gradient_of_the_logits_field():

@@ -44,10 +44,10 @@ def test_arrays_of_every_kind_are_read(tmp_path, save):
         "several pieces": np.arange(300_000.0),
     }
     save(tmp_path / "a.npz", **written)
-    found = read(tmp_path / "a.npz")
+    actual = read(tmp_path / "a.npz")
     for name, array in written.items():
         np.save(tmp_path / "a.npy", array)
-        for taken in (found[name], reading.npy(tmp_path / "a.npy", KIND)):
+        for taken in (actual[name], reading.npy(tmp_path / "a.npy", KIND)):
             np.testing.assert_array_equal(taken, array)
             assert taken.dtype.isnative
             assert taken.dtype.kind == array.dtype.kind

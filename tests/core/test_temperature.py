@@ -62,14 +62,14 @@ def test_the_fit_is_scipys_minimum(seed, dtype, rtol, x64):
     logits, weights = logits.astype(dtype), weights.astype(dtype)
     expected = best_temperature(logits, labels, weights)
     assert 0.03 < expected < 100
-    found = fit(dtype)(logits, labels, weights)
-    assert found.temperature.dtype == dtype
-    assert found.converged
-    np.testing.assert_allclose(found.temperature, expected, rtol=rtol)
-    for nll, temperature in ((found.nll_before, 1.0), (found.nll_after, expected)):
+    actual = fit(dtype)(logits, labels, weights)
+    assert actual.temperature.dtype == dtype
+    assert actual.converged
+    np.testing.assert_allclose(actual.temperature, expected, rtol=rtol)
+    for nll, temperature in ((actual.nll_before, 1.0), (actual.nll_after, expected)):
         wanted = mean_nll(logits, labels, weights, temperature)
         np.testing.assert_allclose(nll, wanted, rtol=rtol)
-    assert found.nll_after <= found.nll_before
+    assert actual.nll_after <= actual.nll_before
 
 
 def test_at_the_optimum_the_mean_true_logit_is_the_expected_one(x64):
@@ -109,13 +109,13 @@ def test_absent_rows_and_copies():
     logits[copies == 0] = np.nan
     labels = np.where(copies == 0, 255, labels)
     for shape in ((400,), (20, 20)):
-        found = fit_nll(
+        actual = fit_nll(
             jnp.asarray(logits.reshape(*shape, -1)),
             jnp.asarray(labels.reshape(shape)),
             jnp.asarray(copies.reshape(shape), jnp.float32),
         )
-        np.testing.assert_allclose(found.temperature, expected.temperature, rtol=1e-4)
-        np.testing.assert_allclose(found.nll_after, expected.nll_after, rtol=1e-5)
+        np.testing.assert_allclose(actual.temperature, expected.temperature, rtol=1e-4)
+        np.testing.assert_allclose(actual.nll_after, expected.nll_after, rtol=1e-5)
     large = fit_nll(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(1e4 * copies))
     np.testing.assert_allclose(large.temperature, expected.temperature, rtol=1e-4)
 
@@ -126,9 +126,9 @@ def test_a_fit_that_was_cut_short_did_not_converge():
     fits = [fit(np.float32)(logits, labels, max_iterations=n) for n in range(30)]
     best = float(fits[-1].temperature)
     assert fits[-1].converged
-    for found in fits:
-        assert not found.converged or abs(float(found.temperature) / best - 1) < 1e-4
-    assert sum(not found.converged for found in fits) > 3
+    for actual in fits:
+        assert not actual.converged or abs(float(actual.temperature) / best - 1) < 1e-4
+    assert sum(not actual.converged for actual in fits) > 3
 
 
 def separable(logits, random):
@@ -192,7 +192,7 @@ def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
         if kind is nearly_separable:
             weights[labels != logits.argmax(-1)] = 1
         weights = weights.astype(dtype)
-        found = fit(dtype)(logits, labels, weights)
+        actual = fit(dtype)(logits, labels, weights)
 
         exact = logits.astype(np.float64)
         exact -= exact.max(-1, keepdims=True)
@@ -205,12 +205,12 @@ def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
         wanted = bool(some_wrong and at_zero < -1e-12 * terms)
         expected = {separable: False, drawn: True, nearly_separable: True, as_chance: False}
         assert wanted == expected.get(kind, False)
-        assert (bool(found.has_optimum), bool(found.converged)) == (wanted, wanted), (scale, case)
-        assert np.isfinite(found.temperature)
-        assert found.temperature > 0
-        assert found.nll_after <= found.nll_before
+        assert (bool(actual.has_optimum), bool(actual.converged)) == (wanted, wanted), (scale, case)
+        assert np.isfinite(actual.temperature)
+        assert actual.temperature > 0
+        assert actual.nll_after <= actual.nll_before
         if wanted:
-            slope, terms = slope_at(size / float(found.temperature), *problem)
+            slope, terms = slope_at(size / float(actual.temperature), *problem)
             assert abs(slope) <= 64 * eps * terms, (scale, case)
 
 
@@ -218,48 +218,48 @@ def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
 def test_the_data_decide_without_jit_and_weights_too(kind, optimum):
     random = np.random.default_rng(3)
     logits = (8 * random.standard_normal((24, 3))).astype(np.float32)
-    found = fit_nll(jnp.asarray(logits), jnp.asarray(kind(logits, random)))
-    assert (bool(found.has_optimum), bool(found.converged)) == (optimum, optimum)
+    actual = fit_nll(jnp.asarray(logits), jnp.asarray(kind(logits, random)))
+    assert (bool(actual.has_optimum), bool(actual.converged)) == (optimum, optimum)
 
 
-def finite(found):
-    return all(np.isfinite(value) for value in found)
+def finite(actual):
+    return all(np.isfinite(value) for value in actual)
 
 
 def test_where_every_prediction_is_right_there_is_no_optimum():
     logits = jnp.asarray(np.random.default_rng(0).standard_normal((50, 4)), jnp.float32)
-    found = fit_nll(logits, jnp.argmax(logits, axis=-1))
-    assert not found.converged
-    assert finite(found)
-    assert 0 < found.temperature < 1
-    assert found.nll_after < found.nll_before
+    actual = fit_nll(logits, jnp.argmax(logits, axis=-1))
+    assert not actual.converged
+    assert finite(actual)
+    assert 0 < actual.temperature < 1
+    assert actual.nll_after < actual.nll_before
 
 
 def test_where_predictions_are_worse_than_chance_there_is_no_optimum():
     logits = jnp.asarray(np.random.default_rng(1).standard_normal((50, 4)), jnp.float32)
-    found = fit_nll(logits, jnp.argmin(logits, axis=-1))
-    assert not found.converged
-    assert finite(found)
-    assert 1e6 < found.temperature < np.inf
-    np.testing.assert_allclose(found.nll_after, np.log(4), rtol=1e-4)
+    actual = fit_nll(logits, jnp.argmin(logits, axis=-1))
+    assert not actual.converged
+    assert finite(actual)
+    assert 1e6 < actual.temperature < np.inf
+    np.testing.assert_allclose(actual.nll_after, np.log(4), rtol=1e-4)
 
 
 @pytest.mark.parametrize("logits", [np.zeros((6, 3)), np.full((6, 3), 1e4), np.ones((6, 1))])
 def test_logits_that_say_nothing_leave_the_temperature_alone(logits):
-    found = fit_nll(jnp.asarray(logits, jnp.float32), jnp.zeros(6, int))
-    assert found.temperature == 1
-    assert finite(found)
-    np.testing.assert_allclose(found.nll_after, np.log(logits.shape[1]), rtol=1e-6)
+    actual = fit_nll(jnp.asarray(logits, jnp.float32), jnp.zeros(6, int))
+    assert actual.temperature == 1
+    assert finite(actual)
+    np.testing.assert_allclose(actual.nll_after, np.log(logits.shape[1]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_is_fitted_in_float32(dtype):
     logits, labels, weights = problem(0)
     narrow = jnp.asarray(logits, dtype)
-    found = fit_nll(narrow, jnp.asarray(labels), jnp.asarray(weights))
+    actual = fit_nll(narrow, jnp.asarray(labels), jnp.asarray(weights))
     expected = best_temperature(narrow.astype(jnp.float32), labels, weights)
-    assert found.temperature.dtype == jnp.float32
-    np.testing.assert_allclose(found.temperature, expected, rtol=1e-4)
+    assert actual.temperature.dtype == jnp.float32
+    np.testing.assert_allclose(actual.temperature, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -268,12 +268,12 @@ def test_it_is_never_worse_than_doing_nothing(seed):
     random = np.random.default_rng(seed)
     logits = 10.0 ** random.integers(-3, 5) * random.standard_normal((8, 3))
     labels = random.integers(3, size=8)
-    found = fit_nll(jnp.asarray(logits, jnp.float32), jnp.asarray(labels))
-    assert finite(found)
-    assert found.temperature > 0
-    assert found.nll_after <= found.nll_before
-    after = mean_nll(logits.astype(np.float32), labels, None, float(found.temperature))
-    np.testing.assert_allclose(found.nll_after, after, rtol=1e-3, atol=1e-6)
+    actual = fit_nll(jnp.asarray(logits, jnp.float32), jnp.asarray(labels))
+    assert finite(actual)
+    assert actual.temperature > 0
+    assert actual.nll_after <= actual.nll_before
+    after = mean_nll(logits.astype(np.float32), labels, None, float(actual.temperature))
+    np.testing.assert_allclose(actual.nll_after, after, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("odd", ["nan", "no weight", "wrong label"])
@@ -286,10 +286,10 @@ def test_what_cannot_be_fitted_did_not_converge(odd):
         weights = jnp.zeros(400)
     else:
         labels = labels.at[3].set(255)
-    found = fit_nll(logits, labels, weights)
-    assert not found.converged
-    assert found.temperature == 1
-    assert np.isnan(found.nll_after)
+    actual = fit_nll(logits, labels, weights)
+    assert not actual.converged
+    assert actual.temperature == 1
+    assert np.isnan(actual.nll_after)
 
 
 def test_the_grid_counts_as_the_released_loops_do():
@@ -350,9 +350,9 @@ def test_the_grid_finds_what_the_released_code_found(case, grid, criterion):
         jnp.asarray(recorded[f"{case}/labels"]),
     )
     temperatures = accumulated_grid(*GRIDS[grid])
-    found, value = fit_grid(logits, labels, None, CRITERIA[criterion], temperatures)
+    actual, value = fit_grid(logits, labels, None, CRITERIA[criterion], temperatures)
     expected = float(recorded[f"{case}/{grid.format(criterion)}"])
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
     if grid == "T_grid_{}":
         recorded_value = np.squeeze(recorded[f"{case}/{criterion}_at_T_{criterion}"])
         np.testing.assert_allclose(value, recorded_value, rtol=2e-5)
@@ -362,6 +362,6 @@ def test_the_grid_finds_what_the_released_code_found(case, grid, criterion):
 def test_the_fit_finds_the_recorded_optimum(case, x64):
     recorded = np.load(RECORDED)
     logits, labels = recorded[f"{case}/logits"], recorded[f"{case}/labels"]
-    found = fit_nll(jnp.asarray(logits, jnp.float64), jnp.asarray(labels))
-    np.testing.assert_allclose(found.temperature, recorded[f"{case}/T_nll_converged"], rtol=1e-6)
-    np.testing.assert_allclose(found.nll_after, recorded[f"{case}/nll_converged"], rtol=1e-9)
+    actual = fit_nll(jnp.asarray(logits, jnp.float64), jnp.asarray(labels))
+    np.testing.assert_allclose(actual.temperature, recorded[f"{case}/T_nll_converged"], rtol=1e-6)
+    np.testing.assert_allclose(actual.nll_after, recorded[f"{case}/nll_converged"], rtol=1e-9)

@@ -22,8 +22,8 @@ def test_what_is_not_finite(transform, dtype):
         [1, 2, 3], [1, -INF, 0], [0, -INF, -INF],
         [np.nan, 1, 2], [-INF, 1, np.nan], [INF, 0, 0], [INF, -INF, 0], [-INF, -INF, -INF],
     ], dtype)  # fmt: skip
-    found = transform(trouble.not_finite)(rows)
-    np.testing.assert_array_equal(found, [False] * 3 + [True] * 5)
+    actual = transform(trouble.not_finite)(rows)
+    np.testing.assert_array_equal(actual, [False] * 3 + [True] * 5)
     for width in (17, 64, 1000):  # a maximum keeps a NaN wherever it stands
         wide = np.zeros((width, width), dtype)
         wide[np.arange(width), np.arange(width)] = np.nan
@@ -31,9 +31,9 @@ def test_what_is_not_finite(transform, dtype):
 
 
 def refusal(logits=LOGITS, labels=LABELS, weights=None):
-    found = jax.jit(trouble.trouble_in)(logits, labels, weights)
+    actual = jax.jit(trouble.trouble_in)(logits, labels, weights)
     with pytest.raises(ValueError, match=r"^f: ") as caught:
-        trouble.refuse("f", found, logits.shape)
+        trouble.refuse("f", actual, logits.shape)
     assert all(len(line) <= 121 for line in str(caught.value).split("\n"))
     return str(caught.value)
 

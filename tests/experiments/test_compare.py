@@ -96,11 +96,11 @@ def slow_temperature(folder):
     ).x
 
 
-def record(found, folder, metric, phase=summary.BEFORE, loss=finished.ALONE):
+def record(actual, folder, metric, phase=summary.BEFORE, loss=finished.ALONE):
     wanted = (loss, folder, metric, phase)
     (one,) = (
         r
-        for r in comparison.records(found)
+        for r in comparison.records(actual)
         if (r["loss"], r["folder"], r["metric"], r["phase"]) == wanted
     )
     return one
@@ -124,29 +124,29 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(folders):
+def actual(folders):
     return compared(*folders)
 
 
 @pytest.mark.parametrize("metric", ["error", "nll", "brier", "ece"])
 @pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
-def test_values_and_differences_are_those_of_the_definition(folders, found, metric, phase):
+def test_values_and_differences_are_those_of_the_definition(folders, actual, metric, phase):
     values = []
     for folder in folders[:2]:
         logits, labels = stored(folder)
         t = slow_temperature(folder) if phase == summary.AFTER else 1.0
         values.append(slow(metric, logits / t, labels))
-        assert record(found, folder.name, metric, phase)["value"] == pytest.approx(
+        assert record(actual, folder.name, metric, phase)["value"] == pytest.approx(
             values[-1], abs=2e-5
         )
-    one = record(found, "shy", metric, phase)
+    one = record(actual, "shy", metric, phase)
     assert one["difference"] == pytest.approx(values[1] - values[0], abs=3e-5)
-    assert record(found, "first", metric, phase)["difference"] is None
+    assert record(actual, "first", metric, phase)["difference"] is None
 
 
 @pytest.mark.parametrize("metric", ["error", "nll"])
 @pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
-def test_intervals_and_p_are_those_of_resampled_pairs(folders, found, metric, phase):
+def test_intervals_and_p_are_those_of_resampled_pairs(folders, actual, metric, phase):
     """A slow bootstrap draws other resamples: they agree but for what 400 of them can tell."""
     samples = []
     for folder in folders[:2]:
@@ -156,7 +156,7 @@ def test_intervals_and_p_are_those_of_resampled_pairs(folders, found, metric, ph
     drawn = np.random.default_rng(1).integers(EXAMPLES, size=(4000, EXAMPLES))
     differences = (samples[1] - samples[0])[drawn].mean(1)
     low, high = np.quantile(differences, [0.05, 0.95])
-    one = record(found, "shy", metric, phase)
+    one = record(actual, "shy", metric, phase)
     near = 0.15 * (high - low)
     assert one["difference_low"] == pytest.approx(low, abs=near)
     assert one["difference_high"] == pytest.approx(high, abs=near)
@@ -216,21 +216,21 @@ def test_streamed_values_stand_beside_rows(folders, tmp_path):
 
 
 @pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
-def test_what_is_hard_for_both_does_not_count(found, phase):
-    one, two = (record(found, name, "error", phase) for name in ("first", "shy"))
+def test_what_is_hard_for_both_does_not_count(actual, phase):
+    one, two = (record(actual, name, "error", phase) for name in ("first", "shy"))
     apart = np.hypot(one["high"] - one["low"], two["high"] - two["low"])
     assert two["difference_high"] - two["difference_low"] < 0.7 * apart
 
 
-def test_what_is_there_is_found_and_what_is_not_is_not(found):
-    assert record(found, "shy", "nll")["p"] == pytest.approx(2 / (RESAMPLES + 1))
-    twin = record(found, "twin", "nll")
+def test_what_is_there_is_found_and_what_is_not_is_not(actual):
+    assert record(actual, "shy", "nll")["p"] == pytest.approx(2 / (RESAMPLES + 1))
+    twin = record(actual, "twin", "nll")
     assert (twin["difference"], twin["difference_low"], twin["p"]) == (0, 0, 1)
-    assert "<= .005" in comparison.text(found)  # 2 / 401, a bound and no estimate
+    assert "<= .005" in comparison.text(actual)  # 2 / 401, a bound and no estimate
 
 
-def test_a_calibration_error_has_the_p_of_squared_errors(folders, found):
-    for one in comparison.records(found):
+def test_a_calibration_error_has_the_p_of_squared_errors(folders, actual):
+    for one in comparison.records(actual):
         untested = one["metric"] == "classwise_ece"
         compared = one["folder"] != "first"
         assert (one["difference"] is not None) == compared
@@ -239,24 +239,24 @@ def test_a_calibration_error_has_the_p_of_squared_errors(folders, found):
         assert ("No p-value for" in one["note"]) == (compared and untested)
     (a, labels), (b, _) = (stored(folder) for folder in folders[:2])
     models = [z.astype(np.float32) for z in (a, b)]
-    num_bins = found.about["num_bins"]
+    num_bins = actual.about["num_bins"]
     wanted = metrics.compare_calibration(*models, labels, num_bins=num_bins).p_value
-    ece = record(found, "shy", "ece")
+    ece = record(actual, "shy", "ece")
     assert ece["p"] == pytest.approx(wanted, rel=1e-3)
-    twin = record(found, "twin", "ece")
+    twin = record(actual, "twin", "ece")
     assert twin["p"] == 1
     assert ece["p_holm"] == pytest.approx(min(1, 2 * wanted), rel=1e-3)  # two comparisons
     difference = f"{ece['difference']:+.4f}"
-    (line,) = [line for line in comparison.text(found).splitlines() if difference in line]
+    (line,) = [line for line in comparison.text(actual).splitlines() if difference in line]
     assert line.endswith("*") == (ece["p_holm"] < 0.05)
     legend = "* p < .05 against first on the same examples, after Holm's correction for all folders"
-    for text in (comparison.text(found), comparison.markdown(found, [])):
+    for text in (comparison.text(actual), comparison.markdown(actual, [])):
         assert "No p-value for classwise_ece:" in text
         assert legend in text
         assert "p (Holm)" in text
-    nll = record(found, "shy", "nll")
+    nll = record(actual, "shy", "nll")
     assert nll["p_holm"] == pytest.approx(2 * nll["p"])
-    (line,) = [line for line in comparison.text(found).splitlines()
+    (line,) = [line for line in comparison.text(actual).splitlines()
                if f"{nll['difference']:+.4f}" in line and line.startswith("nll")]  # fmt: skip
     assert line.endswith("<= .005  <= .010*")  # twice a bound is one
 
@@ -281,20 +281,20 @@ def test_nothing_is_computed_twice(folders, monkeypatch):
     assert counts == {"fit": 3, "bootstrap": 6, "paired_bootstrap": 0}
 
 
-def test_settings_that_differ_are_listed_with_their_values(found):
-    listed = {one.key: one.values for one in found.settings}
+def test_settings_that_differ_are_listed_with_their_values(actual):
+    listed = {one.key: one.values for one in actual.settings}
     assert listed == {
         "loss.name": {"first": "cross_entropy", "shy": "focal"},
         "loss.options.gamma": {"shy": 3},
         "loss.options.weighting": {"shy": "loss"},  # the default, which config.json lacks
         "seed": {"first": 1, "shy": 2},
     }
-    assert found.notes == ["twin has no config.json: its settings are not known."]
-    assert "twin has no config.json" in comparison.text(found)
+    assert actual.notes == ["twin has no config.json: its settings are not known."]
+    assert "twin has no config.json" in comparison.text(actual)
 
 
-def test_curves_share_an_axis_though_the_runs_do_not(found):
-    summarized = found.parts[0].summary
+def test_curves_share_an_axis_though_the_runs_do_not(actual):
+    summarized = actual.parts[0].summary
     np.testing.assert_array_equal(summarized.epochs, [0.5, 1, 2, 2.5, 3])
     error = summarized.curves["error"]
     np.testing.assert_allclose(error["first"], [[np.nan, 0.1, 0.2, 0.25, 0.3]])
@@ -307,12 +307,12 @@ def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
     one = leave_sweep(tmp_path / "one", 1, {"focal": range(5), "brier": [1, 2]})
     two = leave_sweep(tmp_path / "two", 2, {"focal": range(6), "brier": [2, 3], "mmce": [1]})
     (two / "runs" / "brier" / "3" / "result.json").unlink()  # begun, and not through
-    found = compared(one, two)
-    assert [(part.loss, part.seeds) for part in found.parts] == [
+    actual = compared(one, two)
+    assert [(part.loss, part.seeds) for part in actual.parts] == [
         ("brier", [2]),
         ("focal", [0, 1, 2, 3, 4]),
     ]
-    assert found.notes == [
+    assert actual.notes == [
         "Seeds left out of one, which not all have: brier 1.",
         "Seeds left out of two, which not all have: focal 5; mmce 1.",
     ]
@@ -320,12 +320,12 @@ def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
         [slow("nll", *stored(sweep / "runs" / "focal" / str(seed))) for seed in range(5)]
         for sweep in (one, two)
     ]
-    of_two = record(found, "two", "nll", loss="focal")
+    of_two = record(actual, "two", "nll", loss="focal")
     assert of_two["value"] == pytest.approx(np.mean(values[1]), abs=1e-5)
     assert of_two["sd"] == pytest.approx(np.std(values[1], ddof=1), abs=1e-5)
     assert of_two["difference"] == pytest.approx(np.mean(values[1]) - np.mean(values[0]), abs=1e-5)
     assert of_two["p_seeds"] == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-2)
-    assert record(found, "two", "nll", loss="brier")["p_seeds"] is None
+    assert record(actual, "two", "nll", loss="brier")["p_seeds"] is None
     # The differences of each seed, resampled together.
     by_seed = [
         np.subtract(
@@ -339,7 +339,7 @@ def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
     assert of_two["difference_low"] == pytest.approx(low, abs=0.15 * (high - low))
     assert of_two["difference_high"] == pytest.approx(high, abs=0.15 * (high - low))
     # Both losses differ in the same key alike: one entry.
-    (setting,) = found.settings
+    (setting,) = actual.settings
     assert (setting.key, setting.losses) == ("loss.options.kind", ["brier", "focal"])
     assert setting.values == {"one": 1, "two": 2}
 
@@ -348,9 +348,9 @@ def test_folders_of_several_seeds_are_compared_over_those_that_both_have(tmp_pat
     for kind, (name, seeds) in enumerate({"one": (1, 2), "two": (2, 3)}.items()):
         for seed in seeds:
             leave(tmp_path / name / f"seed_{seed}", kind, seed, kind=name)
-    found = compared(tmp_path / "one", tmp_path / "two")
-    assert [(part.loss, part.seeds) for part in found.parts] == [(finished.ALONE, [2])]
-    value = record(found, "two", "nll")["value"]
+    actual = compared(tmp_path / "one", tmp_path / "two")
+    assert [(part.loss, part.seeds) for part in actual.parts] == [(finished.ALONE, [2])]
+    value = record(actual, "two", "nll")["value"]
     assert value == pytest.approx(slow("nll", *stored(tmp_path / "two" / "seed_2")), rel=1e-5)
     leave(tmp_path / "three", 3)
     with pytest.raises(ValueError, match=r"no seed in common .*has the seeds 1, 2.*has one run"):
@@ -418,12 +418,12 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     refused(strange, "has no sweep.json, .* experiments.sweep --workdir=")
 
 
-def test_from_two_folders_to_tables_and_pictures(folders, found, tmp_path):
+def test_from_two_folders_to_tables_and_pictures(folders, actual, tmp_path):
     out = tmp_path / "new" / "out"
     first, shy, _ = folders
     code, said = run("compare", first, shy, f"--out={out}", f"--resamples={RESAMPLES}")
     assert code == 0, said
-    one = record(found, "shy", "nll")
+    one = record(actual, "shy", "nll")
     number = f"{one['difference']:+.4f} ["
     page = (out / "compare.md").read_text()
     assert number in said

@@ -287,9 +287,9 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
 def test_the_jackknife_of_a_mean_is_its_influence():
     random = np.random.default_rng(0)
     sums = {"x": random.normal(size=30), "n": np.ones(30)}
-    found = estimates.of_images(sums, lambda total: total["x"] / total["n"])
-    np.testing.assert_allclose(found.value, sums["x"].mean())
-    np.testing.assert_allclose(found.influence, sums["x"] - sums["x"].mean(), rtol=1e-9)
+    actual = estimates.of_images(sums, lambda total: total["x"] / total["n"])
+    np.testing.assert_allclose(actual.value, sums["x"].mean())
+    np.testing.assert_allclose(actual.influence, sums["x"] - sums["x"].mean(), rtol=1e-9)
 
 
 def test_the_squared_error_of_images_has_no_bias():

@@ -22,7 +22,7 @@ UNTESTED = {"classwise_ece"}  # no test compares its plug-in values
 
 def runs(losses=("a", "b"), seeds=3, examples=200):
     """Runs of two models, the second far too sure of itself."""
-    found = []
+    actual = []
     labels = np.random.default_rng(0).integers(4, size=examples)
     for place, loss in enumerate(losses):
         for seed in range(seeds):
@@ -37,8 +37,8 @@ def runs(losses=("a", "b"), seeds=3, examples=200):
                 for e in (1.0, 2.0)
             ]
             sets = (logits(labels), labels), (logits(labels), labels)
-            found.append(summary.Run(loss, seed, *sets, rows))
-    return found
+            actual.append(summary.Run(loss, seed, *sets, rows))
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def compiled():
 
 
 @pytest.fixture(scope="module")
-def found(compiled):
+def actual(compiled):
     about = {"what": "Two models.", "num_bins": NUM_BINS}
     samples = sys.modules["calib_jax.metrics.bootstrap"]._samples
     before = samples._cache_size()
@@ -59,34 +59,34 @@ def found(compiled):
     return made
 
 
-def cell(found, loss, phase, metric):
-    (one,) = (c for c in found.cells if (c.loss, c.phase, c.metric) == (loss, phase, metric))
+def cell(actual, loss, phase, metric):
+    (one,) = (c for c in actual.cells if (c.loss, c.phase, c.metric) == (loss, phase, metric))
     return one
 
 
 @pytest.mark.thorough
-def test_models_of_one_size_share_one_compiled_bootstrap(found, compiled):
+def test_models_of_one_size_share_one_compiled_bootstrap(actual, compiled):
     """Six runs, before and after a temperature, some of them four times as sharp as others."""
     assert compiled["bootstraps"] == 1
 
 
 @pytest.mark.parametrize("metric", ["error", "ece"])
-def test_values_are_means_over_seeds(found, metric):
+def test_values_are_means_over_seeds(actual, metric):
     options = {"num_bins": NUM_BINS} if metric == "ece" else {}
     for loss in ("a", "b"):
         values = [
             float(metrics.named(metric, **options)(*run.test)) for run in runs() if run.loss == loss
         ]
-        one = cell(found, loss, summary.BEFORE, metric)
+        one = cell(actual, loss, summary.BEFORE, metric)
         assert one.value == pytest.approx(np.mean(values), rel=1e-6)
         assert one.sd == pytest.approx(np.std(values, ddof=1), rel=1e-5)
         assert one.n == 3
 
 
-def test_after_is_with_a_temperature_of_the_validation_set(found):
+def test_after_is_with_a_temperature_of_the_validation_set(actual):
     run = runs()[3]
     fit = calibrators.temperature.fit(*run.validation)
-    assert found.temperatures[summary.AFTER]["b"][0] == pytest.approx(
+    assert actual.temperatures[summary.AFTER]["b"][0] == pytest.approx(
         float(fit.temperature), rel=1e-6
     )
     own = [run for run in runs() if run.loss == "b"]
@@ -97,8 +97,8 @@ def test_after_is_with_a_temperature_of_the_validation_set(found):
         )
         for r in own
     ]
-    assert cell(found, "b", summary.AFTER, "nll").value == pytest.approx(np.mean(values), rel=1e-5)
-    before, after = (cell(found, "b", p, "nll").value for p in (summary.BEFORE, summary.AFTER))
+    assert cell(actual, "b", summary.AFTER, "nll").value == pytest.approx(np.mean(values), rel=1e-5)
+    before, after = (cell(actual, "b", p, "nll").value for p in (summary.BEFORE, summary.AFTER))
     assert after < before
 
 
@@ -150,13 +150,13 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     """Both as the baseline and against one."""
     options = {"baseline": "a", "num_bins": NUM_BINS, "num_resamples": 200}
     of_a, of_b = runs(seeds=1)
-    found = summary.summarize([of_a, of_b], **options)
+    actual = summary.summarize([of_a, of_b], **options)
     for mixed, alone in (([of_a, streamed(of_b)], "b"), ([streamed(of_a), of_b], "a")):
         made = summary.summarize(mixed, **options)
         assert made.streamed == [alone]
         for phase in (summary.BEFORE, summary.AFTER):
             assert list(made.reliability[phase]) == ["ab".replace(alone, "")]
-        for one, other in zip(made.cells, found.cells, strict=True):
+        for one, other in zip(made.cells, actual.cells, strict=True):
             assert one.value == pytest.approx(other.value, rel=2e-4, abs=2e-5)
             assert np.isnan([one.low, one.high]).all() == (one.loss == alone)
             if one.loss == "b":
@@ -189,7 +189,7 @@ def test_seeds_without_rows_are_tested_over_the_seeds():
         summary.summarize(five, baseline="a", num_bins=15, criteria=[])
 
 
-def test_intervals_are_of_the_mean_over_seeds(found):
+def test_intervals_are_of_the_mean_over_seeds(actual):
     samples = [
         metrics.bootstrap(metrics.error, *run.test, key=jax.random.key(0), num_resamples=200)
         for run in runs()
@@ -201,13 +201,13 @@ def test_intervals_are_of_the_mean_over_seeds(found):
     of_seeds = np.var(seeds, ddof=1) / 3
     variance = max(of_seeds + of_mean - of_both, of_seeds, of_mean)
     half = np.sqrt(variance) * scipy.stats.t(2 * (variance / of_seeds) ** 2).ppf(0.95)
-    one = cell(found, "a", summary.BEFORE, "error")
+    one = cell(actual, "a", summary.BEFORE, "error")
     assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half), rel=1e-5)
     assert one.interval == "examples and seeds"
-    assert "90% interval of that mean over the seeds and the test examples" in summary.text(found)
+    assert "90% interval of that mean over the seeds and the test examples" in summary.text(actual)
 
 
-def test_intervals_of_calibration_errors_are_noise_bounds(found, tmp_path):
+def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     single = summary.summarize(runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200)
     kinds = {one.metric: one.interval for one in single.cells}
     assert kinds == {
@@ -219,7 +219,7 @@ def test_intervals_of_calibration_errors_are_noise_bounds(found, tmp_path):
     one = cell(single, "a", summary.BEFORE, "ece")
     assert (one.low, one.high) == pytest.approx((bound.low, bound.high), abs=0.01)
     assert "interval of that mean over the test examples" in summary.text(single)
-    of_seeds = cell(found, "b", summary.BEFORE, "ece")
+    of_seeds = cell(actual, "b", summary.BEFORE, "ece")
     assert of_seeds.interval == "noise bound and seeds"
     assert 0 < of_seeds.low < of_seeds.value < of_seeds.high
     summary.save(single, tmp_path)
@@ -227,9 +227,9 @@ def test_intervals_of_calibration_errors_are_noise_bounds(found, tmp_path):
         assert {row["interval"] for row in csv.DictReader(file)} == {"noise bound", "percentile"}
 
 
-def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(found):
-    assert cell(found, "a", summary.BEFORE, "nll").p is None  # the baseline
-    assert cell(found, "b", summary.BEFORE, "nll").p < 0.02
+def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(actual):
+    assert cell(actual, "a", summary.BEFORE, "nll").p is None  # the baseline
+    assert cell(actual, "b", summary.BEFORE, "nll").p < 0.02
     twin = [*runs(("a",)), *(run.__class__("b", *_rest(run)) for run in runs(("a",)))]
     same = summary.summarize(twin, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     assert cell(same, "b", summary.BEFORE, "nll").p == 1.0
@@ -239,8 +239,8 @@ def _rest(run):
     return run.seed, run.validation, run.test, run.rows
 
 
-def test_over_seeds_from_five_on(found):
-    assert cell(found, "b", summary.BEFORE, "error").p_seeds is None
+def test_over_seeds_from_five_on(actual):
+    assert cell(actual, "b", summary.BEFORE, "error").p_seeds is None
     five = runs(seeds=5)
     of_five = summary.summarize(five, baseline="a", num_bins=NUM_BINS, num_resamples=200)
     for one in of_five.cells:
@@ -250,13 +250,13 @@ def test_over_seeds_from_five_on(found):
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-4)
     # A run of each failed, and not of the same seed: there are as many, but they are no pairs.
     unlike = [*five[:-1], dataclasses.replace(five[-1], seed=9)]
-    found = summary.summarize(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
-    assert {one.p_seeds for one in found.cells} == {None}
+    actual = summary.summarize(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    assert {one.p_seeds for one in actual.cells} == {None}
 
 
-def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp_path):
+def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tmp_path):
     """The second model is far too sure of itself; plug-in differences alone would not show it."""
-    for one in found.cells:
+    for one in actual.cells:
         assert (one.p is not None) == (one.loss == "b" and one.metric not in UNTESTED)
         assert one.p_holm == one.p  # one comparison
     sides = [[run.test[0] for run in runs() if run.loss == loss] for loss in "ab"]
@@ -265,8 +265,8 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp
         [float(metrics.ece(*run.test, num_bins=NUM_BINS)) for run in runs() if run.loss == loss]
         for loss in "ba"
     )
-    ece = cell(found, "b", summary.BEFORE, "ece")
-    assert ece.p == cell(found, "b", summary.BEFORE, "adaptive_ece").p
+    ece = cell(actual, "b", summary.BEFORE, "ece")
+    assert ece.p == cell(actual, "b", summary.BEFORE, "adaptive_ece").p
     assert ece.p == pytest.approx(wanted, rel=1e-6)
     assert ece.p < 0.0005
     assert ece.difference == pytest.approx(np.mean(own) - np.mean(other), rel=1e-4)
@@ -274,13 +274,13 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(found, tmp
     options = {"key": jax.random.key(0), "num_bins": NUM_BINS, "num_draws": 200}
     bounds = metrics.compare_ece(*sides, runs()[0].test[1], **options)
     np.testing.assert_allclose([ece.difference_low, ece.difference_high], bounds[1:3], rtol=1e-5)
-    assert cell(found, "a", summary.BEFORE, "ece").change is None
-    summary.save(found, tmp_path)
+    assert cell(actual, "a", summary.BEFORE, "ece").change is None
+    summary.save(actual, tmp_path)
     written = f"{ece.difference:+.4f} [{ece.difference_low:+.4f}, {ece.difference_high:+.4f}]"
     legend = "* p < .05 against a on the same examples, after Holm's correction for all losses"
     reason = "p of ece, adaptive_ece and other top-label errors in bins: of the difference of deb"
     kind = "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
-    for text in (summary.text(found), (tmp_path / "report.md").read_text()):
+    for text in (summary.text(actual), (tmp_path / "report.md").read_text()):
         assert f"{ece.value:.3f}".removeprefix("0") + "* ±" in text
         assert f"{written}, p <= .001" in text
         assert legend in text
@@ -347,10 +347,10 @@ def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     assert lines == ["1/1  a: a temperature and 200 resamples a run"]
 
 
-def test_a_value_outside_its_interval_is_marked(found, tmp_path):
-    one = cell(found, "b", summary.BEFORE, "ece")
+def test_a_value_outside_its_interval_is_marked(actual, tmp_path):
+    one = cell(actual, "b", summary.BEFORE, "ece")
     apart = dataclasses.replace(one, value=0.1, low=0.2, high=0.3)
-    moved = dataclasses.replace(found, cells=[apart if c is one else c for c in found.cells])
+    moved = dataclasses.replace(actual, cells=[apart if c is one else c for c in actual.cells])
     summary.save(moved, tmp_path)
     reason = "outside its own interval: the resamples are not centered on it"
     for text in (summary.text(moved), *((tmp_path / n).read_text() for n in FILES)):
@@ -360,24 +360,24 @@ def test_a_value_outside_its_interval_is_marked(found, tmp_path):
     assert reason in " ".join(figure.get_supxlabel().split())
 
 
-def test_metrics_without_a_value_and_runs_without_curves_are_saved(found, tmp_path):
+def test_metrics_without_a_value_and_runs_without_curves_are_saved(actual, tmp_path):
     """As of a class that is impossible and yet occurs: the NLL is infinite."""
     cells = [
         dataclasses.replace(c, value=np.inf, low=np.nan, high=np.nan) if c.metric == "nll" else c
-        for c in found.cells
+        for c in actual.cells
     ]
-    names = summary.save(dataclasses.replace(found, cells=cells, curves={}), tmp_path)
+    names = summary.save(dataclasses.replace(actual, cells=cells, curves={}), tmp_path)
     assert "intervals.png" in names
     assert "curves.png" not in names
     assert "(curves.png)" not in (tmp_path / "report.md").read_text()
 
 
-def test_text_and_files_say_the_same(found, tmp_path):
-    names = summary.save(found, tmp_path)
+def test_text_and_files_say_the_same(actual, tmp_path):
+    names = summary.save(actual, tmp_path)
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
-    one = cell(found, "b", summary.BEFORE, "nll")
+    one = cell(actual, "b", summary.BEFORE, "nll")
     said = f"{one.value:.3f}*"
-    assert said in summary.text(found)
+    assert said in summary.text(actual)
     assert said in (tmp_path / "report.md").read_text()
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert len(record["cells"]) == 2 * 2 * len(summary.CELLS)

@@ -141,8 +141,8 @@ def test_a_narrow_kernel_in_float32(bandwidth):
     """Check values and gradients where exp(1 / bandwidth) is beyond float32."""
     logits, labels = checks.batch(num_examples=12)
     logits, labels = np.repeat(logits, 2, axis=0), np.repeat(labels, 2)  # with ties
-    found, gradient = value_and_gradient(logits.astype(np.float32), labels, bandwidth=bandwidth)
-    np.testing.assert_allclose(found, mmce(logits, labels, bandwidth=bandwidth), rtol=1e-4)
+    actual, gradient = value_and_gradient(logits.astype(np.float32), labels, bandwidth=bandwidth)
+    np.testing.assert_allclose(actual, mmce(logits, labels, bandwidth=bandwidth), rtol=1e-4)
     assert np.all(np.isfinite(gradient))
     np.testing.assert_allclose(gradient[::2], gradient[1::2], rtol=1e-5, atol=1e-9)
 

@@ -58,16 +58,16 @@ def test_huge_logits_do_not_overflow_in_a_sum(spread):
     """Check it where K times a logit is beyond float32 and the mean is not."""
     logits = 7.5e37 * np.array([[1.0, *[0.0] * 9], [0.0, 1.0, *[0.0] * 8]])
     labels = np.array([0, 0])
-    found, gradient = jax.value_and_grad(
+    actual, gradient = jax.value_and_grad(
         lambda z: jnp.sum(losses.label_smoothing(z, labels, alpha=0.1, spread=spread) / 1e37)
     )(jnp.asarray(logits, jnp.float32))
     expected = np.sum(label_smoothing(logits, labels, alpha=0.1, spread=spread) / 1e37)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
     assert np.all(np.isfinite(gradient))
 
 
 def test_no_smoothing_gives_an_impossible_class_no_weight():
     logits, labels = jnp.array([[1.0, -jnp.inf, 0.0]]), jnp.array([0])
-    found = losses.label_smoothing(logits, labels, alpha=0.0)
-    np.testing.assert_allclose(found, losses.cross_entropy(logits, labels), rtol=1e-6)
+    actual = losses.label_smoothing(logits, labels, alpha=0.0)
+    np.testing.assert_allclose(actual, losses.cross_entropy(logits, labels), rtol=1e-6)
     assert losses.label_smoothing(logits, labels, alpha=0.1) == jnp.inf

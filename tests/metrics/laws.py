@@ -12,9 +12,11 @@ def value_of(metric, logits, labels, weights=None, **options):
     return metric.value(metric.stat(jnp.asarray(logits), jnp.asarray(labels), weights))
 
 
-def assert_same(found, wanted, rtol=2e-5, atol=2e-6):
+def assert_same(actual, wanted, rtol=2e-5, atol=2e-6):
     """Compare numbers, or trees of them; NaN equals NaN."""
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), found, wanted)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), actual, wanted
+    )
 
 
 def assert_laws(metric, logits, labels, *, wrong_label=255, **options):

@@ -24,9 +24,9 @@ def with_entry(array, index, value):
 
 def refused(call, sentence, error=ValueError):
     """Check that a call raises exactly one sentence."""
-    with pytest.raises(error) as found:
+    with pytest.raises(error) as actual:
         call()
-    message = str(found.value)
+    message = str(actual.value)
     assert message == sentence
     assert "\n" not in message
     assert re.search(r"[.?]$", message)
@@ -111,8 +111,8 @@ def test_types():
 
 def test_what_has_weight_zero_is_not_refused():
     logits, labels = with_entry(LOGITS, (1, 0), np.nan), with_entry(LABELS, 2, 255)
-    found = metrics.ece(logits, labels, np.asarray([1.0, 0.0, 0.0, 1.0]))
-    assert found == pytest.approx(metrics.ece(LOGITS[[0, 3]], LABELS[[0, 3]]))
+    actual = metrics.ece(logits, labels, np.asarray([1.0, 0.0, 0.0, 1.0]))
+    assert actual == pytest.approx(metrics.ece(LOGITS[[0, 3]], LABELS[[0, 3]]))
 
 
 def test_several_metrics_are_named():

@@ -119,9 +119,9 @@ def test_many_classes_take_the_sparse_way_to_the_same_values():
     drawn = multiplicities(keys, 50, "multinomial", None)
     metric = metrics.per_class_ece
     value = jax.jit(lambda weight: metric.value(metric.stat(logits, labels, weight)))
-    for found, weight in zip(samples, drawn, strict=True):
+    for actual, weight in zip(samples, drawn, strict=True):
         expected = value(weight)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_chunks_change_nothing():
@@ -162,16 +162,16 @@ def test_interval_is_a_quantile_of_the_samples():
 
 def test_estimates_report_the_value_of_the_data():
     logits, labels = sample()
-    found = metrics.estimates(
+    actual = metrics.estimates(
         {"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=jax.random.key(0)
     )
     for name, metric in {"ece": metrics.ece, "nll": metrics.nll}.items():
-        assert found[name].value == metric(logits, labels)
+        assert actual[name].value == metric(logits, labels)
     samples = metrics.bootstrap(metrics.nll, logits, labels, key=jax.random.key(0))
-    np.testing.assert_allclose(found["nll"][1:3], metrics.interval(samples), rtol=1e-6)
+    np.testing.assert_allclose(actual["nll"][1:3], metrics.interval(samples), rtol=1e-6)
     # The mean of resampled ECEs lies above the value, which is why it is not what is reported.
     assert jnp.mean(metrics.bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))) > (
-        found["ece"].value
+        actual["ece"].value
     )
 
 
@@ -210,11 +210,11 @@ def test_paired_differences():
     cooler = logits / 1.5
     key = jax.random.key(1)
     several = {"nll": metrics.nll, "accuracy": metrics.accuracy}
-    found = metrics.paired_bootstrap(several, logits, cooler, labels, key=key)
+    actual = metrics.paired_bootstrap(several, logits, cooler, labels, key=key)
     # The temperature changes no prediction: an exact 0, with certainty.
-    assert found["accuracy"].value == found["accuracy"].low == found["accuracy"].high == 0
-    assert found["accuracy"].p_value == 1
-    nll = found["nll"]
+    assert actual["accuracy"].value == actual["accuracy"].low == actual["accuracy"].high == 0
+    assert actual["accuracy"].p_value == 1
+    nll = actual["nll"]
     assert nll.value == pytest.approx(metrics.nll(cooler, labels) - metrics.nll(logits, labels))
     assert nll.low < nll.value < nll.high < 0
     assert nll.p_value < 0.1  # as the interval of level 0.9 says
@@ -235,11 +235,11 @@ def test_the_p_value_belongs_to_the_interval(method):
     noise = np.random.default_rng(5).standard_normal(logits.shape).astype(np.float32)
     noisy = (logits + 0.3 * noise) / 1.35  # a little worse, a little better calibrated
     kind = {"key": jax.random.key(2), "num_resamples": 999, "method": method}
-    found = metrics.paired_bootstrap(metrics.nll, logits, noisy, labels, **kind)
-    p = float(found.p_value)
+    actual = metrics.paired_bootstrap(metrics.nll, logits, noisy, labels, **kind)
+    p = float(actual.p_value)
     assert 0.03 < p < 0.97
     inside, outside = (
-        metrics.interval(found.samples, level, method=method, estimate=found.value)
+        metrics.interval(actual.samples, level, method=method, estimate=actual.value)
         for level in (1 - p + 0.02, 1 - p - 0.02)
     )
     assert inside.low < 0 < inside.high
@@ -252,26 +252,26 @@ def test_samples_without_a_value_belong_to_no_tail():
     some = random.standard_normal(40).astype(np.float32) + 1
     with_nan = np.concatenate([some, np.full(60, np.nan, np.float32)])
     for method in ("percentile", "basic"):
-        wanted, found = (
+        wanted, actual = (
             metrics.difference(
                 (jnp.float32(0), 0 * samples), (jnp.float32(1), samples), method=method
             )
             for samples in (some, with_nan)
         )
-        assert found.p_value == wanted.p_value
-        assert 0 < found.p_value < 1
-        np.testing.assert_array_equal((found.low, found.high), (wanted.low, wanted.high))
+        assert actual.p_value == wanted.p_value
+        assert 0 < actual.p_value < 1
+        np.testing.assert_array_equal((actual.low, actual.high), (wanted.low, wanted.high))
 
 
 def test_a_difference_without_any_value_has_no_p_value():
     logits, labels = sample(num_rows=20)
-    found = metrics.paired_bootstrap(
+    actual = metrics.paired_bootstrap(
         metrics.ood_auroc,
         *(logits, 2 * logits, 0 * labels),  # nothing is out of distribution
         key=jax.random.key(0),
         num_resamples=4,
     )
-    for field in found[:4]:
+    for field in actual[:4]:
         assert np.isnan(field)
 
 

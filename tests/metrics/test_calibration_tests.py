@@ -77,9 +77,9 @@ def test_score_tests_are_derivatives_of_likelihoods():
     p = softmax(exact)
     variance = (p * exact**2).sum(-1) - (p * exact).sum(-1) ** 2
     z = (nll(1 + step) - nll(1 - step)) / (2 * step) / np.sqrt(variance.sum())
-    found = metrics.calibration_test("temperature", logits, labels)
-    assert found.statistic == pytest.approx(z, rel=1e-4)
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-3)
+    actual = metrics.calibration_test("temperature", logits, labels)
+    assert actual.statistic == pytest.approx(z, rel=1e-4)
+    assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-3)
 
     confidence, hit = p.max(-1), p.argmax(-1) == labels
     odds = np.log(confidence / (1 - confidence))
@@ -87,9 +87,9 @@ def test_score_tests_are_derivatives_of_likelihoods():
     score = design.T @ (hit - confidence)
     information = design.T @ (design * (confidence * (1 - confidence))[:, None])
     wanted = score @ np.linalg.solve(information, score)
-    found = metrics.calibration_test("cox", logits, labels)
-    assert found.statistic == pytest.approx(wanted, rel=1e-4)
-    assert found.p_value == pytest.approx(stats.chi2(2).sf(wanted), rel=1e-4)
+    actual = metrics.calibration_test("cox", logits, labels)
+    assert actual.statistic == pytest.approx(wanted, rel=1e-4)
+    assert actual.p_value == pytest.approx(stats.chi2(2).sf(wanted), rel=1e-4)
 
 
 def test_equal_confidences_need_one_degree_of_freedom():

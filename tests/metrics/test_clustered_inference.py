@@ -137,15 +137,17 @@ def test_draws_agree_with_all_signs(name):
     value = values[-1]  # all signs are 1
     exact = np.mean(values >= value - 1e-7)
     options = {} if name == "kuiper" else {"num_bins": 5}
-    found = run(name, logits, labels, clusters=cluster, num_draws=4000, **options)
-    assert found.statistic == pytest.approx(value, abs=1e-6)
-    assert found.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 4000) + 3e-4)
+    actual = run(name, logits, labels, clusters=cluster, num_draws=4000, **options)
+    assert actual.statistic == pytest.approx(value, abs=1e-6)
+    assert actual.p_value == pytest.approx(
+        exact, abs=4 * np.sqrt(exact * (1 - exact) / 4000) + 3e-4
+    )
     if name in FIVE:
         bound = metrics.noise_bound(
             FIVE[name], logits, labels, key=KEY, num_draws=4000, clusters=cluster
         )
         assert bound.floor == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(4000))
-        assert bound.p_value == found.p_value
+        assert bound.p_value == actual.p_value
 
 
 def test_upper_ends_are_those_of_the_sums_of_clusters():
@@ -176,15 +178,15 @@ def test_scores_are_divided_by_the_spread_of_clusters(name):
     else:
         score = (1 - 2 * confidence) * (confidence - hit)
     sums = np.array([score[cluster == g].sum(0) for g in range(12)])
-    found = run(name, logits, labels, clusters=cluster)
+    actual = run(name, logits, labels, clusters=cluster)
     if name == "cox":
         wanted = sums.sum(0) @ np.linalg.inv(sums.T @ sums) @ sums.sum(0)
         p_value = stats.chi2(2).sf(wanted)
     else:
         wanted = sums.sum() / np.sqrt((sums**2).sum())
         p_value = 2 * stats.norm.sf(abs(wanted))
-    assert found.statistic == pytest.approx(wanted, rel=1e-3)
-    assert found.p_value == pytest.approx(p_value, rel=1e-2)
+    assert actual.statistic == pytest.approx(wanted, rel=1e-3)
+    assert actual.p_value == pytest.approx(p_value, rel=1e-2)
 
 
 def everything(logits, labels, weights=None, clusters=None):
@@ -318,8 +320,8 @@ def test_equal_confidences_in_clusters():
     score = (0.8 - (labels == 0)).reshape(15, 4).sum(1)
     z = score.sum() / np.sqrt((score**2).sum())
     for name in ("cox", "spiegelhalter", "temperature"):
-        found = run(name, logits, labels, clusters=cluster)
-        assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-3), name
+        actual = run(name, logits, labels, clusters=cluster)
+        assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-3), name
 
 
 def test_refusals():

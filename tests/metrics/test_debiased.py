@@ -33,8 +33,8 @@ def test_bins_of_equal_width():
         bins = equal_width(confidence, num_bins)
         wanted = debiased(confidence, hit, bins)
         metric = metrics.debiased_rms_calibration_error
-        found = value_of(metric, logits, labels, num_bins=num_bins)
-        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+        actual = value_of(metric, logits, labels, num_bins=num_bins)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4)
     assert min(map(len, bins)) < 2  # bins that are empty or hold one example were met
 
 
@@ -45,8 +45,8 @@ def test_bins_of_equal_mass():
     confidence, hit = top_label(logits, labels)
     bins = np.argsort(confidence).reshape(5, -1)
     metric = metrics.adaptive_debiased_rms_calibration_error
-    found = value_of(metric, logits, labels, num_bins=5)
-    np.testing.assert_allclose(found, debiased(confidence, hit, bins), rtol=1e-4)
+    actual = value_of(metric, logits, labels, num_bins=5)
+    np.testing.assert_allclose(actual, debiased(confidence, hit, bins), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_the_noise_of_a_calibrated_model_is_taken_off():
     draw = np.argmax(corrected)
     labels = np.concatenate([np.arange(10) >= round(10 * a) for a in accuracy[draw]]).astype(int)
     metric = metrics.debiased_rms_calibration_error
-    found = value_of(metric, logits_of(np.repeat(level, 10), 3), labels)
-    np.testing.assert_allclose(found, np.sqrt(corrected[draw]), rtol=1e-4)
+    actual = value_of(metric, logits_of(np.repeat(level, 10), 3), labels)
+    np.testing.assert_allclose(actual, np.sqrt(corrected[draw]), rtol=1e-4)
 
 
 def test_a_calibrated_bin_gives_zero_and_not_a_root_of_less():
@@ -87,8 +87,8 @@ def test_a_calibrated_bin_gives_zero_and_not_a_root_of_less():
 @pytest.mark.parametrize(("label", "wanted"), [(0, 0.25), (1, 0.75)])
 def test_all_right_or_all_wrong_has_no_noise_to_take_off(label, wanted):
     logits, labels = logits_of(np.full(40, 0.75), 3), np.full(40, label)
-    found = value_of(metrics.debiased_rms_calibration_error, logits, labels)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    actual = value_of(metrics.debiased_rms_calibration_error, logits, labels)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-6)
 
 
 def test_one_example_says_nothing():

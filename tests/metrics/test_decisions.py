@@ -46,10 +46,10 @@ def test_costs_are_those_of_a_loop(abstain_cost):
     rows = decisions(logits, labels, COSTS, abstain_cost)
     assert set(rows[:, 0]) == set(range(3 + (abstain_cost is not None)))
     options = {"costs": COSTS, "abstain_cost": abstain_cost}
-    found = value_of(metrics.expected_cost, logits, labels, **options)
-    np.testing.assert_allclose(found, rows[:, 1].mean(), rtol=1e-5)
-    found = value_of(metrics.stated_cost, logits, labels, **options)
-    np.testing.assert_allclose(found, rows[:, 2].mean(), rtol=1e-5)
+    actual = value_of(metrics.expected_cost, logits, labels, **options)
+    np.testing.assert_allclose(actual, rows[:, 1].mean(), rtol=1e-5)
+    actual = value_of(metrics.stated_cost, logits, labels, **options)
+    np.testing.assert_allclose(actual, rows[:, 2].mean(), rtol=1e-5)
 
     by_decision = metrics.decision_calibration(logits, labels, **options)
     assert set(by_decision) == {0, 1, 2}
@@ -166,12 +166,12 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
         return total / len(labels)
 
     least = min(cost_at(threshold) for threshold in [0.0, *score])
-    found = metrics.best_threshold(
+    actual = metrics.best_threshold(
         logits, labels, key=KEY, costs=costs, abstain_cost=abstain_cost, num_draws=200
     )
-    assert found.cost == pytest.approx(least, abs=1e-6)
-    assert cost_at(found.threshold + 1e-6) == pytest.approx(least, abs=1e-6)
-    assert found.low <= found.threshold <= found.high
+    assert actual.cost == pytest.approx(least, abs=1e-6)
+    assert cost_at(actual.threshold + 1e-6) == pytest.approx(least, abs=1e-6)
+    assert actual.low <= actual.threshold <= actual.high
 
 
 def test_the_interval_contains_the_best_threshold():
@@ -180,11 +180,11 @@ def test_the_interval_contains_the_best_threshold():
     best = 1 / (1 + np.exp(-1.5 * np.log(9)))  # of logits that are 1.5 times too large
     for number in range(40):
         logits, labels, _ = simulated(random, 600, 2, 1.5)
-        found = metrics.best_threshold(
+        actual = metrics.best_threshold(
             logits, labels, key=jax.random.key(number), abstain_cost=0.1, num_draws=200
         )
-        covered += found.low <= best <= found.high
-        width += (found.high - found.low) / 40
+        covered += actual.low <= best <= actual.high
+        width += (actual.high - actual.low) / 40
     assert covered >= 36
     assert width < 0.25
 

@@ -119,9 +119,9 @@ def test_equal_confidences_share_the_bins_they_straddle():
     """Of 8 equals, 6 are right: each of 3 bins has the same accuracy, in whatever order."""
     logits = jnp.tile(jnp.log(jnp.asarray([[0.75, 0.25]])), (8, 1))
     for labels in ([0, 0, 0, 0, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0, 0, 0]):
-        found = value_of(metrics.adaptive_reliability, logits, jnp.asarray(labels), num_bins=3)
-        np.testing.assert_allclose(found.accuracy, 0.75, rtol=1e-6)
-        np.testing.assert_allclose(found.weight, 8 / 3, rtol=1e-6)
+        actual = value_of(metrics.adaptive_reliability, logits, jnp.asarray(labels), num_bins=3)
+        np.testing.assert_allclose(actual.accuracy, 0.75, rtol=1e-6)
+        np.testing.assert_allclose(actual.weight, 8 / 3, rtol=1e-6)
         error = value_of(metrics.adaptive_ece, logits, jnp.asarray(labels), num_bins=3)
         assert error == pytest.approx(0, abs=1e-6)
     # As released, the lowest confidence falls into no bin: there is none left.
@@ -157,9 +157,9 @@ SCORES = {
 def test_one_example_of_one_class(name):
     """Sure and right: no error is left, and nothing is divided by nothing."""
     logits, label = jnp.zeros((1, 1)), jnp.zeros(1, jnp.int32)
-    found = value_of(CATALOGUE[name], logits, label)
-    if isinstance(found, jax.Array):  # the others have empty bins or groups
-        assert found.item() == (1 if name in SCORES else 0)
+    actual = value_of(CATALOGUE[name], logits, label)
+    if isinstance(actual, jax.Array):  # the others have empty bins or groups
+        assert actual.item() == (1 if name in SCORES else 0)
 
 
 def test_one_example():
@@ -171,10 +171,10 @@ def test_one_example():
     np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), 0.7, rtol=1e-6)
     parts = value_of(metrics.brier_decomposition, logits, labels)
     np.testing.assert_allclose(parts, (0.49, 0, 0), rtol=1e-6)
-    found = value_of(metrics.by_correctness, logits, labels)
-    assert (found.correct.share, found.wrong.share) == (0, 1)
-    assert np.isnan(found.correct.nll)
-    assert found.wrong.nll == pytest.approx(-np.log(0.3))
+    actual = value_of(metrics.by_correctness, logits, labels)
+    assert (actual.correct.share, actual.wrong.share) == (0, 1)
+    assert np.isnan(actual.correct.nll)
+    assert actual.wrong.nll == pytest.approx(-np.log(0.3))
 
 
 def test_no_weight_is_an_error_outside_jit_and_nan_inside():
@@ -190,8 +190,8 @@ def test_small_variances_keep_their_digits():
     logits = jnp.stack([jnp.zeros(3), jnp.log(jnp.asarray(doubt))], axis=1)
     view = Predictions(logits, jnp.zeros(3, jnp.int32))
     expected = np.var(np.asarray(view.confidence, np.float64))
-    found = value_of(metrics.sharpness, logits, jnp.zeros(3, jnp.int32))
-    assert found == pytest.approx(expected, rel=1e-3)
+    actual = value_of(metrics.sharpness, logits, jnp.zeros(3, jnp.int32))
+    assert actual == pytest.approx(expected, rel=1e-3)
 
 
 def test_logits_that_are_computed_on_the_way():
@@ -201,7 +201,7 @@ def test_logits_that_are_computed_on_the_way():
     labels = jnp.asarray(random.integers(5, size=200))
     several = {"accuracy": metrics.accuracy, "ece": metrics.ece, "ada": metrics.adaptive_ece}
     temperature = np.float32(1.9)
-    found = jax.jit(lambda z, t: metrics.values_of(several, z / t, labels))(logits, temperature)
+    actual = jax.jit(lambda z, t: metrics.values_of(several, z / t, labels))(logits, temperature)
     for name, metric in several.items():
         expected = metric.value(metric.stat(logits / temperature, labels))
-        np.testing.assert_allclose(found[name], expected, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], expected, rtol=1e-5, err_msg=name)

@@ -105,11 +105,11 @@ def test_a_search_finds_the_group_and_tests_it_on_other_rows():
     }
     spoiled = (columns["site"] == 1) & columns["new"]
     labels = np.where(spoiled, (logits.argmax(-1) + random.integers(0, 3, 2000)) % 3, labels)
-    (worst, *_) = found = metrics.worst_groups(columns, logits, labels, key=KEY)
+    (worst, *_) = actual = metrics.worst_groups(columns, logits, labels, key=KEY)
     assert worst.conditions == {"site": "1", "new": "True"}
     assert 0 < worst.size < spoiled.sum()
     assert worst.p_holm < 0.01
-    assert len({frozenset(group.conditions.items()) for group in found}) == len(found) == 5
+    assert len({frozenset(group.conditions.items()) for group in actual}) == len(actual) == 5
     sizes = metrics.worst_groups({"new": spoiled}, logits, labels, key=KEY)
     p = softmax(logits.astype(float))
     residual = p.max(-1) - (p.argmax(-1) == labels)
@@ -121,16 +121,18 @@ def test_a_search_finds_the_group_and_tests_it_on_other_rows():
 def test_halves_and_quartiles():
     logits, labels, _ = data(200)
     ages = np.arange(200) / 200
-    found = metrics.worst_groups({"age": ages}, logits, labels, key=KEY, least=1)
-    assert len(found) == 4
-    assert sum(group.size for group in found) == 100
+    actual = metrics.worst_groups({"age": ages}, logits, labels, key=KEY, least=1)
+    assert len(actual) == 4
+    assert sum(group.size for group in actual) == 100
     clusters = np.arange(200) // 5
-    found = metrics.worst_groups({"age": ages}, logits, labels, key=KEY, clusters=clusters, least=1)
-    assert sum(group.size for group in found) == 100
+    actual = metrics.worst_groups(
+        {"age": ages}, logits, labels, key=KEY, clusters=clusters, least=1
+    )
+    assert sum(group.size for group in actual) == 100
     counts = np.where(np.arange(200) < 100, 2, 0)
-    found = metrics.worst_groups({"age": ages}, logits, labels, counts, key=KEY, least=1)
-    assert all(group.size % 2 == 0 for group in found)
-    assert "age=" in str(found[0])
+    actual = metrics.worst_groups({"age": ages}, logits, labels, counts, key=KEY, least=1)
+    assert all(group.size % 2 == 0 for group in actual)
+    assert "age=" in str(actual[0])
 
 
 def test_bad_input():
@@ -158,7 +160,7 @@ def test_bad_input():
 @pytest.mark.slow
 def test_size_of_the_search_and_of_holm(capsys):
     """Check 400 calibrated sets: at most 5 % have a finding, within three standard errors."""
-    random, found = np.random.default_rng(4), np.zeros(3)
+    random, actual = np.random.default_rng(4), np.zeros(3)
     for trial in range(400):
         logits, labels, _ = simulated(random, 600, 3)
         columns = {"a": random.integers(0, 4, 600), "b": random.integers(0, 3, 600)}
@@ -168,10 +170,10 @@ def test_size_of_the_search_and_of_holm(capsys):
             metrics.group_errors(columns["a"], logits, labels, **drawn),
             metrics.class_errors(logits, labels, **drawn),
         )
-        found += [min(part.p_holm for part in parts) <= 0.05 for parts in tests]
+        actual += [min(part.p_holm for part in parts) <= 0.05 for parts in tests]
     with capsys.disabled():
-        print("\nworst groups, groups, classes: a finding in", found / 400)
-    assert np.all(found / 400 <= 0.083)
+        print("\nworst groups, groups, classes: a finding in", actual / 400)
+    assert np.all(actual / 400 <= 0.083)
 
 
 def test_hits_occur_with_the_probability_of_the_confidence():

@@ -23,8 +23,8 @@ def test_tails_are_exact_for_few_trials():
         total = Fraction(0)
         for successes in range(trials + 1):
             total += math.comb(trials, successes) * p**successes * (1 - p) ** (trials - successes)
-            found = binomial.lower_tail(successes, trials, float(p))
-            np.testing.assert_allclose(found, float(total), rtol=1e-11)
+            actual = binomial.lower_tail(successes, trials, float(p))
+            np.testing.assert_allclose(actual, float(total), rtol=1e-11)
     assert binomial.lower_tail(0, 0, 0.5) == binomial.lower_tail(3, 5, 0.0) == 1
     assert binomial.lower_tail(4, 5, 1.0) == binomial.lower_tail(-1, 5, 0.5) == 0
 
@@ -60,12 +60,12 @@ def test_the_threshold_is_the_lowest_accepted(num_classes, risk):
     random = np.random.default_rng(0)
     logits, labels, _ = simulated(random, 1000, num_classes)
     confidence, hit = top_label(logits, labels)
-    found = metrics.guaranteed_coverage(logits, labels, risk=risk, level=0.8)
+    actual = metrics.guaranteed_coverage(logits, labels, risk=risk, level=0.8)
     slow = chosen_slowly(confidence, hit.astype(bool), num_classes, risk, 0.8)
-    assert found.threshold == slow
+    assert actual.threshold == slow
     above = confidence > slow
-    np.testing.assert_allclose(found[1:], (np.mean(above), np.mean(1 - hit[above])), rtol=1e-6)
-    assert 0 < found.coverage < float(metrics.coverage_at_risk(logits, labels, risk=risk))
+    np.testing.assert_allclose(actual[1:], (np.mean(above), np.mean(1 - hit[above])), rtol=1e-6)
+    assert 0 < actual.coverage < float(metrics.coverage_at_risk(logits, labels, risk=risk))
 
     # Weight 0 is absence and weight k is k copies, in any order.
     order = random.permutation(1100)
@@ -89,9 +89,9 @@ def test_the_error_rate_of_other_examples_is_guaranteed():
     broken, plain, covered = 0, 0, 0.0
     for _ in range(300):
         logits, labels, p = simulated(random, 400, 2)
-        found = metrics.guaranteed_coverage(logits, labels, risk=risk)
-        covered += found.coverage / 300
-        broken += found.coverage > 0 and risk_above(found.threshold) > risk
+        actual = metrics.guaranteed_coverage(logits, labels, risk=risk)
+        covered += actual.coverage / 300
+        broken += actual.coverage > 0 and risk_above(actual.threshold) > risk
         confidence = np.sort(p.max(axis=1))[::-1]
         wrong = (p.argmax(axis=1) != labels)[np.argsort(-p.max(axis=1))]
         admissible = np.flatnonzero(np.cumsum(wrong) <= risk * np.arange(1, 401))
@@ -103,12 +103,12 @@ def test_the_error_rate_of_other_examples_is_guaranteed():
 
 def test_all_right_all_wrong_and_too_few():
     right = logits_of(np.linspace(0.95, 0.55, 100), 3)
-    found = metrics.guaranteed_coverage(right, np.zeros(100, int), risk=0.1)
-    assert found == (0.0, 1.0, 0.0)
+    actual = metrics.guaranteed_coverage(right, np.zeros(100, int), risk=0.1)
+    assert actual == (0.0, 1.0, 0.0)
     for labels, data in ((np.ones(100, int), right), (np.zeros(5, int), right[:5])):
-        found = metrics.guaranteed_coverage(data, labels, risk=0.1)
-        assert found[:2] == (1.0, 0.0)
-        assert math.isnan(found.risk)
+        actual = metrics.guaranteed_coverage(data, labels, risk=0.1)
+        assert actual[:2] == (1.0, 0.0)
+        assert math.isnan(actual.risk)
     certain = logits_of(np.ones(100), 3)
     assert np.all(softmax(certain)[:, 0] == 1)
     assert metrics.guaranteed_coverage(certain, np.zeros(100, int), risk=0.1).coverage == 1

@@ -47,11 +47,11 @@ def test_per_image_is_the_mean_over_images_with_a_pixel(stream):
 def test_intervals_are_those_of_drawn_images(stream):
     """Check against a loop over draws, in which the pixels of the drawn images are joined."""
     key, draws = jax.random.key(3), 20
-    found = stream.estimates(key=key, num_resamples=draws, level=0.8)
+    actual = stream.estimates(key=key, num_resamples=draws, level=0.8)
     logits, labels, weights = scenes()
     index = np.asarray(jax.random.randint(key, (draws, 6), 0, 6))
     samples = [metrics.values_of(SEVERAL, logits[i], labels[i], weights[i]) for i in index]
-    for name, estimate in found.items():
+    for name, estimate in actual.items():
         low, high = np.quantile([sample[name] for sample in samples], [0.1, 0.9])
         np.testing.assert_allclose([estimate.low, estimate.high], [low, high], rtol=1e-4)
         np.testing.assert_allclose(estimate.value, stream.values()[name])

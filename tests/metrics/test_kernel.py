@@ -60,8 +60,8 @@ def test_equals_the_densities_pair_by_pair(kind):
     logits, labels = sample(0)
     for bandwidth, p in ((0.1, 1.0), (0.5, 2.0)):
         options = {"kind": kind, "bandwidth": bandwidth, "p": p}
-        found = value_of(metrics.kde_calibration_error, logits, labels, **options)
-        np.testing.assert_allclose(found, error(logits, labels, **options), rtol=2e-5)
+        actual = value_of(metrics.kde_calibration_error, logits, labels, **options)
+        np.testing.assert_allclose(actual, error(logits, labels, **options), rtol=2e-5)
 
 
 @pytest.mark.parametrize("kind", ["canonical", "marginal"])
@@ -93,11 +93,11 @@ def test_the_gradient_is_the_slope():
 def test_saturated_logits_are_finite(kind):
     logits = np.tile(np.array([[1e4, -1e4, 0.0]], np.float32), (12, 1))
     labels = np.zeros(12, int)
-    found = value_of(metrics.kde_calibration_error, logits, labels, kind=kind)
-    np.testing.assert_allclose(found, 0, atol=1e-6)
-    found = value_of(metrics.kde_calibration_error, logits, labels + 1, kind=kind)
+    actual = value_of(metrics.kde_calibration_error, logits, labels, kind=kind)
+    np.testing.assert_allclose(actual, 0, atol=1e-6)
+    actual = value_of(metrics.kde_calibration_error, logits, labels + 1, kind=kind)
     wanted = 1 if kind == "top_label" else 2  # class 0 is missed, and class 1 is not expected
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-6)
 
 
 def test_one_example_has_no_neighbour():

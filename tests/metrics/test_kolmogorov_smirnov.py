@@ -44,5 +44,5 @@ def test_equal_confidences_are_looked_at_together():
 
 
 def test_one_example():
-    found = value_of(metrics.ks_error, logits_of([0.75]), np.array([0]))
-    np.testing.assert_allclose(found, 0.25, rtol=1e-6)
+    actual = value_of(metrics.ks_error, logits_of([0.75]), np.array([0]))
+    np.testing.assert_allclose(actual, 0.25, rtol=1e-6)

@@ -77,14 +77,14 @@ def fields(value):
     ]
 
 
-def assert_same_value(name, found, wanted, **tolerance):
+def assert_same_value(name, actual, wanted, **tolerance):
     """Compare values; of a curve with other rows, the points."""
     if name not in CURVES:
-        assert_same(found, wanted, **tolerance)
+        assert_same(actual, wanted, **tolerance)
         return
     points = [
         np.nan_to_num(np.stack([leaf for _, leaf in fields(value)], axis=1), posinf=1e3)
-        for value in (found, wanted)
+        for value in (actual, wanted)
     ]
     apart = np.abs(points[0][:, None] - points[1][None]).max(axis=-1)
     assert max(apart.min(axis=0).max(), apart.min(axis=1).max()) < 1e-5
@@ -261,10 +261,10 @@ def test_what_cannot_be_measured_is_nan(name):
 def test_half_precision_is_read_and_not_kept(name):
     logits, labels = sample()
     for dtype in ("bfloat16", "float16"):
-        found = value_of(CATALOGUE[name], jnp.asarray(logits, dtype), labels)
-        assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
+        actual = value_of(CATALOGUE[name], jnp.asarray(logits, dtype), labels)
+        assert {leaf.dtype for leaf in jax.tree.leaves(actual)} == {jnp.dtype("float32")}
         # Whole numbers are exact in either, so that nothing is rounded before the metric.
-        assert_same_value(name, found, value_of(CATALOGUE[name], logits, labels))
+        assert_same_value(name, actual, value_of(CATALOGUE[name], logits, labels))
 
 
 def other_value(option, default):
@@ -327,9 +327,9 @@ def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     monkeypatch.setattr("calib_jax.metrics.blocks._block_rows", lambda rows, classes: 16)
     logits, labels = sample()
     weights = np.tile([0.5, 1.0, 0.0], 20).astype(np.float32)
-    found = metrics.values_of(CATALOGUE, logits, labels, weights)
-    assert found.keys() == CATALOGUE.keys()
-    for name, value in found.items():
+    actual = metrics.values_of(CATALOGUE, logits, labels, weights)
+    assert actual.keys() == CATALOGUE.keys()
+    for name, value in actual.items():
         assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
 
 
@@ -361,8 +361,8 @@ def test_labels_of_any_width_give_the_same_statistics(dtype, num_classes):
 
     with jax.enable_x64(dtype == "int64"):
         wide, narrow = (statistics_of(jnp.asarray(labels, kind)) for kind in ("int32", dtype))
-        for (name, wanted), (_, found) in zip(wide, narrow, strict=True):
-            for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        for (name, wanted), (_, actual) in zip(wide, narrow, strict=True):
+            for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=name)
 
 
@@ -470,7 +470,7 @@ def test_a_logit_of_minus_infinity_is_a_class_of_probability_zero():
     """As the logit -1e30, whose probability is 0."""
     cases = [impossible_classes(True), impossible_classes(False)]
     finite = [(np.maximum(logits, -1e30), *rest) for logits, *rest in cases]
-    found_true, found, wanted_true, wanted = of_20_rows(*cases, *finite)
+    found_true, actual, wanted_true, wanted = of_20_rows(*cases, *finite)
     # Where the true class is impossible its loss is infinite, and not 1e30.
     assert found_true.pop("nll") == np.inf
     assert found_true.pop("refinement_nll") == np.inf
@@ -481,7 +481,7 @@ def test_a_logit_of_minus_infinity_is_a_class_of_probability_zero():
     assert wrong.nll == np.inf
     wanted_wrong = wanted_true["by_correctness"].wrong._replace(nll=np.inf)
     wanted_true["by_correctness"] = wanted_true["by_correctness"]._replace(wrong=wanted_wrong)
-    for values, expected in ((found_true, wanted_true), (found, wanted)):
+    for values, expected in ((found_true, wanted_true), (actual, wanted)):
         for name, value in values.items():
             assert_same(value, expected[name], rtol=1e-6, atol=1e-7)
 
@@ -491,18 +491,18 @@ def test_impossible_classes_by_a_reference_in_double_precision():
     p = reference.softmax(logits)
     assert (p == 0).sum() > 10
     names = ("nll", "brier", "ece", "classwise_ece", "adaptive_ece", "mean_confidence")
-    found = metrics.values_of({name: CATALOGUE[name] for name in names}, logits, labels)
+    actual = metrics.values_of({name: CATALOGUE[name] for name in names}, logits, labels)
     for name in names:
         expected = getattr(reference, name)(p, labels, weights)
-        np.testing.assert_allclose(found[name], expected, rtol=3e-6, err_msg=name)
+        np.testing.assert_allclose(actual[name], expected, rtol=3e-6, err_msg=name)
     entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=1).mean()
     assert value_of(metrics.mean_entropy, logits, labels) == pytest.approx(entropy, rel=3e-6)
     logits[3, labels[3]] = -np.inf
     several = {"nll": metrics.nll, "brier": metrics.brier}
-    found = metrics.values_of(several, logits, labels)
-    assert found["nll"] == np.inf
+    actual = metrics.values_of(several, logits, labels)
+    assert actual["nll"] == np.inf
     wanted = reference.brier(reference.softmax(logits), labels, weights)
-    assert found["brier"] == pytest.approx(wanted, rel=3e-6)
+    assert actual["brier"] == pytest.approx(wanted, rel=3e-6)
 
 
 @pytest.mark.thorough
@@ -512,8 +512,8 @@ def test_jit_of_vmap_is_one_after_the_other():
     logits[40:60:3, 2:] = -np.inf  # in the third part
     weights = np.tile([0.5, 1.0, 0.0, 2.0], 200).astype(np.float32)
     parts = [part.reshape(40, 20, *part.shape[1:]) for part in (logits, labels, weights)]
-    found = compiled_for_each()(*parts)
-    for name, value in found.items():
+    actual = compiled_for_each()(*parts)
+    for name, value in actual.items():
         alone = value_of(CATALOGUE[name], *(part[2] for part in parts))
         assert_same_value(name, jax.tree.map(lambda leaf: leaf[2], value), alone)
 

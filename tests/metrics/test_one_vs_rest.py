@@ -38,9 +38,9 @@ def precision_at_thresholds(score, positive, weight):
     value = recall = 0.0
     for threshold in sorted(set(score[weight > 0]), reverse=True):
         chosen = score >= threshold
-        found = weight[chosen & positive].sum()
-        value += (found / everything - recall) * found / weight[chosen].sum()
-        recall = found / everything
+        actual = weight[chosen & positive].sum()
+        value += (actual / everything - recall) * actual / weight[chosen].sum()
+        recall = actual / everything
     return value
 
 
@@ -62,18 +62,18 @@ both = pytest.mark.parametrize("name", REFERENCES)
 def test_equals_pairs_and_thresholds(name, num_classes, weighted):
     logits, labels = sample(num_classes, num_classes=num_classes)
     weights = np.random.default_rng(1).choice([0.0, 0.5, 1.0, 3.0], 60) if weighted else np.ones(60)
-    found = value_of(metrics.named(name), logits, labels, weights.astype(np.float32))
+    actual = value_of(metrics.named(name), logits, labels, weights.astype(np.float32))
     wanted = macro(REFERENCES[name], logits, labels, weights)
-    np.testing.assert_allclose(found, wanted, rtol=3e-6)
+    np.testing.assert_allclose(actual, wanted, rtol=3e-6)
 
 
 @both
 def test_classes_without_examples_are_left_out(name):
     logits, labels = sample(5)
     labels = np.minimum(labels, 1)
-    found = value_of(metrics.named(name), logits, labels)
+    actual = value_of(metrics.named(name), logits, labels)
     wanted = macro(REFERENCES[name], logits, labels, np.ones(60))
-    np.testing.assert_allclose(found, wanted, rtol=3e-6)
+    np.testing.assert_allclose(actual, wanted, rtol=3e-6)
     # One class alone has no negative examples, and all of its examples are found first.
     alone = value_of(metrics.named(name), logits, np.zeros(60, int))
     assert np.isnan(alone) if name == "auroc" else alone == 1

@@ -63,20 +63,20 @@ def test_equals_what_pairs_and_thresholds_say(score):
     scores = score_of(logits, score)
     assert len(set(scores)) < len(scores)
 
-    found = value_of(metrics.ood_auroc, logits, out, score=score)
-    np.testing.assert_allclose(found, pairs_won(scores, out), rtol=1e-6)
-    found = value_of(metrics.ood_auroc, logits, out, score=score, positive="in")
-    np.testing.assert_allclose(found, pairs_won(-scores, 1 - out), rtol=1e-6)
-    found = value_of(metrics.ood_aupr, logits, out, score=score)
-    np.testing.assert_allclose(found, average_precision(scores, out), rtol=1e-6)
-    found = value_of(metrics.ood_aupr, logits, out, score=score, positive="in")
-    np.testing.assert_allclose(found, average_precision(-scores, 1 - out), rtol=1e-6)
+    actual = value_of(metrics.ood_auroc, logits, out, score=score)
+    np.testing.assert_allclose(actual, pairs_won(scores, out), rtol=1e-6)
+    actual = value_of(metrics.ood_auroc, logits, out, score=score, positive="in")
+    np.testing.assert_allclose(actual, pairs_won(-scores, 1 - out), rtol=1e-6)
+    actual = value_of(metrics.ood_aupr, logits, out, score=score)
+    np.testing.assert_allclose(actual, average_precision(scores, out), rtol=1e-6)
+    actual = value_of(metrics.ood_aupr, logits, out, score=score, positive="in")
+    np.testing.assert_allclose(actual, average_precision(-scores, 1 - out), rtol=1e-6)
     for tpr in (0.5, 0.95, 1.0):
         for positive, points in (("out", rates(scores, out)), ("in", rates(-scores, 1 - out))):
             wanted = min(false for false, true in points if true >= tpr)
             chosen = {"score": score, "tpr": tpr, "positive": positive}
-            found = value_of(metrics.ood_fpr95, logits, out, **chosen)
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            actual = value_of(metrics.ood_fpr95, logits, out, **chosen)
+            np.testing.assert_allclose(actual, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("positive", ["out", "in"])
@@ -85,11 +85,11 @@ def test_the_curve_passes_through_every_threshold(positive):
     logits = canonical(logits)
     curve = value_of(metrics.ood_roc_curve, logits, out, positive=positive)
     assert {column.shape for column in curve} == {(len(out) + 1,)}
-    found = {(round(float(f), 5), round(float(t), 5)) for f, t, _ in zip(*curve, strict=True)}
+    actual = {(round(float(f), 5), round(float(t), 5)) for f, t, _ in zip(*curve, strict=True)}
     scores = score_of(logits, "entropy")
     sign = 1 if positive == "out" else -1
     points = rates(sign * scores, out if positive == "out" else 1 - out)
-    assert found == {(0.0, 0.0)} | {(round(f, 5), round(t, 5)) for f, t in points}
+    assert actual == {(0.0, 0.0)} | {(round(f, 5), round(t, 5)) for f, t in points}
     assert np.all(np.diff(sign * curve.threshold[1:]) <= 0)
     assert curve.threshold[0] == sign * np.inf
 

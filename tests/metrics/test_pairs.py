@@ -35,14 +35,14 @@ def test_holm_against_its_steps(seed):
     random = np.random.default_rng(seed)
     p = np.round(random.random((2, 4)) ** 3, 2)  # ties too
     p[0, seed % 4] = np.nan
-    found = metrics.holm(p)
+    actual = metrics.holm(p)
     for index, value in np.ndenumerate(p):
         if np.isnan(value):
-            assert np.isnan(found[index])
+            assert np.isnan(actual[index])
             continue
         rest = np.sort(p[~np.isnan(p)])
         wanted = max((len(rest) - j) * rest[j] for j in range(len(rest)) if rest[j] <= value)
-        assert found[index] == pytest.approx(min(1, wanted))
+        assert actual[index] == pytest.approx(min(1, wanted))
 
 
 def test_holm_of_none_and_of_one():
@@ -67,12 +67,12 @@ def with_flips(to_right, to_wrong, equal=3):
 def test_mcnemar_against_the_binomial_test():
     for to_right, to_wrong in [*itertools.product(range(6), range(6)), (3, 11), (700, 790)]:
         (a, b), _ = with_flips(to_right, to_wrong)
-        found = metrics.mcnemar(a, b, np.zeros(len(a), int))
-        assert found[:2] == (to_right, to_wrong)
+        actual = metrics.mcnemar(a, b, np.zeros(len(a), int))
+        assert actual[:2] == (to_right, to_wrong)
         total, fewer = to_right + to_wrong, min(to_right, to_wrong)
         exact = stats.binomtest(to_right, total).pvalue if total else 1
-        assert found.p_value == pytest.approx(exact, rel=1e-9)
-        assert found.mid_p == pytest.approx(
+        assert actual.p_value == pytest.approx(exact, rel=1e-9)
+        assert actual.mid_p == pytest.approx(
             min(1, 2 * stats.binom(total, 0.5).cdf(fewer) - stats.binom(total, 0.5).pmf(fewer)),
             rel=1e-9,
         )
@@ -88,10 +88,10 @@ def test_flips_are_counted_example_by_example():
     for x, y, label, count in pairs:
         kinds = (x != label == y, x == label != y, x != y and label not in (x, y), x == y)
         wanted += count * np.array(kinds)
-    found = metrics.flips(a, b, labels, counts)
-    assert tuple(found) == tuple(wanted)
-    assert found.share == pytest.approx(1 - wanted[3] / counts.sum())
-    assert metrics.flips(b, a, labels, counts)[:2] == found[1::-1]
+    actual = metrics.flips(a, b, labels, counts)
+    assert tuple(actual) == tuple(wanted)
+    assert actual.share == pytest.approx(1 - wanted[3] / counts.sum())
+    assert metrics.flips(b, a, labels, counts)[:2] == actual[1::-1]
 
 
 # --------------------------------------------------------------------------------------------
@@ -111,15 +111,15 @@ def losses(logits, labels, score):
 def test_scores_are_compared_by_the_paired_test(score):
     a, b, labels, cluster = data()
     difference = losses(b, labels, score) - losses(a, labels, score)
-    found = metrics.compare_scores(a, b, labels, score=score)
+    actual = metrics.compare_scores(a, b, labels, score=score)
     error = difference.std(ddof=1) / np.sqrt(60)
-    assert found.score == score
-    assert found.value == pytest.approx(difference.mean(), rel=1e-4)
-    assert found.high - found.value == pytest.approx(Z * error, rel=1e-4)
-    assert found.p_value == pytest.approx(2 * stats.norm.sf(abs(difference.mean()) / error), 1e-3)
-    found = metrics.compare_scores(a, b, labels, score=score, clusters=cluster)
+    assert actual.score == score
+    assert actual.value == pytest.approx(difference.mean(), rel=1e-4)
+    assert actual.high - actual.value == pytest.approx(Z * error, rel=1e-4)
+    assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(difference.mean()) / error), 1e-3)
+    actual = metrics.compare_scores(a, b, labels, score=score, clusters=cluster)
     sums = np.bincount(cluster, difference - difference.mean())
-    assert found.high - found.value == pytest.approx(
+    assert actual.high - actual.value == pytest.approx(
         Z * np.sqrt((sums**2).sum() * 15 / 14) / 60, rel=1e-4
     )
 
@@ -131,9 +131,9 @@ def test_scores_without_a_test():
     assert np.isfinite(few.value)
     assert np.isnan(few[1:4]).all()
     impossible = np.where(np.eye(3)[labels] * (np.arange(60) == 0)[:, None], -np.inf, a)
-    found = metrics.compare_scores(a, impossible.astype(np.float32), labels)
-    assert found.value == math.inf
-    assert np.isnan(found[1:4]).all()
+    actual = metrics.compare_scores(a, impossible.astype(np.float32), labels)
+    assert actual.value == math.inf
+    assert np.isnan(actual[1:4]).all()
 
 
 # --------------------------------------------------------------------------------------------
@@ -164,15 +164,15 @@ def test_temperatures_against_a_fit_in_float64(grouped):
         sums = np.bincount(units, terms_a - theta * terms_b)
         return np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))
 
-    found = metrics.compare_temperature(a, b, labels, clusters=cluster if grouped else None)
-    assert found.temperature_a == pytest.approx(1 / beta_a, rel=1e-4)
-    assert found.temperature_b == pytest.approx(1 / beta_b, rel=1e-4)
-    assert found.value == pytest.approx(np.log(beta_a / beta_b), abs=1e-4)
-    assert found.p_value == pytest.approx(
+    actual = metrics.compare_temperature(a, b, labels, clusters=cluster if grouped else None)
+    assert actual.temperature_a == pytest.approx(1 / beta_a, rel=1e-4)
+    assert actual.temperature_b == pytest.approx(1 / beta_b, rel=1e-4)
+    assert actual.value == pytest.approx(np.log(beta_a / beta_b), abs=1e-4)
+    assert actual.p_value == pytest.approx(
         2 * stats.norm.sf(abs(beta_a - beta_b) / deviation(1)), rel=1e-2
     )
-    assert found.low < found.value < found.high
-    for end in np.exp(found[1:3]):  # the ratios that are just not rejected
+    assert actual.low < actual.value < actual.high
+    for end in np.exp(actual[1:3]):  # the ratios that are just not rejected
         assert abs(beta_a - end * beta_b) == pytest.approx(Z * deviation(end), rel=1e-3)
 
 
@@ -184,9 +184,9 @@ def test_the_variance_is_that_of_a_jackknife_of_clusters():
         for g in range(15)
     ]
     error = np.sqrt(14 / 15 * ((np.array(without) - np.mean(without)) ** 2).sum())
-    found = metrics.compare_temperature(a, b, labels, clusters=cluster)
-    z = (1 / found.temperature_a - 1 / found.temperature_b) / error
-    assert stats.norm.isf(found.p_value / 2) == pytest.approx(abs(z), rel=0.2)
+    actual = metrics.compare_temperature(a, b, labels, clusters=cluster)
+    z = (1 / actual.temperature_a - 1 / actual.temperature_b) / error
+    assert stats.norm.isf(actual.p_value / 2) == pytest.approx(abs(z), rel=0.2)
 
 
 def test_a_temperature_that_the_data_do_not_bound_has_infinite_ends():
@@ -195,24 +195,24 @@ def test_a_temperature_that_the_data_do_not_bound_has_infinite_ends():
     a, labels, _ = simulated(random, 60, 3)
     for seed in range(100, 110):
         b = np.random.default_rng(seed).standard_normal((60, 3)).astype(np.float32)
-        found = metrics.compare_temperature(a, b, labels)
-        if np.isnan(found.value):
+        actual = metrics.compare_temperature(a, b, labels)
+        if np.isnan(actual.value):
             continue
         beta, terms = inverse_temperature(b, labels)
         unbounded = beta < Z * np.sqrt((terms**2).sum() * 60 / 59)
-        assert np.isinf(found.high) == unbounded
-        assert found.low < found.value
+        assert np.isinf(actual.high) == unbounded
+        assert actual.low < actual.value
         swapped = metrics.compare_temperature(b, a, labels)
         np.testing.assert_allclose(
-            swapped[:4], [-found.value, -found.high, -found.low, found.p_value], rtol=1e-6
+            swapped[:4], [-actual.value, -actual.high, -actual.low, actual.p_value], rtol=1e-6
         )
 
 
 def test_a_scaled_model_needs_the_scaled_temperature():
     a, _, labels, _ = data()
     for scale in (0.01, 3, 1000):
-        found = metrics.compare_temperature(a, np.float32(scale) * a, labels)
-        assert found.value == pytest.approx(math.log(scale), abs=1e-4)
+        actual = metrics.compare_temperature(a, np.float32(scale) * a, labels)
+        assert actual.value == pytest.approx(math.log(scale), abs=1e-4)
     assert metrics.compare_temperature(a, a, labels)[:4] == (0, 0, 0, 1)
 
 
@@ -220,9 +220,9 @@ def test_models_without_a_temperature():
     a, _, labels, _ = data()
     right = 2 * np.eye(3, dtype=np.float32)[labels]
     for model in (right, -right, 0 * right):
-        found = metrics.compare_temperature(a, model, labels)
-        assert np.isnan([*found[:4], found.temperature_b]).all()
-        assert np.isfinite(found.temperature_a)
+        actual = metrics.compare_temperature(a, model, labels)
+        assert np.isnan([*actual[:4], actual.temperature_b]).all()
+        assert np.isfinite(actual.temperature_a)
 
 
 # --------------------------------------------------------------------------------------------
@@ -265,13 +265,13 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
         bounds_of_noise(z, labels, counts, num_bins, equal_mass) for z in (a, b)
     )
     options = {"num_bins": num_bins, "equal_mass": equal_mass}
-    found = metrics.compare_ece(a, b, labels, key=KEY, num_draws=4000, **options)
+    actual = metrics.compare_ece(a, b, labels, key=KEY, num_draws=4000, **options)
     metric = metrics.adaptive_ece if equal_mass else metrics.ece
-    assert found.ece_a == pytest.approx(float(metric(a, labels, num_bins=num_bins)), abs=1e-6)
+    assert actual.ece_a == pytest.approx(float(metric(a, labels, num_bins=num_bins)), abs=1e-6)
     value = ece_b - ece_a
-    np.testing.assert_allclose([found.value, *found[3:]], [value, ece_a, ece_b], atol=1e-6)
+    np.testing.assert_allclose([actual.value, *actual[3:]], [value, ece_a, ece_b], atol=1e-6)
     wanted = [value - np.quantile(high_b - low_a, 0.95), value - np.quantile(low_b - high_a, 0.05)]
-    np.testing.assert_allclose(found[1:3], wanted, atol=0.012)
+    np.testing.assert_allclose(actual[1:3], wanted, atol=0.012)
 
 
 @pytest.mark.thorough
@@ -279,22 +279,22 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
 def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     a, b, labels, cluster = data()
     given = {"key": KEY, "num_draws": 200, "num_bins": 5, "equal_mass": equal_mass}
-    found = metrics.compare_ece(a, b, labels, **given)
+    actual = metrics.compare_ece(a, b, labels, **given)
     swapped = metrics.compare_ece(b, a, labels, **given)
-    np.testing.assert_allclose(swapped[:3], [-found.value, -found.high, -found.low], atol=1e-9)
-    assert found.low <= found.value <= found.high
+    np.testing.assert_allclose(swapped[:3], [-actual.value, -actual.high, -actual.low], atol=1e-9)
+    assert actual.low <= actual.value <= actual.high
     same = metrics.compare_ece(a, a, labels, **given)
     assert same.low <= same.value == 0 <= same.high
     ids = np.char.add("row ", np.arange(60).astype(str))
-    assert metrics.compare_ece(a, b, labels, clusters=ids, **given) == found
+    assert metrics.compare_ece(a, b, labels, clusters=ids, **given) == actual
     one = metrics.compare_ece(a, b, labels, clusters=np.zeros(60, int), **given)
     assert one[1:3] == (-1, 1)
     copies = np.arange(60).repeat(4)
     grouped = metrics.compare_ece(a[copies], b[copies], labels[copies], clusters=copies, **given)
-    assert grouped.value == pytest.approx(found.value, abs=1e-9)
-    assert grouped.high - grouped.low > 0.8 * (found.high - found.low)
+    assert grouped.value == pytest.approx(actual.value, abs=1e-9)
+    assert grouped.high - grouped.low > 0.8 * (actual.high - actual.low)
     rows = metrics.compare_ece(a[copies], b[copies], labels[copies], **given)
-    assert rows.high - rows.low < 0.7 * (found.high - found.low)
+    assert rows.high - rows.low < 0.7 * (actual.high - actual.low)
     order = np.argsort(cluster)
     clustered = metrics.compare_ece(a, b, labels, clusters=cluster, **given)
     permuted = metrics.compare_ece(
@@ -444,8 +444,8 @@ def test_equal_confidences_and_one_class():
     """Check that both give numbers: a model of one confidence is one bin."""
     equal = np.tile(np.float32([2, 0, -1]), (60, 1))
     _, b, labels, _ = data()
-    found = metrics.compare_calibration(equal, b, labels)
-    assert 0 < found.p_value <= 1
+    actual = metrics.compare_calibration(equal, b, labels)
+    assert 0 < actual.p_value <= 1
     assert metrics.compare_calibration(equal, 2 * equal, labels).p_value < 1
     only = np.zeros((60, 1), np.float32)
     assert metrics.compare_calibration(only, only, np.zeros(60, int))[:4] == (0, 0, 0, 1)

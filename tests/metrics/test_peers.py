@@ -82,5 +82,5 @@ def test_ranking_metrics_of_scikit_learn(num_classes):
         wanted = peers.roc_auc_score(labels, p, multi_class="ovr", sample_weight=sample_weight)
         assert metrics.auroc(logits, labels, sample_weight) == pytest.approx(wanted, abs=1e-5)
         wanted = peers.average_precision_score(labels, p, sample_weight=sample_weight)
-        found = metrics.average_precision(logits, labels, sample_weight)
-        assert found == pytest.approx(wanted, abs=1e-5)
+        actual = metrics.average_precision(logits, labels, sample_weight)
+        assert actual == pytest.approx(wanted, abs=1e-5)

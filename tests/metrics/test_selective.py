@@ -42,13 +42,13 @@ def test_the_area_is_the_mean_risk_over_all_coverages():
     logits, labels = sample()
     grouped = groups(logits, labels)
     assert len(grouped) < len(labels)
-    found = value_of(metrics.aurc, logits, labels)
-    np.testing.assert_allclose(found, area(grouped), atol=2e-6)
+    actual = value_of(metrics.aurc, logits, labels)
+    np.testing.assert_allclose(actual, area(grouped), atol=2e-6)
 
     errors = sum(wrong for _, wrong in grouped)
     perfect = [(len(labels) - errors, 0), (errors, errors)]
-    found = value_of(metrics.excess_aurc, logits, labels)
-    np.testing.assert_allclose(found, area(grouped) - area(perfect), atol=4e-6)
+    actual = value_of(metrics.excess_aurc, logits, labels)
+    np.testing.assert_allclose(actual, area(grouped) - area(perfect), atol=4e-6)
 
 
 def test_a_share_is_answered():
@@ -56,11 +56,11 @@ def test_a_share_is_answered():
     grouped = groups(logits, labels)
     for coverage in (0.1, 0.333, 0.9, 1.0):
         answered = coverage * len(labels)
-        found = value_of(metrics.selective_accuracy, logits, labels, coverage=coverage)
+        actual = value_of(metrics.selective_accuracy, logits, labels, coverage=coverage)
         risk = errors_at(answered, grouped) / answered
-        np.testing.assert_allclose(found, 1 - risk, rtol=1e-5)
-        found = value_of(metrics.risk_at_coverage, logits, labels, coverage=coverage)
-        np.testing.assert_allclose(found, risk, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(actual, 1 - risk, rtol=1e-5)
+        actual = value_of(metrics.risk_at_coverage, logits, labels, coverage=coverage)
+        np.testing.assert_allclose(actual, risk, rtol=1e-5, atol=1e-7)
 
 
 GOLDEN_CONFIDENCE = [.55, .62, .68, .71, .77, .83, .86, .90, .93, .96, .97, .99]  # fmt: skip
@@ -68,13 +68,15 @@ GOLDEN_HIT = np.array([1, 0, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1])
 
 
 def test_the_generalised_area_is_the_recorded_number():
-    found = value_of(metrics.augrc, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT)
-    np.testing.assert_allclose(found, 0.100694, atol=5e-7)
+    actual = value_of(metrics.augrc, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT)
+    np.testing.assert_allclose(actual, 0.100694, atol=5e-7)
 
 
 def test_the_area_over_samples_is_the_recorded_number():
-    found = value_of(metrics.aurc, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT, estimator="sample")
-    np.testing.assert_allclose(found, 0.162873, atol=5e-7)
+    actual = value_of(
+        metrics.aurc, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT, estimator="sample"
+    )
+    np.testing.assert_allclose(actual, 0.162873, atol=5e-7)
 
 
 def estimates_in_order(errors):
@@ -98,9 +100,9 @@ def test_equal_confidences_have_the_mean_over_all_their_orders():
     assert len(orders) == 12
     of_orders = [estimates_in_order(order) for order in orders]
     for estimator in ("sample", "population", "sele"):
-        found = value_of(metrics.aurc, logits_of(confidence), wrong, estimator=estimator)
+        actual = value_of(metrics.aurc, logits_of(confidence), wrong, estimator=estimator)
         wanted = np.mean([each[estimator] for each in of_orders])
-        np.testing.assert_allclose(found, wanted, rtol=3e-6)
+        np.testing.assert_allclose(actual, wanted, rtol=3e-6)
 
 
 def test_the_estimators_agree_on_many_examples():
@@ -118,12 +120,12 @@ def test_the_estimators_agree_on_many_examples():
         "population": np.log((n + 1) / rank),
         "sele": (n + 1 - rank) / n,
     }
-    found = {name: float(metrics.aurc.value(rows, estimator=name)) for name in weights}
+    actual = {name: float(metrics.aurc.value(rows, estimator=name)) for name in weights}
     for name, weight in weights.items():
-        np.testing.assert_allclose(found[name], np.mean(weight * wrong), rtol=3e-6)
-    np.testing.assert_allclose(found["population"], found["sample"], atol=5 / n)
-    np.testing.assert_allclose(metrics.aurc.value(rows), found["sample"], atol=5 / n)
-    assert found["sele"] < found["sample"]
+        np.testing.assert_allclose(actual[name], np.mean(weight * wrong), rtol=3e-6)
+    np.testing.assert_allclose(actual["population"], actual["sample"], atol=5 / n)
+    np.testing.assert_allclose(metrics.aurc.value(rows), actual["sample"], atol=5 / n)
+    assert actual["sele"] < actual["sample"]
 
 
 def test_the_definitions_of_torch_uncertainty():
@@ -141,9 +143,9 @@ def test_the_definitions_of_torch_uncertainty():
     area = value_of(metrics.augrc, *data)
     np.testing.assert_allclose((area - wrong[0] / (2 * n**2)) / (1 - 1 / n), general, rtol=1e-6)
     for risk in (0.0, 0.1, 0.15, 0.2, 0.25, 1.0):
-        found = value_of(metrics.coverage_at_risk, *data, risk=risk)
+        actual = value_of(metrics.coverage_at_risk, *data, risk=risk)
         of_examples = max((k for k in range(1, n + 1) if risks[k - 1] <= risk), default=0)
-        assert int(np.floor(found * n + 1e-4)) == of_examples
+        assert int(np.floor(actual * n + 1e-4)) == of_examples
 
 
 def auroc_of_hits(confidence, hit):
@@ -159,24 +161,24 @@ def test_the_generalised_area_by_ranks_and_by_the_auroc(seed):
     confidence, hit = top_label(logits, labels)
     confidence, n = np.round(confidence, 6), len(labels)
     assert len(set(confidence)) < n
-    found = value_of(metrics.augrc, logits, labels)
+    actual = value_of(metrics.augrc, logits, labels)
     rank = np.array(
         [np.sum(confidence > c) + (np.sum(confidence == c) + 1) / 2 for c in confidence]
     )
     by_ranks = np.sum((1 - hit) * (n - rank + 0.5)) / n**2
-    np.testing.assert_allclose(found, by_ranks, rtol=1e-5)
+    np.testing.assert_allclose(actual, by_ranks, rtol=1e-5)
     accuracy = hit.mean()
     by_auroc = (1 - auroc_of_hits(confidence, hit)) * accuracy * (1 - accuracy)
-    np.testing.assert_allclose(found, by_auroc + (1 - accuracy) ** 2 / 2, rtol=1e-5)
+    np.testing.assert_allclose(actual, by_auroc + (1 - accuracy) ** 2 / 2, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("coverage", "errors"), [(0.25, 0), (0.5, 1), (0.75, 2), (1.0, 3)])
 def test_the_risk_is_the_mean_loss_of_the_most_confident(coverage, errors):
     options = {"coverage": coverage}
-    found = value_of(
+    actual = value_of(
         metrics.risk_at_coverage, logits_of(GOLDEN_CONFIDENCE), 1 - GOLDEN_HIT, **options
     )
-    np.testing.assert_allclose(found, errors / (12 * coverage), rtol=1e-6)
+    np.testing.assert_allclose(actual, errors / (12 * coverage), rtol=1e-6)
 
 
 @pytest.mark.parametrize("risk", [0.0, 0.05, 0.2, 0.3, 0.5])
@@ -186,11 +188,11 @@ def test_the_largest_coverage_with_a_risk(risk):
     grouped, n = groups(logits, labels), len(labels)
     coverages = np.linspace(1e-9, 1, 5001)
     allowed = [errors_at(c * n, grouped) <= risk * c * n + 1e-9 for c in coverages]
-    found = float(value_of(metrics.coverage_at_risk, logits, labels, risk=risk))
+    actual = float(value_of(metrics.coverage_at_risk, logits, labels, risk=risk))
     largest = coverages[np.flatnonzero(allowed)[-1]] if any(allowed) else 0.0
-    assert 0 <= found - largest + 1e-6 <= 2e-4 + 2e-6
-    if 0 < found < 1:
-        reached = value_of(metrics.risk_at_coverage, logits, labels, coverage=found)
+    assert 0 <= actual - largest + 1e-6 <= 2e-4 + 2e-6
+    if 0 < actual < 1:
+        reached = value_of(metrics.risk_at_coverage, logits, labels, coverage=actual)
         np.testing.assert_allclose(reached, risk, atol=1e-5)
 
 
@@ -198,15 +200,15 @@ def test_the_confident_are_counted():
     logits, labels = sample(2)
     confidence, hit = top_label(logits, labels)
     sure = confidence >= 0.8
-    found = value_of(metrics.confident_set, logits, labels, threshold=0.8)
-    assert_same(found, metrics.ConfidentSet(np.mean(sure), np.mean(hit[sure])))
+    actual = value_of(metrics.confident_set, logits, labels, threshold=0.8)
+    assert_same(actual, metrics.ConfidentSet(np.mean(sure), np.mean(hit[sure])))
 
 
 def test_nobody_is_confident():
     logits, labels = sample(2)
-    found = value_of(metrics.confident_set, logits, labels)
-    assert found.share == 0
-    assert np.isnan(found.accuracy)
+    actual = value_of(metrics.confident_set, logits, labels)
+    assert actual.share == 0
+    assert np.isnan(actual.accuracy)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +246,8 @@ def test_all_right_all_wrong_and_a_perfect_ranking(wrong, wanted):
     several = ("aurc", "excess_aurc", "augrc", "risk_at_coverage", "selective_accuracy")
     covered = value_of(metrics.coverage_at_risk, RANKS, wrong.astype(int), risk=0.0)
     np.testing.assert_allclose(covered, np.mean(~wrong), atol=1e-6)
-    found = [value_of(metrics.named(name), RANKS, wrong.astype(int)) for name in several]
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    actual = [value_of(metrics.named(name), RANKS, wrong.astype(int)) for name in several]
+    np.testing.assert_allclose(actual, wanted, atol=1e-6)
 
 
 def test_equal_confidence_makes_no_difference_between_examples():
@@ -255,8 +257,8 @@ def test_equal_confidence_makes_no_difference_between_examples():
     labels = (np.arange(40) < 10).astype(int)
     for values in (labels, labels[::-1]):
         np.testing.assert_allclose(value_of(metrics.aurc, logits, values), 0.25, rtol=1e-6)
-        found = value_of(metrics.selective_accuracy, logits, values, coverage=0.3)
-        np.testing.assert_allclose(found, 0.75, rtol=1e-6)
+        actual = value_of(metrics.selective_accuracy, logits, values, coverage=0.3)
+        np.testing.assert_allclose(actual, 0.75, rtol=1e-6)
 
 
 def test_one_example():

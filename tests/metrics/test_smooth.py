@@ -20,12 +20,12 @@ def smoothed(confidence, gap, sigma, steps=2000, images=4):
     return np.mean(np.abs(total)) / (np.sqrt(2 * np.pi) * sigma) / len(gap)
 
 
-def assert_meets_its_own_bandwidth(logits, labels, found, slack):
+def assert_meets_its_own_bandwidth(logits, labels, actual, slack):
     """Check that a hair below the value the smoothed error is larger than it, and above less."""
     confidence, hit = top_label(logits, labels)
-    for sigma in (found - slack, found + slack):
+    for sigma in (actual - slack, actual + slack):
         larger = smoothed(confidence, confidence - hit, sigma) > sigma
-        assert larger == (sigma < found)
+        assert larger == (sigma < actual)
 
 
 def confidences(low, high, wrong, rows=40):
@@ -46,15 +46,15 @@ def confidences(low, high, wrong, rows=40):
 )
 def test_meets_its_own_bandwidth(low, high, wrong):
     logits, labels = confidences(low, high, wrong)
-    found = float(value_of(metrics.smooth_ece, logits, labels))
-    assert_meets_its_own_bandwidth(logits, labels, found, slack=2e-5)
+    actual = float(value_of(metrics.smooth_ece, logits, labels))
+    assert_meets_its_own_bandwidth(logits, labels, actual, slack=2e-5)
 
 
 def test_a_coarse_grid_comes_close():
     logits, labels = confidences(0.5, 0.99, 0.25)
-    found = value_of(metrics.smooth_ece, logits, labels)
+    actual = value_of(metrics.smooth_ece, logits, labels)
     coarse = value_of(metrics.smooth_ece, logits, labels, num_cells=64)
-    np.testing.assert_allclose(coarse, found, rtol=0.02)
+    np.testing.assert_allclose(coarse, actual, rtol=0.02)
 
 
 def test_laws():
@@ -67,22 +67,22 @@ def test_equal_confidences_count_together():
     labels = (np.arange(40) < 10).astype(int)
     np.testing.assert_allclose(value_of(metrics.smooth_ece, logits, labels), 0, atol=1e-4)
     # A constant error of one sign is not smoothed away, at whatever bandwidth.
-    found = value_of(metrics.smooth_ece, logits, np.zeros(40, int))
-    np.testing.assert_allclose(found, 0.25, rtol=1e-4)
+    actual = value_of(metrics.smooth_ece, logits, np.zeros(40, int))
+    np.testing.assert_allclose(actual, 0.25, rtol=1e-4)
 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_certain_and_right_or_wrong(label):
     logits = np.tile(np.array([[1e4, -1e4, 0.0]], np.float32), (40, 1))
-    found = value_of(metrics.smooth_ece, logits, np.full(40, label))
-    np.testing.assert_allclose(found, label, atol=1e-6)
+    actual = value_of(metrics.smooth_ece, logits, np.full(40, label))
+    np.testing.assert_allclose(actual, label, atol=1e-6)
 
 
 def test_one_example():
     alone = (np.arange(40) == 7).astype(np.float32)
     logits = logits_of(np.full(40, 0.75), 3)
-    found = value_of(metrics.smooth_ece, logits, np.ones(40, int), alone)
-    np.testing.assert_allclose(found, 0.75, rtol=1e-4)
+    actual = value_of(metrics.smooth_ece, logits, np.ones(40, int), alone)
+    np.testing.assert_allclose(actual, 0.75, rtol=1e-4)
 
 
 def test_the_grid_must_have_cells():

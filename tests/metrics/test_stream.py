@@ -106,15 +106,15 @@ def test_above_the_row_limit_a_fine_histogram_serves_and_says_so():
     stream.add(logits[2000:], labels[2000:])  # said once
     (note,) = stream.notes
     assert "count as equal" in note
-    found = stream.values()
-    np.testing.assert_allclose(found["mce"], exact["mce"], rtol=1e-6)
+    actual = stream.values()
+    np.testing.assert_allclose(actual["mce"], exact["mce"], rtol=1e-6)
     rounded = rounded_to_cells(logits, labels)
     for name in ("adaptive_ece", "adaptive_mce"):
         wanted = getattr(reference, name)(*rounded)
-        np.testing.assert_allclose(found[name], wanted, rtol=2e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], wanted, rtol=2e-5, err_msg=name)
         # It differs from the exact value, by at most the mass of a cell.
-        assert found[name] != exact[name]
-        np.testing.assert_allclose(found[name], exact[name], atol=2e-2, err_msg=name)
+        assert actual[name] != exact[name]
+        np.testing.assert_allclose(actual[name], exact[name], atol=2e-2, err_msg=name)
     # Sums are exact: one bin has no edge inside that a cell could straddle.
     one_bin = metrics.adaptive_ece.with_options(num_bins=1)
     stream = metrics.Stream({"gap": one_bin}, row_limit=0)

@@ -49,13 +49,13 @@ def test_statistics_are_those_of_pairs():
     p = softmax(logits.astype(float))
     hit = (p.argmax(-1) == labels).astype(float)
     run = metrics.calibration_test
-    found = run("t_cal", logits, labels, key=KEY, num_draws=20).statistic
-    assert found == pytest.approx(t_cal(p.max(-1), hit), rel=1e-4)
-    found = run("skce", logits, labels, key=KEY, num_draws=20).statistic
-    assert found == pytest.approx(skce(p, labels), abs=1e-6)
+    actual = run("t_cal", logits, labels, key=KEY, num_draws=20).statistic
+    assert actual == pytest.approx(t_cal(p.max(-1), hit), rel=1e-4)
+    actual = run("skce", logits, labels, key=KEY, num_draws=20).statistic
+    assert actual == pytest.approx(skce(p, labels), abs=1e-6)
     top = np.stack([p.max(-1), 1 - p.max(-1)], 1)
-    found = run("skce", logits, labels, key=KEY, num_draws=20, kind="top_label").statistic
-    assert found == pytest.approx(skce(top, 1 - hit.astype(int)), abs=1e-6)
+    actual = run("skce", logits, labels, key=KEY, num_draws=20, kind="top_label").statistic
+    assert actual == pytest.approx(skce(top, 1 - hit.astype(int)), abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["a", "b"])

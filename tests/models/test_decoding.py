@@ -29,13 +29,13 @@ def step(tokens, place, past, context):
 
 
 @functools.partial(jax.jit, static_argnames=("search", "options"))
-def found(table, search, options):
+def actual(table, search, options):
     start = jnp.zeros(ROWS, int)
     return search(step, start, jnp.asarray(table), rows=ROWS, length=LENGTH, **dict(options))
 
 
 def searched(table, search=models.beam_search, **options):
-    return jax.device_get(found(table, search, tuple(options.items())))
+    return jax.device_get(actual(table, search, tuple(options.items())))
 
 
 def exhaustive(table, length_penalty, temperature):

@@ -234,22 +234,22 @@ def test_vit_by_hand():
 @pytest.mark.parametrize(("size", "cells"), [((4, 6), 2), ((5, 3), 2), ((1, 1), 2), ((3, 4), 1)])
 def test_averages_of_parts(size, cells):
     maps = images(2, side=7)[:, : size[0], : size[1]]
-    found = layers.averages(maps, cells, "float32").reshape(2, 3, cells, cells)
+    actual = layers.averages(maps, cells, "float32").reshape(2, 3, cells, cells)
     for i, j in np.ndindex(cells, cells):
         part = np.asarray(maps, float)[
             :,
             math.floor(i * size[0] / cells) : math.ceil((i + 1) * size[0] / cells),
             math.floor(j * size[1] / cells) : math.ceil((j + 1) * size[1] / cells),
         ]
-        np.testing.assert_allclose(found[:, :, i, j], part.mean((1, 2)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[:, :, i, j], part.mean((1, 2)), rtol=1e-5, atol=1e-6)
 
 
 def test_the_maximum_of_the_imagenet_stem():
     maps = -np.abs(np.asarray(images(1, side=5)))  # padding is no 0 among them
-    found = layers.max_pool(jnp.asarray(maps))
-    assert found.shape == (1, 3, 3, 3)
-    np.testing.assert_array_equal(found[0, 0, 1], maps[0, :2, 1:4].max((0, 1)))
-    np.testing.assert_array_equal(found[0, 2, 2], maps[0, 3:, 3:].max((0, 1)))
+    actual = layers.max_pool(jnp.asarray(maps))
+    assert actual.shape == (1, 3, 3, 3)
+    np.testing.assert_array_equal(actual[0, 0, 1], maps[0, :2, 1:4].max((0, 1)))
+    np.testing.assert_array_equal(actual[0, 2, 2], maps[0, 3:, 3:].max((0, 1)))
 
 
 @pytest.mark.parametrize("name", ["resnet18", "wide_resnet28_10", "densenet40_bc", "vit"])

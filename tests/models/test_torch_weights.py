@@ -40,9 +40,9 @@ def test_no_memory_is_shared():
     place = np.zeros(100, np.float32)
     place = place[-(place.ctypes.data // 4) % 16 :][:2]
     place[:] = 3
-    found = models.from_torch(network, {**tensors, "bn1.bias": place})
+    actual = models.from_torch(network, {**tensors, "bn1.bias": place})
     place[:] = 4
-    np.testing.assert_array_equal(found["params"]["norm"]["bias"], [3, 3])
+    np.testing.assert_array_equal(actual["params"]["norm"]["bias"], [3, 3])
 
 
 def test_layouts():
@@ -70,8 +70,8 @@ def test_what_training_left_in_a_checkpoint_is_no_matter():
     tensors = models.to_torch(network, variables)
     wrapped = {f"module.{name}": tensor for name, tensor in tensors.items()}
     wrapped["module.bn1.num_batches_tracked"] = np.array(12)
-    found = models.from_torch(network, wrapped)
-    jax.tree.map(np.testing.assert_array_equal, found, variables)
+    actual = models.from_torch(network, wrapped)
+    jax.tree.map(np.testing.assert_array_equal, actual, variables)
     doubles = {name: tensor.astype(float) for name, tensor in tensors.items()}
     dtypes = {leaf.dtype for leaf in jax.tree.leaves(models.from_torch(network, doubles))}
     assert dtypes == {jnp.dtype("float32")}
@@ -81,8 +81,8 @@ def test_images_with_other_channels():
     network = models.resnet([1], width=2)
     variables = variables_of(network, images(1, channels=1))
     tensors = models.to_torch(network, variables)
-    found = models.from_torch(network, tensors, shape=(8, 8, 1))
-    jax.tree.map(np.testing.assert_array_equal, found, variables)
+    actual = models.from_torch(network, tensors, shape=(8, 8, 1))
+    jax.tree.map(np.testing.assert_array_equal, actual, variables)
     with pytest.raises(ValueError, match=r"conv1.weight has shape \(2, 1, 3, 3\) instead of"):
         models.from_torch(network, tensors)
 

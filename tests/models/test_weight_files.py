@@ -30,11 +30,11 @@ def test_what_is_written_is_read(suffix, tmp_path):
     path = tmp_path / f"weights.{suffix}"
     for _ in range(2):  # the second time over the first
         models.write_weights(path, written)
-    found = models.read_weights(path)
-    assert list(found) == list(written)
+    actual = models.read_weights(path)
+    assert list(actual) == list(written)
     for name, array in written.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype.newbyteorder("=")
+        np.testing.assert_array_equal(actual[name], array)
+        assert actual[name].dtype == array.dtype.newbyteorder("=")
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -53,10 +53,10 @@ def test_a_file_written_elsewhere(tmp_path):
     text = json.dumps(header).encode() + b"   "
     path = tmp_path / "w.safetensors"
     path.write_bytes(safetensors(text, b"\x80\x3f\x00\xc0" + b"\x01\x00\xff\xff"))
-    found = models.read_weights(path)
-    assert found["a"].dtype == jnp.bfloat16
-    np.testing.assert_array_equal(found["a"].astype(float), [[1], [-2]])
-    np.testing.assert_array_equal(found["b"], [1, -1])
+    actual = models.read_weights(path)
+    assert actual["a"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(actual["a"].astype(float), [[1], [-2]])
+    np.testing.assert_array_equal(actual["b"], [1, -1])
 
 
 def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
@@ -98,9 +98,9 @@ def test_a_damaged_file_is_refused(content, message, tmp_path):
 
 def test_arrays_of_more_than_64_bits_come_as_float64(tmp_path):
     np.savez(tmp_path / "w.npz", a=np.array([0.5, 2], np.longdouble), b=np.array(3, ">i2"))
-    found = models.read_weights(tmp_path / "w.npz")
-    assert (found["a"].dtype, found["b"].dtype) == (np.float64, np.int16)
-    assert (found["a"].tolist(), found["b"].tolist()) == ([0.5, 2], 3)
+    actual = models.read_weights(tmp_path / "w.npz")
+    assert (actual["a"].dtype, actual["b"].dtype) == (np.float64, np.int16)
+    assert (actual["a"].tolist(), actual["b"].tolist()) == ([0.5, 2], 3)
 
 
 def test_a_damaged_npz_is_refused(tmp_path):

@@ -29,7 +29,7 @@ def test_methods_stand_below_each_other_in_a_panel_for_each_metric():
     figure = plots.intervals(FOUND)
     first, second = figure.axes
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["ECE", "NLL"]
-    assert rows(first) == {name: found["ECE"] for name, found in FOUND.items()}
+    assert rows(first) == {name: actual["ECE"] for name, actual in FOUND.items()}
     assert rows(second) == {"cross-entropy": (0.3,), "focal": FOUND["focal"]["NLL"]}
     # The first method is at the top.
     bottom, top = first.get_ylim()

@@ -75,9 +75,9 @@ def test_the_caption_says_how_many_and_how_they_were_cut(changes, said):
 
 def test_arrays_of_both_kinds_draw_the_same():
     on_device = plots.Bins(*(jnp.asarray(column) for column in table()))
-    found = [boxes(axes) for axes in plots.reliability_diagram(on_device).axes]
+    actual = [boxes(axes) for axes in plots.reliability_diagram(on_device).axes]
     wanted = [boxes(axes) for axes in plots.reliability_diagram(table()).axes]
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(actual, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 

@@ -59,8 +59,8 @@ def test_confidences_are_counted_in_closed_bins(array):
 def test_histograms_are_shares(unit, right, wrong):
     confidence, hit = [0.1, 0.2, 0.3, 0.9, 0.8, -7], [1, 1, 1, 1, 0, 5]
     figure = plots.confidence_histogram(confidence, hit, [1, 1, 1, 1, 1, 0], num_bins=2, unit=unit)
-    found = [patch.get_data().values for patch in figure.axes[0].patches]
-    np.testing.assert_allclose(found, [right, wrong])
+    actual = [patch.get_data().values for patch in figure.axes[0].patches]
+    np.testing.assert_allclose(actual, [right, wrong])
 
 
 def test_weight_k_is_k_copies_in_the_histogram():

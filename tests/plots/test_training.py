@@ -75,12 +75,12 @@ def tables(count):
 
 
 def test_a_grid_has_a_diagram_for_every_model():
-    found = tables(3)
-    figure = plots.reliability_grid(found, columns=2, ece=dict.fromkeys(found, 0.25))
+    actual = tables(3)
+    figure = plots.reliability_grid(actual, columns=2, ece=dict.fromkeys(actual, 0.25))
     shown = [axes for axes in figure.axes if axes.get_visible()]
     assert len(figure.axes) == 4
     assert len(shown) == 3
-    for axes, (name, table) in zip(shown, found.items(), strict=True):
+    for axes, (name, table) in zip(shown, actual.items(), strict=True):
         title = axes.get_title("left")
         assert name in title
         assert "0.25" in title

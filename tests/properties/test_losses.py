@@ -48,15 +48,15 @@ def compiled(name):
 
 
 def of(name, batch):
-    found = compiled(name)(state_of(name, batch), *map(jnp.asarray, batch))
-    return tuple(np.asarray(part) for part in found)
+    actual = compiled(name)(state_of(name, batch), *map(jnp.asarray, batch))
+    return tuple(np.asarray(part) for part in actual)
 
 
 def state_of(name, batch):
     return trained_state(OBJECTIVES[name], num_classes=batch.logits.shape[1])
 
 
-def assert_close(name, found, wanted, batch):
+def assert_close(name, actual, wanted, batch):
     """Compare terms and gradients: infinities and NaN are equal, the rest to rounding.
 
     The gradient of a weight times a loss of 1e5 is a sum in which numbers as large may cancel.
@@ -64,11 +64,11 @@ def assert_close(name, found, wanted, batch):
     if name in STEPS:
         return
     if name in KINKS:
-        found, wanted = found[:1], wanted[:1]
+        actual, wanted = actual[:1], wanted[:1]
     tolerance = 2e-5
     heaviest = batch.weights.max(initial=0)
     sizes = 1.0, heaviest * (1 + np.abs(wanted[0][np.isfinite(wanted[0])]).max(initial=0) / 200)
-    for one, other, size in zip(found, wanted, sizes, strict=False):
+    for one, other, size in zip(actual, wanted, sizes, strict=False):
         finite = np.isfinite(other)
         largest = max(np.abs(other[finite]).max(initial=0), size)
         np.testing.assert_array_equal(np.isfinite(one), finite)
@@ -127,8 +127,8 @@ def TestRowsHaveNoOrderAndNoOrigin(name: str, batch: Batch) -> None:
     assert_close(name, permuted, (terms[order], gradient[order]), batch)
     present = batch.weights > 0
     wide = batch._replace(labels=np.where(present, batch.labels, -5).astype(np.int32))
-    for found, wanted in zip(of(name, wide), (terms, gradient), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, wanted in zip(of(name, wide), (terms, gradient), strict=True):
+        np.testing.assert_array_equal(actual, wanted)
 
 
 @few_and_many(**sizes(exponents=(-3, 6), impossible=False), share=0.5)
@@ -178,5 +178,5 @@ def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
     """Values are those of the formula in float64, at every scale."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         wanted = reference(name, batch)
-    found, _ = of(name, batch)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    actual, _ = of(name, batch)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)

@@ -37,12 +37,12 @@ ROOTS = {"debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_er
 NEIGHBOURS = {"kde_calibration_error"}
 
 
-def assert_same(found, wanted, *, impossible, tolerance=1e-4, size=1.0):
-    assert found.keys() == wanted.keys()
+def assert_same(actual, wanted, *, impossible, tolerance=1e-4, size=1.0):
+    assert actual.keys() == wanted.keys()
     for name, value in wanted.items():
         if name in NEIGHBOURS and impossible:
             continue
-        for a, b in zip(jax.tree.leaves(found[name]), jax.tree.leaves(value), strict=True):
+        for a, b in zip(jax.tree.leaves(actual[name]), jax.tree.leaves(value), strict=True):
             finite = np.isfinite(b)
             np.testing.assert_array_equal(np.isfinite(a), finite, name)
             largest = max(np.abs(b[finite]).max(initial=0), size)
@@ -138,21 +138,21 @@ def TestNumbersAreThoseOfNumPy(batch: Batch) -> None:
     gaps = np.diff(np.sort(p, axis=1), axis=1)[:, -1:]
     assume(not np.any((gaps > 0) & (gaps < 1e-6)))
     without_ties_made_by_rounding(batch, equal_rows=len(batch.labels) % LANES == 0)
-    found = of(batch)
+    actual = of(batch)
     for name in REFERENCES:
         if p.min() < 1e-30 and name == "nll":
             continue
         arguments = p, batch.labels[present].astype(int), batch.weights[present].astype(float)
         wanted = getattr(reference, name)(*arguments)
-        np.testing.assert_allclose(found[name], wanted, rtol=1e-4, atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(actual[name], wanted, rtol=1e-4, atol=2e-5, err_msg=name)
 
 
 @few_and_many(**sizes(), share=0.5)
 def TestMetricsStayInTheirRange(batch: Batch) -> None:
     """What is a share lies in [0, 1], at every scale and with impossible classes."""
-    found = of(batch)
+    actual = of(batch)
     for name in ("accuracy", "error", "mean_confidence", "ece", "mce", "adaptive_ece"):
-        assert -1e-6 <= found[name] <= 1 + 1e-6, (name, found[name])
-    assert found["nll"] >= -1e-6
-    assert -1e-6 <= found["brier"] <= 2 + 1e-6
-    assert found["nll"] < np.inf or np.isneginf(batch.logits).any()
+        assert -1e-6 <= actual[name] <= 1 + 1e-6, (name, actual[name])
+    assert actual["nll"] >= -1e-6
+    assert -1e-6 <= actual["brier"] <= 2 + 1e-6
+    assert actual["nll"] < np.inf or np.isneginf(batch.logits).any()

@@ -34,9 +34,9 @@ def TestFixedBins(seed: int, num_bins: int) -> None:
     """Every value has the bin (lo, hi] that comparing float32 with float32 gives."""
     values = confidences(seed, 50)
     edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
-    found = np.asarray(binning.bin_index(jnp.asarray(values), edges))
+    actual = np.asarray(binning.bin_index(jnp.asarray(values), edges))
     wanted = [sum(value > edge for edge in edges[1:-1]) for value in values]
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(actual, wanted)
 
 
 def poured(confidence, hit, weight, num_bins):
@@ -99,6 +99,8 @@ def TestIntervals(seed: int, level: float) -> None:
     samples = random.choice([random.standard_normal(40), random.integers(0, 3, 40)])
     gone = random.random(40) < random.choice([0, 0.3])
     gone[0] = False
-    found = metrics.interval(jnp.asarray(np.where(gone, np.nan, samples), jnp.float32), level=level)
+    actual = metrics.interval(
+        jnp.asarray(np.where(gone, np.nan, samples), jnp.float32), level=level
+    )
     wanted = np.quantile(samples[~gone].astype(np.float32), [(1 - level) / 2, (1 + level) / 2])
-    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(actual), wanted, rtol=1e-4, atol=1e-5)

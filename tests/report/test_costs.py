@@ -15,7 +15,7 @@ def test_costs_stand_in_the_report_before_and_after_calibration():
     labels = (logits + 3 * random.gumbel(size=(200, 3))).argmax(axis=1)
     data = logits[:100], labels[:100]
     options = {"costs": COSTS, "abstain_cost": 0.8}
-    found = report.score(
+    actual = report.score(
         *data,
         metrics=["accuracy"],
         num_resamples=20,
@@ -24,12 +24,12 @@ def test_costs_stand_in_the_report_before_and_after_calibration():
         **options,
     )
     for name in ("expected_cost", "stated_cost"):
-        rows = [row for row in found.rows if row.metric == name]
+        rows = [row for row in actual.rows if row.metric == name]
         assert [row.predictions for row in rows] == ["as given", "temperature"]
         wanted = metrics.named(name, **options)(*data)
         np.testing.assert_allclose(rows[0].value, wanted, rtol=1e-6)
         assert rows[0].low <= rows[0].value <= rows[0].high
-    changes = {change.metric: change for change in found.changes}
+    changes = {change.metric: change for change in actual.changes}
     assert changes["expected_cost"].p_value is not None
     assert changes["stated_cost"].value > 0
     with pytest.raises(ValueError, match="costs must have a row for each of the 3 classes"):

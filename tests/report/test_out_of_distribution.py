@@ -20,7 +20,7 @@ HELD_OUT = logits_of(80, 4.0, 3), (logits_of(80, 4.0, 3) + logits_of(80, 4.0, 4)
 
 
 @pytest.fixture(scope="module")
-def found():
+def actual():
     return report.out_of_distribution(
         INSIDE,
         {"near": NEAR, "far": FAR},
@@ -44,7 +44,7 @@ def pairs_in_order(inside, outside):
 
 
 @pytest.mark.parametrize("score", ["entropy", "energy"])
-def test_values_before_and_after(found, score):
+def test_values_before_and_after(actual, score):
     state = calibrators.temperature.fit(*HELD_OUT)
     for name, logits in (("near", NEAR), ("far", FAR)):
         for predictions in ("as given", "temperature"):
@@ -52,21 +52,21 @@ def test_values_before_and_after(found, score):
             if predictions == "temperature":
                 sets = [calibrators.temperature.apply(state, one) for one in sets]
             expected = pairs_in_order(*(score_of(one, score) for one in sets))
-            value = found.value(name, score, "ood_auroc", predictions)
+            value = actual.value(name, score, "ood_auroc", predictions)
             assert value == pytest.approx(expected, abs=2e-3)  # float32 may swap near ties
-    assert found.value("far", score, "ood_auroc") > found.value("near", score, "ood_auroc")
+    assert actual.value("far", score, "ood_auroc") > actual.value("near", score, "ood_auroc")
 
 
-def test_an_interval_holds_its_value_and_the_curve_ends_at_one(found):
-    for row in found.rows:
+def test_an_interval_holds_its_value_and_the_curve_ends_at_one(actual):
+    for row in actual.rows:
         if row.metric == "ood_auroc":
             assert row.low < row.value < row.high
-    for curve in found.curves.values():
+    for curve in actual.curves.values():
         assert curve.false_positive_rate[-1] == curve.true_positive_rate[-1] == 1
 
 
-def test_what_is_written(found, tmp_path):
-    names = found.save(tmp_path)
+def test_what_is_written(actual, tmp_path):
+    names = actual.save(tmp_path)
     assert sorted(names) == ["ood.csv", "ood.json", "ood.md", "roc_far.png", "roc_near.png"]
     with (tmp_path / "ood.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -77,7 +77,7 @@ def test_what_is_written(found, tmp_path):
     page = (tmp_path / "ood.md").read_text()
     assert "| near | entropy | temperature |" in page
     assert "![roc_far](roc_far.png)" in page
-    assert "fitted on 80 other examples" in str(found)
+    assert "fitted on 80 other examples" in str(actual)
 
 
 def test_refusals():

@@ -51,8 +51,8 @@ def test_zeros_are_floored_and_counted():
         "7 of 60 true classes have probability 0; NLL takes them as 1e-38. Without these examples"
         f" it is {kept:.4f}."
     )
-    found = report.as_logits(p, probabilities=True)
-    expected = -np.asarray(found)[np.arange(60), labels].mean()
+    actual = report.as_logits(p, probabilities=True)
+    expected = -np.asarray(actual)[np.arange(60), labels].mean()
     assert expected == pytest.approx(nll(p, labels, floor=1e-38), rel=1e-5)
     # Examples of weight 0 are not counted.
     labels[:2] = 255, -1

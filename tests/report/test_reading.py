@@ -30,9 +30,9 @@ def test_the_table_is_that_of_the_code(forecasts):
         written = [candidate for candidate in lines if candidate.startswith(start)]
         if line.startswith("ece") and "p = 0." in line:
             written = written[1:]  # the row of the noise floors
-        found, wanted = NUMBER.findall(written[0]), NUMBER.findall(line)
-        assert len(wanted) <= len(found)
-        for given, number in zip(wanted, found, strict=False):
+        actual, wanted = NUMBER.findall(written[0]), NUMBER.findall(line)
+        assert len(wanted) <= len(actual)
+        for given, number in zip(wanted, actual, strict=False):
             assert float(given) == pytest.approx(
                 float(number), abs=0.02 if "p =" in line else 0.006
             )

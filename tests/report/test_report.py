@@ -65,9 +65,9 @@ def test_values_are_those_of_the_metrics(full):
             expected = metrics.named(name)(z, labels)
             assert full.value(name, model) == pytest.approx(float(expected), rel=1e-5)
     key = jax.random.key(0)
-    found = metrics.estimates(metrics.nll, logits, labels, key=key, num_resamples=50)
+    actual = metrics.estimates(metrics.nll, logits, labels, key=key, num_resamples=50)
     (row,) = (r for r in full.rows if r.metric == "nll" and r.predictions == "as given")
-    np.testing.assert_allclose([row.low, row.high], [found.low, found.high], rtol=1e-5)
+    np.testing.assert_allclose([row.low, row.high], [actual.low, actual.high], rtol=1e-5)
     paired = metrics.paired_bootstrap(
         metrics.nll, logits, models["temperature"], labels, key=key, num_resamples=50
     )
@@ -135,8 +135,8 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     logits, labels = sample()
     key = jax.random.key(0)
     tests = metrics.class_errors(logits, labels, key=key, num_draws=60)  # 20 for each class
-    found = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
-    for part, test in zip(found, tests, strict=True):
+    actual = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
+    for part, test in zip(actual, tests, strict=True):
         assert part.value == pytest.approx(test.error, abs=1e-6)
         assert (part.floor, part.p_value, part.p_holm) == test[-3:]
     assert all(p.p_holm is None for p in full.classes if p.metric == "per_class_recall")
@@ -166,8 +166,8 @@ def test_files(full, tmp_path):
 def test_cross_fitting_never_sees_what_it_scores():
     logits, labels = sample(num_rows=60)
     # One example is decided against by all others; a temperature fitted with it would be higher.
-    found = report.score(logits, labels, calibrate="temperature", cross_fit=60, **FEW)
-    folds = found.calibrator["params"]
+    actual = report.score(logits, labels, calibrate="temperature", cross_fit=60, **FEW)
+    folds = actual.calibrator["params"]
     assert len(folds) == 60
     order = np.random.default_rng(0).permutation(60) % 60
     left_out = int(np.flatnonzero(order == 7)[0])
@@ -178,14 +178,14 @@ def test_cross_fitting_never_sees_what_it_scores():
 
 def test_a_temperature_by_a_metric_on_the_papers_grid():
     logits, labels = sample()
-    found = report.score(
+    actual = report.score(
         *sample(20, seed=1),
         calibrate="temperature",
         fit_on=(logits, labels),
         criterion="ece",
         **FEW,
     )
-    temperature = found.calibrator["params"]["temperature"]
+    temperature = actual.calibrator["params"]["temperature"]
     grid = np.arange(1, 101) / 10
     errors = [float(metrics.ece(logits / t, labels)) for t in grid.astype(np.float32)]
     at = np.argmin(np.abs(grid - temperature))
@@ -197,11 +197,11 @@ def test_a_temperature_by_a_metric_on_the_papers_grid():
 def test_weights_leave_examples_out():
     logits, labels = sample(num_rows=50)
     weights = (np.arange(50) < 40).astype(np.float32)
-    found = report.score(logits, labels, weights=weights, **FEW)
-    assert "40 examples (weighted, 10 of weight 0 left out) in" in str(found)
-    assert (found.settings["examples"], found.settings["left_out"]) == (40, 10)
+    actual = report.score(logits, labels, weights=weights, **FEW)
+    assert "40 examples (weighted, 10 of weight 0 left out) in" in str(actual)
+    assert (actual.settings["examples"], actual.settings["left_out"]) == (40, 10)
     expected = float(metrics.nll(logits[:40], labels[:40]))
-    assert found.value("nll") == pytest.approx(expected, rel=1e-5)
+    assert actual.value("nll") == pytest.approx(expected, rel=1e-5)
 
 
 def test_binary_models_and_probabilities():
@@ -213,8 +213,8 @@ def test_binary_models_and_probabilities():
     p = 1 / (1 + np.exp(-score))
     told = report.score(np.stack([1 - p, p], 1), labels, probabilities=True, **FEW)
     alone = report.score(p, labels, probabilities=True, **FEW)
-    for found in (column, told, alone):
-        assert found.value("nll") == pytest.approx(one.value("nll"), rel=1e-5)
+    for actual in (column, told, alone):
+        assert actual.value("nll") == pytest.approx(one.value("nll"), rel=1e-5)
     assert one.settings["classes"] == 2
     with pytest.raises(ValueError, match="all 80 rows of the logits look like prob"):
         report.score(np.stack([1 - p, p], 1), labels, **FEW)
@@ -223,8 +223,8 @@ def test_binary_models_and_probabilities():
     with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
         report.score(np.stack([p, p], 1), labels, probabilities=True, **FEW)
     certain = np.array([[1.0, 0.0]] * 80, np.float32)
-    found = report.score(certain, labels, probabilities=True, **FEW)
-    assert np.isfinite(found.value("nll"))
+    actual = report.score(certain, labels, probabilities=True, **FEW)
+    assert np.isfinite(actual.value("nll"))
 
 
 def test_an_average_of_models():
@@ -439,20 +439,20 @@ def test_a_noise_bound_contains_its_value_and_is_shown_with_its_floor():
 
 
 def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path):
-    found = outside_its_interval()
-    outside = {row.metric for row in found.rows if not row.low <= row.value <= row.high}
+    actual = outside_its_interval()
+    outside = {row.metric for row in actual.rows if not row.low <= row.value <= row.high}
     assert outside
     assert "nll" not in outside
-    text = str(found)
-    for row in found.rows:
+    text = str(actual)
+    for row in actual.rows:
         assert (f"{row.value:.4f}† [" in text) == (row.metric in outside)
     reason = "† outside its own interval: the resamples are not centered on it."
     assert reason in text
-    assert reason in found._repr_markdown_()
-    assert any(reason in note for note in json.loads(tables.as_json(found))["notes"])
-    for row in csv.DictReader(io.StringIO(tables.as_csv(found))):
+    assert reason in actual._repr_markdown_()
+    assert any(reason in note for note in json.loads(tables.as_json(actual))["notes"])
+    for row in csv.DictReader(io.StringIO(tables.as_csv(actual))):
         assert (reason in row["note"]) == (row["metric"] in outside)
-    figure = report.pictures(found)["intervals"]
+    figure = report.pictures(actual)["intervals"]
     marked = {axes.get_title(loc="left") for axes in figure.axes if axes.texts}
     assert marked == outside
     assert reason in " ".join(figure.get_supxlabel().split())
@@ -468,17 +468,17 @@ def nan_metric(name):
 @pytest.mark.parametrize("others", [{"nll": metrics.nll}, {}])
 def test_metrics_without_a_value_are_saved(tmp_path, others):
     logits, labels = sample(50)
-    found = report.score(
+    actual = report.score(
         logits, labels, metrics={"lost": nan_metric("lost"), **others}, num_resamples=20
     )
-    names = found.save(tmp_path)
+    names = actual.save(tmp_path)
     assert ("intervals.png" in names) == bool(others)
     assert "reliability.png" in names
-    assert "nan: the metric has no value on these examples." in str(found)
+    assert "nan: the metric has no value on these examples." in str(actual)
     record = json.loads((tmp_path / "report.json").read_text())
     assert record["metrics"][0]["value"] is None
     if others:
-        figure = report.pictures(found)["intervals"]
+        figure = report.pictures(actual)["intervals"]
         assert [axes.get_title(loc="left") for axes in figure.axes] == ["nll"]
         assert "no finite value: lost (as given)" in figure.get_supxlabel()
 
@@ -492,10 +492,10 @@ def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
     logits, labels = sample(30)
     odd = "runs/of $2 | and $3/" + 30 * "long" + ".npz"
     options = {"metrics": ["accuracy"], "num_resamples": 20, "compare": logits[:, ::-1]}
-    found = report.score(logits, labels, name=odd, compare_name="b/c.npz", **options)
-    assert max(map(len, str(found).splitlines())) < 160
-    assert found.value("accuracy", odd) == found.value("accuracy")
-    assert "reliability_other.png" in found.save(tmp_path)
+    actual = report.score(logits, labels, name=odd, compare_name="b/c.npz", **options)
+    assert max(map(len, str(actual).splitlines())) < 160
+    assert actual.value("accuracy", odd) == actual.value("accuracy")
+    assert "reliability_other.png" in actual.save(tmp_path)
     with pytest.raises(
         ValueError, match="name, compare_name and calibrate must differ, got 'a', 'a'"
     ):
