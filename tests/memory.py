@@ -9,7 +9,7 @@ import jax
 
 # JAX keeps every program that it compiles, each of 1.5 MB at least: without a bound a worker of
 # pytest grows to 5 GB. To drop them costs seconds, since common ones have to be loaded again.
-LEAST, MOST = 2e9, 4e9
+LEAST, MOST = 2e9, 6e9
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 GROWTH = min(max(0.4 * MEMORY / WORKERS, LEAST), MOST)

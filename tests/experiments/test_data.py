@@ -110,7 +110,7 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give one of --list, --prepare=NAME and --check=NAME."),
+        ((), "give one of --list, --prepare=NAME, --check=NAME and --word_vectors=BERT."),
         (("--check=cifar_100",), "did you mean 'cifar100'?"),
         (("--prepare=tiny_imagenet",), "tiny-imagenet-200.zip http://cs231n.stanford.edu/tiny-im"),
         (("--check=imagenet",), "imagenet, register at https://image-net.org"),

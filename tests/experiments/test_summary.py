@@ -146,6 +146,7 @@ def streamed(run, calibrate="temperature", num_bins=NUM_BINS):
     return dataclasses.replace(run, validation=(), test=(), streamed=scores)
 
 
+@pytest.mark.thorough
 def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     """Both as the baseline and against one."""
     options = {"baseline": "a", "num_bins": NUM_BINS, "num_resamples": 200}

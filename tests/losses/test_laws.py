@@ -552,6 +552,7 @@ SMOOTH = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivatives(name):
     """Check reverse over reverse: the gradient is itself differentiated correctly."""

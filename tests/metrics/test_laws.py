@@ -23,6 +23,13 @@ from .laws import assert_same, value_of
 
 CATALOGUE = dict(metrics.catalogue())
 every_metric = pytest.mark.parametrize("name", CATALOGUE)
+# One of a kind: a mean, bins of equal width and mass, classes, an order, and a curve.
+QUICK = {"nll", "ece", "adaptive_ece", "classwise_ece", "aurc", "reliability"}
+assert set(CATALOGUE) >= QUICK
+some_metrics = pytest.mark.parametrize(
+    "name",
+    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.thorough) for m in CATALOGUE],
+)
 
 NUM_CLASSES = 4
 WRONG_LABELS = (255, -1, NUM_CLASSES)
@@ -227,7 +234,7 @@ def test_few_rows_with_weights_are_their_copies():
         assert np.isfinite(values[name]).all(), name
 
 
-@every_metric
+@some_metrics
 def test_leading_axes_are_rows(name):
     logits, labels = sample()
     weights = np.tile([0.5, 1.0, 2.0], 20).astype(np.float32)
@@ -257,7 +264,7 @@ def test_what_cannot_be_measured_is_nan(name):
     assert_nan(name, value_of(CATALOGUE[name], broken, labels, ones))
 
 
-@every_metric
+@some_metrics
 def test_half_precision_is_read_and_not_kept(name):
     logits, labels = sample()
     for dtype in ("bfloat16", "float16"):

@@ -108,7 +108,9 @@ def test_fractional_weights(name):
         assert_matches(value_of(name, {}, logits, labels, weights), expected, tolerance)
 
 
-@pytest.mark.parametrize("num_classes", [2, 70, 300])
+@pytest.mark.parametrize(
+    "num_classes", [2, *(pytest.param(k, marks=pytest.mark.thorough) for k in (70, 300))]
+)
 def test_many_classes(num_classes):
     """Classwise sums take another way where there are more than 64 classes."""
     logits, labels, weights = sample(40, num_classes, seed=2)

@@ -278,6 +278,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(
     assert whole.best == outcome.best
 
 
+@pytest.mark.thorough
 def test_from_eight_devices_to_two_and_back(tmp_path, monkeypatch, x64):
     """Stopped after every few steps, and gone on with on another number of devices."""
     whole = run(tmp_path / "whole", devices=8)
@@ -312,6 +313,7 @@ class Shifted:
         return result._replace(inputs=result.inputs + np.asarray(shift)[:, None])
 
 
+@pytest.mark.thorough
 def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
     source = Shifted(tasks.examples(38), [])
     task = task_of(train=data.subset(source, np.arange(38)))
