@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core import checks
@@ -98,7 +99,10 @@ def _overlaps(
 
 def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) -> Scalar:
     counted = union != 0  # a NaN counts, so that the value is NaN
-    iou = jnp.where(counted, shared / jnp.where(counted, union, 1), 0)
+    union = jnp.where(counted, union, 1)
+    # In units of the union: the derivative of a quotient squares it, which is 0 for tiny weights.
+    unit = lax.stop_gradient(union)
+    iou = jnp.where(counted, (shared / unit) / (union / unit), 0)
     count = jnp.sum(counted)
     return jnp.where(count > 0, 1 - jnp.sum(iou) / jnp.maximum(count, 1), 0)
 

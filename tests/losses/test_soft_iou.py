@@ -1,5 +1,6 @@
 """Soft intersection over union against loops over classes and pixels."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,6 +52,18 @@ def test_per_image_is_the_mean_over_the_images_that_have_a_label():
     value = losses.soft_iou_penalty(logits, labels, weights, per_image=True)
     expected = (penalty(logits[0], labels[0]) + penalty(logits[2, 2:], labels[2, 2:])) / 2
     np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e30])
+def test_the_unit_of_the_weights_is_arbitrary(unit):
+    """The square of a union of tiny weights is 0 in single precision."""
+    logits, labels = checks.batch(18)
+    logits[0, 1:] = -np.inf
+    run = jax.value_and_grad(losses.soft_iou_penalty)
+    value, gradient = run(jnp.asarray(logits), labels, np.full(18, unit, np.float32))
+    expected, expected_gradient = run(jnp.asarray(logits), labels)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-7)
 
 
 def test_an_empty_batch_is_zero():

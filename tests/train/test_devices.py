@@ -114,6 +114,8 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
         moved = one[name]["params"]["in"] - np.asarray(tasks.variables()["params"]["in"])
         assert np.abs(moved).max() > 1e-6, name
         close(one[name], eight[name], 1e-9, name)
+    for step in (*measured_one, *measured_eight):
+        del step["hit"]  # of all networks' classes together, where equal networks have equal logits
     close(measured_one, measured_eight, 1e-9)
 
 
