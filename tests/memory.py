@@ -15,7 +15,7 @@ MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 GROWTH = min(max(0.4 * MEMORY / WORKERS, LEAST), MOST)
 # Linux gives a process 65,530 mappings of memory by default, and a program takes several. XLA
 # crashes when there are none left.
-MAPPINGS = 30_000
+MAPPINGS = 45_000
 
 limit = GROWTH
 calls = itertools.count()

@@ -86,7 +86,16 @@ def assembled(name, loss="cross_entropy"):
     return building.assemble(config, dataset_of(config))
 
 
-@pytest.mark.parametrize("name", NAMES)
+# These show most of what the others do, in the time of a few.
+QUICK = ("digits", "cifar10_lenet5", "sst_tree_lstm")
+
+
+def when_built(name):
+    """Mark a config whose network is not built by default."""
+    return [] if name in QUICK else pytest.mark.thorough
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=when_built(n)) for n in NAMES])
 def test_the_network_of_every_config_takes_its_data_set(name):
     experiment = assembled(name)
     start = functools.partial(experiment.module.init_with_output, train=False)
@@ -100,19 +109,15 @@ def test_every_config_says_only_what_its_data_set_knows(name):
     inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
 
 
-# A step takes a second to trace, that of a deep network several. These three show most of what the
-# others do.
-QUICK = ("digits", "cifar10_lenet5", "sst_tree_lstm")
+# A step takes a second to trace, that of a deep network several.
 DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121", "densenet40_bc")
 TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10", "cifar100_densenet40_bc")
 
 
 def when_traced(name):
     """Mark a config by the time that its step takes to trace."""
-    if name in QUICK:
-        return []
     slow = name.endswith(DEEP) and name not in TRACED
-    return pytest.mark.slow if slow else pytest.mark.thorough
+    return pytest.mark.slow if slow else when_built(name)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=when_traced(n)) for n in NAMES])

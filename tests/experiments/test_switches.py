@@ -94,6 +94,7 @@ def test_switches_that_cannot_be(changes, message):
         building.build(config)
 
 
+@pytest.mark.thorough
 def test_another_network_drops_the_options_of_the_configs_own(tmp_path):
     config = "--config=configs/digits.py"
     few = ("--config.num_epochs=1", "--config.data.options.training_size=50")

@@ -243,7 +243,7 @@ def test_leading_axes_are_rows(name):
     assert_same_value(name, stacked, value_of(CATALOGUE[name], logits, labels, weights))
 
 
-@every_metric
+@some_metrics
 def test_what_cannot_be_measured_is_nan(name):
     logits, labels = sample()
     ones = np.ones(60, np.float32)
@@ -437,6 +437,7 @@ def fields_of(value):
     return value._asdict() if hasattr(value, "_asdict") else {"value": value}
 
 
+@pytest.mark.thorough
 def test_a_shift_of_logits_in_double_precision_changes_nothing():
     """By the statistics, from which the values are computed."""
     random = np.random.default_rng(0)

@@ -126,6 +126,7 @@ def test_predictions_come_in_the_order_of_the_source(tmp_path):
     np.testing.assert_array_equal(labels, source.labels)
 
 
+@pytest.mark.thorough
 def test_streamed_training_leaves_the_same_rows(tmp_path):
     """Too large for the device: read batch by batch, measured on the host."""
     metric = {name: metrics.named(name) for name in ("nll", "ece", "adaptive_ece")}
