@@ -67,6 +67,15 @@ def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
 
 
 @register
+def svhn(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict the test images of SVHN, normalised as the run's own data set is."""
+    run = _Run(folder, data_dir)
+    source = building.data_set("svhn", {}, data_dir).test
+    before = run.predicted([run.rows[-1]["step"]], source)[0]
+    return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
+
+
+@register
 def shift(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images with noise of severity 1 to 5, after the temperature."""
     run = _Run(folder, data_dir)

@@ -69,7 +69,7 @@ def arrays_of(name, sharpness, seed):
     columns = {
         "turning_points": dict.fromkeys(("least", "least_later", "drop"), all_columns(calm)),
         "early_stops": dict.fromkeys(("nll", "ece", "error"), all_columns(calm)),
-        "noise": dict.fromkeys(("before", "after"), all_columns(noisy)),
+        **dict.fromkeys(("noise", "svhn"), dict.fromkeys(("before", "after"), all_columns(noisy))),
         "shift": {
             f"severity_{number}": Columns(calm.confidence ** (1 / number), calm.right)
             for number in range(1, 6)
