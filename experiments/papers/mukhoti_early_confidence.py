@@ -109,9 +109,10 @@ ENTRY = Entry(
             "confidence(FL-3) - confidence(CE)"
         )
     },
-    statistic={"mukhoti-focal-confidence-rises-faster-early": statistic},
+    statistic=statistic,
     data=("cifar10",),
     minutes=2,
-    note="LeNet-5, plain SGD with learning rate 0.05 on the mean loss, 200 steps of 128 of the first"
-    " 2,000 training images of CIFAR-10, which are measured after every fifth step. Chosen here.",
+    note="LeNet-5, plain SGD with learning rate 0.05 on the mean loss, 200 steps of 128 of the"
+    " first 2,000 training images of CIFAR-10, which are measured after every fifth step. Chosen"
+    " here.",
 )

@@ -1,4 +1,4 @@
-"""The cost of the recall loss (Tian et al. 2021) beside cross-entropy: a training step on pixels."""
+"""The cost of a training step on pixels with recall loss (Tian et al. 2021) beside CE."""
 
 from typing import Any
 
