@@ -181,6 +181,14 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     }
 
 
+@register
+def translation(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Translate the test part at several temperatures, and sum its tokens by sentence."""
+    from experiments.papers import translations
+
+    return {**translations.measured(folder, data_dir)}
+
+
 _IMAGES_AT_A_TIME = 16
 
 

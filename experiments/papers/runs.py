@@ -139,6 +139,7 @@ def train_missing(
             *(f"--config.{key}={value}" for key, value in first.overrides.items()),
         ]
         command += [f"--checkpoint={checkpoint}"] if checkpoint else []
+        command += ["--logits=none"] if all(t.keep == "none" for t in trainings) else []
         command += [f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []
         cli.say_step(" ".join(["training:", *command[1:]]))
         with subprocess.Popen(command, cwd=CONFIGS.parent) as process:
