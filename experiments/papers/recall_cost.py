@@ -45,7 +45,7 @@ def costs() -> dict[str, Value]:
 
 ENTRY = Entry(
     claims={"recall-minimal-tuning-and-cost": step_costs.free(STEP)},
-    statistic={"recall-minimal-tuning-and-cost": costs},
+    statistic=costs,
     minutes=5,
     note="Processor time of the process, in interleaved rounds; forward and backward pass with the"
     " update of the recall's counters. The claim's comparison with an iterative scheme is not"
