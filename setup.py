@@ -47,7 +47,10 @@ setup(
     extras_require={
         "test": TEST,
         "dev": DEV,
-        "docs": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
+        "docs": [
+            *("ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"),
+            *("myst-nb>=1.3", "sphinx>=8.2", "sphinx-book-theme>=1.1.4"),
+        ],
         "tensorboard": ["tensorboardX>=2.6.2"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],
