@@ -7,7 +7,7 @@
 
 --list prints for every data set its folder, the size of its download, its licence, and the commands
 that fetch it: nothing is downloaded here. --prepare unpacks a downloaded archive after comparing
-its checksum. --check counts the images of every class in every form on disk, and compares
+its checksum. --check counts the examples of every class in every form on disk, and compares
 the counts and the checksums of downloads with the published ones. --word_vectors writes a file in
 the form of GloVe for the vocabulary of a data set, from a BERT in a folder of Hugging Face: the
 principal components of its mean output for each word. The data set's option `vectors` reads it.
@@ -179,12 +179,14 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
 
 
 def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> tuple[str, bool]:
-    """Count the images of a published part; the training part includes validation."""
+    """Count the examples of a published part; the training part includes validation."""
     sources: list[Any] = [dataset.test]
     if part == "train":
         sources = [dataset.train, dataset.validation]
     total = sum(map(len, sources))
-    counted = f"{total:,} images of {dataset.num_classes} classes"
+    counted = f"{total:,} {_kind_of_examples(dataset)}"
+    if not dataset.texts:  # the classes of a translation are the subwords
+        counted += f" of {dataset.num_classes} classes"
     if isinstance(known, int):
         agrees = total == known
         return f"{counted}{',' if agrees else f', and not {known:,}'} as published", agrees
@@ -197,6 +199,15 @@ def _counted(dataset: data.Dataset, part: str, known: tuple[int, ...] | int) -> 
         label = wrong[0]
         return f"{counted}, but {counts[label]:,} and not {known[label]:,} of class {label}", False
     return f"{counted}, of each as many as published", True
+
+
+def _kind_of_examples(dataset: data.Dataset) -> str:
+    """Return the noun for the examples of a data set."""
+    if dataset.texts:
+        return "pairs of sentences"
+    if dataset.vocabulary:
+        return "texts"
+    return "examples" if dataset.brightest is None else "images"
 
 
 def _command(flag: str, name: str, root: pathlib.Path) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import calibrators, data, metrics, train
-from experiments import building, initial, predictions
+from calib_jax import calibrators, data, metrics, report, train
+from experiments import building, initial
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
 Measured = dict[str, Columns | np.ndarray]
@@ -157,16 +157,17 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     all_logits, labels, weights = run.images(steps, run.dataset.validation)
     present = weights > 0
     counts = np.maximum(np.bincount(labels[present], minlength=run.dataset.num_classes), 1)
-    doubt: list[np.ndarray] = []
-    miss: list[np.ndarray] = []
+    focal_weights: list[np.ndarray] = []
+    recall_weights: list[np.ndarray] = []
     for logits in all_logits:
         kept = Predictions(logits[present], labels[present])
-        for table, values in ((doubt, -np.expm1(-kept.nll)), (miss, ~kept.right)):
+        weights_by_table = ((focal_weights, -np.expm1(-kept.nll)), (recall_weights, ~kept.right))
+        for table, values in weights_by_table:
             table.append(np.bincount(kept.labels, values, len(counts)) / counts)
     return {
         "epoch": np.array([row["epoch"] for row in rows]),
-        "doubt": np.array(doubt, np.float32),
-        "miss": np.array(miss, np.float32),
+        "focal_weights": np.array(focal_weights, np.float32),
+        "recall_weights": np.array(recall_weights, np.float32),
         "class_counts": np.asarray(run.dataset.class_counts),
     }
 
@@ -210,7 +211,7 @@ class _Run:
     @property
     def temperature(self) -> float:
         """The papers' temperature, from the validation set."""
-        values = predictions.read(str(self._folder / "predictions_validation.npz"))
+        values = report.read_predictions(str(self._folder / "predictions_validation.npz"))
         return temperature_of(Predictions(values.logits, values.labels), "ece")
 
     def at(self, rows: Mapping[str, Row]) -> Measured:
