@@ -65,7 +65,9 @@ def test_the_reference_has_every_public_name():
         assert f"\n% members of {name}\n" in source.read_text(encoding="utf-8"), name
         text = members.page(module)
         for member in members.members_of(module):
-            assert f"}} {name}.{member.name}" in text
+            assert f"<{name}.{member.name}>`" in text
+            described = rf"^`+{{py:\w+}} ({re.escape(name)}\.)?{re.escape(member.name)}\b"
+            assert re.search(described, text, re.MULTILINE), member
 
 
 def test_a_docstring_as_markdown():

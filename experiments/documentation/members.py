@@ -91,12 +91,16 @@ def _is_function(value: Any) -> bool:
 
 
 def _entry(member: Member, owner: str) -> list[str]:
-    name, value = f"{owner}.{member.name}", member.value
-    if isinstance(value, types.ModuleType):
-        parts = [(part, getattr(value, part)) for part in value.__all__]
-        inner = [line for part, v in parts for line in _described(f"{name}.{part}", v)]
-        return [f"```{{py:module}} {name}", "```", "", as_markdown(_docstring(value)), "", *inner]
-    return _described(name, value)
+    # Names of types in signatures are looked for in the current module first.
+    current = [f"```{{py:currentmodule}} {owner}", "```", ""]
+    if not isinstance(member.value, types.ModuleType):
+        return [*current, *_described(member.name, member.value)]
+    name, module = member.name, member.value
+    lines = [f"```{{py:module}} {owner}.{name}", "```", "", as_markdown(_docstring(module)), ""]
+    lines += current
+    for part in module.__all__:
+        lines += _described(f"{name}.{part}", getattr(module, part))
+    return lines
 
 
 def _described(name: str, value: Any, depth: int = 0) -> list[str]:
