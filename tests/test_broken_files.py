@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, data, models, train
+from calib_jax import calibrators, data, models, report, train
 from calib_jax.core import reading
 from calib_jax.data import archives, binary, imagenet_files, tfds
 from calib_jax.data.jpeg import Photographs
 from calib_jax.train import journal
-from experiments import predictions
 from tests import broken
 from tests.data import tiny, tiny_imagenet2012
 
@@ -228,13 +227,13 @@ FORMATS = {
     "weights, safetensors": Format(
         weights("safetensors"), models.read_weights, broken.in_safetensors
     ),
-    "predictions, npz": Format(npz, lambda path: predictions.read(str(path)), broken.in_npz),
+    "predictions, npz": Format(npz, lambda path: report.read_predictions(str(path)), broken.in_npz),
     "predictions, npy": Format(
         npy,
-        lambda path: predictions.read(f"{path},{path.with_name('labels.npy')}"),
+        lambda path: report.read_predictions(f"{path},{path.with_name('labels.npy')}"),
         broken.in_npy,
     ),
-    "predictions, csv": Format(csv, lambda path: predictions.read(str(path))),
+    "predictions, csv": Format(csv, lambda path: report.read_predictions(str(path))),
     "block of logits": Format(
         block, lambda path: list(train.read_blocks(path.parent)), broken.in_npz
     ),
