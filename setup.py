@@ -52,7 +52,10 @@ setup(
         "dev": DEV,
         # Predictions in Parquet files.
         "parquet": PARQUET,
-        "docs": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
+        "docs": [
+            *("ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"),
+            *("myst-nb>=1.3", "sphinx>=8.2", "sphinx-book-theme>=1.1.4"),
+        ],
         "tensorboard": ["tensorboardX>=2.6.2"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],
