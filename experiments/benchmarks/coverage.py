@@ -35,6 +35,7 @@ from experiments import cli, provenance
 from experiments.benchmarks import reference, simulations, tables
 
 LEVEL, SIZE = 0.9, 0.05
+ROUNDING = 1e-6  # wider than intervals of float32 values that differ by rounding alone
 TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.15, 1.5)}
 
 
@@ -265,8 +266,8 @@ QUESTIONS = {
     ),
     "bootstrap": Question(
         "Intervals of the bootstrap",
-        "Percentile intervals: they hold for means and for selective prediction, and fail for"
-        " binned errors.",
+        "Percentile intervals: they hold for means, the AURC, the AUGRC and the risk at a coverage."
+        " They fail for binned errors and for `coverage_at_risk`, the largest of many coverages.",
         tuple(TEMPERATURES),
         T1,
         bootstrapped,
@@ -293,7 +294,8 @@ QUESTIONS = {
     "pairs": Question(
         "Is one of two models better calibrated?",
         "`metrics.compare_calibration` of squared errors, `compare_ece`, `compare_temperature` and"
-        " `compare_refinement`. The hypothesis is true in the first two kinds of pairs.",
+        " `compare_refinement`. The hypothesis is true in the first two kinds of pairs. In"
+        " the others the logits of B are those of A times T, so the change of log T is exact.",
         tuple(PAIRS),
         (SHARPER, EQUAL),
         pairs,
@@ -492,10 +494,12 @@ def _three_errors(share: float, count: int) -> float:
 
 
 def _interval(method: str, case: str, row: tables.Row) -> str:
-    """Format coverage and mean width."""
+    """Format coverage and mean width; an interval as short as rounding errors has no coverage."""
     found = row["by_case"].get(case, {}).get(method)
     if not found or found["coverage"] is None:
         return ""
+    if found["width"] < ROUNDING:
+        return "exact"
     failed = found["coverage"] < LEVEL - _three_errors(LEVEL, found["intervals"])
     return _bold(f"{found['coverage']:.1%}", failed) + f" ({found['width']:.3f})"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import calibrators, data, metrics, train
-from experiments import building, initial, predictions
+from calib_jax import calibrators, data, metrics, report, train
+from experiments import building, initial
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
 Measured = dict[str, Columns | np.ndarray]
@@ -228,7 +228,7 @@ class _Run:
     @property
     def temperature(self) -> float:
         """The papers' temperature, from the validation set."""
-        values = predictions.read(str(self._folder / "predictions_validation.npz"))
+        values = report.read_predictions(str(self._folder / "predictions_validation.npz"))
         return temperature_of(Predictions(values.logits, values.labels), "ece")
 
     def at(self, rows: Mapping[str, Row]) -> Measured:

@@ -47,6 +47,7 @@ def tiny_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     tiny.word_pieces(folder)
     tiny.camvid(folder)
+    tiny.own_images(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
     tiny.multi30k(folder)

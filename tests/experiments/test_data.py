@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments.data import check
+from experiments import data_files
 from tests.data import tiny
 from tests.experiments.processes import run
 
@@ -111,9 +111,9 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
 def test_texts_are_not_called_images(tmp_path):
     tiny.newsgroups(tmp_path)
     tiny.multi30k(tmp_path)
-    lines = [line for line, _ in check("newsgroups", str(tmp_path))]
+    lines = [line for line, _ in data_files.check("newsgroups", str(tmp_path))]
     assert any("texts of 20 classes" in line for line in lines), lines
-    lines = [line for line, _ in check("multi30k", str(tmp_path))]
+    lines = [line for line, _ in data_files.check("multi30k", str(tmp_path))]
     assert any(line.startswith("  test: 7 pairs of sentences, and not 1,000") for line in lines)
 
 
