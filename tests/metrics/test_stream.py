@@ -180,7 +180,7 @@ def test_an_empty_stream_says_so():
 
 @pytest.mark.parametrize("kind", [metrics.Stream, metrics.ImageStream])
 def test_a_reset_stream_begins_again(kind):
-    logits, labels = sample(num_rows=20)
+    logits, _ = sample(num_rows=20)
     right, wrong = ((logits, np.argmax(logits, -1)), (logits, (np.argmax(logits, -1) + 1) % 4))
     stream = kind({"accuracy": metrics.accuracy})
     for examples, expected in ((right, 1), (wrong, 0)):
