@@ -48,6 +48,8 @@ setup(
         "test": TEST,
         "dev": DEV,
         "docs": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
+        # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
+        "sklearn": ["scikit-learn>=1.6"],
         "tensorboard": ["tensorboardX>=2.6.2"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],
