@@ -20,6 +20,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     A metric without a finite value is omitted and named below the figure.
     """
     figures = {}
+    level, n = report.settings["level"], report.settings["examples"]
     ece = {
         row.predictions: row.value
         for row in report.rows
@@ -28,7 +29,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     first, *others = report.reliability
     if not others:
         table = report.reliability[first]
-        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first))
+        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first), level=level)
     for other in others:
         # Names of other predictions may be any text, so they are not used as file names.
         kind = file_name(other) if other in report.calibrators else "other"
@@ -37,6 +38,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
             report.reliability[other],
             ece=(ece.get(first), ece.get(other)),
             titles=(_literal(first), _literal(other)),
+            level=level,
         )
     estimates = [
         (_literal(row.predictions), row.metric, (row.value, row.low, row.high))
@@ -44,7 +46,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     ]
     by_model, note = drawable(estimates)
     if by_model:
-        figures["intervals"] = plots.intervals(by_model, note=note)
+        figures["intervals"] = plots.intervals(by_model, note=note, level=level, n=n)
     return figures
 
 
