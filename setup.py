@@ -20,7 +20,9 @@ def version() -> str:
 
 # The file imports the standard library alone.
 PACKAGES = runpy.run_path(str(ROOT / "calib_jax" / "core" / "packages.py"))["PACKAGES"]
+PARQUET = ["pyarrow>=15"]
 TEST = [
+    *PARQUET,
     "beartype>=0.20",
     "hypothesis>=6.130",
     "pytest>=8.3",
@@ -42,12 +44,20 @@ setup(
     # The wheel holds the library alone: configs and experiments are run from a checkout.
     packages=find_packages(str(ROOT), include=["calib_jax", "calib_jax.*"]),
     package_data={"calib_jax": ["py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt"]},
+    entry_points={"console_scripts": ["calib-score = calib_jax.report.command:main"]},
     zip_safe=False,
     install_requires=[f"{name}>={oldest}" for name, oldest in PACKAGES.values()],
     extras_require={
         "test": TEST,
         "dev": DEV,
-        "docs": ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"],
+        # Predictions in Parquet files.
+        "parquet": PARQUET,
+        "docs": [
+            *("ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"),
+            *("myst-nb>=1.3", "sphinx>=8.2", "sphinx-book-theme>=1.1.4"),
+        ],
+        # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
+        "sklearn": ["scikit-learn>=1.6"],
         "tensorboard": ["tensorboardX>=2.6.2"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],

@@ -18,6 +18,8 @@ from typing import Any
 
 from absl import app, flags, logging
 
+flags.disclaim_key_flags()  # flags that `define_options` defines belong to its caller
+
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
@@ -197,28 +199,32 @@ def say_step(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
-    """Cache compiled programs in a folder, so that the next process does not compile them again.
+def define_options(function: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
+    """Define a flag for each parameter of a function; return the reader of their values.
 
-    Args:
-      folder: of the cache; by default JAX's configured folder, or else the user's cache folder.
-        A folder that cannot be written is not used.
+    The type, the default and the help of a flag are those of the parameter, see
+    `calib_jax.core.command_options`.
     """
-    import jax  # imported here so that --help starts fast
+    from calib_jax.core import command_options
 
-    if folder is None and getattr(jax.config, "jax_compilation_cache_dir", None):
-        return
-    try:
-        if folder is None:
-            above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-            folder = pathlib.Path(above) / "calib_jax" / "compiled"
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
-        return
-    if not os.access(folder, os.W_OK):
-        return
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    holders = {}
+    for option in command_options.read_options(function):
+        define = {
+            **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
+            **{float: flags.DEFINE_float, str: flags.DEFINE_string},
+        }[option.kind]
+        if option.is_list:
+            define = flags.DEFINE_multi_string if option.is_repeated else flags.DEFINE_list
+        bound = {} if option.least is None else {"lower_bound": option.least}
+        holders[option.name] = define(option.name, option.default, option.explanation, **bound)
+    return lambda: {name: holder.value for name, holder in holders.items()}
+
+
+def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
+    """Store compiled programs in a folder, see `calib_jax.core.compiled.keep_programs`."""
+    from calib_jax.core import compiled  # imports jax, and --help shall start fast
+
+    compiled.keep_programs(folder)
 
 
 def plain(config: Any) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import report, train
 from calib_jax.core.examples import Examples, Source
+from calib_jax.report import calibration
 from calib_jax.train.diagnosis import label_out_of_range
 from calib_jax.train.journal import read_rows
 from experiments import (
@@ -175,7 +176,7 @@ def main() -> int:
             "--init_from=FILE and --config=FILE go together: give the config of the network."
         )
     several = seed_folders.there(folder)
-    cli.refusing(imports.calibrator, _CALIBRATE.value)
+    cli.refusing(calibration.registered, _CALIBRATE.value)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
@@ -270,7 +271,7 @@ def _score(
     """Write the score report of one network."""
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
-        calibrated["calibrate"] = imports.calibrator(_CALIBRATE.value)
+        calibrated["calibrate"] = calibration.registered(_CALIBRATE.value)
         calibrated["fit_on"] = answers["validation"]
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax import report
 from calib_jax.core import reading
 from calib_jax.train import journal
-from experiments import predictions, renamed, seed_folders, streamed_scores, summary
+from experiments import renamed, seed_folders, streamed_scores, summary
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
@@ -195,7 +196,7 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
         return summary.Run(name, seed, (), (), rows, streamed)
 
     def part(file: str) -> tuple[np.ndarray, ...]:
-        values = predictions.read(str(path / file))
+        values = report.read_predictions(str(path / file))
         logits = values.logits.reshape(-1, values.logits.shape[-1])
         if values.weights is not None:
             logits = logits[values.weights.reshape(-1) > 0]

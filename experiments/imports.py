@@ -18,21 +18,19 @@ with --allow_imports, or if the flags that name it are given again:
 """
 
 import functools
-import importlib
 import inspect
-import os
 import pathlib
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from calib_jax import calibrators, losses, metrics
+from calib_jax import losses, metrics
 from calib_jax.core import checks
+from calib_jax.core.import_paths import is_path, object_at
 from experiments import cli, renamed
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
@@ -45,60 +43,28 @@ _IMPORT_KEYS = (*(f"{section}.name" for section in SECTIONS), "metrics")
 _NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent", "dtype", "remat"}
 
 
-def is_path(name: str) -> bool:
-    """Check whether a name is an import path, MODULE:NAME, and not a name of a catalogue."""
-    return ":" in name
-
-
 def imported(kind: str, path: str) -> Callable[..., Any]:
     """Import the function or class of a path; `kind` is the word for it in error messages."""
-    member = _object(kind, path)
+    member = object_at(kind, path)
     if not callable(member):
         raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
-    return cast(Callable[..., Any], member)
+    return _with_signature(cast(Callable[..., Any], member))
 
 
-def _object(kind: str, path: str) -> Any:
-    module_name, _, name = path.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), name]):
-        raise ValueError(f"the {kind} {path!r} must look like my_package.module:name.")
-    module = _module(kind, module_name)
-    if not hasattr(module, name):
-        raise ValueError(
-            f"the module {module_name} ({getattr(module, '__file__', None)}) has no"
-            f" {name!r}{checks.nearest(name, dir(module))}"
-        )
-    return getattr(module, name)
+def _with_signature(member: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a class of flax.nnx as a function; the class itself hides its parameters."""
+    from flax import nnx  # imported here so that --help starts fast
 
+    if not (inspect.isclass(member) and issubclass(member, nnx.Module)):
+        return member
 
-def _module(kind: str, name: str) -> Any:
-    here = os.getcwd()
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if not f"{name}.".startswith(f"{error.name}."):
-            raise _broken(name, error) from error
-        raise ValueError(
-            f"there is no module {error.name!r} for the {kind}, neither in {here} nor among the"
-            " installed packages."
-        ) from error
-    except Exception as error:
-        raise _broken(name, error) from error
+    def make(*args: Any, **options: Any) -> Any:
+        return member(*args, **options)
 
-
-def _broken(name: str, error: Exception) -> ValueError:
-    """Build the error for a module of the user's that raises when it is imported."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place, line = frame.filename, frame.lineno
-    if isinstance(error, SyntaxError) and error.filename:
-        place, line = error.filename, error.lineno
-    reason = " ".join(str(error).split())
-    return ValueError(
-        f"the module {name} cannot be imported ({pathlib.Path(place).name}, line {line}):"
-        f" {type(error).__name__}: {reason}."
-    )
+    signature = inspect.signature(member.__init__)
+    parameters = list(signature.parameters.values())[1:]  # without self
+    make.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return make
 
 
 def _kind_of(value: Any) -> str:
@@ -153,16 +119,6 @@ def metric(name: str) -> metrics.Metric:
             f" {_kind_of(member)}."
         )
     return member
-
-
-def calibrator(name: str | None) -> str | None:
-    """Register the calibrator of an import path, and return its name in the catalogue."""
-    if not name or not is_path(name):
-        return name
-    value, short = _object("calibrator", name), name.partition(":")[2]
-    if calibrators.catalogue().get(short) is not value:
-        calibrators.register(short)(value)
-    return short
 
 
 def factory(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:

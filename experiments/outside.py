@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from calib_jax import data
-from calib_jax.core import checks
+from calib_jax.core import checks, import_paths
 from calib_jax.core.examples import Source
 from experiments import building, imports
 
@@ -40,7 +40,7 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
         add = functools.partial(data.gaussian_noise, dataset.test, brightest=dataset.brightest)
         _check_kinds(NOISE, add, options)
         return add(**options)
-    if not imports.is_path(name) and name not in data.catalogue():
+    if not import_paths.is_path(name) and name not in data.catalogue():
         known = ", ".join([NOISE, *sorted(data.catalogue())])
         raise ValueError(
             f"no out-of-distribution set is called {name!r}; there are {known}, and import paths"

@@ -42,10 +42,10 @@ class Import(NamedTuple):
 def imports(source: str, path: Path) -> list[Import]:
     """List what a file imports: anywhere in it, relative names resolved, attributes included."""
     package = path.parent.parts
-    actual = []
+    listed = []
 
     def note(node: ast.AST, names: list[str], at_once: bool) -> None:
-        actual.extend(Import(name, node.lineno, at_once) for name in names)
+        listed.extend(Import(name, node.lineno, at_once) for name in names)
 
     def visit(node: ast.AST, at_once: bool) -> None:
         if isinstance(node, ast.Import):
@@ -65,7 +65,7 @@ def imports(source: str, path: Path) -> list[Import]:
             visit(child, at_once and not function and not types_only)
 
     visit(ast.parse(source), True)
-    return actual
+    return listed
 
 
 def said(node: ast.AST) -> str | None:

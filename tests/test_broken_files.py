@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, data, models, train
+from calib_jax import calibrators, data, models, report, train
 from calib_jax.core import reading
 from calib_jax.data import archives, binary, imagenet_files, tfds
 from calib_jax.data.jpeg import Photographs
 from calib_jax.train import journal
-from experiments import predictions
 from tests import broken
 from tests.data import tiny, tiny_imagenet2012
 
@@ -216,8 +215,8 @@ def prepared(name, form):
 def read_prepared(path):
     folder = path.parent
     (folder / "calib_jax_decoded.npz").unlink(missing_ok=True)
-    actual = tfds.find_version("cifar10", str(folder.parent.parent))
-    tfds.images(actual, parts=("test",), shape=(32, 32, 3), num_classes=10)
+    prepared = tfds.find_version("cifar10", str(folder.parent.parent))
+    tfds.images(prepared, parts=("test",), shape=(32, 32, 3), num_classes=10)
 
 
 JPEG = "val/n01443537/ILSVRC2012_val_00000001.JPEG"
@@ -228,13 +227,13 @@ FORMATS = {
     "weights, safetensors": Format(
         weights("safetensors"), models.read_weights, broken.in_safetensors
     ),
-    "predictions, npz": Format(npz, lambda path: predictions.read(str(path)), broken.in_npz),
+    "predictions, npz": Format(npz, lambda path: report.read_predictions(str(path)), broken.in_npz),
     "predictions, npy": Format(
         npy,
-        lambda path: predictions.read(f"{path},{path.with_name('labels.npy')}"),
+        lambda path: report.read_predictions(f"{path},{path.with_name('labels.npy')}"),
         broken.in_npy,
     ),
-    "predictions, csv": Format(csv, lambda path: predictions.read(str(path))),
+    "predictions, csv": Format(csv, lambda path: report.read_predictions(str(path))),
     "block of logits": Format(
         block, lambda path: list(train.read_blocks(path.parent)), broken.in_npz
     ),
@@ -328,23 +327,23 @@ def outcomes(form: Format, folder: pathlib.Path, ways: broken.Ways | None = None
     whole = path.read_bytes()
     assert judged(form, path, "whole")
     before = peak(reset=True)
-    actual = []
+    right = []
     for how, put in broken.files(whole, form.inner, ways):
         remove(path)
         put(path)
-        actual.append(judged(form, path, how))
+        right.append(judged(form, path, how))
     assert peak() - before < MOST_MEMORY
     remove(path)
     path.write_bytes(whole)
     assert judged(form, path, "whole again")
-    return actual
+    return right
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_broken_file_is_read_or_named(name, tmp_path):
-    actual = outcomes(FORMATS[name], tmp_path)
-    assert len(actual) >= 70
-    assert actual.count(False) >= 20 or FORMATS[name].mends
+    right = outcomes(FORMATS[name], tmp_path)
+    assert len(right) >= 70
+    assert right.count(False) >= 20 or FORMATS[name].mends
 
 
 @pytest.mark.slow

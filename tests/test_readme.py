@@ -1,11 +1,13 @@
 """The README says what is true today."""
 
+import json
 import re
 from pathlib import Path
 
 from calib_jax import losses
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_its_table_names_objectives_and_nothing_else():
@@ -20,3 +22,19 @@ def test_its_table_names_objectives_and_nothing_else():
 def test_it_holds_one_test_command():
     (line,) = re.findall(r"^.*-m pytest$", README, re.MULTILINE)  # .ci/run reads the same line
     assert line.startswith("python3 -m venv .venv && ")
+
+
+def test_its_results_are_those_of_the_file():
+    """Every value and interval of the table, as the command of the first table wrote them."""
+    saved = json.loads((ROOT / "experiments/results/digits_sweep.json").read_text())
+    cells = {(c["loss"], c["phase"], c["metric"]): c for c in saved["cells"]}
+    columns = [("as trained", m) for m in ("error", "nll", "ece")] + [("after temperature", "ece")]
+    results = README.partition("## Results")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", results, re.MULTILINE)
+    assert {loss for loss, _ in rows} == {c["loss"] for c in saved["cells"]}
+    for loss, row in rows:
+        for text, column in zip(row.split(" | "), columns, strict=True):
+            cell = cells[loss, *column]
+            low, high = (f"{cell[end]:.3f}".lstrip("0") for end in ("low", "high"))
+            assert text == f"{cell['value']:.3f} [{low}, {high}]".lstrip("0")
+    assert f"over {cells['focal', *columns[0]]['n']} seeds" in results

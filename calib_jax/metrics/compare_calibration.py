@@ -31,9 +31,9 @@ class CalibrationDifference(NamedTuple):
       low: lower end of its interval.
       high: upper end of its interval.
       p_value: two-sided, of the hypothesis that both squared errors are equal; 1 for equal
-        predictions. It is asymptotic: use a few hundred examples or more. NaN, as are value and
-        ends, if no bin of a model has two examples; with fewer than 10 clusters, it and the ends
-        are NaN.
+        predictions. It is asymptotic: use 1,000 examples or more. NaN, as are value and ends,
+        if no bin of a model has two examples; with fewer than 10 clusters, it and the ends are
+        NaN.
       error_a: the squared error of a, or the mean of its runs', with its interval and root.
       error_b: the same of b.
     """

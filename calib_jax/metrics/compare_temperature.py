@@ -97,8 +97,13 @@ def compare_temperature(
     (log_a, influence_a), (log_b, influence_b) = parts
     if math.isnan(log_a + log_b):
         return TemperatureDifference(*4 * (math.nan,), math.exp(log_a), math.exp(log_b))
-    test = _ratio_test(math.exp(-log_a), math.exp(-log_b), influence_a, influence_b, cluster, level)
-    return TemperatureDifference(log_b - log_a, *test, math.exp(log_a), math.exp(log_b))
+    value = log_b - log_a
+    low, high, p_value = _ratio_test(
+        math.exp(-log_a), math.exp(-log_b), influence_a, influence_b, cluster, level
+    )
+    # The interval of a model and its own scaled logits is as short as rounding errors.
+    low, high = np.minimum(low, value).item(), np.maximum(high, value).item()
+    return TemperatureDifference(value, low, high, p_value, math.exp(log_a), math.exp(log_b))
 
 
 def _ratio_test(

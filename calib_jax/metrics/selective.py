@@ -203,7 +203,8 @@ def coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
     instead of 0.
 
     The coverage is chosen on these examples, so the error rate of others may be higher: see
-    `guaranteed_coverage`.
+    `guaranteed_coverage`. As the largest of many coverages it is too high on few examples, and
+    its bootstrap interval is too short.
 
     Args:
       ranked: confidences and hits.

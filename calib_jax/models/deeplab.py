@@ -1,4 +1,4 @@
-"""DeepLabV3+ for semantic segmentation: a class for every pixel of an image."""
+"""DeepLabV3 and DeepLabV3+ for semantic segmentation: a class for every pixel of an image."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +20,14 @@ from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import recipe
 from calib_jax.models.resnet import ResidualBlock
 
-__all__ = ["deeplab", "deeplab_resnet18", "deeplab_resnet101", "deeplab_small"]
+__all__ = [
+    "deeplab",
+    "deeplab_resnet18",
+    "deeplab_resnet101",
+    "deeplab_small",
+    "deeplabv3_resnet18",
+    "deeplabv3_resnet101",
+]
 
 RESIZINGS = ("align_corners", "half_pixel")
 STRIDES = (8, 16)
@@ -30,7 +37,7 @@ Features = Float[Array, "batch _ _ _"]  # of any size and number of channels
 
 
 class DeepLab(Network):
-    """A residual network with dilated convolutions, a spatial pyramid and a decoder.
+    """A residual network with dilated convolutions, a spatial pyramid and, in V3+, a decoder.
 
     See `deeplab` for the attributes that are its options.
 
@@ -44,6 +51,7 @@ class DeepLab(Network):
     bottleneck: bool = True
     width: int = 64
     channels: int = 256
+    decoder: bool = True
     low_channels: int = 48
     output_stride: int = 16
     rates: tuple[int, ...] = (6, 12, 18)
@@ -62,14 +70,8 @@ class DeepLab(Network):
         y = self._pyramid(high, train, mask)
         y = Dropout(self.dropout, name="drop_pyramid")(y, train, keys)
 
-        low = self._convolved(low, self.low_channels, 1, "low", train, mask)
-        y = resized(y, low.shape[1:3], self.resizing)
-        y = jnp.concatenate([y, low], axis=-1)
-        y = self._convolved(y, self.channels, 3, "decoder1", train, mask)
-        y = Dropout(self.dropout, name="drop_decoder1")(y, train, keys)
-        y = self._convolved(y, self.channels, 3, "decoder2", train, mask)
-        y = Dropout(self.dropout / 5, name="drop_decoder2")(y, train, keys)
-
+        if self.decoder:
+            y = self._decoded(y, low, train, mask, keys)
         precise = at_least_single(self.dtype)
         logits = layers.conv(
             y.astype(precise),
@@ -81,6 +83,18 @@ class DeepLab(Network):
             name="head",
         )
         return resized(logits, (height, width), self.resizing)
+
+    def _decoded(
+        self, y: Features, low: Features, train: bool, mask: Mask | None, keys: Any
+    ) -> Features:
+        """Join the result of the pyramid with the features of the first stage."""
+        low = self._convolved(low, self.low_channels, 1, "low", train, mask)
+        y = resized(y, low.shape[1:3], self.resizing)
+        y = jnp.concatenate([y, low], axis=-1)
+        y = self._convolved(y, self.channels, 3, "decoder1", train, mask)
+        y = Dropout(self.dropout, name="drop_decoder1")(y, train, keys)
+        y = self._convolved(y, self.channels, 3, "decoder2", train, mask)
+        return Dropout(self.dropout / 5, name="drop_decoder2")(y, train, keys)
 
     def _convolved(
         self,
@@ -155,7 +169,7 @@ class DeepLab(Network):
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
-        """Return the layer names of the released network."""
+        """Return the layer names of the released network, whose head V3 has as `head`."""
 
         def block(match: Match[str]) -> str:
             return f"backbone.layer{match[1]}.{int(match[2]) - 1}"
@@ -179,7 +193,7 @@ class DeepLab(Network):
             r"decoder1_norm": "decoder.last_conv.1",
             r"decoder2_conv": "decoder.last_conv.4",
             r"decoder2_norm": "decoder.last_conv.5",
-            r"head": "decoder.last_conv.8",
+            r"head": "decoder.last_conv.8" if self.decoder else "head",
         }
 
 
@@ -219,6 +233,7 @@ def deeplab(
     bottleneck: bool = True,
     width: int = 64,
     channels: int = 256,
+    decoder: bool = True,
     low_channels: int = 48,
     output_stride: int = 16,
     rates: Sequence[int] | None = None,
@@ -229,13 +244,13 @@ def deeplab(
     init: str = "he_normal",
     remat: bool = False,
 ) -> nn.Module:
-    """Build DeepLabV3+ with a residual network, in the form released with the recall loss.
+    """Build DeepLabV3 or V3+ with a residual network; V3+ as released with the recall loss.
 
     A stem of stride 4 is followed by stages of residual blocks. Once the features are reduced by
     the output stride, later stages double the dilation instead. The spatial pyramid has a 1 x 1
     convolution, 3 x 3 convolutions of several dilations and the average over the image. The decoder
-    joins its result with the features of the first stage. The logits are resized to the image:
-    `[batch, height, width, classes]`. Images may have any size and number of channels.
+    of V3+ joins its result with the features of the first stage. The logits are resized to the
+    image: `[batch, height, width, classes]`. Images may have any size and number of channels.
 
     Args:
       blocks: the number of blocks in each stage but the last.
@@ -244,6 +259,7 @@ def deeplab(
       bottleneck: whether the blocks are bottlenecks, as in all released networks.
       width: the features inside the blocks of the first stage; every later stage doubles them.
       channels: the channels of the pyramid and the decoder.
+      decoder: True builds V3+; False builds V3, whose logits follow the pyramid.
       low_channels: the channels to which the decoder reduces the features of the first stage.
       output_stride: 8 or 16.
       rates: the dilations of the pyramid; None uses 6, 12, 18 for stride 16 and twice these for 8.
@@ -256,6 +272,7 @@ def deeplab(
       remat: whether the backward pass recomputes each block, which saves memory and costs time.
 
     References:
+      Chen et al. 2017, Rethinking Atrous Convolution for Semantic Image Segmentation (V3).
       Chen et al. 2018, Encoder-Decoder with Atrous Separable Convolution.
       Tian et al. 2021, Striking the Right Balance: Recall Loss for Semantic Segmentation.
 
@@ -289,6 +306,7 @@ def deeplab(
         bottleneck=bottleneck,
         width=width,
         channels=channels,
+        decoder=decoder,
         low_channels=low_channels,
         output_stride=output_stride,
         rates=tuple(rates),
@@ -312,6 +330,19 @@ deeplab_resnet101.__doc__ = (
     "Build the released DeepLabV3+ with ResNet-101, 59.3 million parameters; see `deeplab`."
 )
 register("deeplab_resnet101")(deeplab_resnet101)
+
+deeplabv3_resnet18 = partial(deeplab, (2, 2, 2), multi_grid=(1, 2), bottleneck=False, decoder=False)
+deeplabv3_resnet18.__doc__ = (
+    "Build DeepLabV3 with ResNet-18 of basic blocks, 15.3 million parameters; the released backbone"
+    " of bottlenecks has `bottleneck=True` and `multi_grid=(1, 2, 4)`; see `deeplab`."
+)
+register("deeplabv3_resnet18")(deeplabv3_resnet18)
+
+deeplabv3_resnet101 = partial(deeplab, (3, 4, 23), decoder=False)
+deeplabv3_resnet101.__doc__ = (
+    "Build DeepLabV3 with ResNet-101, 58.0 million parameters; see `deeplab`."
+)
+register("deeplabv3_resnet101")(deeplabv3_resnet101)
 
 deeplab_small = partial(
     deeplab,

@@ -7,9 +7,11 @@
 This is the only subpackage that imports others: metrics, calibrators and plots.
 """
 
+from calib_jax.report.command import score_files
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.pictures import pictures
+from calib_jax.report.prediction_files import Predictions, read_predictions
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
 from calib_jax.report.records import Change, Part, Row, Worst
 from calib_jax.report.scoring import DEFAULT_METRICS, Report, score
@@ -21,6 +23,7 @@ __all__ = [
     "Detection",
     "OutOfDistribution",
     "Part",
+    "Predictions",
     "Report",
     "Row",
     "Worst",
@@ -29,8 +32,10 @@ __all__ = [
     "out_of_distribution",
     "pictures",
     "probability_rows",
+    "read_predictions",
     "same_examples",
     "score",
+    "score_files",
 ]
 
 

@@ -12,13 +12,26 @@ from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core import checks, rows
+from calib_jax.core import checks, import_paths, rows
 from calib_jax.core.types import Labels, Logits, Weights
 
 # Logits, labels and weights of held-out examples.
 Evidence: TypeAlias = tuple[Any, Any, Any]
 EXACT = "nll"  # the criterion that needs no grid
 PAPERS_STEP = 0.1
+
+
+def registered(name: str | None) -> str | None:
+    """Register the calibrator of an import path MODULE:NAME, and return its name.
+
+    Other names, and None, are returned as they are.
+    """
+    if not name or not import_paths.is_path(name):
+        return name
+    value, short = import_paths.object_at("calibrator", name), name.partition(":")[2]
+    if calibrators.catalogue().get(short) is not value:
+        calibrators.register(short)(value)
+    return short
 
 
 def calibrated(

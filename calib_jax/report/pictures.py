@@ -30,9 +30,13 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     if not others:
         table = report.reliability[first]
         figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first), level=level)
+    compared = [other for other in others if other not in report.calibrators]
     for other in others:
         # Names of other predictions may be any text, so they are not used as file names.
-        kind = file_name(other) if other in report.calibrators else "other"
+        if other in report.calibrators:
+            kind = file_name(other)
+        else:
+            kind = f"other_{compared.index(other) + 1}" if len(compared) > 1 else "other"
         figures[f"reliability_{kind}"] = plots.reliability_before_after(
             report.reliability[first],
             report.reliability[other],

@@ -12,6 +12,7 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
+from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
@@ -90,9 +91,10 @@ def score(
       criterion: what a temperature minimises: "nll", a metric's name to search the papers' grid
         0.1, 0.2, ..., 10, or METRIC:STEP for another step: "adaptive_ece:0.01" is AdaFocal's. A
         list of several puts these temperatures side by side.
-      compare: other predictions of the same examples, for a paired comparison.
+      compare: other predictions of the same examples, for a paired comparison; or a mapping from
+        names to several of them.
       name: name of the predictions, used as column heading.
-      compare_name: name of the other predictions.
+      compare_name: name of the other predictions, if they are not a mapping.
       metrics: names of metrics, or a mapping from names to metrics.
       num_bins: number of bins of every metric that has bins.
       costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
@@ -116,6 +118,8 @@ def score(
     True
     """
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
+    logits, labels, weights = (as_array(array) for array in (logits, labels, weights))
+    compare, fit_on = as_array(compare), fit_on and tuple(map(as_array, fit_on))
     given, batch = logits, np.shape(labels)
     logits = as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
@@ -132,11 +136,10 @@ def score(
         "clusters": ids,
     }
     columns = calibration.columns(calibrate, criterion) if calibrate else {}
-    names = [
-        name,
-        *columns,
-        *([compare_name] if compare is not None else []),
-    ]
+    others: dict[str, Any] = {}
+    if compare is not None:
+        others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
+    names = [name, *columns, *others]
     if len(set(names)) < len(names):
         raise ValueError(
             f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
@@ -159,14 +162,12 @@ def score(
             models[column], fits[column] = calibration.calibrated(
                 calibrate, logits, labels, weights, held_out, cross_fit, each, seed, ids
             )
-    if compare is not None:
-        other = as_logits(compare, weights=weights, **understood)
+    for other_name, given_other in others.items():
+        other = as_logits(given_other, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
-        models[compare_name] = other
-        notes += [
-            f"{compare_name}: {note}"
-            for note in notes_on(compare, other, labels, weights, **understood)
-        ]
+        models[other_name] = other
+        other_notes = notes_on(given_other, other, labels, weights, **understood)
+        notes += [f"{other_name}: {note}" for note in other_notes]
 
     values = {k: metrics_package.values_of(several, z, labels, weights) for k, z in models.items()}
     samples = {

@@ -41,6 +41,20 @@ def as_markdown(report: Results) -> str:
     return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *notes(report)])
 
 
+def as_model_card(report: Results) -> str:
+    """Format a section of a model card: the tables, the notes, and the command that made them."""
+    command = report.settings.get("command")
+    how = f" with `{command}`" if command else ""
+    parts = [
+        "## Calibration",
+        _headline(report),
+        *map(in_markdown, _tables(report)),
+        "\n".join(f"- {note}" for note in notes(report)),
+        f"Measured by calib_jax {report.settings['versions']['calib_jax']}{how}.",
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
 def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     out = io.StringIO()

@@ -18,7 +18,10 @@ import inspect
 import json
 import math
 import multiprocessing
+import multiprocessing.connection
+import os
 import pathlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -32,6 +35,7 @@ from experiments import cli, provenance
 from experiments.benchmarks import reference, simulations, tables
 
 LEVEL, SIZE = 0.9, 0.05
+ROUNDING = 1e-6  # wider than intervals of float32 values that differ by rounding alone
 TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.15, 1.5)}
 
 
@@ -262,8 +266,8 @@ QUESTIONS = {
     ),
     "bootstrap": Question(
         "Intervals of the bootstrap",
-        "Percentile intervals: they hold for means and for selective prediction, and fail for"
-        " binned errors.",
+        "Percentile intervals: they hold for means, the AURC, the AUGRC and the risk at a coverage."
+        " They fail for binned errors and for `coverage_at_risk`, the largest of many coverages.",
         tuple(TEMPERATURES),
         T1,
         bootstrapped,
@@ -290,7 +294,8 @@ QUESTIONS = {
     "pairs": Question(
         "Is one of two models better calibrated?",
         "`metrics.compare_calibration` of squared errors, `compare_ece`, `compare_temperature` and"
-        " `compare_refinement`. The hypothesis is true in the first two kinds of pairs.",
+        " `compare_refinement`. The hypothesis is true in the first two kinds of pairs. In"
+        " the others the logits of B are those of A times T, so the change of log T is exact.",
         tuple(PAIRS),
         (SHARPER, EQUAL),
         pairs,
@@ -441,6 +446,25 @@ def _place(row: tables.Row) -> tuple[Any, ...]:
     return tuple(row[field] for field in Cell._fields[:4])
 
 
+def pool_of(processes: int) -> concurrent.futures.ProcessPoolExecutor:
+    """Return a pool whose processes end with this one, also if it is killed."""
+    return concurrent.futures.ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), initializer=_watch_parent
+    )
+
+
+def _watch_parent() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent process is gone, and end this one at once."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
 def _measure_all(cells: Sequence[Cell], draws: int, processes: int, results: Results) -> None:
     progress = functools.partial(tqdm.tqdm, total=len(cells), leave=False, disable=None)
     measure = functools.partial(measured, draws=draws)
@@ -448,9 +472,7 @@ def _measure_all(cells: Sequence[Cell], draws: int, processes: int, results: Res
         for cell in progress(cells):
             results.add(measure(cell))
         return
-    with concurrent.futures.ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn")
-    ) as pool:
+    with pool_of(processes) as pool:
         waiting = [pool.submit(measure, cell) for cell in cells]
         try:
             for done in progress(concurrent.futures.as_completed(waiting)):
@@ -472,10 +494,12 @@ def _three_errors(share: float, count: int) -> float:
 
 
 def _interval(method: str, case: str, row: tables.Row) -> str:
-    """Format coverage and mean width."""
+    """Format coverage and mean width; an interval as short as rounding errors has no coverage."""
     found = row["by_case"].get(case, {}).get(method)
     if not found or found["coverage"] is None:
         return ""
+    if found["width"] < ROUNDING:
+        return "exact"
     failed = found["coverage"] < LEVEL - _three_errors(LEVEL, found["intervals"])
     return _bold(f"{found['coverage']:.1%}", failed) + f" ({found['width']:.3f})"
 

@@ -1,6 +1,5 @@
 """Run a benchmark, and write its results as Markdown tables and as JSON with provenance."""
 
-import inspect
 import json
 import pathlib
 import re
@@ -156,22 +155,12 @@ def run(main: Callable[..., Report]) -> None:
       main: its parameters become flags, with their default values and the help in `Annotated`.
         They are defined here, and not on import, so that several benchmarks can be imported.
     """
-    defines: dict[type, Callable[..., Any]] = {
-        **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
-        **{str: flags.DEFINE_string, list: flags.DEFINE_list},
-    }
-    given = {}
-    for name, parameter in inspect.signature(main).parameters.items():
-        default = parameter.default
-        default = list(default) if isinstance(default, tuple) else default
-        bound = {"lower_bound": min(default, 1)} if type(default) is int else {}
-        define, (explained,) = defines[type(default)], parameter.annotation.__metadata__
-        given[name] = define(name, default, explained, **bound)
+    values = cli.define_options(main)
     json_file = flags.DEFINE_string("out", "", "Write all numbers to this JSON file.")
     page_file = flags.DEFINE_string("page", "", "Write the tables to this Markdown file.")
 
     def publish() -> None:
-        options = {name: flag.value for name, flag in given.items()}
+        options = values()
         report = cli.failing(main, **options)
         report = report._replace(setting=options | dict(report.setting))
         origin = provenance.describe()

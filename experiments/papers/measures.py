@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import calibrators, data, metrics, train
-from experiments import building, initial, predictions
+from calib_jax import calibrators, data, metrics, report, train
+from experiments import building, initial
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
 Measured = dict[str, Columns | np.ndarray]
@@ -62,6 +62,15 @@ def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images with Gaussian noise of standard deviation .1, as they are."""
     run = _Run(folder, data_dir)
     source = data.gaussian_noise(run.dataset.test, severity=5, brightest=run.dataset.brightest)
+    before = run.predicted([run.rows[-1]["step"]], source)[0]
+    return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
+
+
+@register
+def svhn(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict the test images of SVHN, normalised as the run's own data set is."""
+    run = _Run(folder, data_dir)
+    source = building.data_set("svhn", {}, data_dir).test
     before = run.predicted([run.rows[-1]["step"]], source)[0]
     return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
 
@@ -130,8 +139,8 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     after = metrics.ImageStream({"ece": metrics.ece})
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
         rows = slice(start, start + _IMAGES_AT_A_TIME)
-        before.add(logits[rows], labels[rows], weights[rows])
-        after.add(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
+        before.update(logits[rows], labels[rows], weights[rows])
+        after.update(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
     num_classes = run.dataset.num_classes
     cells = before.stats["confusion"]["weight"][:, :-1]
     arrays: Measured = {
@@ -157,18 +166,27 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     all_logits, labels, weights = run.images(steps, run.dataset.validation)
     present = weights > 0
     counts = np.maximum(np.bincount(labels[present], minlength=run.dataset.num_classes), 1)
-    doubt: list[np.ndarray] = []
-    miss: list[np.ndarray] = []
+    focal_weights: list[np.ndarray] = []
+    recall_weights: list[np.ndarray] = []
     for logits in all_logits:
         kept = Predictions(logits[present], labels[present])
-        for table, values in ((doubt, -np.expm1(-kept.nll)), (miss, ~kept.right)):
+        weights_by_table = ((focal_weights, -np.expm1(-kept.nll)), (recall_weights, ~kept.right))
+        for table, values in weights_by_table:
             table.append(np.bincount(kept.labels, values, len(counts)) / counts)
     return {
         "epoch": np.array([row["epoch"] for row in rows]),
-        "doubt": np.array(doubt, np.float32),
-        "miss": np.array(miss, np.float32),
+        "focal_weights": np.array(focal_weights, np.float32),
+        "recall_weights": np.array(recall_weights, np.float32),
         "class_counts": np.asarray(run.dataset.class_counts),
     }
+
+
+@register
+def translation(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Translate the test part at several temperatures, and sum its tokens by sentence."""
+    from experiments.papers import translations
+
+    return {**translations.measured(folder, data_dir)}
 
 
 _IMAGES_AT_A_TIME = 16
@@ -210,7 +228,7 @@ class _Run:
     @property
     def temperature(self) -> float:
         """The papers' temperature, from the validation set."""
-        values = predictions.read(str(self._folder / "predictions_validation.npz"))
+        values = report.read_predictions(str(self._folder / "predictions_validation.npz"))
         return temperature_of(Predictions(values.logits, values.labels), "ece")
 
     def at(self, rows: Mapping[str, Row]) -> Measured:

@@ -38,7 +38,8 @@ def _tables(runs: Runs) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     for focal, recall in zip(runs["focal"], runs["recall"], strict=True):
         first, second = focal.measured[MEASURE], recall.measured[MEASURE]
         sizes = first["class_counts"] / np.sum(first["class_counts"])
-        tables.append((first["epoch"], shares(first["doubt"]), shares(second["miss"]), sizes))
+        weights = shares(first["focal_weights"]), shares(second["recall_weights"])
+        tables.append((first["epoch"], *weights, sizes))
     return tables
 
 

@@ -39,7 +39,7 @@ def test_it_is_scipys_minimum(x64):
         def nll(w, true=true, weights=weights):
             return -np.average(np.log(w @ true), weights=weights)
 
-        actual = scipy.optimize.minimize(
+        minimum = scipy.optimize.minimize(
             nll,
             np.full(3, 1 / 3),
             method="SLSQP",
@@ -50,8 +50,8 @@ def test_it_is_scipys_minimum(x64):
         mixture = np.asarray(params.mixture)
         assert (mixture >= 0).all()
         np.testing.assert_allclose(mixture.sum(), 1, rtol=1e-12)
-        np.testing.assert_allclose(mixture, actual.x, atol=1e-4)
-        assert nll(mixture) <= nll(actual.x) + 1e-10
+        np.testing.assert_allclose(mixture, minimum.x, atol=1e-4)
+        assert nll(mixture) <= nll(minimum.x) + 1e-10
         expected = np.log(np.tensordot(mixture, parts, 1))
         np.testing.assert_allclose(ensemble.apply(params, logits), expected, rtol=1e-9)
         corners.append((mixture == 0).sum())

@@ -49,9 +49,9 @@ def scipy_fit(kind, logits, labels, weights, first, second):
 
     start = np.ones(K) if kind == "vector" else np.eye(K).ravel()
     start = np.concatenate([start, np.zeros(K)])
-    actual = scipy.optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-10})
-    w, b = unpack(actual.x)
-    return loss, actual.fun, scipy.special.softmax(x @ w.T + b, axis=-1)
+    minimum = scipy.optimize.minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-10})
+    w, b = unpack(minimum.x)
+    return loss, minimum.fun, scipy.special.softmax(x @ w.T + b, axis=-1)
 
 
 @pytest.mark.parametrize("penalties", [(0.0, 0.0), (0.1, 0.01)])

@@ -20,8 +20,8 @@ def scipy_fit(score, target, weights):
         slope = weights * (p - target) / weights.sum()
         return value, np.array([slope @ score, slope.sum()])
 
-    actual = scipy.optimize.minimize(loss, [1.0, 0.0], jac=True, method="BFGS", tol=1e-12)
-    return actual.x
+    minimum = scipy.optimize.minimize(loss, [1.0, 0.0], jac=True, method="BFGS", tol=1e-12)
+    return minimum.x
 
 
 def log_odds(logits, k):

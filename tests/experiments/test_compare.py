@@ -183,6 +183,7 @@ def test_several_temperatures_are_side_by_side(folders):
         assert temperature * 10 == pytest.approx(round(temperature * 10), abs=1e-3)
 
 
+@pytest.mark.thorough
 def test_streamed_values_stand_beside_rows(folders, tmp_path):
     """As an evaluation without logits leaves them; another number of labels is refused."""
     folder = leave(tmp_path / "streamed", 2, scale=0.1, loss="focal", gamma=3)

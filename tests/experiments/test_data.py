@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
+from experiments import data_files
 from tests.data import tiny
 from tests.experiments.processes import run
 
@@ -105,6 +106,15 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
     assert "frost_1: frost.npy in" in output
     assert "has no fog.npy" in output
     assert output.splitlines()[-1] == "error: cifar10_c is not as it was published."
+
+
+def test_texts_are_not_called_images(tmp_path):
+    tiny.newsgroups(tmp_path)
+    tiny.multi30k(tmp_path)
+    lines = [line for line, _ in data_files.check("newsgroups", str(tmp_path))]
+    assert any("texts of 20 classes" in line for line in lines), lines
+    lines = [line for line, _ in data_files.check("multi30k", str(tmp_path))]
+    assert any(line.startswith("  test: 7 pairs of sentences, and not 1,000") for line in lines)
 
 
 @pytest.mark.parametrize(

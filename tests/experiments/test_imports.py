@@ -1,15 +1,18 @@
 """Members of the user's own by import path: how they are built, and what is refused."""
 
+import functools
 import inspect
 import json
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
 
 from calib_jax import calibrators, losses, metrics, report
+from calib_jax.report import calibration
 from experiments import building, cli, imports
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
@@ -21,6 +24,7 @@ import pathlib
 from typing import NamedTuple
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax.numpy as jnp
 
 from calib_jax import data, losses, metrics
@@ -54,6 +58,17 @@ class Small(nn.Module):
     def __call__(self, x, *, train, mask=None):
         x = nn.relu(nn.Dense(self.width)(x.reshape(len(x), -1)))
         return nn.Dense(self.num_classes, name="head")(x)
+
+
+class Newer(nnx.Module):
+    """A network of flax.nnx whose call takes only the inputs."""
+
+    def __init__(self, num_classes=10, width=4, *, rngs):
+        self.first = nnx.Linear(64, width, use_bias=False, rngs=rngs)
+        self.head = nnx.Linear(width, num_classes, use_bias=False, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(nnx.relu(self.first(x.reshape(len(x), -1))))
 
 
 def fewer(size=100):
@@ -123,6 +138,24 @@ def test_members_are_built_from_the_current_folder(package):
     assert float(chosen["percent_wrong"](logits, labels)) == 50.0
 
 
+def test_a_network_may_be_an_nnx_module(package):
+    config = config_of("digits")
+    config.model.name, config.model.options = "own:Newer", {"width": 5}
+    experiment = building.build(config)
+    template = experiment.template()
+    assert template.params["first"]["kernel"].shape == (64, 5)
+    logits, *_ = jax.eval_shape(
+        functools.partial(experiment.task.forward, train=False),
+        template.params,
+        template.model_state,
+        experiment.inputs(2),
+    )
+    assert logits.shape == (2, 10)
+    config.diagnose = True
+    with pytest.raises(ValueError, match="own:Newer is an nnx module: leave diagnose at False"):
+        building.build(config)
+
+
 def test_a_loss_has_the_options_of_its_signature(package):
     logits, labels = jnp.array([[1.0, 0.0]]), jnp.array([0])
     (value,) = imports.loss("own:factory", {"gamma": 3.0}).value((), logits, labels, None)
@@ -132,10 +165,10 @@ def test_a_loss_has_the_options_of_its_signature(package):
 
 
 def test_a_calibrator_is_registered_once(package):
-    assert imports.calibrator(None) is None
-    assert imports.calibrator("temperature") == "temperature"
+    assert calibration.registered(None) is None
+    assert calibration.registered("temperature") == "temperature"
     for _ in range(2):
-        assert imports.calibrator("own:Halved") == "Halved"
+        assert calibration.registered("own:Halved") == "Halved"
     logits, labels = np.log([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])
     scores = report.score(
         logits,
@@ -149,7 +182,7 @@ def test_a_calibrator_is_registered_once(package):
     root = np.sqrt([0.9, 0.2]) / np.sqrt([[0.9, 0.1], [0.2, 0.8]]).sum(-1)
     assert value == pytest.approx(-np.log(root).mean(), rel=1e-5)
     with pytest.raises(TypeError, match="the calibrator 'certainty' has no Params and no fit and"):
-        imports.calibrator("own:certainty")
+        calibration.registered("own:certainty")
 
 
 def parsed(monkeypatch, *arguments):

@@ -53,6 +53,7 @@ def resumed(config, folder):
     )
 
 
+@pytest.mark.thorough
 def test_an_old_folder_resumes_bit_for_bit(old_folder, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(old_folder, folder)

@@ -55,6 +55,7 @@ def run(short, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.thorough
 def test_more_epochs_are_one_long_run(run, tmp_path):
     longer = fitted(run, small(num_epochs=5))
     assert (longer.finished, longer.already, longer.step) == (True, False, 10)

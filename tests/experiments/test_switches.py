@@ -63,6 +63,7 @@ def test_switches_of_memory_change_no_number(plain, switch):
         assert network(**switch).module.remat
 
 
+@pytest.mark.thorough
 def test_half_precision_keeps_parameters_and_logits(plain):
     state, logits = after_a_step(network(precision="bfloat16"))
     assert network(precision="bfloat16").module.dtype == "bfloat16"

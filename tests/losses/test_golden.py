@@ -499,7 +499,7 @@ def test_adafocal_sequence(case):
 
 
 @each("adafocal_sequence")
-@pytest.mark.parametrize("batch", ["train", "train_x30"])
+@pytest.mark.parametrize("batch", ["train", pytest.param("train_x30", marks=pytest.mark.thorough)])
 def test_adafocal_in_a_sequence(case, batch):
     """The loss in each recorded state; recorded, since its statistics had float32 rounding."""
     suffix = batch.removeprefix("train")

@@ -48,12 +48,12 @@ def mean(values, w):
 
 def top(p, y, excluded_class=None):
     """List confidence and hit of every example."""
-    actual = []
+    pairs = []
     for row, label in zip(p, y, strict=True):
         classes = [k for k in range(len(row)) if k != excluded_class]
         best = max(classes, key=lambda k: row[k])  # the first of equals
-        actual.append((row[best], float(best == label)))
-    return [c for c, _ in actual], [h for _, h in actual]
+        pairs.append((row[best], float(best == label)))
+    return [c for c, _ in pairs], [h for _, h in pairs]
 
 
 # --------------------------------------------------------------------------------------------
@@ -137,21 +137,21 @@ def in_bin(value, b, num_bins, edges="right"):
 
 def binned(values, hits, w, num_bins, edges="right"):
     """List weight, mean value and mean hit of every bin; NaN where a bin is empty."""
-    actual = []
+    rows = []
     for b in range(num_bins):
         inside = [i for i, v in enumerate(values) if in_bin(v, b, num_bins, edges) and w[i] > 0]
         weight = sum(w[i] for i in inside)
         if not inside:
-            actual.append((0.0, math.nan, math.nan))
+            rows.append((0.0, math.nan, math.nan))
             continue
-        actual.append(
+        rows.append(
             (
                 weight,
                 sum(w[i] * values[i] for i in inside) / weight,
                 sum(w[i] * hits[i] for i in inside) / weight,
             )
         )
-    return actual
+    return rows
 
 
 def fixed(p, y, w, num_bins=15, edges="right", excluded_class=None):
@@ -239,13 +239,13 @@ def released_bins(p, y, w, num_bins=15, excluded_class=None):
     ordered = sorted(confidence[i] for i in copies)
     count = len(ordered)
     edges = np.interp(np.linspace(0, count, num_bins + 1), np.arange(count), ordered)
-    actual = []
+    rows = []
     for low, high in itertools.pairwise(edges):
         inside = [i for i in copies if low < confidence[i] <= high]
         n = len(inside)
         means = [sum(v[i] for i in inside) / n if n else math.nan for v in (confidence, hit)]
-        actual.append((float(n), *means))
-    return actual, edges
+        rows.append((float(n), *means))
+    return rows, edges
 
 
 MASS = {"mass": mass_bins, "released": released_bins}

@@ -24,9 +24,9 @@ def with_entry(array, index, value):
 
 def refused(call, sentence, error=ValueError):
     """Check that a call raises exactly one sentence."""
-    with pytest.raises(error) as actual:
+    with pytest.raises(error) as raised:
         call()
-    message = str(actual.value)
+    message = str(raised.value)
     assert message == sentence
     assert "\n" not in message
     assert re.search(r"[.?]$", message)

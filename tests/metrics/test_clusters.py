@@ -39,7 +39,8 @@ def clustered(correlation, seed):
     return logits, np.where(hit, 0, 1)[order], weights[order], cluster[order]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("integers", marks=pytest.mark.thorough), "strings"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["integers", "strings"])
 def test_samples_are_the_metrics_of_the_drawn_clusters(kind):
     logits, labels = sample(num_rows=120)
     random = np.random.default_rng(1)

@@ -210,9 +210,10 @@ def test_a_temperature_that_the_data_do_not_bound_has_infinite_ends():
 
 def test_a_scaled_model_needs_the_scaled_temperature():
     a, _, labels, _ = data()
-    for scale in (0.01, 3, 1000):
+    for scale in (0.01, *np.geomspace(1.01, 2, 20), 3, 1000):
         actual = metrics.compare_temperature(a, np.float32(scale) * a, labels)
         assert actual.value == pytest.approx(math.log(scale), abs=1e-4)
+        assert actual.low <= actual.value <= actual.high  # it is as short as rounding
     assert metrics.compare_temperature(a, a, labels)[:4] == (0, 0, 0, 1)
 
 

@@ -46,6 +46,10 @@ PARAMETERS = {
     "wide_resnet28_10": 36_479_194,
     "deeplab_resnet18": 35_250_090,
     "deeplab_resnet101": 59_341_482,
+    # By hand: the published backbones (11,176,512 and 42,500,160), 29 x 256 weights of the pyramid
+    # for each of their 512 and 2,048 channels, 1,280 x 256, 12 x 256 of batch norm, and the head.
+    "deeplabv3_resnet18": 15_310_922,
+    "deeplabv3_resnet101": 58_037_834,
     "resnet8": 75_290,
     # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
     "resnet20": 269_722,
@@ -56,6 +60,7 @@ PARAMETERS = {
 DEEP = {
     *("densenet161", "densenet169", "densenet201", "resnet101", "resnet110_imagenet"),
     *("resnet110_tiny_imagenet", "resnet152", "resnet152_imagenet", "deeplab_resnet101"),
+    "deeplabv3_resnet101",
 }
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.

@@ -23,19 +23,19 @@ def bigrams(seed, spread=2.0):
 
 
 def step(tokens, place, past, context):
-    """Look up the logits after two tokens; the earlier one is what is kept."""
+    """Look up the logits after two tokens; the later of them is the next step's past."""
     logits = context[jnp.arange(len(tokens)), past, tokens]
     return logits, tokens
 
 
 @functools.partial(jax.jit, static_argnames=("search", "options"))
-def actual(table, search, options):
+def decoded(table, search, options):
     start = jnp.zeros(ROWS, int)
     return search(step, start, jnp.asarray(table), rows=ROWS, length=LENGTH, **dict(options))
 
 
 def searched(table, search=models.beam_search, **options):
-    return jax.device_get(actual(table, search, tuple(options.items())))
+    return jax.device_get(decoded(table, search, tuple(options.items())))
 
 
 def exhaustive(table, length_penalty, temperature):

@@ -1,4 +1,4 @@
-"""DeepLab: resizing against NumPy, sizes, strides and refused options."""
+"""DeepLab: resizing against NumPy, sizes, strides, V3 beside V3+, and refused options."""
 
 import functools
 
@@ -10,7 +10,7 @@ import pytest
 from calib_jax import models
 from calib_jax.models.deeplab import resized
 
-from .members import shapes_for, size
+from .members import shapes_for, size, variables_of
 
 
 def interpolated(image, places):
@@ -78,6 +78,41 @@ def _convolutions(equations):
 def test_dilations_replace_strides(output_stride, strides, dilations):
     actual = windows(output_stride)
     assert actual == (strides + [1] * 5, dilations)
+    # DeepLabV3 has no decoder.
+    assert windows(output_stride, decoder=False) == (strides + [1] * 3, dilations[:-2])
+
+
+@pytest.mark.thorough
+def test_v3_is_v3_plus_whose_decoder_changes_nothing(x64):
+    options = {"multi_grid": (1,), "width": 2, "channels": 4, "low_channels": 2, "num_classes": 3}
+    plus, plain = (
+        models.deeplab((1,), **options, dtype="float64", decoder=decoder)
+        for decoder in (True, False)
+    )
+    # Images of 4 x 4 have features of one pixel, before and after the decoder's resizing.
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 4, 4, 3)))
+    variables = jax.tree.map(lambda leaf: leaf.astype(float), variables_of(plus, x))
+    for name, channels in (("decoder1", 6), ("decoder2", 4)):
+        kernel = np.zeros((3, 3, channels, 4))
+        kernel[1, 1, range(4), range(4)] = 1
+        variables["params"][f"{name}_conv"]["kernel"] = jnp.asarray(kernel)
+        variables["params"][f"{name}_norm"] = {"scale": jnp.ones(4), "bias": jnp.zeros(4)}
+        variables["batch_stats"][f"{name}_norm"] = {
+            "mean": jnp.zeros(4),
+            "var": jnp.full(4, 1 - 1e-5),
+        }
+    expected = plus.apply(variables, x, train=False)
+    shared = {
+        kind: {
+            name: value
+            for name, value in layers.items()
+            if not name.startswith(("low_", "decoder"))
+        }
+        for kind, layers in variables.items()
+    }
+    assert {*shared["params"]} == {*shapes_for(plain, x)["params"]}
+    np.testing.assert_allclose(plain.apply(shared, x, train=False), expected, rtol=1e-9)
+    assert float(jnp.std(expected, axis=0).min()) > 0
 
 
 def test_an_image_may_be_one_pixel(x64):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics, report
-from experiments import score
+from calib_jax.report import command
 
 COSTS = np.array([[0.0, 1, 4], [2, 0, 1], [5, 2, 0]])
 
@@ -39,9 +39,9 @@ def test_costs_stand_in_the_report_before_and_after_calibration():
 def test_costs_are_read_from_a_file(tmp_path):
     file = tmp_path / "costs.csv"
     file.write_text("0, 1, 4\n2, 0, 1\n5, 2, 0\n")
-    np.testing.assert_array_equal(score.costs_of(str(file)), COSTS)
-    assert score.costs_of(None) is None
+    np.testing.assert_array_equal(command._costs_of(str(file)), COSTS)
+    assert command._costs_of(None) is None
     for broken in ("a,b\n1,2\n", "1,2\n3\n"):
         file.write_text(broken)
         with pytest.raises(ValueError, match=r"--costs=.* must hold numbers, a row per class"):
-            score.costs_of(str(file))
+            command._costs_of(str(file))

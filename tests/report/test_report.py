@@ -40,6 +40,7 @@ def full():
     )
 
 
+@pytest.mark.thorough
 def test_several_columns_of_groups():
     logits, labels = sample(num_rows=400)
     columns = {"site": np.arange(400) % 2, "age": np.arange(400) / 400}
@@ -339,6 +340,7 @@ def contradicting_pair():
     return valid, percentile, data
 
 
+@pytest.mark.thorough
 def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
     valid, percentile, (sharp, vague, labels) = contradicting_pair
     by_metric, bootstrap = ({c.metric: c for c in s.changes} for s in (valid, percentile))

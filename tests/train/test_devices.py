@@ -266,6 +266,7 @@ def test_both_engines_donate_and_compile_once():
         train.Arrangement(devices, engine="pjit")
 
 
+@pytest.mark.thorough
 def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64):
     """Statistics are those of the real examples of the whole batch, wherever they lie.
 

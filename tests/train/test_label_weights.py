@@ -104,7 +104,10 @@ def assert_same(one, other):
 # Devices and feeds.
 
 
-CASES = [("tokens", "recall", "examples"), ("pixels", "mmce", "mean")]
+CASES = [
+    ("tokens", "recall", "examples"),
+    pytest.param("pixels", "mmce", "mean", marks=pytest.mark.thorough),
+]
 
 
 @pytest.mark.parametrize(("kind", "name", "reduction"), CASES)
@@ -231,7 +234,13 @@ def fitted(folder, source, evaluated, module, objective, **options):
     return task, train.fit(folder, state, task, plan, devices=devices, quiet=True)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("tokens", "adafocal"), ("pixels", "mmce")])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("tokens", "adafocal"),
+        pytest.param("pixels", "mmce", marks=pytest.mark.thorough),
+    ],
+)
 def test_rows_of_a_fit_are_the_metrics_of_the_present_labels(kind, name, tmp_path):
     module, make = KINDS[kind]
     evaluated = make(13, seed=1)

@@ -259,7 +259,10 @@ def stopping_after_pieces(monkeypatch, size):
 
 @pytest.mark.parametrize(
     ("name", "options", "size", "average"),
-    [("adafocal", {}, 3, 0.0), ("recall", {"alpha": 0.5}, 4, 0.8)],
+    [
+        ("adafocal", {}, 3, 0.0),
+        pytest.param("recall", {"alpha": 0.5}, 4, 0.8, marks=pytest.mark.thorough),
+    ],
 )
 def test_stopped_and_resumed_is_bit_for_bit_the_same(
     tmp_path, monkeypatch, name, options, size, average
@@ -345,6 +348,7 @@ def test_what_was_evaluated_is_kept_when_the_next_epoch_cannot_be_read(tmp_path)
     again.close()
 
 
+@pytest.mark.thorough
 def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     """Else the examples per second of one that was stopped would be those of a miracle."""
     ticks = itertools.count(step=10.0)

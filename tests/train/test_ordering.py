@@ -149,7 +149,8 @@ def stopping_anywhere(monkeypatch, seed):
     monkeypatch.setattr(due.Pieces, "begin", of_any_size)
 
 
-@pytest.mark.parametrize("limit", [pytest.param(2**30, marks=pytest.mark.thorough), 0])
+@pytest.mark.thorough
+@pytest.mark.parametrize("limit", [2**30, 0])
 def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, monkeypatch, limit):
     """With dropout-like noise, so that the keys of copies matter."""
     noise = data.on_inputs(lambda key, x: x + jax.random.normal(key, x.shape, x.dtype))

@@ -106,6 +106,7 @@ def test_more_seeds_are_added_to_those_that_are_through(tmp_path, alone):
     assert_equal(tmp_path, outcomes, alone)
 
 
+@pytest.mark.thorough
 def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
     _, wanted = alone
     for seed, outcome in zip(SEEDS, together(tmp_path, over="vmap"), strict=True):

@@ -4,6 +4,10 @@ run.npz                       arrays logits, labels and optionally groups, clust
 logits.npy with labels.npy    memory-mapped; both paths are given: LOGITS.npy,LABELS.npy
 run.csv                       columns label, logit_0, logit_1, ... and optionally group, cluster,
                               weight; or columns named by classes, and labels with these names
+run.parquet                   the columns of a CSV file, or those of an .npz file: a column `logits`
+                              of lists; needs pyarrow
+samples_TASK.jsonl            the choices of a multiple-choice task of lm-evaluation-harness, see
+                              `harness_samples.py`
 
 Singular and plural names are equivalent. Arrays `probabilities` and columns probability_0, ... are
 read if the caller asks for probabilities.
@@ -11,16 +15,18 @@ read if the caller asks for probabilities.
 
 import csv
 import pathlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.core.reading import Unreadable as Unreadable
-from experiments import prediction_tables
-from experiments.prediction_tables import OPTIONAL, listed, roles_of
+from calib_jax.report import harness_samples, parquet, prediction_tables
+from calib_jax.report.prediction_tables import OPTIONAL, listed, roles_of
 
 _KIND = "a file of predictions"
+_ENDINGS = (".npz", ".csv", ".parquet", ".jsonl")
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
 
@@ -51,16 +57,23 @@ class Predictions(NamedTuple):
         return both if self.weights is None else (*both, self.weights)
 
 
-def read(
+def read_predictions(
     name: str, *, probabilities: bool = False, first_label: int = 0, clusters: str | None = None
 ) -> Predictions:
-    """Read a file by its extension; two .npy files are given as LOGITS.npy,LABELS.npy.
+    r"""Read a file by its extension; two .npy files are given as LOGITS.npy,LABELS.npy.
 
     Args:
       name: of the file.
       probabilities: whether to read probabilities if the file contains both them and logits.
       first_label: the label of the first class, usually 0 or 1.
       clusters: the column or array of clusters, if it has another name.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(f"{folder}/run.csv").write_text("label,cat,dog\ndog,0.5,2\n")
+    ...     contents = read_predictions(f"{folder}/run.csv")
+    >>> contents.logits, contents.labels
+    (array([[0.5, 2. ]]), array([1]))
     """
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
@@ -71,10 +84,17 @@ def read(
         contents = Predictions(logits, labels)
     elif endings == [".csv"]:
         contents = _csv(paths[0], probabilities, first_label, clusters)
+    elif endings == [".parquet"]:
+        contents = _parquet(paths[0], probabilities, first_label, clusters)
+    elif endings == [".jsonl"]:
+        contents = Predictions(*harness_samples.read(paths[0]))
+        first_label = 0
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
-        raise Unreadable(f"{name} must end in .npz, .csv, or be LOGITS.npy,LABELS.npy.")
+        raise Unreadable(
+            f"{name} must end in .npz, .csv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy."
+        )
     return _checked(name, contents, first_label)
 
 
@@ -97,24 +117,47 @@ def _csv(
 
 def _npz(path: pathlib.Path, probabilities: bool, clusters: str | None) -> Predictions:
     with reading.npz(path, _KIND) as arrays:
-        names = arrays.names
-        wanted = ("logits", "probabilities", "labels", *OPTIONAL)
-        roles = roles_of(names, wanted, str(path), clusters)
-        kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
-        if kind not in roles and "probabilities" in roles:
-            raise Unreadable(
-                f"{path} has no array 'logits' but 'probabilities': add --probabilities to score"
-                " them."
-            )
-        for role in (kind, "labels"):
-            if role not in roles:
-                raise Unreadable(f"{path} has no array {role!r}; it has {listed(names) or 'none'}.")
-        used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
-        values = {role: arrays[member] for role, member in used.items()}
+        return _from_arrays(path, arrays.names, arrays, probabilities, clusters)
+
+
+def _from_arrays(
+    path: pathlib.Path,
+    names: Sequence[str],
+    arrays: reading.Npz | parquet.Columns,
+    probabilities: bool,
+    clusters: str | None,
+) -> Predictions:
+    """Choose logits, labels and others among named arrays, and read only these."""
+    wanted = ("logits", "probabilities", "labels", *OPTIONAL)
+    roles = roles_of(names, wanted, str(path), clusters)
+    kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
+    if kind not in roles and "probabilities" in roles:
+        raise Unreadable(
+            f"{path} has no array 'logits' but 'probabilities': add --probabilities to score them."
+        )
+    for role in (kind, "labels"):
+        if role not in roles:
+            raise Unreadable(f"{path} has no array {role!r}; it has {listed(names) or 'none'}.")
+    used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
+    values = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     others = {role: values.get(role) for role in OPTIONAL}
     return Predictions(values[kind], values["labels"], notes=notes, **others)
+
+
+def _parquet(
+    path: pathlib.Path, probabilities: bool, first_label: int, clusters: str | None
+) -> Predictions:
+    """Read a Parquet file: a column of lists of logits, or a column for each class."""
+    with parquet.opened(path, _KIND) as columns:
+        if columns.have_lists:
+            return _from_arrays(path, columns.names, columns, probabilities, clusters)
+        values = {name: columns.values(name) for name in columns.names}
+    table = prediction_tables.from_columns(
+        path, values, probabilities=probabilities, first_label=first_label, clusters=clusters
+    )
+    return Predictions(*table[:-1], notes=tuple(table.notes))
 
 
 def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
@@ -193,3 +236,41 @@ def _from_zero(
         )
     safe = np.where(inside, labels, first_label).astype(np.int64) - first_label
     return np.where(inside, safe, -1)
+
+
+def models_in(folder: pathlib.Path) -> dict[str, str]:
+    """List the files of predictions in a folder, one for each model, by the name of the model.
+
+    A file RUN.csv, RUN.npz, RUN.parquet or RUN.npy with logits is the model RUN; all .npy files
+    share labels.npy. A folder inside, such as one of lm-evaluation-harness, is the model of its
+    name if it holds one file.
+
+    Returns:
+      what `read_predictions` takes for each model, in alphabetic order.
+    """
+    models = _files_in(folder)
+    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
+        files = _files_in(inner)
+        if len(files) > 1:
+            raise Unreadable(
+                f"{inner} has {len(files)} files of predictions: {listed(list(files))}.\nGive the"
+                " files that form one table."
+            )
+        models |= dict.fromkeys([inner.name] * len(files), next(iter(files.values()), ""))
+    if not models:
+        raise Unreadable(f"{folder} has no file that ends in .npz, .csv, .parquet, .jsonl or .npy.")
+    return models
+
+
+def _files_in(folder: pathlib.Path) -> dict[str, str]:
+    labels = folder / "labels.npy"
+    models: dict[str, str] = {}
+    for path in sorted(folder.iterdir()):
+        kind = path.suffix.lower()
+        # The table that `Report.save` writes is none of predictions.
+        if path.name in (labels.name, "report.csv") or path.name.startswith("."):
+            continue
+        if path.is_file() and (kind in _ENDINGS or kind == ".npy"):
+            name = path.stem if path.stem not in models else path.name
+            models[name] = f"{path},{labels}" if kind == ".npy" else str(path)
+    return models

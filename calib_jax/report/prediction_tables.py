@@ -1,4 +1,4 @@
-"""Read predictions from a CSV file, one example per line, in one pass.
+"""Read predictions from a table, one example per line: a CSV file, or columns in memory.
 
 Columns of classes are numbered (logit_0, logit_1, ...) or named (logit_cat, logit_dog, or just cat
 and dog); the prefix may also be probability_. Labels are numbers, or names of these columns.
@@ -10,9 +10,9 @@ import io
 import itertools
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import IO, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,8 @@ LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000
 
 _PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
-_INDEX_NAMES = ("", "id", "index", "unnamed: 0")  # the last is the index of pandas
+# The last two are the index of pandas.
+_INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
 
 
 # Columns and arrays that a file may have beside logits and labels, one entry for each example.
@@ -129,7 +130,7 @@ def read(
     first_label: int,
     clusters: str | None = None,
 ) -> PredictionTable:
-    """Read a table.
+    """Read a CSV file in one pass.
 
     Args:
       file: open in binary mode.
@@ -142,9 +143,7 @@ def read(
         rows = csv.reader(_lines(lines, path))
         head = next((row for row in rows if not _blank(row)), [])
         names = [name.strip() for name in head]
-        roles = roles_of(names, ("labels", *OPTIONAL), str(path), clusters)
-        if "labels" not in roles:
-            raise _no_columns(path, names)
+        roles = _roles(path, names, clusters)
         first = next((row for row in rows if not _blank(row)), None)
         if first is None:
             raise Unreadable(f"{path} has no examples, only a header.")
@@ -154,7 +153,56 @@ def read(
             path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
         )
         scores, texts = _columns(path, names, rows, first, classes.places, roles)
+    return _table(path, names, roles, classes, scores, texts, first_label)
 
+
+def from_columns(
+    path: pathlib.Path,
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    probabilities: bool,
+    first_label: int,
+    clusters: str | None = None,
+) -> PredictionTable:
+    """Interpret named columns of equal lengths as the columns of a CSV file.
+
+    Args:
+      path: of the file that holds the columns, for messages.
+      columns: values of any type by name.
+      probabilities, first_label, clusters: see `read`.
+    """
+    names = list(columns)
+    roles = _roles(path, names, clusters)
+    values = list(columns.values())
+    if not len(values[0]):
+        raise Unreadable(f"{path} has no examples.")
+    first = [str(column[0]) for column in values]
+    classes = _classes(
+        path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
+    )
+    scores = np.stack([_numbers(path, names[k], values[k]) for k in classes.places], axis=-1)
+    texts = {role: [str(value).strip() for value in values[k]] for role, k in roles.items()}
+    return _table(path, names, roles, classes, scores, texts, first_label)
+
+
+def _roles(path: pathlib.Path, names: Sequence[str], clusters: str | None) -> dict[str, int]:
+    """Find the columns beside the classes; raise an error if there are no labels."""
+    roles = roles_of(names, ("labels", *OPTIONAL), str(path), clusters)
+    if "labels" not in roles:
+        raise _no_columns(path, names)
+    return roles
+
+
+def _table(
+    path: pathlib.Path,
+    names: list[str],
+    roles: Mapping[str, int],
+    classes: _Classes,
+    scores: np.ndarray,
+    texts: Mapping[str, list[str]],
+    first_label: int,
+) -> PredictionTable:
+    """Convert the columns that were read: labels to numbers, and notes on what was not read."""
     weights = None
     if "weights" in roles:
         weights = _numbers(path, names[roles["weights"]], texts["weights"])
@@ -197,7 +245,7 @@ def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label
     return notes
 
 
-def _lines(file: IO[str], path: pathlib.Path) -> Iterator[str]:
+def _lines(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
     """Yield lines of bounded length."""
     while line := file.readline(LINE_CHARACTERS):
         if len(line) == LINE_CHARACTERS and not line.endswith(("\n", "\r")):
@@ -211,7 +259,7 @@ def _lines(file: IO[str], path: pathlib.Path) -> Iterator[str]:
 def _classes(
     path: pathlib.Path,
     names: list[str],
-    taken: Collection[int],
+    taken: Iterable[int],
     first: list[str],
     *,
     probabilities: bool,
@@ -408,19 +456,21 @@ def _without_index(
     return _Classes([classes.places[k] for k in kept], names, True), scores[:, kept]
 
 
-def _numbers(path: pathlib.Path, name: str, texts: Sequence[str]) -> np.ndarray:
-    wrong = next((text for text in texts if not _is_number(text)), None)
-    if wrong is not None:
-        raise Unreadable(f"column {shown(name)} of {path} must hold numbers, got '{shown(wrong)}'.")
-    return np.array([float(text) for text in texts])
+def _numbers(path: pathlib.Path, name: str, values: Sequence[Any]) -> np.ndarray:
+    wrong = next((value for value in values if not _is_number(value)), None)
+    if wrong is not None or None in values:
+        raise Unreadable(
+            f"column {shown(name)} of {path} must hold numbers, got '{shown(str(wrong))}'."
+        )
+    return np.array([float(value) for value in values])
 
 
-def _is_number(text: str) -> bool:
+def _is_number(value: Any) -> bool:
     try:
-        float(text)
-    except ValueError:
+        float(value)
+    except (TypeError, ValueError):
         return False
-    return "_" not in text
+    return "_" not in str(value)
 
 
 def _in_64_bits(number: int) -> bool:

@@ -7,11 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from calib_jax import report
-from experiments import score
+from calib_jax.core import command_options
+from calib_jax.report import command
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -35,16 +34,13 @@ def run(*arguments):
     )
 
 
-@pytest.fixture
-def flagged():
-    """Set the flags of the command in this process, for the time of a test."""
-
-    def set_flags(*arguments):
-        flags.FLAGS.unparse_flags()
-        flags.FLAGS(["score", *map(str, arguments), "--metrics=accuracy,nll", "--resamples=20"])
-
-    with flagsaver.flagsaver():
-        yield set_flags
+def scored(*arguments):
+    """Return the report of a command line, in this process."""
+    given = [*map(str, arguments), "--metrics=accuracy,nll", "--resamples=20"]
+    options = command_options.parse(
+        command.score_files, given, program="x", description="", positional="predictions"
+    )
+    return command.score_files(**options)
 
 
 def test_from_files_to_a_table_and_a_folder(tmp_path):
@@ -80,7 +76,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        ([], "there is nothing to score: give --predictions=FILE"),
+        ([], "there is nothing to score: give a file of predictions"),
         (["--predictions=FOLDER/none.npz"], "there is no file"),
         (["--predictions=FOLDER/run.npz", "--metrics=eec"], "did you mean 'ece'?"),
     ],
@@ -94,18 +90,96 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
     assert result.stderr.count("\n") == 1
 
 
-def test_help_does_not_wait_for_jax():
-    program = "import sys, experiments.score; assert not {'jax', 'calib_jax.core'} & {*sys.modules}"
+def test_the_options_stand_once():
+    """The console script and the binary show the same options with the same defaults."""
+    program = """
+from absl import flags
+from calib_jax.core import command_options
+from calib_jax.report import command
+from experiments import score
+own = flags.FLAGS.get_key_flags_for_module("experiments.score")
+shown = {flag.name: (flag.default, flag.help) for flag in own}
+for option in command_options.read_options(command.run):
+    default, explanation = shown.pop(option.name)
+    assert default == option.default, option
+    assert explanation.startswith(option.explanation), option
+assert not shown, shown
+"""
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-    shown = flags.FLAGS["metrics"].help
-    assert ", ".join(report.DEFAULT_METRICS[:-1]) + f" and {report.DEFAULT_METRICS[-1]}." in shown
 
 
-def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path, flagged):
+def test_a_table_of_all_models_of_a_folder(tmp_path):
+    first, second = sample(), sample(seed=1)
+    labels, logits = first["labels"], {"a": first["logits"], "b": second["logits"]}
+    np.save(tmp_path / "labels.npy", labels)
+    for name, values in logits.items():
+        np.save(tmp_path / f"{name}.npy", values)
+    np.savez(tmp_path / "c.npz", logits=2 * logits["a"], labels=labels)
+    (tmp_path / "inner").mkdir()
+    np.savez(tmp_path / "inner" / "samples.npz", logits=0 * logits["a"], labels=labels)
+    (tmp_path / "report.csv").write_text("table,metric\n")
+    result = scored(tmp_path)
+    assert list(result.reliability) == ["a", "b", "c", "inner"]
+    wanted = {"a": logits["a"], "b": logits["b"], "c": 2 * logits["a"], "inner": 0 * logits["a"]}
+    for row in result.rows:
+        if row.metric == "nll":
+            z = wanted[row.predictions].astype(np.float64)
+            log_p = z - np.log(np.exp(z).sum(-1, keepdims=True))
+            expected = -log_p[np.arange(len(z)), labels].mean()
+            assert row.value == pytest.approx(expected, rel=1e-5)
+    assert {change.before for change in result.changes} == {"a"}
+    assert [change.after for change in result.changes if change.metric == "nll"] == [
+        "b",
+        "c",
+        "inner",
+    ]
+    figures = [f"reliability_other_{k}" for k in (1, 2, 3)]
+    assert [*report.pictures(result)] == [*figures, "intervals"]
+    np.save(tmp_path / "inner" / "more.npy", logits["a"])
+    with pytest.raises(ValueError, match="inner has 2 files of predictions: more, samples"):
+        scored(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty has no file that ends in"):
+        scored(tmp_path / "empty")
+    np.savez(tmp_path / "d.npz", logits=logits["a"], labels=(labels + 1) % 3)
+    with pytest.raises(ValueError, match=r"d\.npz has other labels than .*c\.npz"):
+        scored(tmp_path / "c.npz", tmp_path / "d.npz")
+
+
+def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
+    """In this process: the next call reads the programs that JAX has already compiled."""
+    (tmp_path / "run.csv").write_text("label,cat,dog\ndog,0.5,2.5\ncat,1.5,-1\ncat,2,1\n")
+    small = ["--metrics=accuracy", "--resamples=20", "--cache="]
+    assert command.main([str(tmp_path / "run.csv"), *small, "--markdown"]) == 0
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
+    assert lines[0] == "## Calibration"
+    assert "| metric | as given |" in lines[4]
+    assert "| accuracy | 1.0000 [1.0000, 1.0000] |" in lines[6]
+    assert f"- {tmp_path / 'run.csv'}: the classes are cat = 0, dog = 1." in lines
+    assert lines[-1].startswith("Measured by calib_jax ")
+    assert lines[-1].endswith("--markdown`.")
+    assert printed.err.endswith(" s; compiled programs are not kept.\n")
+    assert command.main([str(tmp_path / "none.csv"), *small]) == 2
+    assert capsys.readouterr().err == f"error: there is no file {tmp_path / 'none.csv'}.\n"
+    for given, message in (
+        ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
+        ("--bins=0", "error: argument --bins: it must be at least 1, got 0\n"),
+        ("--bins=x", "error: argument --bins: 'x' is no whole number\n"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            command.main([given])
+        assert capsys.readouterr().err == message
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["--help"])
+    assert "--per_group, --per-group" in capsys.readouterr().out
+
+
+def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path):
     data = sample()
-    scored = tmp_path / "run.npz"
-    np.savez(scored, **data)
-    calibrated = (f"--predictions={scored}", "--calibrate=temperature")
+    file = tmp_path / "run.npz"
+    np.savez(file, **data)
+    calibrated = (f"--predictions={file}", "--calibrate=temperature")
     order = np.random.default_rng(0).permutation(120)
     copies = {
         "copy.npz": data,
@@ -121,21 +195,21 @@ def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path, flagged):
     for name, arrays in copies.items():
         np.savez(tmp_path / name, **arrays)
     for name in ("run.npz", *copies):
-        flagged(*calibrated, f"--fit_on={tmp_path / name}")
         with pytest.raises(ValueError, match=f"{name} holds the same examples as .*run.npz"):
-            score.scored()
+            scored(*calibrated, f"--fit_on={tmp_path / name}")
     # Of an average each part counts.
     np.savez(tmp_path / "other.npz", logits=data["logits"][:, ::-1], labels=data["labels"])
     both = (f"--predictions={tmp_path / 'other.npz'}", "--average")
-    flagged(*calibrated, *both, f"--fit_on={scored}")
     with pytest.raises(ValueError, match="holds the same examples as"):
-        score.scored()
+        scored(*calibrated, *both, f"--fit_on={file}")
     np.savez(tmp_path / "val.npz", **sample(seed=1))
-    flagged(*calibrated, f"--fit_on={tmp_path / 'val.npz'}")
-    assert score.scored().calibrator["fitted_on"] == "120 other examples"
+    assert (
+        scored(*calibrated, f"--fit_on={tmp_path / 'val.npz'}").calibrator["fitted_on"]
+        == "120 other examples"
+    )
 
 
-def test_a_calibrator_is_fitted_with_the_weights_of_its_file(tmp_path, flagged):
+def test_a_calibrator_is_fitted_with_the_weights_of_its_file(tmp_path):
     np.savez(tmp_path / "run.npz", **sample())
     data = sample(seed=1)
     half = {key: values[:60] for key, values in data.items()}
@@ -145,18 +219,17 @@ def test_a_calibrator_is_fitted_with_the_weights_of_its_file(tmp_path, flagged):
     np.savez(tmp_path / "val.npz", logits=data["logits"], labels=labels, weights=weights)
     result = {}
     for name in ("half", "val"):
-        flagged(
+        result[name] = scored(
             f"--predictions={tmp_path / 'run.npz'}",
             "--calibrate=temperature",
             f"--fit_on={tmp_path / name}.npz",
         )
-        result[name] = score.scored()
     assert result["val"].calibrator["fitted_on"] == "60 other examples"
     fitted = [result[name].calibrator["params"]["temperature"] for name in ("half", "val")]
     assert fitted[0] == pytest.approx(fitted[1], rel=1e-4)
 
 
-def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path, flagged):
+def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path):
     random = np.random.default_rng(0)
     p = random.dirichlet(np.full(3, 0.1), size=120)
     labels = random.integers(3, size=120)
@@ -169,11 +242,9 @@ def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path, flagged
     of_true = printed[np.arange(120), labels]
     zeros = int(np.sum(of_true == 0))
     assert 5 < zeros < 100  # else the test proves nothing
-    flagged(f"--predictions={tmp_path / 'p.npz'}", "--probabilities")
-    exact = score.scored()
+    exact = scored(f"--predictions={tmp_path / 'p.npz'}", "--probabilities")
     assert exact.notes == []
-    flagged(f"--predictions={tmp_path / 'p.csv'}", "--probabilities")
-    result = score.scored()
+    result = scored(f"--predictions={tmp_path / 'p.csv'}", "--probabilities")
     kept = -np.log((of_true / printed.sum(axis=-1))[of_true > 0]).mean()
     assert result.notes[-1].startswith(
         f"{zeros} of 120 true classes have probability 0; NLL takes them as 1e-38. Without these"
@@ -181,34 +252,39 @@ def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path, flagged
     )
     assert result.notes[-1] in str(result)
     assert result.value("nll") > exact.value("nll") + 0.1
-    flagged(f"--predictions={tmp_path / 'p.csv'}", "--probabilities", "--floor=1e-7")
     expected = -np.log(np.maximum(of_true, 1e-7)).mean()
-    assert score.scored().value("nll") == pytest.approx(expected, rel=1e-4)
+    assert scored(f"--predictions={tmp_path / 'p.csv'}", "--probabilities", "--floor=1e-7").value(
+        "nll"
+    ) == pytest.approx(expected, rel=1e-4)
 
 
-def test_what_was_understood_is_printed_and_columns_carry_names(tmp_path, flagged):
+def test_what_was_understood_is_printed_and_columns_carry_names(tmp_path):
     (tmp_path / "a.csv").write_text("id,label,cat,dog\n7,dog,0.5,2.5\n8,cat,1.5,-1\n9,cat,2,1\n")
     (tmp_path / "b.csv").write_text("label,logit_1,logit_2\n2,0.5,2\n1,2.5,-1\n1,0,1.5\n")
-    flagged(f"--predictions={tmp_path / 'a.csv'}")
-    text = str(score.scored())
+    text = str(scored(f"--predictions={tmp_path / 'a.csv'}"))
     assert "a.csv: the classes are cat = 0, dog = 1." in text
     assert "a.csv: columns ignored: id." in text
-    flagged(
-        f"--predictions={tmp_path / 'b.csv'}", f"--compare={tmp_path / 'b.csv'}", "--first_label=1"
-    )
     again = f"{tmp_path / 'b.csv'} (again)"
-    assert list(score.scored().reliability) == [f"{tmp_path / 'b.csv'}", again]
+    assert list(
+        scored(
+            f"--predictions={tmp_path / 'b.csv'}",
+            f"--compare={tmp_path / 'b.csv'}",
+            "--first_label=1",
+        ).reliability
+    ) == [f"{tmp_path / 'b.csv'}", again]
     np.savez(tmp_path / "b.npz", logits=[[0.5, 2], [2.5, -1], [0, 1.5]], labels=[2, 1, 1])
     compared = (f"--predictions={tmp_path / 'b.csv'}", f"--compare={tmp_path / 'b.npz'}")
-    flagged(*compared, "--first_label=1")
-    assert list(score.scored().reliability) == ["b.csv", "b.npz"]
-    flagged(*compared, "--first_label=1", "--name=ours")
-    assert list(score.scored().reliability) == ["ours", "b.npz"]
-    flagged(*compared, "--first_label=1", "--name=ours", "--name=theirs")
-    assert list(score.scored().reliability) == ["ours", "theirs"]
+    assert list(scored(*compared, "--first_label=1").reliability) == ["b.csv", "b.npz"]
+    assert list(scored(*compared, "--first_label=1", "--name=ours").reliability) == [
+        "ours",
+        "b.npz",
+    ]
+    assert list(
+        scored(*compared, "--first_label=1", "--name=ours", "--name=theirs").reliability
+    ) == ["ours", "theirs"]
 
 
-def test_whole_clusters_are_resampled(tmp_path, flagged):
+def test_whole_clusters_are_resampled(tmp_path):
     data = sample()
     photo = np.repeat(np.arange(40), 3)
     np.savez(tmp_path / "run.npz", **data, photo=photo, clusters=photo // 2)
@@ -219,24 +295,21 @@ def test_whole_clusters_are_resampled(tmp_path, flagged):
         ("--clusters=PHOTO", photo, 40),
         ("--clusters=", None, None),
     ):
-        flagged(file, argument)
-        scored = score.scored()
-        assert scored.settings["clusters"] == number
-        (row,) = (row for row in scored.rows if row.metric == "nll")
+        result = scored(file, argument)
+        assert result.settings["clusters"] == number
+        (row,) = (row for row in result.rows if row.metric == "nll")
         (other,) = report.score(data["logits"], data["labels"], clusters=ids, **wanted).rows
         assert (row.low, row.high) == pytest.approx((other.low, other.high), rel=1e-5)
-    flagged(file, "--clusters=image")
     with pytest.raises(ValueError, match=r"run\.npz has no column or array called 'image'"):
-        score.scored()
+        scored(file, "--clusters=image")
 
 
-def test_an_average_of_probabilities(tmp_path, flagged):
+def test_an_average_of_probabilities(tmp_path):
     first = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     second = np.array([[0.4, 0.6], [0.1, 0.9], [0.8, 0.2]])
     for name, p in (("a", first), ("b", second)):
         np.savez(tmp_path / f"{name}.npz", probabilities=p, labels=[0, 1, 0])
     files = (f"--predictions={tmp_path / 'a.npz'}", f"--predictions={tmp_path / 'b.npz'}")
-    flagged(*files, "--average", "--probabilities")
-    result = score.scored()
+    result = scored(*files, "--average", "--probabilities")
     assert result.notes == []  # no class has probability 0 in both
     assert result.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)

@@ -2,15 +2,17 @@
 
 import io
 import itertools
+import json
 import os
 import struct
+import sys
 import warnings
 import zipfile
 
 import numpy as np
 import pytest
 
-from experiments import prediction_tables, predictions
+from calib_jax.report import prediction_files, prediction_tables
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
 LABELS = np.array([2, 0, 1, 1])
@@ -29,8 +31,8 @@ def npz_file(folder, **arrays):
 
 def refused(name, message, **options):
     """Check that a file is refused, in a sentence that names it."""
-    with pytest.raises((predictions.Unreadable, FileNotFoundError), match=message) as caught:
-        predictions.read(str(name), **options)
+    with pytest.raises((prediction_files.Unreadable, FileNotFoundError), match=message) as caught:
+        prediction_files.read_predictions(str(name), **options)
     assert str(name).split(",")[0] in str(caught.value)
 
 
@@ -44,22 +46,25 @@ def test_every_kind_of_file_holds_the_same(tmp_path):
         lines.append(",".join(map(str, row)))
     pair = f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}"
     for one in (name, pair, csv_file(tmp_path, *lines)):
-        contents = predictions.read(one)
+        contents = prediction_files.read_predictions(one)
         np.testing.assert_array_equal(contents.labels, LABELS)
         np.testing.assert_array_equal(contents.logits, LOGITS)
         assert contents.notes == ()
         if one != pair:
             assert contents.weights.tolist() == [0, 1, 2, 3]
             assert contents.groups.tolist() == ["a", "b", "a", "a"]
-    assert isinstance(predictions.read(pair).logits, np.memmap)
+    assert isinstance(prediction_files.read_predictions(pair).logits, np.memmap)
 
 
 @pytest.mark.parametrize("spelling", ["weight", "weights", "Weight", "WEIGHTS"])
 def test_singular_and_plural_mean_the_same(tmp_path, spelling):
-    contents = predictions.read(npz_file(tmp_path, **{spelling: np.arange(4.0)}))
+    contents = prediction_files.read_predictions(npz_file(tmp_path, **{spelling: np.arange(4.0)}))
     assert contents.weights.tolist() == [0, 1, 2, 3]
     lines = [f"{spelling},Label,logit_0", "0.5,1,2.5", "2,0,1.0"]
-    assert predictions.read(csv_file(tmp_path, *lines)).weights.tolist() == [0.5, 2]
+    assert prediction_files.read_predictions(csv_file(tmp_path, *lines)).weights.tolist() == [
+        0.5,
+        2,
+    ]
     both = npz_file(tmp_path, weights=np.ones(4), **{spelling.replace("s", ""): np.ones(4)})
     if spelling == "weight":
         refused(both, "has 'weights' and 'weight', which mean the same")
@@ -73,23 +78,29 @@ def test_clusters_have_their_name_or_a_chosen_one(tmp_path, spelling):
     lines = [f"label,logit_0,Photo,{spelling},group", "1,2.5,0,x,x", "0,1,1,y,y"]
     table = csv_file(tmp_path, *lines)
     for name, num_rows in ((npz, 4), (table, 2)):
-        contents = predictions.read(name)
+        contents = prediction_files.read_predictions(name)
         assert contents.clusters.tolist() == ids[:num_rows].tolist()
         assert contents.notes[0].endswith("ignored: Photo.")
-        contents = predictions.read(name, clusters="photo")
+        contents = prediction_files.read_predictions(name, clusters="photo")
         assert [str(k) for k in contents.clusters] == [str(k) for k in photo[:num_rows]]
         assert contents.groups.tolist() == ids[:num_rows].tolist()
         assert contents.notes[0].endswith(f"ignored: {spelling}.")
-        contents = predictions.read(name, clusters="groups")  # an existing role changes
+        contents = prediction_files.read_predictions(
+            name, clusters="groups"
+        )  # an existing role changes
         assert (contents.clusters.tolist(), contents.groups) == (ids[:num_rows].tolist(), None)
-        assert predictions.read(name, clusters="none").clusters is None
+        assert prediction_files.read_predictions(name, clusters="none").clusters is None
         refused(name, "clusters of .* cannot be its labels", clusters="label")
 
 
 def test_what_is_ignored_is_named(tmp_path):
-    contents = predictions.read(npz_file(tmp_path, features=np.ones(3), paths=np.ones(2)))
+    contents = prediction_files.read_predictions(
+        npz_file(tmp_path, features=np.ones(3), paths=np.ones(2))
+    )
     assert contents.notes == (f"{tmp_path / 'run.npz'}: arrays ignored: features, paths.",)
-    contents = predictions.read(csv_file(tmp_path, "path,label,logit_0,split", "a,1,2.5,test"))
+    contents = prediction_files.read_predictions(
+        csv_file(tmp_path, "path,label,logit_0,split", "a,1,2.5,test")
+    )
     assert contents.notes == (f"{tmp_path / 'run.csv'}: columns ignored: path, split.",)
 
 
@@ -97,12 +108,12 @@ def test_an_array_that_nobody_needs_is_not_read(tmp_path):
     name = npz_file(tmp_path)
     with zipfile.ZipFile(name, "a") as file:
         file.writestr("features.npy", b"no array at all")
-    assert len(predictions.read(name).labels) == 4
+    assert len(prediction_files.read_predictions(name).labels) == 4
 
 
 def test_classes_may_be_named(tmp_path):
     lines = ["id,cat,label,dog,bird,path", "7,0.5,dog,1.5,-2,a", "8,2.5,cat,0,1e-3,b"]
-    contents = predictions.read(csv_file(tmp_path, *lines))
+    contents = prediction_files.read_predictions(csv_file(tmp_path, *lines))
     np.testing.assert_array_equal(contents.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
     assert contents.labels.tolist() == [1, 0]
     classes, without_label, ignored = contents.notes
@@ -112,12 +123,12 @@ def test_classes_may_be_named(tmp_path):
     # A prefix says which columns are meant; then labels may also be their numbers.
     for labels in (["dog", "cat"], ["1", "0.0"]):
         lines = ["year,logit_cat,label,logit_dog", f"1,0.5,{labels[0]},1.5", f"9,2,{labels[1]},0"]
-        contents = predictions.read(csv_file(tmp_path, *lines))
+        contents = prediction_files.read_predictions(csv_file(tmp_path, *lines))
         np.testing.assert_array_equal(contents.logits, [[0.5, 1.5], [2, 0]])
         assert contents.labels.tolist() == [1, 0]
     # A column that counts the lines is no class, whatever its name.
     lines = ["number,cat,label,dog", "7,0.5,dog,1.5", "8,2.5,cat,0"]
-    assert predictions.read(csv_file(tmp_path, *lines)).logits.shape == (2, 2)
+    assert prediction_files.read_predictions(csv_file(tmp_path, *lines)).logits.shape == (2, 2)
     refused(
         csv_file(tmp_path, "label,logit_cat,logit_dog", "fish,1,2"),
         "has 'fish', which is no column of a class: these are cat, dog",
@@ -128,20 +139,20 @@ def test_classes_may_be_named(tmp_path):
 
 def test_what_spreadsheets_write(tmp_path):
     lines = ["\ufeff", "Label,Logit_0 , LOGIT_1", "", "0.0,1.5,-2", " 1 ,0.5,3e0", ",,", "   ", ""]
-    contents = predictions.read(csv_file(tmp_path, *lines))
+    contents = prediction_files.read_predictions(csv_file(tmp_path, *lines))
     np.testing.assert_array_equal(contents.logits, [[1.5, -2], [0.5, 3]])
     assert contents.labels.tolist() == [0, 1]
     path = tmp_path / "run.csv"
     path.write_bytes(b'"label","logit_0"\r\n"1","0.5"\r\n')
-    assert predictions.read(str(path)).logits.tolist() == [[0.5]]
+    assert prediction_files.read_predictions(str(path)).logits.tolist() == [[0.5]]
 
 
 def test_columns_are_ordered_by_their_number(tmp_path):
     head = ["label", *(f"logit_{k}" for k in reversed(range(11)))]
     row = ["0", *(str(float(k)) for k in reversed(range(11)))]
-    contents = predictions.read(csv_file(tmp_path, ",".join(head), ",".join(row)))
+    contents = prediction_files.read_predictions(csv_file(tmp_path, ",".join(head), ",".join(row)))
     np.testing.assert_array_equal(contents.logits, [np.arange(11.0)])
-    contents = predictions.read(csv_file(tmp_path, "1,label,0", "2.5,1,1.5"))
+    contents = prediction_files.read_predictions(csv_file(tmp_path, "1,label,0", "2.5,1,1.5"))
     np.testing.assert_array_equal(contents.logits, [[1.5, 2.5]])
 
 
@@ -172,12 +183,19 @@ def test_labels_may_run_from_one(tmp_path):
     for kind in (np.uint8, np.int64, np.float32):
         name = npz_file(tmp_path, labels=(LABELS + 1).astype(kind))
         refused(name, "labels of .* run from 1 to 3: give --first_label=1")
-        assert predictions.read(name, first_label=1).labels.tolist() == LABELS.tolist()
+        assert (
+            prediction_files.read_predictions(name, first_label=1).labels.tolist()
+            == LABELS.tolist()
+        )
     refused(npz_file(tmp_path), r"label 0 .*\(example 1, .*classes 1 to 3", first_label=1)
     lines = ["label,logit_1,logit_2", "1,0.5,1.5", "2,2.5,0"]
-    assert predictions.read(csv_file(tmp_path, *lines), first_label=1).labels.tolist() == [0, 1]
+    assert prediction_files.read_predictions(
+        csv_file(tmp_path, *lines), first_label=1
+    ).labels.tolist() == [0, 1]
     lines = ["label,cat,dog", "dog,0.5,1.5", "cat,2.5,0"]
-    assert predictions.read(csv_file(tmp_path, *lines), first_label=1).labels.tolist() == [1, 0]
+    assert prediction_files.read_predictions(
+        csv_file(tmp_path, *lines), first_label=1
+    ).labels.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -188,13 +206,15 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
     refused(csv_file(tmp_path, *lines), f"label {label}[ ,]")
     # Of weight 0 it may be anything.
     lines = [f"{line},{weight}" for line, weight in zip(lines, ("weight", 1, 0), strict=True)]
-    assert predictions.read(csv_file(tmp_path, *lines)).labels.tolist() == [0, -1]
+    assert prediction_files.read_predictions(csv_file(tmp_path, *lines)).labels.tolist() == [0, -1]
     kind = np.int64 if -(2**63) <= label < 2**63 else np.uint64
     if label in (-(2**64), 10**30):
         return
     labels = np.array([2, 0, 1, label], kind)
     refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
-    contents = predictions.read(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
+    contents = prediction_files.read_predictions(
+        npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0])
+    )
     assert contents.labels.tolist() == [2, 0, 1, -1]
 
 
@@ -231,7 +251,7 @@ def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, message):
 def test_arrays_of_other_machines(tmp_path):
     for kind in (">f4", ">f8", np.longdouble, np.float16):
         name = npz_file(tmp_path, logits=LOGITS.astype(kind), labels=LABELS.astype(">i8"))
-        contents = predictions.read(name)
+        contents = prediction_files.read_predictions(name)
         np.testing.assert_array_equal(contents.logits, LOGITS)
         assert contents.logits.dtype.isnative
         assert contents.logits.dtype.itemsize <= 8
@@ -241,16 +261,18 @@ def test_arrays_of_other_machines(tmp_path):
 def test_probabilities_are_read_where_they_are_wanted(tmp_path):
     np.savez(tmp_path / "p.npz", probabilities=LOGITS, labels=LABELS)
     refused(tmp_path / "p.npz", "no array 'logits' but 'probabilities': add --probabilities")
-    contents = predictions.read(str(tmp_path / "p.npz"), probabilities=True)
+    contents = prediction_files.read_predictions(str(tmp_path / "p.npz"), probabilities=True)
     np.testing.assert_array_equal(contents.logits, LOGITS)
     name = csv_file(tmp_path, "label,probability_0,probability_1", "1,0.25,0.75")
     refused(name, "columns probability_0, probability_1: add --probabilities")
-    assert predictions.read(name, probabilities=True).logits.tolist() == [[0.25, 0.75]]
+    assert prediction_files.read_predictions(name, probabilities=True).logits.tolist() == [
+        [0.25, 0.75]
+    ]
     name = csv_file(tmp_path, "label,logit_0,probability_0", "1,2.5,0.75")
-    contents = predictions.read(name)
+    contents = prediction_files.read_predictions(name)
     assert contents.logits.tolist() == [[2.5]]
     assert contents.notes[0].endswith("columns ignored: probability_0.")
-    assert predictions.read(name, probabilities=True).logits.tolist() == [[0.75]]
+    assert prediction_files.read_predictions(name, probabilities=True).logits.tolist() == [[0.75]]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +307,9 @@ def test_a_line_has_an_end(tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_tables, "LINE_CHARACTERS", 1000)
     name = csv_file(tmp_path, "label,logit_0", "0," + "0" * 998)
     refused(name, "has a line of more than 1,000 characters")
-    assert predictions.read(csv_file(tmp_path, "label,logit_0", "0," + "0" * 990)).labels == [0]
+    assert prediction_files.read_predictions(
+        csv_file(tmp_path, "label,logit_0", "0," + "0" * 990)
+    ).labels == [0]
 
 
 def test_many_columns_take_linear_time(tmp_path):
@@ -317,7 +341,10 @@ def test_files_that_are_none(tmp_path):
     refused(tmp_path / "absent.npz", "there is no file")
     refused(tmp_path / "logits.npy", "needs its labels: give LOGITS.npy,LABELS.npy")
     refused(f"{tmp_path / 'absent.npy'},{tmp_path / 'logits.npy'}", "there is no file .*absent")
-    refused(tmp_path / "run.txt", "must end in .npz, .csv, or be LOGITS.npy,LABELS.npy")
+    refused(
+        tmp_path / "run.txt",
+        "must end in .npz, .csv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy",
+    )
     for ending in ("npz", "csv"):
         (tmp_path / f"folder.{ending}").mkdir()
         refused(tmp_path / f"folder.{ending}", "it is a folder")
@@ -381,11 +408,111 @@ def test_every_flipped_byte_is_a_sentence_or_the_same(tmp_path):
         path.write_bytes(content)
         try:
             with warnings.catch_warnings(action="ignore"):  # two members of one name
-                contents = predictions.read(str(path))
-        except predictions.Unreadable as error:
+                contents = prediction_files.read_predictions(str(path))
+        except prediction_files.Unreadable as error:
             refusals += 1
             assert str(path) in str(error)  # noqa: PT017
         else:
             np.testing.assert_array_equal(contents.logits, LOGITS)
             np.testing.assert_array_equal(contents.labels, LABELS)
     assert refusals > 100
+
+
+def test_columns_of_parquet(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    path = tmp_path / "run.parquet"
+
+    def write(**columns):
+        parquet.write_table(pyarrow.table(columns), path)
+        return str(path)
+
+    names = ["bird", "dog", "bird", "cat"]
+    by_class = {"dog": LOGITS[:, 0], "cat": LOGITS[:, 1], "bird": LOGITS[:, 2]}
+    name = write(id=list(range(7, 11)), label=names, **by_class, group=list("abab"), note=["x"] * 4)
+    contents = prediction_files.read_predictions(name)
+    np.testing.assert_array_equal(contents.logits, LOGITS)
+    assert contents.labels.tolist() == [2, 0, 2, 1]
+    assert contents.groups.tolist() == list("abab")
+    classes, ignored = contents.notes
+    assert classes.endswith("the classes are dog = 0, cat = 1, bird = 2.")
+    assert ignored.endswith("columns ignored: id, note.")
+    contents = prediction_files.read_predictions(
+        write(logits=LOGITS.tolist(), labels=LABELS + 1, weight=[1.0, 2, 0, 1], text=["x"] * 4),
+        first_label=1,
+    )
+    np.testing.assert_array_equal(contents.logits, LOGITS)
+    assert contents.labels.tolist() == LABELS.tolist()
+    assert contents.weights.tolist() == [1, 2, 0, 1]
+    assert contents.notes == (f"{path}: arrays ignored: text.",)
+    refused(write(logits=[[1.0, 2], [1.0]], labels=[0, 1]), "logits has lists of different lengths")
+    refused(write(logits=[[1.0, 2], [1.0], [1.0]], labels=[0, 1, 1]), "lists of different lengths")
+    refused(write(logits=[[1.0, 2], None], labels=[0, 1]), "logits has 1 empty cells")
+    refused(write(label=[0, 1], logit_0=[1.0, None], logit_1=[1.0, 2]), "logit_0 .* got 'None'")
+    refused(write(label=[0, 2], logit_0=[1.0, 3], logit_1=[1.0, 2]), "label 2 .* 2 classes 0 to 1")
+    refused(write(score=[0.5]), "must have columns label, logit_0")
+    path.write_bytes(path.read_bytes()[:-20])
+    refused(path, "cannot be read as a file of predictions")
+
+
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "run.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ImportError, match=r"run.parquet needs pyarrow: .* 'calib_jax\[parquet\]'"):
+        prediction_files.read_predictions(str(tmp_path / "run.parquet"))
+
+
+def choices(*values, **entries):
+    """Write a sample of lm-evaluation-harness; newer versions write numbers, older ones text."""
+    responses = [[value, False] for value in values]
+    return {"filtered_resps": responses, "resps": [[each] for each in responses], **entries}
+
+
+def samples_file(folder, *samples):
+    path = folder / "samples_arc_2024-01-01.jsonl"
+    path.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+    return path
+
+
+def test_samples_of_lm_evaluation_harness(tmp_path):
+    arguments = [["Question", " yes"], ["Question", " no"]]
+    by_name = {
+        f"gen_args_{k}": {"arg_0": "Question", "arg_1": text}
+        for k, text in enumerate((" left", " right", " up"))
+    }
+    path = samples_file(
+        tmp_path,
+        choices(-3.5, -1.25, doc_id=2, target="no", arguments=arguments, filter="none"),
+        choices("-0.5", "-2.0", "-4.25", doc_id=0, target="2", filter="none"),
+        choices(-1.0, -2.0, -0.25, doc_id=1, target="right", arguments=by_name, filter="none"),
+        choices(-9.0, -9.0, -9.0, doc_id=1, target=0, filter="other"),
+    )
+    contents = prediction_files.read_predictions(str(path))
+    expected = [[-0.5, -2.0, -4.25], [-1.0, -2.0, -0.25], [-3.5, -1.25, -np.inf]]
+    np.testing.assert_array_equal(contents.logits, expected)
+    assert contents.labels.tolist() == [2, 1, 1]
+    fewer, filters = contents.notes
+    assert "1 of 3 questions have fewer than 3 choices" in fewer
+    assert filters.endswith("the filter none is read, and not other.")
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"doc_id": 0, "target": "4", "filtered_resps": ["4"], "resps": [["4"]]}, "no log-likeli"),
+        (choices(-1.0, target=0), "line 1 of .* has no log-likelihoods of choices"),
+        (choices(-1.0, -2.0, target=2), "target '2', which is none of its 2 choices"),
+        (choices(-1.0, -2.0, target="maybe"), "target 'maybe', which is none of its 2 choices"),
+        (["a"], "line 1 of .* is no sample"),
+    ],
+)
+def test_samples_that_are_none(tmp_path, sample, message):
+    refused(samples_file(tmp_path, sample), message)
+
+
+def test_samples_that_are_no_json(tmp_path):
+    path = samples_file(tmp_path)
+    refused(path, "has no samples")
+    path.write_text('{"doc_id": 0')
+    refused(path, "cannot be read as samples of lm-evaluation-harness")

@@ -1,0 +1,41 @@
+"""A folder of compiled programs, so that the next process does not compile them again."""
+
+import os
+import pathlib
+
+import jax
+
+# Programs that compile faster are not stored.
+_LEAST_SECONDS = 0.1
+
+
+def user_folder() -> pathlib.Path:
+    """Return the folder of compiled programs in the user's cache folder."""
+    above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(above) / "calib_jax" / "compiled"
+
+
+def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | None:
+    """Store compiled programs in a folder, and read those that it holds.
+
+    Args:
+      folder: by default JAX's configured folder, or else `user_folder`. "" stores nothing.
+
+    Returns:
+      the folder in use; None if nothing is stored, also because the folder cannot be written.
+    """
+    if folder is None and (configured := getattr(jax.config, "jax_compilation_cache_dir", None)):
+        return pathlib.Path(configured)
+    if folder == "":
+        jax.config.update("jax_compilation_cache_dir", None)
+        return None
+    try:
+        folder = user_folder() if folder is None else pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        return None
+    if not os.access(folder, os.W_OK):
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+    return folder

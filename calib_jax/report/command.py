@@ -1,0 +1,323 @@
+"""Score saved predictions of any model: the command calib-score, and `score_files`.
+
+    calib-score run.npz
+    calib-score run.npz --calibrate=temperature --fit_on=val.npz --out=folder
+    calib-score run.npz --calibrate=temperature --cross_fit=5 --criterion=nll,ece,adaptive_ece:0.01
+    calib-score first.npz second.npz            (a table of several models, or all of a folder)
+    calib-score first.npz second.npz --average
+    calib-score forest.csv --probabilities --floor=1e-6
+    calib-score run.csv --markdown >> MODEL_CARD.md
+
+A file is .npz with arrays `logits` and `labels` (and optionally `groups`, `clusters`, `weights`), a
+pair LOGITS.npy,LABELS.npy, .csv or .parquet with columns label, logit_0, logit_1, ... (and group,
+cluster, weight), or samples_TASK.jsonl of lm-evaluation-harness. Columns may also be named by
+classes, as logit_cat or cat, if labels are these names. Singular and plural names are equivalent.
+Other arrays and columns are not read, and the report lists them. One column of logits is a binary
+model. Labels count from 0, or from --first_label. Weight 0 leaves an example out. Clusters are the
+images of pixels or the documents of sentences: with them, or with --clusters=NAME of another
+column, whole clusters are resampled. No model, config or accelerator is needed. Every number has an
+interval.
+"""
+
+import dataclasses
+import pathlib
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+
+from calib_jax.core import checks, command_options, compiled, packages
+from calib_jax.core.command_options import REPEATED
+from calib_jax.report import calibration, tables
+from calib_jax.report.overlap import same_examples
+from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
+from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
+from calib_jax.report.scoring import DEFAULT_METRICS, Report, score
+
+PROGRAM = "calib-score"
+# Errors of the request: a file, a value or a name. Others are bugs and keep their traceback.
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
+_AVERAGED = "mean of {}"
+
+
+def score_files(
+    *,
+    predictions: Annotated[
+        Sequence[str],
+        "File of predictions to score, or a folder with a file for each model. The first of several"
+        " is the baseline of the others.",
+        REPEATED,
+    ] = (),
+    average: Annotated[bool, "Average the probabilities of several files."] = False,
+    calibrate: Annotated[
+        str | None, "Calibrator: its name, such as temperature, or an import path MODULE:NAME."
+    ] = None,
+    fit_on: Annotated[str | None, "File of other predictions to fit it on."] = None,
+    cross_fit: Annotated[int | None, "Number of folds, instead of --fit_on."] = None,
+    criterion: Annotated[
+        Sequence[str],
+        "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+        " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
+    ] = ("nll",),
+    compare: Annotated[
+        Sequence[str], "File of other predictions of the same examples.", REPEATED
+    ] = (),
+    metrics: Annotated[
+        Sequence[str] | None,
+        "Names of metrics, separated by commas; by default"
+        f" {', '.join(DEFAULT_METRICS[:-1])} and {DEFAULT_METRICS[-1]}.",
+    ] = None,
+    bins: Annotated[int, "Number of bins of every metric that has bins."] = 15,
+    costs: Annotated[
+        str | None,
+        "CSV file: a row per class, a column per decision; adds the cost of decisions.",
+    ] = None,
+    abstain_cost: Annotated[float | None, "Cost of an example left undecided."] = None,
+    per_class: Annotated[bool, "Add a table per class."] = False,
+    per_group: Annotated[bool, "Add a table per group if the file has groups."] = True,
+    clusters: Annotated[
+        str | None,
+        "Column or array of clusters, which are resampled as a whole; by default the one called"
+        " clusters, if there is one. Empty resamples examples.",
+    ] = None,
+    level: Annotated[float, "Nominal coverage of the intervals, a fraction."] = 0.9,
+    interval: Annotated[
+        str,
+        "valid: noise bounds of binned calibration errors, percentiles of other metrics; percentile"
+        " or basic: bootstrap intervals of all metrics.",
+    ] = "valid",
+    resamples: Annotated[int, "Number of bootstrap resamples."] = 1000,
+    seed: Annotated[int, "Seed of the bootstrap and of the folds."] = 0,
+    probabilities: Annotated[bool, "The files hold probabilities."] = False,
+    floor: Annotated[
+        float | None,
+        "Smaller --probabilities are raised to this, so that the NLL is finite; by default"
+        f" {FLOOR:g}.",
+    ] = None,
+    first_label: Annotated[int, "The label of the first class; 1 if labels count from 1."] = 0,
+    name: Annotated[
+        Sequence[str],
+        "Name of the predictions in the tables; further ones name those of --compare.",
+        REPEATED,
+    ] = (),
+) -> Report:
+    r"""Read files of predictions and score them; each option is one of the command calib-score.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(f"{folder}/run.csv").write_text(
+    ...         "label,cat,dog\ndog,0.5,2\ncat,1,0\ncat,2,-1\n")
+    ...     scored = score_files(
+    ...         predictions=[f"{folder}/run.csv"], metrics=["accuracy"], resamples=10)
+    >>> scored.value("accuracy"), scored.notes[0][-33:]
+    (1.0, 'the classes are cat = 0, dog = 1.')
+    """
+    files, labels_of_files = _files(predictions)
+    if not files:
+        raise ValueError("there is nothing to score: give a file of predictions.")
+
+    def read(file: str) -> Predictions:
+        return read_predictions(
+            file,
+            probabilities=probabilities,
+            first_label=first_label,
+            clusters=clusters or None,
+        )
+
+    others = [*compare] if average else [*files[1:], *compare]
+    scored = files if average else files[:1]
+    models = [read(file) for file in scored]
+    for file, contents in zip(scored[1:], models[1:], strict=True):
+        _check_labels(contents, file, models[0], scored[0])
+    logits = models[0].logits if len(models) == 1 else _mean_of(models, probabilities)
+    used = list(models)
+
+    held_out = None
+    if fit_on:
+        other = read(fit_on)
+        held_out = (other.logits, other.labels, other.weights)
+        for file, contents in zip(scored, models, strict=True):
+            if same_examples(held_out, (contents.logits, contents.labels, contents.weights)):
+                raise ValueError(
+                    f"--fit_on={fit_on} holds the same examples as {file}, and a calibrator is"
+                    " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
+                )
+        used.append(other)
+
+    compared = [read(file) for file in others]
+    for file, contents in zip(others, compared, strict=True):
+        _check_labels(contents, file, models[0], scored[0])
+    used += compared
+    first = (
+        labels_of_files.get(scored[0], "") if len(scored) == 1 else _AVERAGED.format(len(scored))
+    )
+    names = _names([first or scored[0], *others], [first, *map(labels_of_files.get, others)], name)
+
+    ids = None if clusters == "" else models[0].clusters
+    if clusters and ids is None:
+        raise ValueError(
+            f"{scored[0]} has no column or array called {clusters!r}: correct --clusters, or"
+            " leave it out."
+        )
+    groups = models[0].groups if per_group else None
+    report = score(
+        logits,
+        models[0].labels,
+        weights=models[0].weights,
+        groups=None if groups is None else groups.reshape(-1),
+        clusters=ids,
+        calibrate=calibration.registered(calibrate),
+        fit_on=held_out,
+        cross_fit=cross_fit,
+        criterion=criterion,
+        compare={
+            label: contents.logits for label, contents in zip(names[1:], compared, strict=True)
+        },
+        **({"name": names[0]} if names else {}),
+        metrics=metrics or DEFAULT_METRICS,
+        num_bins=bins,
+        costs=_costs_of(costs),
+        abstain_cost=abstain_cost,
+        per_class=per_class,
+        level=level,
+        method=interval,
+        num_resamples=resamples,
+        seed=seed,
+        probabilities=probabilities,
+        floor=FLOOR if floor is None else floor,
+    )
+    settings = report.settings | {"predictions": ", ".join(scored)}
+    notes = dict.fromkeys(note for contents in used for note in contents.notes)
+    return dataclasses.replace(report, settings=settings, notes=[*notes, *report.notes])
+
+
+@checks.takes_options_of(score_files)
+def run(
+    *,
+    out: Annotated[str | None, "Folder for report.json, .csv, .md and figures."] = None,
+    markdown: Annotated[bool, "Print a section for a model card."] = False,
+    cache: Annotated[
+        str | None,
+        "Folder of compiled programs, which make the next call faster; by default"
+        " calib_jax/compiled in the user's cache folder. Empty keeps none.",
+    ] = None,
+    command: str = PROGRAM,
+    **options: Any,
+) -> None:
+    """Score files, print the tables, and write them to a folder.
+
+    Args:
+      out, markdown, cache: see the help of the command.
+      command: how the command was called, for the report.
+      **options: of `score_files`.
+    """
+    started = time.perf_counter()
+    folder = compiled.keep_programs(cache)
+    report = score_files(**options)
+    report = dataclasses.replace(report, settings=report.settings | {"command": command})
+    print(tables.as_model_card(report) if markdown else report)
+    if out:
+        names = report.save(out)
+        print(f"\nwritten to {out}: {', '.join(names)}", file=sys.stderr if markdown else None)
+    kept = f"compiled programs are kept in {folder} (--cache= keeps none)"
+    print(
+        f"{time.perf_counter() - started:.1f} s;"
+        f" {kept if folder else 'compiled programs are not kept'}.",
+        file=sys.stderr,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code: 0, or 2 after one sentence on a mistake."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    options = command_options.parse(
+        run, arguments, program=PROGRAM, description=str(__doc__), positional="predictions"
+    )
+    try:
+        run(**options, command=shlex.join([PROGRAM, *arguments]))
+        sys.stdout.flush()
+    except MISTAKES as error:
+        sentence = packages.sentence(error) if isinstance(error, ImportError) else ""
+        print(f"error: {sentence or error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _files(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Replace folders by the files in them, and name these by their models."""
+    files: list[str] = []
+    names: dict[str, str] = {}
+    for name in given:
+        if pathlib.Path(name).is_dir():
+            models = models_in(pathlib.Path(name))
+            files += models.values()
+            names |= {file: model for model, file in models.items()}
+        else:
+            files.append(name)
+    return files, names
+
+
+def _check_labels(
+    contents: Predictions, file: str, baseline: Predictions, baseline_file: str
+) -> None:
+    if not np.array_equal(contents.labels, baseline.labels):
+        raise ValueError(
+            f"{file} has other labels than {baseline_file}.\nA paired comparison and an average"
+            " need the same examples in the same order."
+        )
+
+
+def _mean_of(models: Sequence[Predictions], probabilities: bool) -> np.ndarray:
+    """Average the probabilities of several models."""
+    if probabilities:
+        rows = [probability_rows(model.logits, weights=model.weights) for model in models]
+        if len({model.shape for model in rows}) == 1:
+            return np.mean(rows, axis=0)
+    # `average` raises an error for different shapes.
+    logits = [
+        as_logits(model.logits, probabilities=probabilities, weights=model.weights)
+        for model in models
+    ]
+    return np.asarray(average(logits))
+
+
+def _names(files: Sequence[str], models: Sequence[str | None], chosen: Sequence[str]) -> list[str]:
+    """Name the columns: as chosen, by their models, or by the names of the files.
+
+    A single column without a chosen name has no name here.
+
+    >>> _names(["a/x.npz", "b/y.npz"], ["", None], ["ours"])
+    ['ours', 'y.npz']
+    >>> _names(["a/x.npz", "b/x.npz"], ["", None], [])
+    ['a/x.npz', 'b/x.npz']
+    """
+    if len(chosen) > len(files):
+        raise ValueError(
+            f"--name is given {len(chosen)} times, and there are {len(files)} to name."
+        )
+    if len(files) == 1:
+        return list(chosen)
+    short = [
+        model or pathlib.Path(file.split(",")[0]).name
+        for file, model in zip(files, models, strict=True)
+    ]
+    names = short if len(set(short)) == len(short) else list(files)
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            names[number] = f"{name} (again)"
+    return [*chosen, *names[len(chosen) :]]
+
+
+def _costs_of(name: str | None) -> np.ndarray | None:
+    """Read a matrix of costs."""
+    if not name:
+        return None
+    try:
+        return np.loadtxt(name, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise ValueError(
+            f"--costs={name} must hold numbers, a row per class, separated by commas.\n{error}"
+        ) from None

@@ -1,0 +1,132 @@
+"""Read the samples that lm-evaluation-harness writes with --log_samples, of multiple-choice tasks.
+
+    lm_eval --model hf --model_args pretrained=NAME --tasks arc_easy --log_samples --output_path OUT
+
+writes OUT/NAME/samples_arc_easy_DATE.jsonl, one JSON object for each question:
+
+    {"doc_id": 0, "target": "2", "filtered_resps": [["-1.5", "False"], ["-0.5", "True"], ...],
+     "resps": [[["-1.5", "False"]], ...], "arguments": ..., ...}
+
+`filtered_resps` has the log-likelihood of each choice, and whether greedy decoding writes it.
+`target` is the number of the right choice, or its text. Here the logits of a question are the
+log-likelihoods of its choices, so that the prediction is that of the harness's metric `acc`
+(`acc_norm` divides by the length of the choice). A question with fewer choices than others has
+logits of -inf, which are probabilities of 0.
+"""
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calib_jax.core import reading
+from calib_jax.core.reading import Unreadable
+
+_KIND = "samples of lm-evaluation-harness"
+_LINE_BYTES = 1 << 25
+
+
+def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, None, None, None, tuple[str, ...]]:
+    """Read the log-likelihoods and the targets of a file, in the order of the documents.
+
+    Returns:
+      logits `[questions, choices]`, labels `[questions]`, None for weights, groups and clusters,
+      and notes.
+    """
+    samples: list[tuple[int, list[float], int]] = []
+    filters: dict[str, int] = {}
+    with reading.opened(path, _KIND) as file:
+        number = 0
+        while line := file.readline(_LINE_BYTES):
+            number += 1
+            if len(line) == _LINE_BYTES:
+                raise ValueError(f"line {number} has more than {_LINE_BYTES:,} bytes")
+            if not line.strip():
+                continue
+            where = f"line {number} of {path}"
+            sample = json.loads(line)
+            if not isinstance(sample, dict):
+                raise Unreadable(f"{where} is no sample of lm-evaluation-harness.")
+            name = str(sample.get("filter", "none"))
+            filters[name] = filters.get(name, 0) + 1
+            if name != next(iter(filters)):
+                continue  # the same documents again, after another filter
+            logits = _log_likelihoods(sample, where)
+            samples.append((_document(sample, number), logits, _target(sample, len(logits), where)))
+    if not samples:
+        raise Unreadable(f"{path} has no samples.")
+    samples.sort(key=lambda sample: sample[0])
+    most = max(len(logits) for _, logits, _ in samples)
+    padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
+    labels = np.array([label for _, _, label in samples])
+    return np.array(padded), labels, None, None, None, tuple(_notes(path, samples, most, filters))
+
+
+def _document(sample: Mapping[str, Any], number: int) -> int:
+    document = sample.get("doc_id")
+    return document if isinstance(document, int) else number
+
+
+def _log_likelihoods(sample: Mapping[str, Any], where: str) -> list[float]:
+    """Return the log-likelihood of each choice; older versions write numbers as text."""
+    responses = sample.get("filtered_resps") or [
+        response[0] for response in sample.get("resps") or [] if response
+    ]
+    try:
+        values = [float(value) for value, _greedy in responses]
+    except (TypeError, ValueError):
+        values = []
+    if len(values) < 2:
+        raise Unreadable(
+            f"{where} has no log-likelihoods of choices.\nOnly multiple-choice tasks are read, not"
+            " those that generate text."
+        )
+    return values
+
+
+def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
+    """Return the number of the right choice, which may be given as text."""
+    target = sample.get("target")
+    text = str(target).strip()
+    number = int(text) if text.isdecimal() else _choices(sample).get(text, -1)
+    if not 0 <= number < num_choices:
+        raise Unreadable(
+            f"{where} has the target {text[:40]!r}, which is none of its {num_choices} choices.\n"
+            "The target must be the number of a choice, counted from 0, or its text."
+        )
+    return number
+
+
+def _choices(sample: Mapping[str, Any]) -> dict[str, int]:
+    """Number the texts of the choices: the second argument of each request."""
+    arguments = sample.get("arguments") or []
+    requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments)
+    texts = [
+        request.get("arg_1") if isinstance(request, Mapping) else request[1]
+        for request in requests
+        if isinstance(request, Mapping | list) and len(request) > 1
+    ]
+    return {str(text).strip(): number for number, text in enumerate(texts)}
+
+
+def _notes(
+    path: pathlib.Path,
+    samples: list[tuple[int, list[float], int]],
+    most: int,
+    filters: Mapping[str, int],
+) -> list[str]:
+    """Describe questions with fewer choices, and lines that were not read."""
+    fewer = sum(len(logits) < most for _, logits, _ in samples)
+    notes = []
+    if fewer:
+        notes.append(
+            f"{path}: {fewer:,} of {len(samples):,} questions have fewer than {most} choices; the"
+            " missing ones have probability 0."
+        )
+    if len(filters) > 1:
+        used, *others = filters
+        notes.append(f"{path}: the filter {used} is read, and not {', '.join(others)}.")
+    return notes

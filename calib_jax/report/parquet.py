@@ -1,0 +1,74 @@
+"""Columns of Parquet files, read by pyarrow (`pip install 'calib_jax[parquet]'`)."""
+
+import contextlib
+import math
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from calib_jax.core import machine, reading
+from calib_jax.core.packages import PackageNeeded
+
+
+class Columns:
+    """The columns of a file, each read when it is accessed by name.
+
+    Attributes:
+      names: of the columns.
+      have_lists: whether a column holds a list in each row, such as the logits of an example.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._schema = file.schema_arrow
+        self.names: list[str] = self._schema.names
+        self.have_lists = any(_is_list(field.type) for field in self._schema)
+
+    def values(self, name: str) -> list[Any]:
+        """Read a column as Python values."""
+        values: list[Any] = self._file.read(columns=[name]).column(0).to_pylist()
+        return values
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Read a column as an array: `[rows, length]` if it holds lists of one length."""
+        column = self._file.read(columns=[name]).column(0).combine_chunks()
+        if column.null_count:
+            raise ValueError(f"{name} has {column.null_count:,} empty cells")
+        if not _is_list(column.type):
+            array = np.asarray(column.to_numpy(zero_copy_only=False))
+            return array.astype(str) if array.dtype == object else array
+        flat = np.asarray(column.flatten().to_numpy(zero_copy_only=False))
+        if flat.size % max(len(column), 1):
+            raise ValueError(f"{name} has lists of different lengths")
+        rows = flat.reshape(len(column), -1)
+        if any(len(row) != rows.shape[1] for row in column):
+            raise ValueError(f"{name} has lists of different lengths")
+        return rows
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow
+
+    types = pyarrow.types
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+@contextlib.contextmanager
+def opened(path: pathlib.Path, kind: str) -> Iterator[Columns]:
+    """Open a Parquet file under the guard of `reading`, which also covers reading its columns."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise PackageNeeded(
+            f"{path} needs pyarrow: python -m pip install 'calib_jax[parquet]'"
+        ) from error
+    with reading.opened(path, kind) as file, reading.guard(path, kind, library=True):
+        columns = parquet.ParquetFile(file)
+        sizes = (
+            columns.metadata.row_group(k).total_byte_size for k in range(columns.num_row_groups)
+        )
+        if math.fsum(sizes) > machine.free_memory():
+            raise MemoryError
+        yield Columns(columns)

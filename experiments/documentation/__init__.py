@@ -1,0 +1,1 @@
+"""The sources of the documentation site, and the configuration that builds it."""
