@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,7 +92,7 @@ class Experiment(NamedTuple):
         return self._created(variables, seed)
 
     def _at_random(self, key: Any) -> Any:
-        return self.module.init(key, self.inputs(1), train=False)
+        return train.init_variables(self.module, key, self.inputs(1))
 
     def _created(self, variables: Any, seed: int) -> train.TrainState:
         return train.create(
@@ -146,7 +147,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     if config.diagnose:
         evaluated["training"] = dataset.train
     task = train.Task(
-        forward=train.linen(module, features=config.diagnose),
+        forward=_forward(module, config),
         objective=objective,
         tx=optimizer(config, rate),
         metrics=chosen_metrics(config),
@@ -186,6 +187,18 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         patience_for=config.patience_for,
     )
     return Experiment(config, dataset, module, task, plan)
+
+
+def _forward(module: Any, config: ConfigDict) -> train.Forward:
+    """Build the forward pass of a linen module, or of an nnx module that a factory makes."""
+    if not isinstance(module, train.NnxFactory):
+        return train.linen(module, features=config.diagnose)
+    if config.diagnose:
+        raise ValueError(
+            f"diagnose needs the inputs of a linen network's last layer, and {config.model.name} is"
+            " an nnx module: leave diagnose at False."
+        )
+    return module.forward()
 
 
 def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
@@ -252,7 +265,16 @@ def network(config: ConfigDict, num_classes: int) -> Any:
                 f" has none: leave {switch} at {default}."
             )
         options[option] = config[switch]
-    return imports.called("network", name, factory, options, nn.Module)
+    if "rngs" not in known:
+        return imports.called("network", name, factory, options, nn.Module)
+
+    def make(rngs: nnx.Rngs) -> nnx.Module:
+        module: nnx.Module = imports.called(
+            "network", name, factory, options | {"rngs": rngs}, nnx.Module
+        )
+        return module
+
+    return train.NnxFactory(make)
 
 
 # Metrics that `patience_for` may name without an entry in `best`: smaller is better.

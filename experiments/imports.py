@@ -48,7 +48,23 @@ def imported(kind: str, path: str) -> Callable[..., Any]:
     member = object_at(kind, path)
     if not callable(member):
         raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
-    return cast(Callable[..., Any], member)
+    return _with_signature(cast(Callable[..., Any], member))
+
+
+def _with_signature(member: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a class of flax.nnx as a function; the class itself hides its parameters."""
+    from flax import nnx  # imported here so that --help starts fast
+
+    if not (inspect.isclass(member) and issubclass(member, nnx.Module)):
+        return member
+
+    def make(*args: Any, **options: Any) -> Any:
+        return member(*args, **options)
+
+    signature = inspect.signature(member.__init__)
+    parameters = list(signature.parameters.values())[1:]  # without self
+    make.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return make
 
 
 def _kind_of(value: Any) -> str:

@@ -22,7 +22,7 @@ from calib_jax.train.changes import AnotherConfig, differences
 from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.feeding import feed
 from calib_jax.train.files import CannotWrite
-from calib_jax.train.forward import Forward, linen
+from calib_jax.train.forward import Forward, Nnx, NnxFactory, init_variables, linen, nnx
 from calib_jax.train.groups import grouped
 from calib_jax.train.journal import last_table
 from calib_jax.train.last_layer import LastLayer
@@ -72,6 +72,8 @@ __all__ = [
     "Forward",
     "InUse",
     "LastLayer",
+    "Nnx",
+    "NnxFactory",
     "NonFinite",
     "Order",
     "Outcome",
@@ -95,11 +97,13 @@ __all__ = [
     "fit_all",
     "grouped",
     "in_batches",
+    "init_variables",
     "last_table",
     "linen",
     "local_devices",
     "make_eval_step",
     "make_train_step",
+    "nnx",
     "of_steps",
     "optimizer",
     "predict",

@@ -19,7 +19,7 @@ from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
 from calib_jax.data.newsgroups import GROUPS
-from tests.data import tiny_imagenet2012
+from tests.data import tiny_imagenet2012, tiny_scenes
 
 SIZES = {"train": 40, "test": 20}
 
@@ -361,17 +361,34 @@ def wmt14(folder, form="array_record"):
     return place
 
 
+def own_images(folder, counts=None):
+    """Write images of several sizes, in a folder for each class."""
+    place = pathlib.Path(folder) / "own_images"
+    generator = np.random.default_rng(0)
+    for number, (name, count) in enumerate((counts or {"cat": 6, "dog": 5, "newt": 4}).items()):
+        (place / name).mkdir(parents=True)
+        for k in range(count):
+            level = 60 * number + generator.integers(0, 60, (9 + k, 12, 3), dtype=np.uint8)
+            Image.fromarray(level).save(place / name / f"{k}.png")
+    return place
+
+
 WRITERS = {
     "camvid": camvid,
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
+    "cityscapes": tiny_scenes.cityscapes,
     "imagenet": tiny_imagenet2012.imagenet,
+    "inaturalist2018": tiny_scenes.inaturalist2018,
     "multi30k": multi30k,
     "newsgroups": newsgroups,
     "newsgroups_19997": newsgroups_19997,
+    "own_images": own_images,
+    "places_lt": tiny_scenes.places_lt,
     "sst": sst,
     "svhn": svhn,
+    "synthia": tiny_scenes.synthia,
     "tiny_imagenet": tiny_imagenet,
     "wmt14": wmt14,
 }

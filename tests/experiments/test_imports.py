@@ -1,9 +1,11 @@
 """Members of the user's own by import path: how they are built, and what is refused."""
 
+import functools
 import inspect
 import json
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ import pathlib
 from typing import NamedTuple
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax.numpy as jnp
 
 from calib_jax import data, losses, metrics
@@ -55,6 +58,17 @@ class Small(nn.Module):
     def __call__(self, x, *, train, mask=None):
         x = nn.relu(nn.Dense(self.width)(x.reshape(len(x), -1)))
         return nn.Dense(self.num_classes, name="head")(x)
+
+
+class Newer(nnx.Module):
+    """A network of flax.nnx whose call takes only the inputs."""
+
+    def __init__(self, num_classes=10, width=4, *, rngs):
+        self.first = nnx.Linear(64, width, use_bias=False, rngs=rngs)
+        self.head = nnx.Linear(width, num_classes, use_bias=False, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(nnx.relu(self.first(x.reshape(len(x), -1))))
 
 
 def fewer(size=100):
@@ -122,6 +136,24 @@ def test_members_are_built_from_the_current_folder(package):
     chosen = experiment.task.metrics
     assert list(chosen) == ["ece", "percent_wrong", "error", "nll"]
     assert float(chosen["percent_wrong"](logits, labels)) == 50.0
+
+
+def test_a_network_may_be_an_nnx_module(package):
+    config = config_of("digits")
+    config.model.name, config.model.options = "own:Newer", {"width": 5}
+    experiment = building.build(config)
+    template = experiment.template()
+    assert template.params["first"]["kernel"].shape == (64, 5)
+    logits, *_ = jax.eval_shape(
+        functools.partial(experiment.task.forward, train=False),
+        template.params,
+        template.model_state,
+        experiment.inputs(2),
+    )
+    assert logits.shape == (2, 10)
+    config.diagnose = True
+    with pytest.raises(ValueError, match="own:Newer is an nnx module: leave diagnose at False"):
+        building.build(config)
 
 
 def test_a_loss_has_the_options_of_its_signature(package):

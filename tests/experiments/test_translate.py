@@ -183,6 +183,11 @@ def test_bleu_is_that_of_its_formula():
         np.testing.assert_allclose(quality.score, expected, rtol=1e-9)
         np.testing.assert_allclose(bleu.bleu(translations, references), expected, rtol=1e-9)
         assert quality.low < expected < quality.high
+        counts = bleu.sentence_counts(translations, references)
+        np.testing.assert_allclose(bleu.of_counts(counts.sum(axis=0)), expected, rtol=1e-9)
+        some = [0, 3, 3, 8, *range(20, 50)]  # a resample of the sentences
+        drawn = bleu.bleu([translations[i] for i in some], [references[i] for i in some])
+        np.testing.assert_allclose(bleu.of_counts(counts[some].sum(axis=0)), drawn, rtol=1e-9)
     assert by_metric["BLEU"]["good"].p_value is None
     for of_metric in by_metric.values():
         assert of_metric["bad"].p_value < 0.01 < 0.05 < of_metric["same"].p_value

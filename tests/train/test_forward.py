@@ -1,6 +1,7 @@
 """What a network is called with: keys only while training, and only if it takes them."""
 
 import flax.linen as nn
+import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,17 +35,110 @@ def test_keys_are_for_training(training):
     np.testing.assert_array_equal(logits(Plain()), x)
 
 
-def test_a_network_without_the_parameters_of_a_call_is_named():
-    class Bare(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            return x
+class Bare(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(2, name="head")(x)
 
-    class Open(nn.Module):
-        @nn.compact
-        def __call__(self, x, **options):
-            return x
 
-    with pytest.raises(TypeError, match=r"Bare.__call__ has no parameter train and no mask: wri"):
-        train.linen(Bare())
-    assert train.linen(Open())
+class Open(nn.Module):
+    @nn.compact
+    def __call__(self, x, **options):
+        assert sorted(options) == ["mask", "train"]
+        return x
+
+
+class Averaged(nn.Module):
+    @nn.compact
+    def __call__(self, x, *, train):
+        return nn.BatchNorm(use_running_average=not train)(x)
+
+
+def test_a_network_may_take_its_inputs_alone():
+    x = jnp.arange(6.0).reshape(3, 2)
+    for module in (Bare(), Open()):
+        variables = {"params": {}}
+        if isinstance(module, Bare):
+            variables = train.init_variables(module, jax.random.key(0), x)
+        for training in (True, False):
+            forward = train.linen(module, features=True)
+            logits, state, features = forward(variables["params"], {}, x, train=training)
+            expected = x if isinstance(module, Open) else x @ variables["params"]["head"]["kernel"]
+            np.testing.assert_allclose(logits, expected, rtol=1e-5)
+            assert state == {}
+            assert (features is None) == (training or isinstance(module, Open))
+
+
+class Demanding(nn.Module):
+    def __call__(self, x, context, *, train):
+        return x
+
+
+class Idle(nn.Module):
+    def __call__(self):
+        return 0
+
+
+def test_calls_that_cannot_be_made_are_named():
+    with pytest.raises(TypeError, match=r"Demanding.__call__ must .* it also needs 'context'"):
+        train.linen(Demanding())
+    with pytest.raises(TypeError, match=r"Idle.__call__ must take one input, .* it takes nothing"):
+        train.linen(Idle())
+    x = jnp.ones((3, 2))
+    variables = dict(train.init_variables(Averaged(), jax.random.key(0), x))
+    params = variables.pop("params")
+    evaluated, *_ = train.linen(Averaged())(params, variables, x, train=False)
+    np.testing.assert_allclose(evaluated, x, rtol=1e-4)
+    with pytest.raises(TypeError, match=r"Averaged has running statistics, .* the parameter mask"):
+        train.linen(Averaged())(params, variables, x, train=True)
+
+
+class Normalized(nnx.Module):
+    def __init__(self, num_classes=2, *, rngs):
+        self.layers = nnx.List([nnx.Linear(2, 4, use_bias=False, rngs=rngs)])
+        self.norm = nnx.BatchNorm(4, momentum=0.75, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.head = nnx.Linear(4, num_classes, use_bias=False, rngs=rngs)
+
+    def __call__(self, x, *, mask=None):
+        for layer in self.layers:
+            x = layer(x)
+        mask = None if mask is None else mask[:, None]
+        return self.head(self.dropout(self.norm(x, mask=mask)))
+
+
+def test_an_nnx_module_has_its_modes_statistics_and_keys():
+    forward = train.nnx(Normalized(rngs=nnx.Rngs(0)))
+    assert isinstance(forward, train.Forward)
+    params, state = forward.variables["params"], {"state": forward.variables["state"]}
+    x = jnp.array([[1.0, -2.0], [0.5, 3.0], [-1.5, 0.25], [99.0, 99.0]])
+    weights = jnp.array([1.0, 2.0, 1.0, 0.0])  # the last row pads
+    keys = jax.random.split(jax.random.key(0), 4)
+
+    def trained(keys):
+        return forward(params, state, x, train=True, rng=keys, weights=weights)
+
+    first, changed, _ = trained(keys)
+    again, *_ = trained(keys)
+    other, *_ = trained(jax.random.split(jax.random.key(1), 4))
+    np.testing.assert_array_equal(first, again)
+    assert not np.allclose(first, other)
+    kernels = [np.asarray(params["layers"][0]["kernel"]), np.asarray(params["head"]["kernel"])]
+    hidden = np.asarray(x[:3], np.float64) @ kernels[0]
+    mean, variance = changed["state"]["norm"]["mean"], changed["state"]["norm"]["var"]
+    np.testing.assert_allclose(mean, 0.25 * hidden.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(variance, 0.75 + 0.25 * hidden.var(0), rtol=1e-4)
+    evaluated, same, _ = forward(params, state, x, train=False)
+    assert same is state
+    expected = np.asarray(x, np.float64) @ kernels[0] @ kernels[1] / np.sqrt(1 + 1e-5)
+    np.testing.assert_allclose(evaluated, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_every_seed_has_its_own_nnx_module():
+    factory = train.NnxFactory(lambda rngs: Normalized(3, rngs=rngs))
+    first, second = (train.init_variables(factory, jax.random.key(k), None) for k in (0, 1))
+    kernels = [variables["params"]["head"]["kernel"] for variables in (first, second)]
+    assert not np.allclose(*kernels)
+    state = {"state": first["state"]}
+    logits, *_ = factory.forward()(first["params"], state, jnp.ones((5, 2)), train=False)
+    assert logits.shape == (5, 3)

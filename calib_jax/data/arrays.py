@@ -1,0 +1,294 @@
+"""Data sets of the user's own from arrays, and arrays from data sets of other libraries."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from calib_jax.core import checks
+from calib_jax.core.examples import InMemory
+from calib_jax.core.types import PyTree
+from calib_jax.data.dataset import Augment, Dataset
+from calib_jax.data.images import Statistics, normalized
+
+__all__ = ["arrays_of", "from_arrays"]
+
+Part = tuple[Any, Any]
+
+
+def from_arrays(
+    inputs: PyTree,
+    labels: Any,
+    *,
+    validation: float | Part = 0.15,
+    test: float | Part = 0.15,
+    class_names: Sequence[str] | None = None,
+    seed: int = 0,
+    augment: Augment | None = None,
+    prepare: Callable[[PyTree], PyTree] | None = None,
+    name: str = "arrays",
+) -> Dataset:
+    """Make a data set of arrays in memory.
+
+    Args:
+      inputs: an array whose first axis numbers the examples, or a tree of such arrays. Pixels of
+        type uint8, `[n, height, width]` or `[n, height, width, channels]`, are normalised by the
+        mean and the deviation of the training part.
+      labels: `[n]`, integers from 0 or names of classes.
+      validation: the fraction of each class to hold out, or `(inputs, labels)`. A fraction holds
+        out at least one example of each class.
+      test: the same for the test part.
+      class_names: names of the classes in the order of their numbers. By default the sorted names
+        in `labels`, or the numbers up to the largest label.
+      seed: seed of the split.
+      augment: see `Dataset.augment`, such as `on_inputs(random_flip())`.
+      prepare: see `Dataset.prepare`; None normalises pixels, and leaves other inputs as they are.
+      name: name of the data set.
+
+    >>> pixels = np.zeros((20, 8, 8), np.uint8)
+    >>> pets = from_arrays(pixels, ["cat", "dog"] * 10, test=0.2)
+    >>> pets.class_names, len(pets.train), len(pets.validation), len(pets.test)
+    (('cat', 'dog'), 12, 4, 4)
+    """
+    given = {"train": (inputs, labels)}
+    fractions: dict[str, float] = {}
+    for part, value in (("validation", validation), ("test", test)):
+        if isinstance(value, tuple):
+            given[part] = value
+        else:
+            fractions[part] = value
+    names = _class_names(given, class_names)
+    arrays = {part: _as_arrays(part, values, names) for part, values in given.items()}
+    parts = split_by_class(arrays["train"][1], names, fractions, seed)
+    sources = {part: InMemory(*values) for part, values in arrays.items()}
+    whole = sources["train"]
+    sources |= {part: InMemory(*whole[rows]) for part, rows in parts.items()}
+    return assembled(
+        name,
+        names,
+        sources,
+        f"{name}: {_held_out(fractions, seed)}",
+        augment=augment,
+        prepare=prepare,
+    )
+
+
+def assembled(
+    name: str,
+    class_names: Sequence[str],
+    sources: Mapping[str, InMemory],
+    description: str,
+    *,
+    augment: Augment | None = None,
+    prepare: Callable[[PyTree], PyTree] | None = None,
+) -> Dataset:
+    """Make a data set of three sources; pixels are normalised by the training part.
+
+    Args:
+      name, class_names, augment: see `Dataset`.
+      sources: the sources `train`, `validation` and `test`.
+      description: what the examples are; their numbers are added.
+      prepare: see `from_arrays`.
+    """
+    pixels = sources["train"].inputs
+    are_pixels = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 4
+    if prepare is None and are_pixels:
+        prepare = normalized(statistics_of(pixels))
+    train, validation, test = (sources[part] for part in ("train", "validation", "test"))
+    return Dataset(
+        name=name,
+        class_names=tuple(class_names),
+        train=train,
+        validation=validation,
+        test=test,
+        description=(
+            f"{description}; {len(train):,} to train, {len(validation):,} to validate,"
+            f" {len(test):,} to test, in {len(class_names)} classes."
+        ),
+        augment=augment,
+        brightest=255 if are_pixels else None,
+        **({} if prepare is None else {"prepare": prepare}),
+    )
+
+
+def statistics_of(pixels: np.ndarray) -> Statistics:
+    """Compute the mean and the deviation of each channel, for pixels scaled to [0, 1].
+
+    >>> statistics_of(np.array([0, 255], np.uint8).reshape(2, 1, 1, 1))
+    Statistics(mean=(0.5,), deviation=(0.5,))
+    """
+    channels = pixels.shape[-1]
+    counts = np.stack(
+        [np.bincount(pixels[..., k].reshape(-1), minlength=256) for k in range(channels)]
+    )
+    levels = np.arange(256) / 255
+    mean = counts @ levels / counts.sum(axis=1)
+    square = counts @ levels**2 / counts.sum(axis=1)
+    # An image of one colour has no deviation, and 1/255 is the step between two levels.
+    deviation = np.sqrt(np.maximum(square - mean**2, 255.0**-2))
+    return Statistics(tuple(mean.tolist()), tuple(deviation.tolist()))
+
+
+def split_by_class(
+    labels: np.ndarray, class_names: Sequence[str], fractions: Mapping[str, float], seed: int
+) -> dict[str, np.ndarray]:
+    """Hold out a fraction of each class for some parts, and train on the rest.
+
+    Args:
+      labels: the class of each example, `[n]`.
+      class_names: names of the classes, for messages.
+      fractions: the fraction of each part that is held out, rounded to at least one example.
+      seed: seed of NumPy's generator.
+
+    Returns:
+      the numbers of the examples of `train` and of each part, in ascending order.
+
+    >>> split_by_class(np.array([0, 0, 0, 1, 1, 1]), ["a", "b"], {"test": 0.3}, seed=0)
+    {'train': array([0, 1, 3, 4]), 'test': array([2, 5])}
+    """
+    for part, fraction in fractions.items():
+        checks.between(part, fraction, 0, 1)
+    if sum(fractions.values()) >= 1:
+        raise ValueError(
+            f"validation and test must leave examples to train on, got fractions that sum to"
+            f" {sum(fractions.values()):g}."
+        )
+    generator = np.random.default_rng(seed)
+    chosen: dict[str, list[np.ndarray]] = {part: [] for part in ("train", *fractions)}
+    for number, name in enumerate(class_names):
+        rows = generator.permutation(np.flatnonzero(labels == number))
+        needed = len(chosen)
+        if len(rows) < needed:
+            plural = "" if len(rows) == 1 else "s"
+            raise ValueError(
+                f"the class {name!r} has {len(rows)} example{plural}, and needs {needed}: one for"
+                f" each of {', '.join(chosen)}.\nAdd examples, leave the class out, or give"
+                " the other parts."
+            )
+        start = 0
+        for part, fraction in fractions.items():
+            left = len(rows) - needed + 1
+            count = min(max(1, round(fraction * len(rows))), left)
+            chosen[part].append(rows[start : start + count])
+            start += count
+        chosen["train"].append(rows[start:])
+    return {part: np.sort(np.concatenate(rows)) for part, rows in chosen.items()}
+
+
+def _held_out(fractions: Mapping[str, float], seed: int) -> str:
+    """Describe a split."""
+    if not fractions:
+        return "parts as given"
+    shares = " and ".join(f"{fraction:.0%} for {part}" for part, fraction in fractions.items())
+    return f"{shares} held out of each class with seed {seed}"
+
+
+def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -> tuple[str, ...]:
+    """Name the classes: as given, by the names in the labels, or by the numbers of the labels."""
+    if class_names is not None:
+        if len(set(class_names)) < len(class_names) or len(class_names) < 2:
+            raise ValueError(
+                f"class_names must be two names or more, all different, got {list(class_names)}."
+            )
+        return tuple(class_names)
+    labels = np.concatenate([np.asarray(part[1]).reshape(-1) for part in given.values()])
+    if labels.dtype.kind in "US":
+        names = tuple(np.unique(labels.astype(str)).tolist())
+    elif labels.dtype.kind in "iu" and labels.size:
+        names = tuple(map(str, range(int(labels.max()) + 1)))
+    else:
+        raise TypeError(f"labels must be integers or names of classes, got {labels.dtype}.")
+    if len(names) < 2:
+        raise ValueError(f"labels must have two classes or more, got only {', '.join(names)}.")
+    return names
+
+
+def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyTree, np.ndarray]:
+    """Validate the inputs and the labels of a part; number labels that are names."""
+    inputs, labels = jax.tree.map(_array, values[0]), np.asarray(values[1])
+    leaves = jax.tree.leaves(inputs)
+    lengths = {len(leaf) if leaf.ndim else 0 for leaf in leaves}
+    if lengths != {len(labels)} or labels.ndim != 1:
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+        raise ValueError(
+            f"{part}: inputs and labels must have one entry for each example, got inputs {shapes}"
+            f" and labels {labels.shape}."
+        )
+    if labels.dtype.kind in "US":
+        number = {name: k for k, name in enumerate(class_names)}
+        unknown = next((str(text) for text in labels if str(text) not in number), None)
+        if unknown is not None:
+            raise ValueError(
+                f"{part}: the label {unknown!r} is none of the classes {', '.join(class_names)}."
+            )
+        labels = np.array([number[str(text)] for text in labels])
+    outside = (labels < 0) | (labels >= len(class_names))
+    if outside.any():
+        place = int(np.argmax(outside))
+        raise ValueError(
+            f"{part}: the label {labels[place]} of example {place} must lie in"
+            f" [0, {len(class_names) - 1}]."
+        )
+    return inputs, labels.astype(np.int32)
+
+
+def _array(leaf: Any) -> np.ndarray:
+    """Convert an array of any library; images without channels get one."""
+    array = np.asarray(leaf)
+    return array[..., None] if array.dtype == np.uint8 and array.ndim == 3 else array
+
+
+def arrays_of(
+    dataset: Any,
+    *,
+    inputs: str | int = 0,
+    labels: str | int = 1,
+    size: tuple[int, int] | None = None,
+    channels_first: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read all examples of a data set of another library into arrays, for `from_arrays`.
+
+    It needs `len(dataset)` and `dataset[i]`, as data sets of Hugging Face and of torch have. A row
+    is a mapping or a tuple; its values are numbers, arrays, tensors or images of Pillow.
+
+        beans = load_dataset("beans", split="train")
+        arrays_of(beans, inputs="image", labels="labels", size=(64, 64))
+        arrays_of(torchvision.datasets.CIFAR10("DIR"))
+
+    Args:
+      dataset: the data set.
+      inputs: the key of the inputs in a row, or their position.
+      labels: the key or the position of the labels.
+      size: height and width to which images of Pillow are resized; needed if they differ.
+      channels_first: whether images are `[channels, height, width]`, as those of torch.
+
+    >>> rows = [{"pixels": [[0.0, 1.0]], "label": 1}, {"pixels": [[2.0, 3.0]], "label": 0}]
+    >>> x, y = arrays_of(rows, inputs="pixels", labels="label")
+    >>> x.shape, y
+    ((2, 1, 2), array([1, 0]))
+    """
+    values, classes = [], []
+    for number in range(len(dataset)):
+        row = dataset[number]
+        try:
+            value, label = row[inputs], row[labels]
+        except (KeyError, IndexError, TypeError) as error:
+            known = list(row) if isinstance(row, Mapping) else f"{len(row)} values"
+            raise ValueError(
+                f"row {number} has no {inputs!r} and {labels!r}; it has {known}: set inputs and"
+                " labels."
+            ) from error
+        if hasattr(value, "convert") and hasattr(value, "resize"):  # an image of Pillow
+            value = value.convert("L" if value.mode in ("1", "L") else "RGB")
+            value = value if size is None else value.resize(size[::-1])
+        values.append(np.asarray(value))
+        classes.append(np.asarray(label))
+    if not values:
+        raise ValueError("the data set has no examples.")
+    shapes = {value.shape for value in values}
+    if len(shapes) > 1:
+        some = ", ".join(map(str, sorted(shapes)[:3]))
+        raise ValueError(f"all inputs must have one shape, got {some}: set size=(height, width).")
+    stacked = np.stack(values)
+    return np.moveaxis(stacked, 1, -1) if channels_first else stacked, np.stack(classes)

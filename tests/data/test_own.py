@@ -1,0 +1,212 @@
+"""Data sets of the user's own: arrays, folders of images, and data sets of other libraries."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from calib_jax import data
+from calib_jax.data import decoded
+from tests.data import tiny
+
+RANDOM = np.random.default_rng(0)
+PIXELS = RANDOM.integers(0, 256, (30, 4, 5, 3), dtype=np.uint8)
+LABELS = np.arange(30) % 3
+
+
+def rows(source):
+    return sorted(
+        (image.tobytes(), int(label))
+        for image, label in zip(source.inputs, source.labels, strict=True)
+    )
+
+
+def test_arrays_are_split_by_class_and_normalized_by_the_training_part():
+    dataset = data.from_arrays(PIXELS, LABELS, validation=0.2, test=0.1, seed=3)
+    parts = (dataset.train, dataset.validation, dataset.test)
+    counts = [np.bincount(part.labels).tolist() for part in parts]
+    assert counts == [[7, 7, 7], [2, 2, 2], [1, 1, 1]]
+    everything = [(image.tobytes(), label) for image, label in zip(PIXELS, LABELS, strict=True)]
+    assert sorted(row for part in parts for row in rows(part)) == sorted(everything)
+    assert rows(data.from_arrays(PIXELS, LABELS, seed=4).test) != rows(dataset.test)
+    prepared = np.asarray(dataset.prepare(dataset.train.inputs), np.float64)
+    stored = dataset.train.inputs.astype(np.float64) / 255
+    expected = (stored - stored.mean((0, 1, 2))) / stored.std((0, 1, 2))
+    np.testing.assert_allclose(prepared, expected, atol=1e-5)
+    assert dataset.class_names == ("0", "1", "2")
+    assert dataset.description.endswith("21 to train, 6 to validate, 3 to test, in 3 classes.")
+
+
+def test_arrays_may_have_their_parts_names_and_trees():
+    names = np.array(["eel", "ant"] * 5)
+    tree = {"words": np.arange(10)[:, None], "length": np.ones(10, int)}
+    held = ({"words": np.array([[7]]), "length": np.array([1])}, ["eel"])
+    dataset = data.from_arrays(tree, names, validation=held, test=0.2)
+    assert dataset.class_names == ("ant", "eel")
+    assert dataset.validation.labels.tolist() == [1]
+    np.testing.assert_array_equal(dataset.train.labels, 1 - dataset.train.inputs["words"][:, 0] % 2)
+    grey = data.from_arrays(PIXELS[..., 0], LABELS, class_names=("a", "b", "c"))
+    assert grey.train.inputs.shape[1:] == (4, 5, 1)
+    floats = data.from_arrays(PIXELS.astype(np.float32), LABELS)
+    np.testing.assert_array_equal(floats.prepare(floats.train.inputs), floats.train.inputs)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (LABELS[:20], {}, r"train: .* got inputs \(30, 4, 5, 3\) and labels \(20,\)"),
+        (LABELS - 1, {}, r"train: the label -1 of example 0 must lie in \[0, 1\]"),
+        (LABELS, {"class_names": ["a", "b"]}, r"the label 2 of example 2 must lie in \[0, 1\]"),
+        (LABELS.astype(str), {"class_names": ["0", "1"]}, "the label '2' is none of the classes"),
+        (LABELS, {"class_names": ["a", "a"]}, "class_names must be two names or more"),
+        (LABELS * 0, {}, "labels must have two classes or more, got only 0"),
+        (LABELS / 2, {}, "labels must be integers or names of classes, got float64"),
+        (LABELS, {"test": 0.9}, "leave examples to train on, got fractions that sum to 1.05"),
+        (LABELS, {"test": -0.1}, r"test must lie in \[0, 1\], got -0.1"),
+        ((np.arange(30) > 0) * 1, {}, "the class '0' has 1 example, and needs 3: one for each of"),
+    ],
+)
+def test_arrays_that_are_no_data_set(labels, options, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        data.from_arrays(PIXELS, labels, **options)
+
+
+class Rows:
+    """A data set as Hugging Face's or torch's: a length, and rows by number."""
+
+    def __init__(self, *examples):
+        self.examples = examples
+
+    def __len__(self):
+        return len(self.examples)
+
+    def __getitem__(self, number):
+        return self.examples[number]
+
+
+def test_data_sets_of_other_libraries_become_arrays():
+    photos = [Image.new("RGB", (6 + k, 4), (10 * k, 0, 0)) for k in range(3)]
+    hugging_face = Rows(*({"image": photo, "labels": k} for k, photo in enumerate(photos)))
+    x, y = data.arrays_of(hugging_face, inputs="image", labels="labels", size=(2, 3))
+    assert (x.shape, x.dtype, y.tolist()) == ((3, 2, 3, 3), np.uint8, [0, 1, 2])
+    assert x[2, 0, 0].tolist() == [20, 0, 0]
+    of_torch = Rows((np.zeros((3, 4, 5), np.float32), 1), (np.ones((3, 4, 5), np.float32), 0))
+    x, y = data.arrays_of(of_torch, channels_first=True)
+    assert (x.shape, x.dtype, y.tolist()) == ((2, 4, 5, 3), np.float32, [1, 0])
+    with pytest.raises(ValueError, match=r"got \(4, 6, 3\), \(4, 7, 3\), .*: set size="):
+        data.arrays_of(hugging_face, inputs="image", labels="labels")
+    with pytest.raises(
+        ValueError, match="row 0 has no 'img' and 1; it has \\['image', 'labels'\\]"
+    ):
+        data.arrays_of(hugging_face, inputs="img")
+    with pytest.raises(ValueError, match="has no examples"):
+        data.arrays_of(Rows())
+
+
+SMALL = {"height": 4, "width": 5}
+
+
+def test_a_folder_of_images_is_decoded_once(tmp_path, monkeypatch):
+    folder = tiny.own_images(tmp_path)
+    dataset = data.from_folder(str(folder), **SMALL)
+    assert dataset.class_names == ("cat", "dog", "newt")
+    parts = (dataset.train, dataset.validation, dataset.test)
+    assert [np.bincount(part.labels).tolist() for part in parts] == [[4, 3, 2], [1] * 3, [1] * 3]
+    # Each class has its own range of levels, which no resizing leaves.
+    for part in parts:
+        assert part.inputs.shape[1:] == (4, 5, 3)
+        np.testing.assert_array_equal(part.inputs.mean((1, 2, 3)) // 60, part.labels)
+    monkeypatch.setattr("PIL.Image.open", None)  # from now on nothing can be decoded
+    again = data.from_folder(str(folder), **SMALL)
+    assert rows(again.train) == rows(dataset.train)
+    monkeypatch.undo()
+    other = data.from_folder(str(folder), height=3, width=3, channels=1, seed=1)
+    assert other.train.inputs.shape[1:] == (3, 3, 1)
+    (folder / "cat" / "0.png").write_bytes((folder / "newt" / "0.png").read_bytes())
+    changed = data.from_folder(str(folder), **SMALL)
+    levels = np.concatenate([changed.train.inputs, changed.validation.inputs, changed.test.inputs])
+    assert (levels.mean((1, 2, 3)) // 60 == 2).sum() == 5
+
+
+def test_an_image_is_cut_in_the_middle_and_resized(tmp_path):
+    """The halves of 8 x 4 pixels: of a square, the columns 2 to 5 are left."""
+    pixels = np.zeros((4, 8, 3), np.uint8)
+    pixels[:, 3:] = 200
+    pixels[:, 6:] = 100
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for k in range(3):
+            Image.fromarray(pixels).save(tmp_path / name / f"{k}.png")
+    image = data.from_folder(str(tmp_path), height=4, width=4).train.inputs[0]
+    np.testing.assert_array_equal(image, pixels[:, 2:6])
+
+
+def test_folders_and_columns_may_give_the_parts(tmp_path):
+    for part in ("train", "val"):
+        (tmp_path / part).mkdir()
+        (tiny.own_images(tmp_path / part)).rename(tmp_path / part / "inner")
+        for path in (tmp_path / part / "inner").iterdir():
+            path.rename(tmp_path / part / path.name)
+        (tmp_path / part / "inner").rmdir()
+    dataset = data.from_folder(str(tmp_path), **SMALL)
+    counts = [len(part) for part in (dataset.train, dataset.validation, dataset.test)]
+    assert counts == [12, 15, 3]
+    lines = ["File,label,split"]
+    for k in range(4):
+        lines += [f"train/cat/{k}.png,10,Train", f"val/newt/{k}.png,9,{'test' if k > 1 else ''}"]
+    (tmp_path / "images.csv").write_text("\n".join(lines) + "\n")
+    dataset = data.from_folder(str(tmp_path), csv_file="images.csv", **SMALL)
+    assert dataset.class_names == ("9", "10")
+    parts = (dataset.train, dataset.validation, dataset.test)
+    assert [np.bincount(part.labels).tolist() for part in parts] == [[1, 3], [1, 1], [2]]
+
+
+def test_a_table_of_images_may_give_the_labels(tmp_path):
+    folder = tiny.own_images(tmp_path)
+    names = ["cat"] * 6 + ["dog"] * 5
+    files = [f"cat/{k}.png" for k in range(6)] + [f"dog/{k}.png" for k in range(5)]
+    lines = ["file,label", *(f"{file},{name}" for file, name in zip(files, names, strict=True))]
+    (folder / "a.csv").write_text("\n".join(lines) + "\n")
+    dataset = data.from_folder(str(folder), csv_file="a.csv", classes=("dog", "cat"), **SMALL)
+    assert dataset.class_counts.tolist() == [3, 4]
+    for text, message in (
+        ("file,label\ncat/0.png,cat\ncat/77.png,cat\ncat/78.png,cat\n", "77.png .line 3., and 1 m"),
+        ("file,label\ncat/0.png,\n", "line 2 of .*a.csv has no label"),
+        (
+            "file,label,split\ncat/0.png,cat,dev\n",
+            "line 2 of .* has the split 'dev', which must be",
+        ),
+        (
+            "image,label\ncat/0.png,cat\n",
+            "a.csv must have columns file and label; it has image, lab",
+        ),
+        ("file,label\n", "a.csv names no images"),
+        ("file,label\ncat/0.png,fish\n", "the label 'fish' of .*0.png is none of the classes dog"),
+    ):
+        (folder / "a.csv").write_text(text)
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            data.from_folder(str(folder), csv_file="a.csv", classes=("dog", "cat"), **SMALL)
+
+
+def test_folders_that_are_no_data_set(tmp_path):
+    def refused(message, folder=tmp_path, **options):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            data.from_folder(str(folder), **SMALL | options)
+
+    refused("there is no folder .*absent.\nPut the images into", tmp_path / "absent")
+    refused("has no folders.\nPut the images into one for each class")
+    folder = tiny.own_images(tmp_path, {"cat": 4, "dog": 3})
+    refused("augment must be one of 'none', .* got 'turn'", folder, augment="turn")
+    refused("channels must be 3 for colour or 1 for grey, got 4", folder, channels=4)
+    (folder / "empty").mkdir()
+    refused("the class .*empty has no images: add some, or remove the folder", folder)
+    (folder / "empty" / "0.png").write_bytes((folder / "cat" / "0.png").read_bytes())
+    refused("the class 'empty' has 1 example, and needs 3: one for each of train", folder)
+    (folder / "empty" / "0.png").unlink()
+    (folder / "empty").rmdir()
+    (folder / "dog" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    refused(r"dog/1\.png cannot be read as an image: .*; replace this file or remove it", folder)
+    assert not (folder / decoded.NAME).exists()
+    for path in (folder / "dog").iterdir():
+        path.unlink()
+    (folder / "dog").rmdir()
+    refused("has one class, 'cat', and needs two or more", folder)
