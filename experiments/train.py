@@ -80,7 +80,8 @@ def start(
     """Train the seeds of an experiment in their folders, or resume them."""
     config = experiment.config
     devices = cli.refusing(building.devices, config)
-    for name in config.run.writers:
+    writers = [name for given in config.run.writers for name in given.split(",")]
+    for name in writers:  # the flag's A,B arrives as one text
         cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
     outcomes: list[train.Outcome] = cli.failing(
@@ -94,7 +95,7 @@ def start(
         devices=devices,
         over=config.run.over,
         quiet=quiet,
-        writers=[train.WRITERS[name] for name in config.run.writers],
+        writers=[train.WRITERS[name] for name in writers],
         profile=_PROFILE.value,
     )
     return outcomes
