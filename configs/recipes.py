@@ -82,6 +82,38 @@ def imagenet(network: str, loss: str) -> ConfigDict:
     return config
 
 
+def scenes(name: str, network: str, loss: str) -> ConfigDict:
+    """Return the config of a network on scenes with classes of pixels, after Tian et al. 2021.
+
+    Adam with a constant learning rate, batches of 6 without the last part of an epoch, the mean
+    over the pixels that have a class. The released code also skips batches of one or two images.
+    """
+    config = _trained(loss, name, {}, network)
+    config.model.options = ConfigDict({"dropout": 0.5, "resizing": "align_corners"})
+    config.metrics = ("error", "nll", "ece", "mean_iou", "mean_recall", "mean_precision")
+    config.batch_size = 6
+    config.drop_last = True
+    config.loss.reduction = "mean"
+    config.warm_up_loss.reduction = "mean"
+    config.optimizer.name = "adam"
+    config.optimizer.weight_decay = 0.0
+    config.optimizer.clip_norm = 0.0
+    config.schedule.name = "constant"
+    return config
+
+
+def long_tail(name: str, network: str, loss: str) -> ConfigDict:
+    """Return the config of a network on long-tailed photographs, after Tian et al. 2021."""
+    config = _trained(loss, name, {"size": 224, "resize": 256}, network)
+    config.batch_size = 128
+    config.loss.reduction = "mean"
+    config.warm_up_loss.reduction = "mean"
+    config.optimizer.clip_norm = 0.0
+    config.optimizer.groups = ()
+    config.schedule.name = "cosine"
+    return config
+
+
 def _trained(loss: str, name: str, options: dict[str, Any], network: str) -> ConfigDict:
     """Return the base config with a data set and a network."""
     config = base(loss)

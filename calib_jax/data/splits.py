@@ -1,6 +1,7 @@
 """Splits of a data set by the papers' rule, and subsets of a source."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples, InMemory, Source, labels_of, read
 
-__all__ = ["Split", "Subset", "long_tailed", "shuffled", "split", "subset"]
+__all__ = ["Split", "Subset", "long_tailed", "shuffled", "some_of_each", "split", "subset"]
 
 
 class Split(NamedTuple):
@@ -62,6 +63,34 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
     return order
+
+
+def some_of_each(
+    labels: np.ndarray, class_names: Sequence[str], per_class: int, *, name: str, seed: int = 0
+) -> np.ndarray:
+    """Draw per_class examples of every class, for validation; others must be left.
+
+    Args:
+      labels: the classes of all examples, in ascending order.
+      class_names: one name for each class.
+      per_class: how many examples of each class are drawn.
+      name: the data set, for error messages.
+      seed: seed of the draw.
+
+    >>> some_of_each(np.array([0, 0, 0, 1, 1]), ("cat", "dog"), 1, name="pets")
+    array([2, 4])
+    """
+    ends = np.cumsum(np.bincount(labels, minlength=len(class_names)))
+    random = np.random.default_rng(seed)
+    drawn = []
+    for class_name, start, end in zip(class_names, [0, *ends[:-1]], ends, strict=True):
+        if end - start <= per_class:
+            raise ValueError(
+                f"{name}: validation_per_class={per_class} leaves nothing of the class"
+                f" {class_name}, which has {end - start} photographs."
+            )
+        drawn.append(start + random.permutation(end - start)[:per_class])
+    return np.sort(np.concatenate(drawn))
 
 
 def long_tailed(labels: np.ndarray, num_classes: int, *, factor: float) -> np.ndarray:

@@ -18,7 +18,10 @@ import inspect
 import json
 import math
 import multiprocessing
+import multiprocessing.connection
+import os
 import pathlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -443,6 +446,25 @@ def _place(row: tables.Row) -> tuple[Any, ...]:
     return tuple(row[field] for field in Cell._fields[:4])
 
 
+def pool_of(processes: int) -> concurrent.futures.ProcessPoolExecutor:
+    """Return a pool whose processes end with this one, also if it is killed."""
+    return concurrent.futures.ProcessPoolExecutor(
+        processes, multiprocessing.get_context("spawn"), initializer=_watch_parent
+    )
+
+
+def _watch_parent() -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent process is gone, and end this one at once."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+
 def _measure_all(cells: Sequence[Cell], draws: int, processes: int, results: Results) -> None:
     progress = functools.partial(tqdm.tqdm, total=len(cells), leave=False, disable=None)
     measure = functools.partial(measured, draws=draws)
@@ -450,9 +472,7 @@ def _measure_all(cells: Sequence[Cell], draws: int, processes: int, results: Res
         for cell in progress(cells):
             results.add(measure(cell))
         return
-    with concurrent.futures.ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn")
-    ) as pool:
+    with pool_of(processes) as pool:
         waiting = [pool.submit(measure, cell) for cell in cells]
         try:
             for done in progress(concurrent.futures.as_completed(waiting)):

@@ -4,11 +4,13 @@ r"""Test the claims of the papers: list them, run what they need, and write the 
     python -m experiments.papers --run=mukhoti-nll-overfits-on-wrong --data_dir=DIR
     python -m experiments.papers --run=all --recompute
     python -m experiments.papers --page
+    python -m experiments.papers --scale=gpu --minutes=20 --out=DIR --data_dir=DIR
 
 --run takes claims, entries or all, and computes their verdicts. It trains the runs that are in
 neither --results nor --runs_dir, and keeps a small record of each run; --recompute uses these
 records alone. --scale=toy tries the same on digits in seconds, in a folder of its own: its
-verdicts are not about the claims.
+verdicts are not about the claims. --scale=gpu has the papers' networks in a short schedule, in a
+folder of its own; with --minutes it trains what is worth most and fits, and --tiny tries this.
 """
 
 import pathlib
@@ -25,7 +27,7 @@ flags.adopt_module_key_flags(building)  # --data_dir
 _LIST = flags.DEFINE_bool("list", False, "List every claim, what it needs, and its state.")
 _RUN = flags.DEFINE_list("run", [], "Claims or entries, separated by commas; or all.")
 _PAGE = flags.DEFINE_bool("page", False, "Write README.md into the folder of results.")
-_SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu"], "Size of the runs.")
+_SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu", "gpu"], "Size of the runs.")
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compute verdicts from records; never train.")
 _TRAIN = flags.DEFINE_bool("train", True, "Train missing runs; --notrain reports them instead.")
 _RUNS_DIR = flags.DEFINE_string("runs_dir", "runs", "Folder of the sweeps, one per config.")
@@ -33,9 +35,20 @@ _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/papers", "Folder of verdicts and of the records of runs."
 )
 
+_MINUTES = flags.DEFINE_float(
+    "minutes", 0.0, "With --scale=gpu: train for this long what is worth most.", lower_bound=0.0
+)
+_OUT = flags.DEFINE_string("out", None, "With --minutes: folder of the results.")
+_TINY = flags.DEFINE_bool("tiny", False, "With --minutes: a small network and few images.")
+_PRECISION = flags.DEFINE_enum(
+    "precision", "bfloat16", ["bfloat16", "float32"], "With --scale=gpu: that of the layers."
+)
+
 
 def main() -> int:
     """Run, list and write the page, in this order."""
+    if _MINUTES.value:
+        return _session()
     if not (_LIST.value or _RUN.value or _PAGE.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM] or --page: see --help.")
     from experiments.papers import entry, listing, page, verdicts
@@ -57,11 +70,24 @@ def main() -> int:
     return code
 
 
+def _session() -> int:
+    """Use the minutes of an accelerator."""
+    if _SCALE.value != "gpu" or _RUN.value:
+        raise cli.Refused("--minutes needs --scale=gpu, and chooses the runs itself: omit --run.")
+    from experiments.papers import accelerator
+
+    scale = "tiny" if _TINY.value else "gpu"
+    out = pathlib.Path(_OUT.value or pathlib.Path(_RESULTS.value) / scale)
+    runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
+    place = accelerator.Place(out, runs_dir, data_dir, scale, _PRECISION.value)
+    return accelerator.session(place, _MINUTES.value)
+
+
 def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
     """Compute the verdicts of an entry, and train what is missing; return the exit code."""
     from experiments.papers import records, runs, scales, values, verdicts
 
-    scaled = scales.at(chosen, _SCALE.value)
+    scaled = scales.at(chosen, _SCALE.value, _PRECISION.value)
     if scaled.runs and not _RECOMPUTE.value:
         runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
         missing = cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)

@@ -67,6 +67,15 @@ def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
 
 
 @register
+def svhn(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Predict the test images of SVHN, normalised as the run's own data set is."""
+    run = _Run(folder, data_dir)
+    source = building.data_set("svhn", {}, data_dir).test
+    before = run.predicted([run.rows[-1]["step"]], source)[0]
+    return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
+
+
+@register
 def shift(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images with noise of severity 1 to 5, after the temperature."""
     run = _Run(folder, data_dir)
@@ -130,8 +139,8 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     after = metrics.ImageStream({"ece": metrics.ece})
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
         rows = slice(start, start + _IMAGES_AT_A_TIME)
-        before.add(logits[rows], labels[rows], weights[rows])
-        after.add(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
+        before.update(logits[rows], labels[rows], weights[rows])
+        after.update(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
     num_classes = run.dataset.num_classes
     cells = before.stats["confusion"]["weight"][:, :-1]
     arrays: Measured = {
@@ -170,6 +179,14 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
         "recall_weights": np.array(recall_weights, np.float32),
         "class_counts": np.asarray(run.dataset.class_counts),
     }
+
+
+@register
+def translation(folder: pathlib.Path, data_dir: str | None) -> Measured:
+    """Translate the test part at several temperatures, and sum its tokens by sentence."""
+    from experiments.papers import translations
+
+    return {**translations.measured(folder, data_dir)}
 
 
 _IMAGES_AT_A_TIME = 16

@@ -87,6 +87,26 @@ def within(name: str, low: float, high: float) -> Rule:
     return Rule(words, judge, (name,))
 
 
+def none_above(*names: str, margin: float = 0.0) -> Rule:
+    """Holds if no 90 % interval lies above the margin; does not hold if one does.
+
+    >>> none_above("a").judge({"a": Value(3.0, 1.0)}).state
+    'does not hold'
+    """
+
+    def judge(values: Values) -> Judgement:
+        least = min(values[name].p_above(margin) for name in names)
+        if least >= SIZE:
+            return Judgement(HOLDS)
+        return Judgement(FAILS, min(1.0, least * len(names)))
+
+    words = (
+        f"holds if no 90 % interval of {_listed(names)} lies above {margin:g}; does not hold if one"
+        " does"
+    )
+    return Rule(words, judge, names)
+
+
 def every(*rules: Rule) -> Rule:
     """Holds if all rules hold; does not hold if one does not; undecided otherwise.
 

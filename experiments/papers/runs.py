@@ -107,14 +107,21 @@ def sweep_folder(training: Training) -> str:
 
 
 def train_missing(
-    missing: Iterable[Training], runs_dir: pathlib.Path, data_dir: str | None
-) -> None:
+    missing: Iterable[Training],
+    runs_dir: pathlib.Path,
+    data_dir: str | None,
+    seconds: float | None = None,
+) -> bool:
     """Train with experiments.sweep, one sweep for all losses of a config.
 
     Args:
       missing: the trainings; finished seeds of theirs are not trained again.
       runs_dir: folder of the sweeps.
       data_dir: folder of the data sets.
+      seconds: after which a sweep is stopped; the same call resumes it.
+
+    Returns:
+      Whether all are trained; False if a sweep was stopped.
     """
     groups: dict[tuple[str, int, str], list[Training]] = {}
     for training in missing:
@@ -132,14 +139,22 @@ def train_missing(
             *(f"--config.{key}={value}" for key, value in first.overrides.items()),
         ]
         command += [f"--checkpoint={checkpoint}"] if checkpoint else []
+        command += ["--logits=none"] if all(t.keep == "none" for t in trainings) else []
         command += [f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []
         cli.say_step(" ".join(["training:", *command[1:]]))
-        code = subprocess.run(command, check=False, cwd=CONFIGS.parent).returncode
+        with subprocess.Popen(command, cwd=CONFIGS.parent) as process:
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # it saves its state and ends
+                process.wait()
+                return False
         if code:
             raise cli.Failed(
                 f"the sweep in {runs_dir / folder} ended with code {code}: its message stands"
                 " above, and the same command resumes it."
             )
+    return True
 
 
 def data_is_there(training: Training, data_dir: str | None) -> str:

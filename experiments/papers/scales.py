@@ -1,4 +1,4 @@
-"""The sizes at which an entry runs: as it stands in its file, or on digits in seconds."""
+"""The sizes at which an entry runs: as in its file, on digits in seconds, or on an accelerator."""
 
 import dataclasses
 
@@ -12,22 +12,67 @@ TOY = {
     "evaluate_test": True,
     "run.keep_every_epochs": 1,
 }
+# The papers' recipe with 30 of its 350 epochs; the learning rate drops at the same shares of them.
+SHORT_EPOCHS, SHORT_MILESTONES = 30, (13, 21)
+SHORT = {"num_epochs": SHORT_EPOCHS, "schedule.milestones": SHORT_MILESTONES}
+# The same program in seconds: a small network, few images and one epoch.
+TINY = {
+    "num_epochs": 1,
+    "schedule.milestones": (1,),
+    "batch_size": 16,
+    "model.options.width": 4,
+    "data.options.training_size": 32,
+    "diagnose": False,
+    "run.keep_every_epochs": 0,
+}
 
 
-def at(entry: Entry, scale: str) -> Entry:
-    """Return the entry with its runs at a scale; "cpu" are its runs as they stand in its file."""
+def at(entry: Entry, scale: str, precision: str = "bfloat16") -> Entry:
+    """Return the entry with its runs at a scale; "cpu" are its runs as they stand in its file.
+
+    Args:
+      entry: the entry.
+      scale: toy, cpu, gpu or tiny; "tiny" tries "gpu" in seconds.
+      precision: of the layers on an accelerator, bfloat16 or float32.
+    """
     if scale == "cpu" or not entry.runs:
         return entry
     trainings = {
-        name: Training(
-            training.loss,
-            training.options,
-            "digits",
-            TOY,
-            "toy",
-            seeds=min(training.seeds, 2),
-            keep=training.keep,
-        )
+        name: _toy(training) if scale == "toy" else on_gpu(training, scale, precision)
         for name, training in entry.runs.items()
     }
     return dataclasses.replace(entry, runs=trainings)
+
+
+def _toy(training: Training) -> Training:
+    return Training(
+        training.loss,
+        training.options,
+        "digits",
+        TOY,
+        "toy",
+        seeds=min(training.seeds, 2),
+        keep=training.keep,
+    )
+
+
+def on_gpu(training: Training, scale: str = "gpu", precision: str = "bfloat16") -> Training:
+    """Return a training of the papers' networks in a short schedule, with ResNet-50 for ResNet-8.
+
+    LeNet-5 keeps its recipe. "tiny" has a small network, and few images, for all.
+    """
+    if scale == "tiny":
+        config, sized, name = "cifar10_resnet8", TINY, "tiny"
+    elif training.config == "cifar10_lenet5":
+        config, sized, name = training.config, {}, "whole"
+    else:
+        config = {"cifar10_resnet8": "cifar10_resnet50"}.get(training.config, training.config)
+        sized, name = SHORT, f"{SHORT_EPOCHS}epochs"
+    kept = dataclasses.replace(training, options={}).variant if training.changes else ""
+    return dataclasses.replace(
+        training,
+        config=config,
+        changes={**training.changes, **sized, "precision": precision},
+        alias="-".join([name, precision, *[kept] * bool(kept)]),
+        seeds=min(training.seeds, 2) if scale == "tiny" else training.seeds,
+    )

@@ -1,5 +1,7 @@
 """The trainings on CIFAR-10 that entries share, so that each run is trained and kept once."""
 
+import dataclasses
+
 from experiments.papers.entry import Training
 
 CE = Training("cross_entropy")
@@ -19,6 +21,14 @@ FL_GRA, DFL_GRA, BSCE = (Training(loss, keep="columns") for loss in ("fl_gra", "
 def on_lenet5(loss: str) -> Training:
     """Return a training of LeNet-5 with five seeds."""
     return Training(loss, config="cifar10_lenet5", seeds=5, keep="columns")
+
+
+LENET = dataclasses.replace(on_lenet5("cross_entropy"), seeds=3)
+# Cross-entropy and BSCE-GRA on other networks, for an accelerator.
+NETWORKS = {
+    name: tuple(Training(loss, config=f"cifar10_{name}") for loss in ("cross_entropy", "bsce_gra"))
+    for name in ("wide_resnet26_10", "densenet121")
+}
 
 
 def changed(**changes: object) -> Training:

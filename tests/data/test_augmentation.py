@@ -188,3 +188,28 @@ def test_mixup_is_made_of_its_parts():
     assert share != again
     with pytest.raises(ValueError, match="alpha must be greater than 0, got 0"):
         data.mixup(0)
+
+
+def test_colors_by_the_formula():
+    image = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    change = data.random_color(brightness=0.3, contrast=0.5, saturation=0.9)
+    seen = []
+    for seed in range(3):
+        key = jax.random.key(seed)
+        # The factors are the only randomness.
+        factors = 1 + (2 * np.asarray(jax.random.uniform(key, (3,)), float) - 1) * [0.3, 0.5, 0.9]
+        x = np.clip(factors[0] * image.astype(float), 0, 255)
+        grey = x @ [0.299, 0.587, 0.114]
+        x = np.clip(factors[1] * x + (1 - factors[1]) * grey.mean(), 0, 255)
+        grey = (x @ [0.299, 0.587, 0.114])[..., None]
+        x = np.clip(factors[2] * x + (1 - factors[2]) * grey, 0, 255)
+        actual = change(key, image)
+        assert actual.dtype == np.uint8
+        # Float32 may round a half to the other side.
+        assert np.abs(np.asarray(actual, float) - x).max() <= 0.501
+        seen.append(np.asarray(actual))
+    assert not np.array_equal(seen[0], seen[1])
+    still = data.random_color(brightness=0, contrast=0, saturation=0)
+    np.testing.assert_array_equal(still(jax.random.key(0), image), image)
+    with pytest.raises(ValueError, match=r"an image is \[height, width, 3\], got \(4, 5\)"):
+        change(jax.random.key(0), image[..., 0])

@@ -376,7 +376,7 @@ def test_records_in_another_order_of_classes_are_refused(tmp_path):
     [
         ({"held_out": "test"}, "held_out must be one of"),
         ({"source": "tar"}, "source must be one of"),
-        ({"validation_per_class": 8}, "leaves nothing to train of the class n01440764, which has"),
+        ({"validation_per_class": 8}, "leaves nothing of the class n01440764, which has"),
         ({"validation_per_class": 0}, "validation_per_class must be at least 1, got 0"),
         ({"size": 30}, "resize must be at least 30, got 28"),
     ],

@@ -19,7 +19,7 @@ from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
 from calib_jax.data.newsgroups import GROUPS
-from tests.data import tiny_imagenet2012
+from tests.data import tiny_imagenet2012, tiny_scenes
 
 SIZES = {"train": 40, "test": 20}
 
@@ -378,13 +378,17 @@ WRITERS = {
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
+    "cityscapes": tiny_scenes.cityscapes,
     "imagenet": tiny_imagenet2012.imagenet,
+    "inaturalist2018": tiny_scenes.inaturalist2018,
     "multi30k": multi30k,
     "newsgroups": newsgroups,
     "newsgroups_19997": newsgroups_19997,
     "own_images": own_images,
+    "places_lt": tiny_scenes.places_lt,
     "sst": sst,
     "svhn": svhn,
+    "synthia": tiny_scenes.synthia,
     "tiny_imagenet": tiny_imagenet,
     "wmt14": wmt14,
 }

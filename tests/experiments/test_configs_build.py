@@ -19,7 +19,7 @@ from calib_jax import data, train
 from calib_jax.core import InMemory
 from calib_jax.data import tfds
 from experiments import building
-from tests.data import tiny
+from tests.data import tiny, tiny_scenes
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
 NAMES = sorted(
@@ -38,6 +38,8 @@ SHAPES = {
     "cifar100": Images(32, 100),
     "tiny_imagenet": Images(64, 200),
     "imagenet": Images(224, 1000),
+    "places_lt": Images(224, 365),
+    "inaturalist2018": Images(224, 8142),
 }
 
 
@@ -47,6 +49,8 @@ def tiny_files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     tiny.word_pieces(folder)
     tiny.camvid(folder)
+    tiny_scenes.cityscapes(folder)
+    tiny_scenes.synthia(folder)
     tiny.own_images(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
@@ -111,7 +115,15 @@ def test_every_config_says_only_what_its_data_set_knows(name):
 
 
 # A step takes a second to trace, that of a deep network several.
-DEEP = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121", "densenet40_bc")
+DEEP = (
+    "synthia_deeplab_resnet18",
+    "resnet50",
+    "resnet110",
+    "resnet152",
+    "wide_resnet26_10",
+    "densenet121",
+    "densenet40_bc",
+)
 TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10", "cifar100_densenet40_bc")
 
 
@@ -210,6 +222,36 @@ def test_the_rates_of_imagenet(name):
     assert (config.num_epochs, config.batch_size) == (90, 256)
     result = rates(name, "cross_entropy", [0, 2.5, 5, 29, 30, 60, 80])
     assert result == pytest.approx([0.02, 0.06, 0.1, 0.1, 0.01, 0.001, 0.0001])
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "steps", "rate"),
+    [
+        ("cityscapes_deeplab_resnet18", 2975 - 144 - 95 - 122, 90_000, 1e-4),
+        ("synthia_deeplab_resnet18", 2205, 100_000, 1e-3),
+    ],
+)
+def test_the_steps_of_segmentation(name, images, steps, rate):
+    config = config_of(name)
+    in_an_epoch = images // config.batch_size
+    assert steps <= config.num_epochs * in_an_epoch < steps + in_an_epoch
+    assert rates(name, "cross_entropy", [0, 10, 200]) == pytest.approx([rate] * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"), [("places_lt_resnet152", 0.005), ("inaturalist2018_resnet50", 0.01)]
+)
+def test_the_rates_of_the_long_tails(name, peak):
+    config = config_of(name)
+    assert (config.batch_size, config.loss.reduction) == (128, "mean")
+    result = rates(name, "cross_entropy", [0, config.num_epochs / 2, config.num_epochs])
+    assert result == pytest.approx([peak, peak / 2, 0], abs=1e-8)
+    # The command of the second stage trains the last layer alone.
+    config.optimizer.groups = (("head/*", {}), ("*", {"frozen": True}))
+    tx = building.optimizer(config, 1.0)
+    params = {name: {"kernel": jnp.ones(1)} for name in ("head", "stage1_block1")}
+    moved, _ = tx.update(params, tx.init(params), params)
+    assert float(moved["head"]["kernel"][0]) != 0 == float(moved["stage1_block1"]["kernel"][0])
 
 
 def test_the_recipe_of_bert():

@@ -3,6 +3,9 @@
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 
 import jax
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 from calib_jax import metrics
 from experiments.benchmarks import coverage, simulations, tables
+from tests.experiments.processes import ROOT, environment
 
 
 def test_the_truth_is_the_recorded_number():
@@ -192,3 +196,47 @@ def test_bad_flags_are_refused(tmp_path):
     for options in ({"parts": ["speed"]}, {"examples": ["many"]}, {"classes": ["1"]}):
         with pytest.raises(coverage.cli.Refused, match=f"--{next(iter(options))} must be"):
             coverage.main(**options)
+
+
+WAITING = """
+import os, time
+from experiments.benchmarks import coverage
+if __name__ == "__main__":
+    pool = coverage.pool_of(2)
+    tasks = [pool.submit(time.sleep, 600) for _ in range(4)]
+    while len(pool._processes) < 2:
+        time.sleep(0.01)
+    print(*pool._processes, flush=True)
+    print(pool.submit(os.getpid).result())
+"""
+
+
+def is_running(process):
+    """Check whether a process runs; a zombie does not."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_the_workers_of_a_killed_parent_end(tmp_path):
+    script = tmp_path / "waiting.py"
+    script.write_text(WAITING)
+    settings = environment() | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings) as parent:
+        workers = parent.stdout.readline().split()
+        assert len(workers) == 2
+        time.sleep(0.1)
+        assert all(map(is_running, workers))
+        parent.kill()
+    ends = time.monotonic() + 120  # a worker imports the libraries before it watches
+    while any(map(is_running, workers)) and time.monotonic() < ends:
+        time.sleep(0.1)
+    left = [worker for worker in workers if is_running(worker)]
+    for worker in left:
+        os.kill(int(worker), 9)
+    assert not left

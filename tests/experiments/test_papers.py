@@ -362,9 +362,10 @@ def test_a_training_may_need_another_checkpoint(tmp_path, monkeypatch):
 
     def note(command, **_):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 0)
+        return popen("true")
 
-    monkeypatch.setattr(runs.subprocess, "run", note)
+    popen = subprocess.Popen
+    monkeypatch.setattr(runs.subprocess, "Popen", note)
     runs.train_missing([CE, best], tmp_path, None)
     wanted = ["--checkpoint=best_error" in command for command in commands]
     assert wanted == [False, True]

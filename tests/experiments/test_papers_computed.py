@@ -14,10 +14,12 @@ from experiments.papers import (
     bsce_gra_weights,
     counting,
     limits,
+    mukhoti_early_confidence,
     mukhoti_gradient_scale,
     mukhoti_linear_model,
     mukhoti_rankings,
     mukhoti_tables,
+    step_costs,
     verdicts,
 )
 from experiments.papers.entry import catalogue
@@ -250,7 +252,7 @@ def test_the_rule_of_the_cost():
         (1.2, 0.005, FAILS),
     ):
         values = {bsce_gra_cost.STEP: Value(ratio, deviation, 10)}
-        assert bsce_gra_cost.FREE.judge(values).state == state
+        assert step_costs.free(bsce_gra_cost.STEP).judge(values).state == state
 
 
 # --------------------------------------------------------------------------------------------
@@ -286,3 +288,18 @@ def test_the_simplex_has_all_its_points():
 
 def test_the_threshold_at_gamma_one_is_one_over_e():
     assert mukhoti_gradient_scale.threshold(1.0) == pytest.approx(np.exp(-1))
+
+
+@pytest.mark.slow
+def test_confidences_of_the_first_steps(tiny_folder, monkeypatch):
+    """With gamma 0 focal loss is cross-entropy, and larger gammas change the confidence."""
+    monkeypatch.setenv("CALIB_JAX_DATA_DIR", str(tiny_folder))
+    sizes = {"SEEDS": 2, "STEPS": 20, "EVERY": 5, "BATCH": 8, "MEASURED": 16}
+    for name, size in sizes.items():
+        monkeypatch.setattr(mukhoti_early_confidence, name, size)
+    values = mukhoti_early_confidence.statistic()
+    assert values["confidence(FL-3) - confidence(CE)"].rows == 16
+    assert values["confidence(FL-3) - confidence(CE)"].value != 0
+    monkeypatch.setattr(mukhoti_early_confidence, "GAMMAS", (0.0, 0.0))
+    values = mukhoti_early_confidence.statistic()
+    assert values["p_y(FL-0) - p_y(CE)"].value == 0

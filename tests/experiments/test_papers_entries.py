@@ -15,6 +15,7 @@ from experiments.papers import (
     runs,
     scales,
     text_trainings,
+    translations,
     verdicts,
 )
 from experiments.papers.estimates import Columns, Predictions
@@ -69,7 +70,7 @@ def arrays_of(name, sharpness, seed):
     columns = {
         "turning_points": dict.fromkeys(("least", "least_later", "drop"), all_columns(calm)),
         "early_stops": dict.fromkeys(("nll", "ece", "error"), all_columns(calm)),
-        "noise": dict.fromkeys(("before", "after"), all_columns(noisy)),
+        **dict.fromkeys(("noise", "svhn"), dict.fromkeys(("before", "after"), all_columns(noisy))),
         "shift": {
             f"severity_{number}": Columns(calm.confidence ** (1 / number), calm.right)
             for number in range(1, 6)
@@ -79,6 +80,7 @@ def arrays_of(name, sharpness, seed):
         },
         "segments": segmented(sharpness, seed),
         "class_weights": weights_of_classes(sharpness),
+        "translation": translated(sharpness, seed),
         "top_bin": {"share": np.linspace(0, 1, 20), "error": np.linspace(0.1, 0.0, 20)},
     }
     return records.flat(columns[name])
@@ -111,6 +113,42 @@ def segmented(sharpness, seed):
             for name, sums in columns.items()
         },
     }
+
+
+def translated(sharpness, seed):
+    """Sums of 60 sentences of 1,000 tokens, as confident and as well translated as T = sharpness.
+
+    BLEU is the largest, and the validation ECE the least, at the temperature nearest to it.
+    """
+    random = np.random.default_rng(seed)
+    temperatures = np.array(translations.TEMPERATURES)
+    distance = np.abs(temperatures - sharpness)
+    words = np.array([20, 19, 18, 17])
+    share = (0.9 - 0.1 * distance)[:, None, None] + random.uniform(-0.05, 0.05, (60, 1))
+    counts = np.zeros((len(temperatures), 60, 10))
+    counts[..., :4] = np.round(words * share ** np.arange(1, 5))
+    counts[..., 4:8] = words
+    counts[..., 8:] = 20
+    weight = np.zeros((60, 15))
+    weight[:, 12] = 1000
+    right = random.binomial(1000, 0.8, 60)
+    arrays = {
+        "temperatures": temperatures,
+        "validation_ece": 0.01 + 0.1 * distance,
+        "temperature": np.array(sharpness),
+        "temperature_by_nll": np.array(sharpness),
+        "bleu": counts.astype(np.int16),
+    }
+    for phase, size in (("before", 0.2), ("after", 0.1)):
+        hit = np.zeros((60, 15))
+        hit[:, 12] = right
+        arrays |= {
+            f"{phase}_weight": weight,
+            f"{phase}_hit": hit,
+            f"{phase}_confidence": (0.8 + size * (sharpness - 1)) * weight,
+            f"{phase}_nll": 600 + 100 * abs(sharpness - 1) + random.normal(size=60),
+        }
+    return arrays
 
 
 def weights_of_classes(sharpness):
@@ -283,6 +321,38 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
         ]["state"]
         == "does not hold"
     )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("sharpness", "states"),
+    [
+        ({"ce": 1.5, "ls": 1.1, "fl1": 1.0}, ["holds", "holds", "holds"]),
+        ({"ce": 1.0, "ls": 1.1, "fl1": 1.5}, ["does not hold", "does not hold", "holds"]),
+        ({"ce": 1.5, "ls": 1.2, "fl1": 1.0}, ["holds", "undecided", "holds"]),
+    ],
+)
+def test_claims_on_translation_follow_the_sums_of_sentences(tmp_path, sharpness, states):
+    record = judged(tmp_path, "mukhoti_translation", lambda key: sharpness[key], seeds=1)
+    by_claim = {claim: part["state"] for claim, part in record["claims"].items()}
+    order = [f"mukhoti-translation-{end}" for end in ("ece", "temperature-one", "bleu-at-low-ece")]
+    assert [by_claim[claim] for claim in order] == states
+    values = record["beside"] | record["claims"][order[0]]["values"]
+    nll = values["token NLL(CE) - NLL(FL-1), before"]
+    exact = 0.1 * (abs(sharpness["ce"] - 1) - abs(sharpness["fl1"] - 1))
+    assert nll["low"] < exact < nll["high"] or abs(nll["value"] - exact) < 1e-3
+    assert record["figures"] == ["mukhoti_translation_temperature.png"]
+
+
+def test_sums_of_sentences_are_those_of_their_tokens():
+    tokens = predicted(0, 1.5, rows=90)
+    sentences = np.repeat(np.arange(30), 3)
+    sums = translations.sums_of(tokens, sentences)
+    bins = estimates.squared_error(tokens)
+    np.testing.assert_allclose(sums["weight"].sum(axis=0), bins.size)
+    gaps = (sums["confidence"] - sums["hit"]).sum(axis=0)
+    np.testing.assert_allclose(gaps, bins.total, atol=1e-4)
+    np.testing.assert_allclose(sums["nll"], tokens.nll.reshape(30, 3).sum(axis=1), rtol=1e-5)
 
 
 def test_the_jackknife_of_a_mean_is_its_influence():

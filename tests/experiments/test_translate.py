@@ -183,6 +183,11 @@ def test_bleu_is_that_of_its_formula():
         np.testing.assert_allclose(quality.score, expected, rtol=1e-9)
         np.testing.assert_allclose(bleu.bleu(translations, references), expected, rtol=1e-9)
         assert quality.low < expected < quality.high
+        counts = bleu.sentence_counts(translations, references)
+        np.testing.assert_allclose(bleu.of_counts(counts.sum(axis=0)), expected, rtol=1e-9)
+        some = [0, 3, 3, 8, *range(20, 50)]  # a resample of the sentences
+        drawn = bleu.bleu([translations[i] for i in some], [references[i] for i in some])
+        np.testing.assert_allclose(bleu.of_counts(counts[some].sum(axis=0)), drawn, rtol=1e-9)
     assert by_metric["BLEU"]["good"].p_value is None
     for of_metric in by_metric.values():
         assert of_metric["bad"].p_value < 0.01 < 0.05 < of_metric["same"].p_value
@@ -221,5 +226,12 @@ def test_scores_of_two_runs(tmp_path):
             if row["metric"] == "nll"
         }
         assert len(by_predictions) == 2
+    nll = {
+        name: [row["value"] for row in values["tokens"][name] if row["metric"] == "nll"]
+        for name in ("1", "2")
+    }
+    for test, first, second in zip(values["nll_changes"]["2"], *nll.values(), strict=True):
+        np.testing.assert_allclose(test["value"], second - first, atol=1e-5)
+    assert "Token NLL minus that of 1" in (out / "translation.md").read_text()
     assert (out / "temperature.png").stat().st_size > 1000
     assert "| network | T | BLEU | p | chrF | p |" in (out / "translation.md").read_text()

@@ -1,0 +1,178 @@
+r"""Use the minutes of an accelerator: train what is worth most first, as long as it fits.
+
+    python -m experiments.papers --scale=gpu --minutes=20 --out=DIR --runs_dir=RUNS --data_dir=DATA
+
+The trainings are those of the papers' table on CIFAR-10, with ResNet-50 and three seeds in one
+program, and after them those of the claims about networks. Their schedule has 30 of the papers' 350
+epochs (`scales.py`). Before the first one, `device_check.py` compares losses and metrics with
+float64. The records of finished trainings, and the verdicts of every entry whose records are all
+there, are written to DIR. A training that does not end in time is stopped and saved in RUNS, and
+the same command resumes it.
+
+Every training is a process of its own. This process leaves the accelerator to them.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+from calib_jax.core import reading
+from experiments import cli
+from experiments.papers import entry, records, runs, scales, trainings, verdicts
+from experiments.papers.entry import Entry, Training
+
+CHECKED = "device_check.json"
+# By value: the losses of the papers' tables, then other networks.
+ORDER = (
+    trainings.CE,
+    trainings.BSCE_GRA,
+    trainings.FLSD53,
+    trainings.ADAFOCAL,
+    trainings.FL3,
+    trainings.BRIER,
+    trainings.MMCE,
+    trainings.DUAL_FOCAL,
+    trainings.LABEL_SMOOTHING,
+    trainings.LENET,
+    *(training for pair in trainings.NETWORKS.values() for training in pair),
+)
+
+
+class Place(NamedTuple):
+    """Where a session reads and writes, and how it trains.
+
+    Attributes:
+      folder: of records and verdicts.
+      runs_dir: of the sweeps.
+      data_dir: of the data sets.
+      scale: gpu or tiny.
+      precision: of the layers.
+    """
+
+    folder: pathlib.Path
+    runs_dir: pathlib.Path
+    data_dir: str | None
+    scale: str
+    precision: str
+
+
+def entries(place: Place) -> list[Entry]:
+    """List the entries whose runs are all among these trainings, at the scale of the place.
+
+    Entries with further measures are not: these need the checkpoints of all epochs.
+    """
+    return [
+        scales.at(tested, place.scale, place.precision)
+        for tested in entry.catalogue().values()
+        if tested.runs and not tested.measures and set(tested.runs.values()) <= set(ORDER)
+    ]
+
+
+def session(place: Place, minutes: float) -> int:
+    """Check the device, train what fits, and write the verdicts; return the exit code."""
+    ends = time.monotonic() + 60 * minutes
+    # This process computes verdicts only, and must not take the memory of the accelerator.
+    jax.config.update("jax_platforms", "cpu")
+    device = checked_device(place.folder)
+    began: list[Training] = []
+    while missing := unfinished(place):
+        remaining = ends - time.monotonic()
+        needed = needed_seconds(place, device, missing)
+        training = next((t for t in missing if needed.get(t, 0.0) < remaining), None)
+        if training is None:
+            rest = max(0.0, remaining / 60)
+            print(
+                f"nothing fits into the last {rest:.1f} of {minutes:g} minutes{_shortest(needed)}."
+            )
+            break
+        if training in began:
+            raise cli.Failed(f"{training.label} was trained, and {place.runs_dir} lacks its runs.")
+        began.append(training)
+        if why := runs.data_is_there(training, place.data_dir):
+            raise cli.Refused(why)
+        if not runs.train_missing([training], place.runs_dir, place.data_dir, remaining):
+            print(f"{training.label}: stopped after {minutes:g} minutes; the same command resumes.")
+            break
+        cli.refusing(collect, place, training)
+        print(f"{training.config} {training.label}: trained and recorded", flush=True)
+    else:
+        print("every training is done.")
+    judge(place)
+    return 0
+
+
+def unfinished(place: Place) -> list[Training]:
+    """List the trainings without all records, the most valuable first."""
+    scaled = [scales.on_gpu(training, place.scale, place.precision) for training in ORDER]
+    cli.refusing(collect, place, *scaled)
+    return [training for training in scaled if not _recorded(place.folder, training)]
+
+
+def _recorded(folder: pathlib.Path, training: Training) -> bool:
+    return all(records.path_of(folder, training, seed).is_file() for seed in training.of_seeds)
+
+
+def collect(place: Place, *chosen: Training) -> None:
+    """Write the records of the finished runs of some trainings."""
+    runs_of = {f"{training.config} {training.label}": training for training in chosen}
+    only = Entry(claims={}, statistic={}, runs=runs_of)
+    records.collect(place.folder, only, place.runs_dir, place.data_dir)
+
+
+def needed_seconds(place: Place, device: str, missing: Iterable[Training]) -> dict[Training, float]:
+    """Estimate the seconds of the trainings of whose config this device has a record."""
+    known = measured_seconds(place.folder, device)
+    return {
+        training: known[training.config] * training.seeds
+        for training in missing
+        if training.config in known
+    }
+
+
+def measured_seconds(folder: pathlib.Path, device: str) -> dict[str, float]:
+    """Return the longest measured seconds of a run on a device, by config."""
+    longest: dict[str, float] = {}
+    for path in sorted((folder / "runs").glob("*/*/*.npz")):
+        if not path.stem.isdecimal():
+            continue
+        with reading.npz(path, "a record of a run", records.AGAIN) as arrays:
+            about = json.loads(bytes(arrays["about"]))
+        if about["device"] == device:
+            config = path.parts[-3]
+            longest[config] = max(longest.get(config, 0.0), float(about["seconds"]))
+    return longest
+
+
+def _shortest(needed: Mapping[Training, float]) -> str:
+    if not needed:
+        return ""
+    training = min(needed, key=lambda candidate: needed[candidate])
+    return f"; {training.config} {training.label} needs about {needed[training] / 60:.1f}"
+
+
+def checked_device(folder: pathlib.Path) -> str:
+    """Compare losses and metrics with float64 in a process of its own; return the device."""
+    path = folder / CHECKED
+    command = [sys.executable, "-m", "experiments.papers.device_check", f"--out={path.resolve()}"]
+    code = subprocess.run(command, check=False, cwd=runs.CONFIGS.parent).returncode
+    if code:
+        raise cli.Failed("losses or metrics differ on this device: see above; nothing was trained.")
+    record: dict[str, Any] = reading.json_mapping(path, "the checks of a device", "run it again")
+    return str(record["provenance"]["device"])
+
+
+def judge(place: Place) -> None:
+    """Compute the verdicts of every entry whose records are all there."""
+    for tested in entries(place):
+        if not all(_recorded(place.folder, training) for training in tested.runs.values()):
+            continue
+        record = cli.refusing(verdicts.compute, tested, place.folder, place.scale)
+        verdicts.write(place.folder, record)
+        for claim, part in record["claims"].items():
+            print(f"{claim}: {part['state']}")

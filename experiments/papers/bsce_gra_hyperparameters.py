@@ -1,0 +1,87 @@
+"""Lin et al.: the Brier setting gamma = beta = 2 of BSCE-GRA beside others."""
+
+import itertools
+
+import numpy as np
+
+from experiments.papers import estimates
+from experiments.papers.comparisons import Runs, Seeds, ce2
+from experiments.papers.entry import Entry, Training
+from experiments.papers.rules import FAILS, HOLDS, SIZE, Judgement, Rule, Values
+from experiments.papers.trainings import BSCE_GRA, FL1, FL2, FL3, FL4
+from experiments.papers.values import Value
+
+STANDARD = (2.0, 2.0)
+SETTINGS = list(itertools.product((1.0, 2.0, 3.0, 4.0), (1.0, 2.0)))
+OTHERS = [setting for setting in SETTINGS if setting != STANDARD]
+FOCAL = {"fl1": FL1, "fl2": FL2, "fl3": FL3, "fl4": FL4}
+MARGIN = 0.005  # half a point of the error
+
+
+def statistic(runs: Runs) -> dict[str, Value]:
+    """Compare the standard setting with the others, and the ranges of the ECE over gamma."""
+    standard = runs[_key(STANDARD)]
+    values = {_name(setting): ce2(standard, runs[_key(setting)]) for setting in OTHERS}
+    for setting in OTHERS:
+        change = values[_name(setting)]
+        values[_beyond(setting)] = change._replace(
+            value=change.value - _margin(runs[_key(setting)])
+        )
+    of_gamma = [_ece(runs[_key((gamma, 2.0))]) for gamma in (1.0, 2.0, 3.0, 4.0)]
+    values["range of the ECE over gamma, BSCE-GRA"] = Value(float(np.ptp(of_gamma)))
+    of_focal = [_ece(runs[name]) for name in FOCAL]
+    values["range of the ECE over gamma, focal loss"] = Value(float(np.ptp(of_focal)))
+    return values
+
+
+def _ece(seeds: Seeds) -> float:
+    return float(np.mean([estimates.ece(run.test) for run in seeds]))
+
+
+def _margin(seeds: Seeds) -> float:
+    """Return the change of the squared error if its root grows by half a point."""
+    errors = [estimates.squared_error(run.test).value for run in seeds]
+    root = max(0.0, sum(errors) / len(errors)) ** 0.5
+    return (root + MARGIN) ** 2 - root**2
+
+
+def _key(setting: tuple[float, float]) -> str:
+    return "gamma_{:g}_beta_{:g}".format(*setting)
+
+
+def _name(setting: tuple[float, float]) -> str:
+    return "CE2(2, 2) - CE2({:g}, {:g})".format(*setting)
+
+
+def _beyond(setting: tuple[float, float]) -> str:
+    return f"{_name(setting)}, minus the margin"
+
+
+def _judge(values: Values) -> Judgement:
+    """Judge whether another setting is lower by more than the margin."""
+    p_lower = min(values[_beyond(setting)].p_above() for setting in OTHERS)
+    if p_lower < SIZE:
+        return Judgement(FAILS, min(1.0, p_lower * len(OTHERS)))
+    return Judgement(HOLDS)
+
+
+SUFFICES = Rule(
+    "holds if no setting (gamma, beta) has a squared error below that of (2, 2) by more than half a"
+    " point of its root, with the 90 % interval; does not hold if one has",
+    _judge,
+    tuple(map(_beyond, OTHERS)),
+)
+ENTRY = Entry(
+    claims={"bsce-gra-standard-hyperparameters-suffice": SUFFICES},
+    runs={
+        _key(STANDARD): BSCE_GRA,
+        **{
+            _key((gamma, beta)): Training(
+                "bsce_gra", {"gamma": gamma, "beta": beta}, keep="columns"
+            )
+            for gamma, beta in OTHERS
+        },
+        **FOCAL,
+    },
+    statistic=statistic,
+)

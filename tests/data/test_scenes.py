@@ -1,0 +1,178 @@
+"""Cityscapes and SYNTHIA: pairs of images and label maps in every form, windows, wrong files."""
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import data
+from calib_jax.core.examples import Draw
+from calib_jax.data.cityscapes import CLASSES
+from calib_jax.data.scenes import window
+from tests.data import tiny_scenes
+
+VOID = len(CLASSES)
+
+
+def train_ids(label_map):
+    """The class of each pixel by the benchmark's table, pixel by pixel."""
+    numbers = {value: number for number, value in enumerate(CLASSES)}
+    return np.array([[numbers.get(int(value), VOID) for value in row] for row in label_map])
+
+
+@pytest.mark.parametrize("form", ["official", "tfds"])
+def test_the_parts_of_cityscapes_are_the_same_in_both_forms(folder, form):
+    write = tiny_scenes.cityscapes if form == "official" else tiny_scenes.cityscapes_of_tfds
+    frames = write(folder)
+    dataset = data.cityscapes(data_dir=str(folder), crop=8, held_out=["ulm"])
+    parts = {
+        "train": [f for f in frames if f[0] == "train" and not f[1].startswith("ulm")],
+        "validation": [f for f in frames if f[1].startswith("ulm")],
+        "test": [f for f in frames if f[0] == "val"],
+    }
+    for part, expected in parts.items():
+        source = getattr(dataset, part)
+        assert len(source) == len(expected)
+        number = len(expected) // 2
+        some = source[np.array([number, 0])]
+        for row, (_, _, image, label_map) in enumerate([expected[number], expected[0]]):
+            np.testing.assert_array_equal(some.inputs[row], image)
+            np.testing.assert_array_equal(some.labels[row], train_ids(label_map))
+            np.testing.assert_array_equal(some.weights[row], some.labels[row] != VOID)
+    assert dataset.class_names[:3] == ("road", "sidewalk", "building")
+    assert "12 images to train, 3 to validate (ulm), 6 to test" in dataset.description
+
+
+def test_windows_of_image_and_label_map_are_the_same(folder):
+    for _, frame, _, label_map in tiny_scenes.cityscapes(folder):
+        # Let the image hold its labels, so that a pixel shows whether its label came along.
+        part = "val" if frame.startswith(tiny_scenes.CITIES["val"]) else "train"
+        city = frame.partition("_")[0]
+        path = folder / f"cityscapes/leftImg8bit/{part}/{city}/{frame}_leftImg8bit.png"
+        path.write_bytes(tiny_scenes.png(np.repeat(label_map[..., None], 3, axis=-1)))
+    source = data.cityscapes(data_dir=str(folder), crop=9, scales=(1.0,)).train
+    some, index = source[np.arange(4)], np.arange(4)
+    after = source.drawn(index, Draw(seed=0, epoch=1))
+    assert after.inputs.shape == (4, 9, 9, 3)
+    for row in range(4):
+        np.testing.assert_array_equal(after.labels[row], train_ids(after.inputs[row, ..., 0]))
+        whole = some.labels[row]
+        windows = [
+            flipped[top : top + 9, left : left + 9]
+            for flipped in (whole, whole[:, ::-1])
+            for top in range(12 - 9 + 1)
+            for left in range(24 - 9 + 1)
+        ]
+        assert any(np.array_equal(after.labels[row], window) for window in windows)
+    same = source.drawn(index[::-1], Draw(seed=0, epoch=1))
+    np.testing.assert_array_equal(same.labels[::-1], after.labels)
+    assert not np.array_equal(source.drawn(index, Draw(seed=0, epoch=2)).labels, after.labels)
+
+
+def test_a_window_larger_than_the_scene_is_void_outside(folder):
+    tiny_scenes.cityscapes(folder)
+    source = data.cityscapes(data_dir=str(folder), crop=16, scales=(0.5, 2.0)).train
+    drawn = source.drawn(np.arange(6), Draw(seed=0, epoch=0))
+    shown = (drawn.inputs.max(axis=-1) > 0).reshape(6, -1).sum(axis=1)
+    # Half of 12 x 24 pixels lies inside 16 x 16; of the double a window fills it.
+    assert set((shown > 100).tolist()) == {False, True}
+    small = shown <= 6 * 12
+    assert small.any()
+    assert np.all(drawn.weights[small][:, 6:] == 0)
+
+
+def test_the_window_of_a_scaled_scene():
+    # The last place: rows 50 to 100 of the doubled 100 rows are rows 25 to 50 of the file.
+    assert window((50, 60), (50, 60), (50, 50), 2.0, (0.999, 0.999)) == (
+        (50, 50),
+        (35.0, 25.0, 60.0, 50.0),
+    )
+    # Resized to half its size before all else.
+    assert window((50, 60), (25, 30), (25, 30), 1.0, (0.0, 0.0)) == ((25, 30), (0.0, 0.0, 60, 50))
+
+
+def test_the_parts_of_synthia(folder):
+    frames = tiny_scenes.synthia(folder)
+    dataset = data.synthia(data_dir=str(folder))
+    sizes = {part: len(getattr(dataset, part)) for part in ("train", "validation", "test")}
+    assert sizes == {"train": 14, "validation": 2, "test": 4}
+    images, labels = [], []
+    for part in sizes:
+        some = getattr(dataset, part)[np.arange(sizes[part])]
+        images += [*some.inputs]
+        labels += [*some.labels]
+        np.testing.assert_array_equal(some.weights, some.labels != 13)
+    by_image = {image.tobytes(): label_map for image, label_map in frames.values()}
+    numbers = {**{value: value - 1 for value in range(1, 13)}, 15: 12}
+    for image, classes in zip(images, labels, strict=True):
+        published = by_image.pop(image.tobytes())
+        expected = [[numbers.get(int(value), 13) for value in row] for row in published]
+        np.testing.assert_array_equal(classes, expected)
+    assert not by_image
+    resized = data.synthia(data_dir=str(folder), height=6, width=12)
+    drawn = resized.train.drawn(np.arange(2), Draw(seed=0, epoch=0))
+    assert drawn.labels.shape == (2, 6, 12)
+
+
+def test_colors_change_and_label_maps_stay(folder):
+    tiny_scenes.synthia(folder)
+    dataset = data.synthia(data_dir=str(folder), jitter=0.5)
+    one = jax.tree.map(lambda leaf: leaf[0], dataset.train[np.arange(1)])
+    after = dataset.augment(jax.random.key(0), one)
+    assert (after.inputs.dtype, after.inputs.shape) == (np.uint8, one.inputs.shape)
+    assert not np.array_equal(after.inputs, one.inputs)
+    np.testing.assert_array_equal(after.labels, one.labels)
+    assert data.synthia(data_dir=str(folder)).augment is None
+
+
+LABELS = "cityscapes/gtFine/train/bremen/bremen_000001_000019_gtFine_labelIds.png"
+IMAGE = "cityscapes/leftImg8bit/train/bremen/bremen_000001_000019_leftImg8bit.png"
+
+
+@pytest.mark.parametrize(
+    ("file", "pixels", "message"),
+    [
+        (LABELS, np.full((12, 24), 34, np.uint8), r"labelIds\.png has the label 34; .* or 255\."),
+        (LABELS, np.zeros((12, 24, 3), np.uint8), r"it has colors \(RGB\), and not one class"),
+        (LABELS, np.zeros((6, 24), np.uint8), "24 x 12 pixels, and its label map 24 x 6"),
+        (LABELS, None, "gtFine/train has no file of bremen_000001_000019"),
+        (IMAGE, None, "leftImg8bit/train has no file of bremen_000001_000019"),
+    ],
+)
+def test_files_of_cityscapes_that_do_not_fit_are_named(folder, file, pixels, message):
+    tiny_scenes.cityscapes(folder)
+    if pixels is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(tiny_scenes.png(pixels))
+    with pytest.raises(ValueError, match=message) as caught:
+        data.cityscapes(data_dir=str(folder)).train[np.arange(6)]
+    assert str(folder) in str(caught.value)
+    assert str(caught.value).count(". ") == 0
+
+
+def test_options_and_folders_that_do_not_exist_are_refused(folder):
+    with pytest.raises(FileNotFoundError, match=r"gtFine_trainvaltest\.zip") as caught:
+        data.cityscapes(data_dir=str(folder))
+    assert "tfds build cityscapes/semantic_segmentation" in str(caught.value)
+    with pytest.raises(FileNotFoundError, match=r"(?s)SYNTHIA-SEQS-01-FOG .*download a sequence"):
+        data.synthia(data_dir=str(folder), sequence="01-FOG")
+    tiny_scenes.cityscapes(folder)
+    tiny_scenes.synthia(folder)
+    for options, message in (
+        ({"held_out": ["paris"]}, "held_out must be one of .*'paris'"),
+        ({"held_out": []}, "held_out must name some of the cities and not all"),
+        ({"height": 8}, "give both height and width, or neither"),
+        ({"crop": 0}, "crop must be at least 1, got 0"),
+        ({"jitter": 2}, "jitter must lie in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            data.cityscapes(data_dir=str(folder), **options)
+    with pytest.raises(ValueError, match="cameras"):
+        data.synthia(data_dir=str(folder), cameras="Mono")
+    label_map = folder / "synthia/SYNTHIA-SEQS-05-SUMMER/GT/LABELS/Stereo_Left/Omni_F/000003.png"
+    label_map.unlink()
+    with pytest.raises(ValueError, match=r"GT/LABELS has no Stereo_Left/Omni_F/000003\.png"):
+        data.synthia(data_dir=str(folder))
+    (folder / "cityscapes/gtFine").rename(folder / "elsewhere")
+    with pytest.raises(FileNotFoundError, match="gtFine is not: register at"):
+        data.cityscapes(data_dir=str(folder))

@@ -1,0 +1,150 @@
+"""The use of an accelerator's minutes, on fabricated runs; and (slow) a session at tiny size."""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments.papers import accelerator, device_check, records, runs, scales, trainings
+from tests.data import tiny
+from tests.experiments.processes import run
+from tests.experiments.test_papers_entries import ABOUT, log, predicted
+
+DEVICE = "cpu, 1 device(s)"
+
+
+def recorded(folder, training, seconds=60.0):
+    """Write the records of all seeds of a training."""
+    for seed in training.of_seeds:
+        arrays = {}
+        for part in records.PARTS:
+            values = predicted(seed, 1.2)
+            arrays |= {f"{part}_logits": values.logits, f"{part}_labels": values.labels}
+        about = ABOUT | {"config": runs.config_of(training), "device": DEVICE, "seconds": seconds}
+        # The accelerator's runs do not log what a diagnosis adds.
+        rows = [{key: row[key] for key in ("epoch", "step", "learning_rate")} for row in log(1.0)]
+        for key, value in (("about", about), ("log", rows)):
+            arrays[key] = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        records.save(records.path_of(folder, training, seed), arrays)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return accelerator.Place(tmp_path / "out", tmp_path / "runs", None, "tiny", "bfloat16")
+
+
+@pytest.fixture
+def trained(monkeypatch, place):
+    """The labels of the trainings that a session starts; they end at once."""
+    labels = []
+
+    def train(missing, runs_dir, data_dir, seconds):
+        (training,) = missing
+        labels.append(training.label)
+        recorded(place.folder, training)
+        return True
+
+    monkeypatch.setattr(accelerator, "checked_device", lambda folder: DEVICE)
+    monkeypatch.setattr(accelerator.runs, "train_missing", train)
+    monkeypatch.setattr(accelerator.runs, "data_is_there", lambda training, data_dir: "")
+    return labels
+
+
+@pytest.mark.thorough
+def test_the_most_valuable_trainings_come_first(place, trained, capsys):
+    assert accelerator.session(place, minutes=20) == 0
+    losses = [label.partition("-")[0] for label in trained]
+    assert losses == [
+        *("cross_entropy", "bsce_gra", "flsd53", "adafocal", "focal"),
+        *("brier", "mmce", "dual_focal", "label_smoothing"),
+    ]
+    printed = capsys.readouterr().out
+    assert "every training is done." in printed
+    for claim in (
+        "bsce-gra-beats-ce-own",
+        "adafocal-beats-ce-flsd-cifar10",
+        "mukhoti-flsd-outperforms-own",
+        "guo-lenet-better-calibrated-than-resnet",
+        "bsce-gra-across-architectures",
+    ):
+        assert f"{claim}: " in printed
+    assert (place.folder / "mukhoti_focal.json").is_file()
+    # The same command trains none again.
+    assert accelerator.session(place, minutes=20) == 0
+    assert len(trained) == len(losses)
+
+
+def test_what_does_not_fit_is_not_begun(place, trained, monkeypatch, capsys):
+    monkeypatch.setattr(accelerator, "entries", lambda place: [])
+    first = scales.on_gpu(trainings.CE, "tiny")
+    recorded(place.folder, first, seconds=600.0)
+    assert accelerator.session(place, minutes=19) == 0
+    assert trained == []
+    printed = capsys.readouterr().out
+    assert "nothing fits into the last 19.0 of 19 minutes; cifar10_resnet8 bsce_gra-tiny" in printed
+    assert "needs about 20.0." in printed
+    assert accelerator.session(place, minutes=21) == 0
+    assert len(trained) == 8
+
+
+def test_a_training_that_is_stopped_is_named(place, trained, monkeypatch, capsys):
+    monkeypatch.setattr(accelerator.runs, "train_missing", lambda *arguments: False)
+    assert accelerator.session(place, minutes=1) == 0
+    assert "stopped after 1 minutes; the same command resumes." in capsys.readouterr().out
+
+
+def test_a_stopped_sweep_ends_by_a_signal(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs.sys, "executable", "sleep")
+    monkeypatch.setattr(runs.subprocess, "Popen", sleeping(runs.subprocess.Popen))
+    assert runs.train_missing([trainings.CE], tmp_path, None, seconds=0.01) is False
+
+
+def sleeping(popen):
+    """Start a process that sleeps, whatever the command."""
+    return lambda command, cwd: popen(["sleep", "60"])
+
+
+def test_the_trainings_are_short_and_of_the_papers_networks():
+    for training in accelerator.ORDER:
+        scaled = scales.on_gpu(training)
+        config = runs.config_of(scaled)
+        assert config["precision"] == "bfloat16"
+        assert config["num_epochs"] <= scales.SHORT_EPOCHS
+        assert config["model"]["name"] in ("resnet50", "lenet5", "wide_resnet26_10", "densenet121")
+        assert config["data"]["options"].get("training_size") is None
+        assert scaled.seeds == 3
+    labels = {(t.config, t.label) for t in map(scales.on_gpu, accelerator.ORDER)}
+    assert len(labels) == len(accelerator.ORDER)
+
+
+def test_a_wrong_value_is_a_difference():
+    check = device_check.Check("loss by hand", float("nan"), 1e-6)
+    assert not check.passed
+    assert "DIFFERS" in check.text()
+    # TensorFloat-32 keeps 10 bits of a matrix; the comparisons with float64 must notice them.
+    assert device_check.CLOSE < 2**-11
+
+
+@pytest.mark.thorough
+def test_minutes_need_the_scale(tmp_path):
+    code, printed = run("papers", "--minutes=1", f"--results={tmp_path}")
+    assert (code, printed) == (
+        2,
+        "error: --minutes needs --scale=gpu, and chooses the runs itself: omit --run.\n",
+    )
+
+
+@pytest.mark.slow
+def test_a_session_at_tiny_size(tmp_path):
+    """The same command on a processor: a check, trainings, records and verdicts; it resumes."""
+    tiny.cifar10(tmp_path / "data")
+    options = [f"--{key}={tmp_path / key}" for key in ("out", "runs_dir")]
+    options += ["--scale=gpu", "--minutes=30", "--tiny", f"--data_dir={tmp_path / 'data'}"]
+    code, printed = run("papers", *options)
+    assert code == 0, printed
+    assert "this is a CPU" in printed
+    assert "every training is done." in printed
+    assert "bsce-gra-beats-ce-own: " in printed
+    code, printed = run("papers", *options)
+    assert code == 0, printed
+    assert "training: " not in printed
