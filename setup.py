@@ -56,6 +56,8 @@ setup(
             *("ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10"),
             *("myst-nb>=1.3", "sphinx>=8.2", "sphinx-book-theme>=1.1.4"),
         ],
+        # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
+        "sklearn": ["scikit-learn>=1.6"],
         "tensorboard": ["tensorboardX>=2.6.2"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],

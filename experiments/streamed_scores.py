@@ -154,16 +154,16 @@ def score(
         apply = functools.partial(calibrator.apply, params)
     num_examples = 0
     for logits, labels, weights in blocks():
-        before.add(logits, labels, weights)
+        before.update(logits, labels, weights)
         num_examples += int((weights > 0).sum())
         num_classes = logits.shape[-1]
         if apply is not None:
-            after.add(apply(logits), labels, weights)
+            after.update(apply(logits), labels, weights)
     return Scores(
         num_examples,
         num_classes,
-        _numbers(before.values()),
-        _numbers(after.values()) if apply is not None else {},
+        _numbers(before.compute()),
+        _numbers(after.compute()) if apply is not None else {},
         fitted,
         before.notes,
         num_bins,

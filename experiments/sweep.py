@@ -39,7 +39,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from calib_jax import train
+from calib_jax import report, train
 from calib_jax.core import reading
 from calib_jax.train import files, journal
 from calib_jax.train.changes import Changes
@@ -50,7 +50,6 @@ from experiments import (
     cli,
     imports,
     initial,
-    predictions,
     provenance,
     renamed,
     resuming,
@@ -145,7 +144,7 @@ class Member(NamedTuple):
         if streamed:
             return summary.Run(self.loss, self.seed, (), (), rows, streamed)
         validation, test = (
-            predictions.read(str(self.folder / f"predictions_{part}.npz")).weighted
+            report.read_predictions(str(self.folder / f"predictions_{part}.npz")).weighted
             for part in ("validation", "test")
         )
         return summary.Run(self.loss, self.seed, validation, test, rows)

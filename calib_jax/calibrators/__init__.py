@@ -30,6 +30,7 @@ _Calibrator = TypeVar("_Calibrator")
 
 _CATALOGUE: Catalogue[Any] = Catalogue("calibrator")
 _PARTS = ("Params", "fit", "apply")
+_BY_ITS_OWN_NAME = "scikit_learn"  # it needs a package that the others do without
 
 
 def catalogue() -> Mapping[str, Any]:
@@ -102,6 +103,8 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
 
 
 for _file in pkgutil.iter_modules(__path__):
+    if _file.name == _BY_ITS_OWN_NAME:
+        continue
     _module = importlib.import_module(f"{__name__}.{_file.name}")
     if all(hasattr(_module, part) for part in _PARTS):
         register(_file.name)(_module)

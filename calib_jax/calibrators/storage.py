@@ -1,7 +1,8 @@
 """Files of fitted calibrators: plain arrays and a JSON text, without pickles.
 
 The file is an `.npz`. It holds one array per field, named by its path such as "state/code", and
-"calibrator", a JSON text with the calibrator's name and the format number.
+"calibrator", a JSON text with the calibrator's name, the format number and the formula that applies
+the arrays (`formulas.py`), for readers without this library.
 """
 
 import json
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from calib_jax.calibrators.contract import Code
+from calib_jax.calibrators.formulas import FORMULAS
 from calib_jax.core import reading
 
 FORMAT = 1
@@ -23,7 +25,8 @@ _ABOUT = "calibrator"
 
 def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
     """Write parameters to exactly this path; replace an existing file atomically."""
-    about = json.dumps({"format": FORMAT, "name": name})
+    formula = {"formula": FORMULAS[name]} if name in FORMULAS else {}
+    about = json.dumps({"format": FORMAT, "name": name, **formula})
     path = Path(path)
     unfinished = path.with_name(path.name + ".unfinished")
     with open(unfinished, "wb") as file:

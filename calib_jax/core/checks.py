@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from calib_jax.core import rows
+from calib_jax.core.foreign import as_array
 from calib_jax.core.former import check_former_options
 from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
@@ -175,7 +176,7 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
     """Convert weights to a floating-point array with one entry per example of the logits."""
     if weights is None:
         return None
-    weights = jnp.asarray(weights)
+    weights = jnp.asarray(as_array(weights))
     if weights.shape != logits.shape[:-1]:
         raise ValueError(
             f"weights must have shape {logits.shape[:-1]}, one for each example, got"
@@ -189,7 +190,7 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
 
     Error messages start with `name`. A label out of range stays so: see `rows.as_labels`.
     """
-    logits, labels = jnp.asarray(logits), rows.as_labels(labels)
+    logits, labels = jnp.asarray(as_array(logits)), rows.as_labels(as_array(labels))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
@@ -228,6 +229,7 @@ def flat_rows(
     Outside `jit`, also raise an error for probabilities passed as logits and for labels beyond
     32 bits, which JAX would narrow.
     """
+    labels = as_array(labels)
     given_labels = rows.host_integers(labels)
     logits, labels = batch_of(name, logits, labels, soft_labels=False)
     weights = weights_for(logits, weights)
@@ -285,7 +287,7 @@ def same_length(**named: Any) -> None:
 
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
-    ids = np.asarray(clusters)
+    ids = np.asarray(as_array(clusters))
     if ids.shape != shape:
         raise ValueError(
             f"clusters must have shape {shape}, one for each example, got {ids.shape}."

@@ -2,8 +2,8 @@ r"""Metrics of pixels, with intervals over whole images, in memory of one statis
 
     stream = metrics.ImageStream({"mean_iou": metrics.mean_iou, "ece": metrics.ece})
     for logits, labels, weights in batches:      # [images, height, width, classes], ...
-        stream.add(logits, labels, weights)
-    stream.values()                               pooled over all pixels
+        stream.update(logits, labels, weights)
+    stream.compute()                              pooled over all pixels
     stream.per_image()                            computed for every image, and averaged
     stream.estimates(key=jax.random.key(0))       pooled, with intervals by image
 
@@ -22,11 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
+from calib_jax.core.former import no_attribute
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics.bootstrap import Estimate, interval
 from calib_jax.metrics.contract import Members, Metric, checked_stats, values_of_stats
+from calib_jax.metrics.stream import RENAMED
 
 __all__ = ["ImageStream"]
 
@@ -37,8 +39,8 @@ class ImageStream:
     >>> from calib_jax import metrics
     >>> stream = ImageStream({"accuracy": metrics.accuracy})
     >>> logits = jnp.array([[[2.0, 1.0], [3.0, 0.0]], [[2.0, 1.0], [0.0, 9.0]]])
-    >>> stream.add(logits, jnp.array([[0, 1], [0, 0]]), jnp.array([[1, 1], [1, 0]]))
-    >>> stream.values()
+    >>> stream.update(logits, jnp.array([[0, 1], [0, 0]]), jnp.array([[1, 1], [1, 0]]))
+    >>> stream.compute()
     {'accuracy': Array(0.667, dtype=float32)}
     >>> stream.per_image()
     {'accuracy': 0.75}
@@ -53,6 +55,9 @@ class ImageStream:
         self._members = tuple(self.metrics.items())
         self._parts: list[Joint] = []
 
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("ImageStream", name, dir(self), RENAMED)
+
     @property
     def stats(self) -> Joint:
         """The statistics of all images, in float64, with a leading axis of images."""
@@ -60,7 +65,7 @@ class ImageStream:
             raise ValueError("the stream is empty: add images before computing values.")
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self._parts)
 
-    def add(self, logits: Any, labels: Any, weights: Any = None) -> None:
+    def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add images; raise on values that would make a metric NaN, and add nothing then.
 
         Args:
@@ -85,11 +90,15 @@ class ImageStream:
         refuse(name, _over_images(trouble), (labels.size, logits.shape[-1]), weightless=True)
         self._parts.append(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), stats))
 
-    def values(self) -> dict[str, Any]:
+    def compute(self) -> dict[str, Any]:
         """Compute every metric over the pixels of all images."""
         return values_of_stats(
             self.metrics, jax.tree.map(lambda leaf: leaf.sum(axis=0), self.stats)
         )
+
+    def reset(self) -> None:
+        """Remove all images, to begin again with the same metrics."""
+        self._parts = []
 
     def per_image(self) -> dict[str, Any]:
         """Compute every metric of each image, and average over the images where it is defined.
@@ -126,7 +135,7 @@ class ImageStream:
         counts = np.stack([np.bincount(row, minlength=num_images) for row in drawn])
         sums = jax.tree.map(lambda leaf: np.tensordot(counts, leaf, axes=1), stats)
         samples = _values_of_each(self._members, sums)
-        values = self.values()
+        values = self.compute()
         ends = interval(samples, level, method=method, estimate=values)
         return {k: Estimate(values[k], ends[k].low, ends[k].high, method) for k in self.metrics}
 

@@ -2,8 +2,8 @@ r"""Metrics over batches, in memory that does not grow with their number.
 
     stream = metrics.Stream({"ece": metrics.ece, "nll": metrics.nll})
     for logits, labels, weights in batches:
-        stream.add(logits, labels, weights)
-    stream.values()
+        stream.update(logits, labels, weights)
+    stream.compute()
 
 Statistics are summed over batches; metric values are not averaged. For 2,000 calibrated points the
 pooled ECE is 0.013, but the mean ECE of 50 batches of them is 0.131. The sums are in float64 on the
@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core import checks
+from calib_jax.core.former import no_attribute
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
@@ -38,6 +39,7 @@ from calib_jax.metrics.contract import Members, Metric, checked_stats, owners, v
 
 __all__ = ["Stream"]
 
+RENAMED = {"add": "update", "values": "compute", "add_stats": "update_stats"}
 # Rows of one compiled pass, whose sums are float32: twice as many would still be counted exactly.
 _MOST_ROWS = 2**23
 
@@ -48,9 +50,9 @@ class Stream:
     >>> from calib_jax import metrics
     >>> import jax.numpy as jnp
     >>> stream = Stream({"accuracy": metrics.accuracy})
-    >>> stream.add(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
-    >>> stream.add(jnp.array([[2.0, 1.0]]), jnp.array([0]))
-    >>> stream.values()
+    >>> stream.update(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
+    >>> stream.update(jnp.array([[2.0, 1.0]]), jnp.array([0]))
+    >>> stream.compute()
     {'accuracy': Array(0.667, dtype=float32)}
 
     Args:
@@ -67,7 +69,10 @@ class Stream:
         self._members = tuple(self.metrics.items())
         self._parts: dict[str, _Total | _Kept] = {}
 
-    def add(self, logits: Any, labels: Any, weights: Any = None) -> None:
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("Stream", name, dir(self), RENAMED)
+
+    def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
@@ -77,9 +82,9 @@ class Stream:
             refuse(name, trouble, rows[0].shape, weightless=True)
             parts.append((jax.device_get(stats), len(rows[1])))
         for stats, num_rows in parts:
-            self.add_stats(stats, num_rows=num_rows)
+            self.update_stats(stats, num_rows=num_rows)
 
-    def add_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
+    def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
 
         Args:
@@ -94,12 +99,18 @@ class Stream:
                 self._part(name, _Total).add(stat)
         self.num_rows += num_rows
 
-    def values(self) -> dict[str, Any]:
+    def compute(self) -> dict[str, Any]:
         """Compute every metric over all batches; NaN where the total weight is 0."""
         if not self._parts:
             raise ValueError("the stream is empty: add a batch before computing values.")
         stats = Joint({name: part.stat() for name, part in self._parts.items()})
         return values_of_stats(self.metrics, stats)
+
+    def reset(self) -> None:
+        """Remove all batches and notes, to begin again with the same metrics."""
+        self.num_rows = 0
+        self.notes = []
+        self._parts = {}
 
     def across_processes(self) -> Stream:
         """Return the merged stream of all processes; every process must call it."""

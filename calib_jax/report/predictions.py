@@ -13,6 +13,7 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.core import checks
 from calib_jax.core.binary import binary
+from calib_jax.core.foreign import as_array
 from calib_jax.core.lookalikes import (
     look_like_probabilities,
     refuse_probabilities,
@@ -94,6 +95,7 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
 
 def _floating(predictions: Any) -> Any:
     """Raise if predictions are empty or not floating point."""
+    predictions = as_array(predictions)
     if not hasattr(predictions, "dtype"):
         predictions = np.asarray(predictions)
     if not jnp.issubdtype(predictions.dtype, jnp.floating):

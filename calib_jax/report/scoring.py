@@ -12,6 +12,7 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
+from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
@@ -117,6 +118,8 @@ def score(
     True
     """
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
+    logits, labels, weights = (as_array(array) for array in (logits, labels, weights))
+    compare, fit_on = as_array(compare), fit_on and tuple(map(as_array, fit_on))
     given, batch = logits, np.shape(labels)
     logits = as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)

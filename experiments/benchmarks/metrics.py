@@ -120,12 +120,12 @@ def measure_stream(sample: reference.Sample, blocks: int, **_: Any) -> list[tabl
     A first block compiles and goes beyond the row limit, so ranking metrics use histograms.
     """
     stream = metrics.Stream(chosen_metrics(DEFAULT_METRICS, 15), row_limit=len(sample.y) - 1)
-    stream.add(sample.z, sample.y)  # compiles
-    jax.block_until_ready(stream.values())
+    stream.update(sample.z, sample.y)  # compiles
+    jax.block_until_ready(stream.compute())
     start, spent = time.perf_counter(), time.process_time()
     for _number in range(blocks):
-        stream.add(sample.z, sample.y)
-    values = jax.block_until_ready(stream.values())
+        stream.update(sample.z, sample.y)
+    values = jax.block_until_ready(stream.compute())
     seconds, spent = time.perf_counter() - start, time.process_time() - spent
     num_rows = blocks * len(sample.y)
     return [

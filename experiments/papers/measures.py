@@ -139,8 +139,8 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     after = metrics.ImageStream({"ece": metrics.ece})
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
         rows = slice(start, start + _IMAGES_AT_A_TIME)
-        before.add(logits[rows], labels[rows], weights[rows])
-        after.add(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
+        before.update(logits[rows], labels[rows], weights[rows])
+        after.update(logits[rows] / np.float32(temperature), labels[rows], weights[rows])
     num_classes = run.dataset.num_classes
     cells = before.stats["confusion"]["weight"][:, :-1]
     arrays: Measured = {

@@ -29,15 +29,16 @@ def statistic() -> dict[str, Value]:
     for gamma in GAMMAS[1:]:
         pairs = list(zip(by_gamma[gamma], by_gamma[0.0], strict=True))
         counted = [_is_counted(ce) for _, ce in pairs]
-        note = f"steps counted: {[EVERY * int(part.sum()) for part in counted]}"
-        for name, column in (("confidence", 0), ("p_y", 1)):
-            values[f"{name}(FL-{gamma:g}) - {name}(CE)"] = paired.over_seeds_and_rows(
-                [
-                    _change(focal[column], ce[column], part)
-                    for (focal, ce), part in zip(pairs, counted, strict=True)
-                ],
-                note=note,
-            )
+        first = [np.arange(len(part)) < len(part) // 4 for part in counted]
+        for steps, when in ((counted, ""), (first, ", first quarter of the steps")):
+            for name, column in (("confidence", 0), ("p_y", 1)):
+                values[f"{name}(FL-{gamma:g}) - {name}(CE){when}"] = paired.over_seeds_and_rows(
+                    [
+                        _change(focal[column], ce[column], part)
+                        for (focal, ce), part in zip(pairs, steps, strict=True)
+                    ],
+                    note=f"steps counted: {[EVERY * int(part.sum()) for part in steps]}",
+                )
     for gamma, of_seeds in by_gamma.items():
         last = [float(np.mean(confidence[-1])) for confidence, _ in of_seeds]
         values[f"confidence after the last step, gamma {gamma:g}"] = paired.over_seeds(last)

@@ -294,7 +294,7 @@ def test_the_threshold_at_gamma_one_is_one_over_e():
 def test_confidences_of_the_first_steps(tiny_folder, monkeypatch):
     """With gamma 0 focal loss is cross-entropy, and larger gammas change the confidence."""
     monkeypatch.setenv("CALIB_JAX_DATA_DIR", str(tiny_folder))
-    sizes = {"SEEDS": 2, "STEPS": 10, "EVERY": 5, "BATCH": 8, "MEASURED": 16}
+    sizes = {"SEEDS": 2, "STEPS": 20, "EVERY": 5, "BATCH": 8, "MEASURED": 16}
     for name, size in sizes.items():
         monkeypatch.setattr(mukhoti_early_confidence, name, size)
     values = mukhoti_early_confidence.statistic()

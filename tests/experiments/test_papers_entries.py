@@ -323,20 +323,13 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("sharpness", "states"),
     [
         ({"ce": 1.5, "ls": 1.1, "fl1": 1.0}, ["holds", "holds", "holds"]),
-        pytest.param(
-            {"ce": 1.0, "ls": 1.1, "fl1": 1.5},
-            ["does not hold", "does not hold", "holds"],
-            marks=pytest.mark.thorough,
-        ),
-        pytest.param(
-            {"ce": 1.5, "ls": 1.2, "fl1": 1.0},
-            ["holds", "undecided", "holds"],
-            marks=pytest.mark.thorough,
-        ),
+        ({"ce": 1.0, "ls": 1.1, "fl1": 1.5}, ["does not hold", "does not hold", "holds"]),
+        ({"ce": 1.5, "ls": 1.2, "fl1": 1.0}, ["holds", "undecided", "holds"]),
     ],
 )
 def test_claims_on_translation_follow_the_sums_of_sentences(tmp_path, sharpness, states):

@@ -27,13 +27,13 @@ def stream():
     """A stream of six images in batches of four and two."""
     accumulated = metrics.ImageStream(SEVERAL)
     for part in (slice(0, 4), slice(4, 6)):
-        accumulated.add(*(array[part] for array in scenes()))
+        accumulated.update(*(array[part] for array in scenes()))
     return accumulated
 
 
 def test_pooled_values_are_those_of_all_pixels(stream):
     expected = metrics.values_of(SEVERAL, *scenes())
-    for name, value in stream.values().items():
+    for name, value in stream.compute().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
 
 
@@ -54,7 +54,7 @@ def test_intervals_are_those_of_drawn_images(stream):
     for name, estimate in actual.items():
         low, high = np.quantile([sample[name] for sample in samples], [0.1, 0.9])
         np.testing.assert_allclose([estimate.low, estimate.high], [low, high], rtol=1e-4)
-        np.testing.assert_allclose(estimate.value, stream.values()[name])
+        np.testing.assert_allclose(estimate.value, stream.compute()[name])
 
 
 def test_the_interval_widens_with_the_dependence_within_images():
@@ -62,7 +62,7 @@ def test_the_interval_widens_with_the_dependence_within_images():
     right = np.tile(np.arange(40) % 2, (50, 1)).T
     logits = 3 * np.eye(2)[np.zeros((40, 50), int)].astype(np.float32)
     stream = metrics.ImageStream({"accuracy": metrics.accuracy})
-    stream.add(logits, 1 - right)
+    stream.update(logits, 1 - right)
     of_images = stream.estimates(key=jax.random.key(0))["accuracy"]
     assert 0.2 < float(of_images.high - of_images.low) < 0.32  # 2 * 1.645 * .5 / sqrt(40) = .26
 
@@ -70,18 +70,18 @@ def test_the_interval_widens_with_the_dependence_within_images():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda s: s.add(jnp.zeros((4, 3)), jnp.zeros(4, int)), "images need labels of shape"),
+        (lambda s: s.update(jnp.zeros((4, 3)), jnp.zeros(4, int)), "images need labels of shape"),
         (
-            lambda s: s.add(np.zeros((2, 2, 3), np.float32), np.full((2, 2), 9)),
+            lambda s: s.update(np.zeros((2, 2, 3), np.float32), np.full((2, 2), 9)),
             "4 of 4 labels are not among the 3 classes, 9 is one",
         ),
         (
-            lambda s: metrics.ImageStream({"aurc": metrics.aurc}).add(
+            lambda s: metrics.ImageStream({"aurc": metrics.aurc}).update(
                 np.zeros((2, 2, 3), np.float32), np.zeros((2, 2), int)
             ),
             "aurc needs every pixel, and an ImageStream keeps sums over images: use Stream",
         ),
-        (lambda s: s.values(), "the stream is empty: add images before computing values"),
+        (lambda s: s.compute(), "the stream is empty: add images before computing values"),
     ],
 )
 def test_what_cannot_be_added_is_refused(call, message):

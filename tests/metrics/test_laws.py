@@ -161,11 +161,11 @@ def test_streamed_is_whole(name, monkeypatch):
         for number, stat in enumerate(parts):
             if limit == 30 and number == 1 and name in KEEP_ALL_ROWS:
                 with pytest.raises(ValueError, match="every example is needed"):
-                    total.add_stats(Joint({name: stat}), num_rows=20)
+                    total.update_stats(Joint({name: stat}), num_rows=20)
                 return
-            total.add_stats(Joint({name: stat}), num_rows=20)
+            total.update_stats(Joint({name: stat}), num_rows=20)
         assert total.num_rows == 60
-        assert_same_value(name, total.values()[name], wanted)
+        assert_same_value(name, total.compute()[name], wanted)
 
 
 def in_cells(stat):
@@ -193,11 +193,11 @@ def test_a_stream_has_fixed_memory(name, monkeypatch):
     total = metrics.Stream({name: CATALOGUE[name]}, row_limit=15)
     if name in KEEP_ALL_ROWS:
         with pytest.raises(ValueError, match="20 examples exceed row_limit=15, and every example"):
-            total.add_stats(joint, num_rows=20)
+            total.update_stats(joint, num_rows=20)
         return
     sizes = []
     for _ in range(4):
-        total.add_stats(joint, num_rows=20)
+        total.update_stats(joint, num_rows=20)
         sizes.append(len(pickle.dumps(total._parts)))
     # Within the limit all rows would be there: 80 of them, with two columns at least.
     assert max(sizes) - min(sizes) < 80

@@ -40,8 +40,8 @@ def test_values_streamed_and_with_intervals():
     np.testing.assert_allclose(metric(logits, labels), wanted, rtol=1e-6)
     stream = metrics.Stream({"shots": metric})
     for rows in (slice(0, 25), slice(25, 60)):
-        stream.add(logits[rows], labels[rows])
-    np.testing.assert_allclose(stream.values()["shots"], wanted, rtol=1e-6)
+        stream.update(logits[rows], labels[rows])
+    np.testing.assert_allclose(stream.compute()["shots"], wanted, rtol=1e-6)
     estimate = metrics.estimates(metric, logits, labels, key=jax.random.key(0), num_resamples=50)
     assert all(low < value < high for value, low, high in zip(*estimate[:3], strict=True))
 

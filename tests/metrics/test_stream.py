@@ -31,9 +31,9 @@ def test_batches_give_the_values_of_the_whole():
     logits, labels = sample(num_rows=100)
     stream = metrics.Stream(SEVERAL)
     for part in batches(logits, labels, 30):  # the last one is smaller
-        stream.add(*part)
+        stream.update(*part)
     expected = metrics.values_of(SEVERAL, logits, labels)
-    for name, value in stream.values().items():
+    for name, value in stream.compute().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
     assert stream.num_rows == 100
     assert stream.notes == []
@@ -42,21 +42,21 @@ def test_batches_give_the_values_of_the_whole():
 def test_a_batch_of_padding_adds_nothing():
     logits, labels = sample(num_rows=20)
     stream = metrics.Stream({"ece": metrics.ece, "ada": metrics.adaptive_ece})
-    stream.add(logits, labels)
-    before = stream.values()
-    stream.add(np.full_like(logits, np.nan), np.full_like(labels, 255), np.zeros(20))
-    for name, value in stream.values().items():
+    stream.update(logits, labels)
+    before = stream.compute()
+    stream.update(np.full_like(logits, np.nan), np.full_like(labels, 255), np.zeros(20))
+    for name, value in stream.compute().items():
         np.testing.assert_allclose(value, before[name], rtol=1e-6)
 
 
 def test_a_refused_batch_leaves_no_trace():
     logits, labels = sample(num_rows=20)
     stream = metrics.Stream({"ece": metrics.ece})
-    stream.add(logits, labels)
-    before = stream.values()["ece"]
+    stream.update(logits, labels)
+    before = stream.compute()["ece"]
     with pytest.raises(ValueError, match="1 of 20 labels are not among the 4 classes, 9 is one"):
-        stream.add(logits, np.where(np.arange(20) == 3, 9, labels))
-    assert stream.values()["ece"] == before
+        stream.update(logits, np.where(np.arange(20) == 3, 9, labels))
+    assert stream.compute()["ece"] == before
     assert stream.num_rows == 20
 
 
@@ -64,9 +64,9 @@ def test_counts_beyond_those_of_float32():
     """Check that examples still count when there are more than 2**24 of them."""
     stream = metrics.Stream({"accuracy": metrics.accuracy})
     logits, labels = jnp.array([[2.0, 0.0]]), jnp.array([0])
-    stream.add(logits, labels, jnp.array([2.0**25]))
+    stream.update(logits, labels, jnp.array([2.0**25]))
     for _ in range(3):
-        stream.add(logits, labels)
+        stream.update(logits, labels)
     assert stream._parts["accuracy"].stat()["weight"] == 2**25 + 3
 
 
@@ -74,18 +74,18 @@ def test_a_batch_too_large_for_float32_counts_is_cut(monkeypatch):
     """Also a refused one leaves no trace, wherever the wrong label is."""
     logits, labels = sample(num_rows=100)
     stream, whole = (metrics.Stream({"accuracy": metrics.accuracy}) for _ in range(2))
-    whole.add(logits, labels)
+    whole.update(logits, labels)
     monkeypatch.setattr(streams, "_MOST_ROWS", 30)
     parts = []
-    add_stats = stream.add_stats
+    update_stats = stream.update_stats
     monkeypatch.setattr(
-        stream, "add_stats", lambda *a, **k: parts.append(k["num_rows"]) or add_stats(*a, **k)
+        stream, "update_stats", lambda *a, **k: parts.append(k["num_rows"]) or update_stats(*a, **k)
     )
-    stream.add(logits, labels)
+    stream.update(logits, labels)
     assert parts == [30, 30, 30, 10]
-    assert stream.values() == whole.values()
+    assert stream.compute() == whole.compute()
     with pytest.raises(ValueError, match="1 of 30 labels are not among the 4 classes"):
-        stream.add(logits, np.where(np.arange(100) == 70, 9, labels))
+        stream.update(logits, np.where(np.arange(100) == 70, 9, labels))
     assert stream.num_rows == 100
 
 
@@ -99,14 +99,14 @@ def test_above_the_row_limit_a_fine_histogram_serves_and_says_so():
     }
     exact = metrics.values_of(ranking, logits, labels)
     stream = metrics.Stream(ranking, row_limit=1000)
-    stream.add(logits[:1000], labels[:1000])
+    stream.update(logits[:1000], labels[:1000])
     assert not stream.notes
     with pytest.warns(UserWarning, match="adaptive_ece, adaptive_mce: more than 1000 rows"):
-        stream.add(logits[1000:2000], labels[1000:2000])
-    stream.add(logits[2000:], labels[2000:])  # said once
+        stream.update(logits[1000:2000], labels[1000:2000])
+    stream.update(logits[2000:], labels[2000:])  # said once
     (note,) = stream.notes
     assert "count as equal" in note
-    actual = stream.values()
+    actual = stream.compute()
     np.testing.assert_allclose(actual["mce"], exact["mce"], rtol=1e-6)
     rounded = rounded_to_cells(logits, labels)
     for name in ("adaptive_ece", "adaptive_mce"):
@@ -119,8 +119,8 @@ def test_above_the_row_limit_a_fine_histogram_serves_and_says_so():
     one_bin = metrics.adaptive_ece.with_options(num_bins=1)
     stream = metrics.Stream({"gap": one_bin}, row_limit=0)
     with pytest.warns(UserWarning, match="more than 0 rows"):
-        stream.add(logits, labels)
-    np.testing.assert_allclose(stream.values()["gap"], one_bin(logits, labels), rtol=1e-5)
+        stream.update(logits, labels)
+    np.testing.assert_allclose(stream.compute()["gap"], one_bin(logits, labels), rtol=1e-5)
 
 
 def rounded_to_cells(logits, labels):
@@ -167,15 +167,36 @@ def test_statistics_computed_elsewhere():
     )
     stats = step(logits.reshape(8, 10, -1), labels.reshape(8, 10))
     stream = metrics.Stream(SEVERAL)
-    stream.add_stats(jax.tree.map(lambda leaf: leaf[0], stats), num_rows=80)
+    stream.update_stats(jax.tree.map(lambda leaf: leaf[0], stats), num_rows=80)
     expected = metrics.values_of(SEVERAL, logits, labels)
-    for name, value in stream.values().items():
+    for name, value in stream.compute().items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
 
 
 def test_an_empty_stream_says_so():
     with pytest.raises(ValueError, match="the stream is empty: add a batch"):
-        metrics.Stream({"ece": metrics.ece}).values()
+        metrics.Stream({"ece": metrics.ece}).compute()
+
+
+@pytest.mark.parametrize("kind", [metrics.Stream, metrics.ImageStream])
+def test_a_reset_stream_begins_again(kind):
+    logits, _ = sample(num_rows=20)
+    right, wrong = ((logits, np.argmax(logits, -1)), (logits, (np.argmax(logits, -1) + 1) % 4))
+    stream = kind({"accuracy": metrics.accuracy})
+    for examples, expected in ((right, 1), (wrong, 0)):
+        stream.update(*(array.reshape(4, 5, *array.shape[1:]) for array in examples))
+        assert stream.compute()["accuracy"] == expected
+        stream.reset()
+        with pytest.raises(ValueError, match="the stream is empty"):
+            stream.compute()
+
+
+@pytest.mark.parametrize("kind", [metrics.Stream, metrics.ImageStream])
+def test_former_names_say_the_present_ones(kind):
+    stream = kind({"accuracy": metrics.accuracy})
+    for former, present in {"add": "update", "values": "compute"}.items():
+        with pytest.raises(AttributeError, match=f"{former} is called {present} now"):
+            getattr(stream, former)
 
 
 PROCESS = """
@@ -196,10 +217,10 @@ for limit in (1000, 25):  # under 25, one process has a histogram and the other 
     if limit == 25 and index == 1:
         import warnings
         warnings.simplefilter("ignore")
-    stream.add(logits[own], labels[own])
+    stream.update(logits[own], labels[own])
     whole = stream.across_processes()
     assert whole.num_rows == 50
-    for name, value in whole.values().items():
+    for name, value in whole.compute().items():
         exact = limit == 1000 or name != "ada"
         np.testing.assert_allclose(value, expected[name], atol=1e-6 if exact else 0.02)
 print("agreed")

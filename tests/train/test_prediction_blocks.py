@@ -52,9 +52,9 @@ def test_metrics_of_blocks_are_those_of_the_whole():
     several = {name: metrics.named(name) for name in ("nll", "ece")}
     stream = metrics.Stream(several)
     for logits, labels, weights in blocks():
-        stream.add(logits[0], labels, weights)
+        stream.update(logits[0], labels, weights)
     for name, value in metrics.values_of(several, *expected()).items():
-        np.testing.assert_allclose(stream.values()[name], value, rtol=1e-5, err_msg=name)
+        np.testing.assert_allclose(stream.compute()[name], value, rtol=1e-5, err_msg=name)
 
 
 def test_written_blocks_are_read_back(tmp_path):

@@ -1,0 +1,1 @@
+"""Notebooks, and the program that executes them."""

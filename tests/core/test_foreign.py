@@ -1,0 +1,185 @@
+"""Arrays of other libraries go in wherever logits, labels or weights do.
+
+The doubles have the methods of the libraries' arrays, which are tested themselves where they are
+installed.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import binary, calibrators, losses, metrics, report
+from calib_jax.core.foreign import as_array
+
+LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3], [0.0, 3.0, 1.0], [1.0, 0.0, 2.0]], np.float32)
+LABELS = np.array([0, 2, 1, 0])
+WEIGHTS = np.array([1.0, 2.0, 0.0, 1.0], np.float32)
+CPU, CUDA = 1, 2
+
+
+class Column:
+    """A table or column: only `__array__`, as in pandas."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = np.shape(values)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+class Tensor:
+    """A tensor as PyTorch has it: one that requires gradients can only be detached."""
+
+    def __init__(self, values, needs_gradient=True):
+        self.values = np.asarray(values)
+        self.needs_gradient = needs_gradient
+        self.shape, self.dtype = self.values.shape, f"tensor.{self.values.dtype}"
+
+    def detach(self):
+        return Tensor(self.values, needs_gradient=False)
+
+    def __array__(self, dtype=None, copy=None):
+        if self.needs_gradient:
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+        return np.array(self.values, dtype)
+
+    def __dlpack__(self, **options):
+        if self.needs_gradient:
+            raise BufferError("Can't export tensors that require gradient.")
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return CPU, 0
+
+
+class Half(Tensor):
+    """A tensor whose numbers NumPy does not have; JAX has them."""
+
+    def detach(self):
+        return self
+
+    def __array__(self, dtype=None, copy=None):
+        raise TypeError("Got unsupported ScalarType BFloat16")
+
+    def __dlpack__(self, **options):
+        return jnp.asarray(self.values, jnp.bfloat16).__dlpack__(**options)
+
+
+class Far:
+    """An array on an accelerator that JAX here cannot read; `cpu` copies it to the host."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape, self.ndim = np.shape(values), np.ndim(values)
+
+    def __dlpack__(self, **options):
+        raise BufferError("no such device")
+
+    def __dlpack_device__(self):
+        return CUDA, 0
+
+    def cpu(self):
+        return Tensor(self.values)
+
+
+KINDS = [Column, Tensor, Far]
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+def test_values_are_those_of_the_arrays(kind):
+    arrays = LOGITS, LABELS, WEIGHTS
+    foreign = [kind(array) for array in arrays]
+    assert metrics.nll(*foreign) == metrics.nll(*arrays)
+    np.testing.assert_array_equal(losses.focal(*foreign[:2]), losses.focal(*arrays[:2]))
+    stream = metrics.Stream({"nll": metrics.nll})
+    stream.update(*foreign)
+    np.testing.assert_allclose(stream.compute()["nll"], metrics.nll(*arrays), rtol=1e-6)
+    params = calibrators.temperature.fit(*foreign)
+    assert params.temperature == calibrators.temperature.fit(*arrays).temperature
+    np.testing.assert_array_equal(
+        calibrators.temperature.apply(params, foreign[0]),
+        calibrators.temperature.apply(params, LOGITS),
+    )
+    np.testing.assert_array_equal(binary(kind(LOGITS[:, 0])), binary(LOGITS[:, 0]))
+    np.testing.assert_array_equal(report.as_logits(foreign[0]), LOGITS)
+    joined, _ = metrics.in_and_out(foreign[0], foreign[0])
+    np.testing.assert_array_equal(joined, np.concatenate([LOGITS, LOGITS]))
+
+
+@pytest.mark.thorough
+@every_kind
+def test_a_report_is_that_of_the_arrays(kind):
+    more = {"metrics": ["nll"], "num_resamples": 10, "calibrate": "temperature"}
+    rest = {"compare": LOGITS / 2, "fit_on": (LOGITS[::-1] + 1, LABELS[::-1])}
+    expected = report.score(LOGITS, LABELS, weights=WEIGHTS, **rest, **more)
+    foreign = {"compare": kind(rest["compare"]), "fit_on": tuple(map(kind, rest["fit_on"]))}
+    actual = report.score(kind(LOGITS), kind(LABELS), weights=kind(WEIGHTS), **foreign, **more)
+    assert actual.rows == expected.rows
+    assert actual.changes == expected.changes
+
+
+def test_numbers_that_numpy_does_not_have_are_read_by_jax():
+    assert as_array(Half(LOGITS)).dtype == jnp.bfloat16
+    assert metrics.accuracy(Half(LOGITS), LABELS) == metrics.accuracy(LOGITS, LABELS)
+
+
+def test_labels_beyond_32_bits_are_not_wrapped():
+    with pytest.raises(ValueError, match="4294967298 is one"):
+        metrics.accuracy(LOGITS, Tensor(LABELS.astype(np.int64) + 2**32))
+
+
+def test_an_array_that_nobody_can_copy_is_refused():
+    stuck = type("Stuck", (Far,), {"cpu": property(lambda self: self.no_such_method)})
+    with pytest.raises(TypeError, match=r"Stuck on the DLPack device \(2, 0\)"):
+        metrics.accuracy(stuck(LOGITS), LABELS)
+
+
+@pytest.mark.parametrize("names", [["cat", "dog", "dog", "cat"], [0.5, None, 1, 2]])
+def test_a_column_without_numbers_is_refused(names):
+    with pytest.raises(TypeError, match=f"must hold numbers, got {names[0]!r}"):
+        metrics.accuracy(LOGITS, Column(np.array(names, object)))
+
+
+def test_what_jax_knows_is_unchanged():
+    for value in (LOGITS, jnp.asarray(LOGITS), [1.0], 2, None, np.float32(1)):
+        assert as_array(value) is value
+    jax.jit(lambda z: metrics.accuracy(z, LABELS))(LOGITS)  # a tracer
+
+
+@pytest.mark.slow
+def test_tensors_of_torch():
+    torch = pytest.importorskip("torch")
+    logits = torch.tensor(LOGITS, requires_grad=True)
+    assert metrics.nll(logits, torch.tensor(LABELS)) == metrics.nll(LOGITS, LABELS)
+    assert as_array(logits.to(torch.bfloat16)).dtype == jnp.bfloat16
+
+
+@pytest.mark.slow
+def test_tables_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(LOGITS, columns=["cat", "dog", "owl"])
+    for labels in (pandas.Series(LABELS), pandas.Series(LABELS, dtype="Int64")):
+        assert metrics.nll(table, labels) == metrics.nll(LOGITS, LABELS)
+    with pytest.raises(TypeError, match="must hold numbers, got 'cat'"):
+        metrics.nll(table, pandas.Series(["cat", "dog", "owl", "cat"]))
+
+
+def test_an_accelerator_that_jax_has_keeps_the_array():
+    """The array of a GPU stays there; on a CPU it stands for the accelerator."""
+
+    class Shared(Far):
+        def __dlpack__(self, **options):
+            return self.values.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return next(calls)
+
+    values = jnp.asarray(LOGITS)
+    # The first answer chooses the path, JAX asks again for the device of the memory.
+    calls = iter([(CUDA, 0), *[values.__dlpack_device__()] * 3])
+    actual = as_array(Shared(values))
+    assert isinstance(actual, jax.Array)
+    assert actual.unsafe_buffer_pointer() == values.unsafe_buffer_pointer()
