@@ -366,9 +366,9 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
         for phase, of in part.summary.reliability.items():
             diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
         curves |= {part.titled(metric): curve for metric, curve in part.summary.curves.items()}
-    level = f"{comparison.about['level']:.0%} intervals"
+    level, n = comparison.about["level"], comparison.about["examples"]
     bars, note = drawable(estimates)
-    options = {"columns": len(summary.SHOWN), "title": level, "note": note, "width": 11.0}
+    options = {"columns": len(summary.SHOWN), "note": note, "level": level, "n": n, "width": 11.0}
     drawn = {"intervals": plots.intervals(bars, **options)} if bars else {}
     for phase in phases:
         if not diagrams[phase]:
@@ -378,6 +378,7 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
             ece=captions[phase],
             columns=columns,
             title=f"test set, {phase}",
+            level=level,
             width=min(0.6 + 3.2 * columns, 12.0),
         )
     if curves:

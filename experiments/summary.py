@@ -632,6 +632,7 @@ def pictures(summary: Summary) -> dict[str, Any]:
             width=width,
             ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
             title=f"test set, {phase}",
+            level=LEVEL,
         )
         for phase, name in names.items()
         if summary.reliability[phase]
@@ -642,7 +643,7 @@ def pictures(summary: Summary) -> dict[str, Any]:
         if cell.metric in ("nll", "ece")
     )
     if bars:
-        drawn["intervals"] = plots.intervals(bars, columns=2, note=note, width=9.0)
+        drawn["intervals"] = plots.intervals(bars, columns=2, note=note, level=LEVEL, width=9.0)
     if summary.curves:
         drawn["curves"] = plots.training_curves(
             summary.curves, summary.epochs, title="validation set"

@@ -8,6 +8,8 @@ from calib_jax.plots.style import count, of_same_length, vector
 
 __all__ = ["BinTable", "Bins"]
 
+FEW = 10  # bins with fewer examples are drawn faint
+
 
 @runtime_checkable
 class BinTable(Protocol):
@@ -76,6 +78,13 @@ class CheckedBins(NamedTuple):
         return self.weight > 0
 
     @property
+    def few(self) -> np.ndarray:
+        """Whether each bin holds an example, but fewer than `FEW`; weights must be counts."""
+        if not np.array_equal(self.weight, np.round(self.weight)):
+            return np.zeros(self.weight.shape, bool)
+        return self.filled & (self.weight < FEW)
+
+    @property
     def share(self) -> np.ndarray:
         """The percentage of all examples that each bin holds."""
         return 100 * self.weight / self.weight.sum()
@@ -94,6 +103,18 @@ class CheckedBins(NamedTuple):
     def n(self) -> str:
         """The number of examples, as text."""
         return f"n = {count(self.weight.sum())}"
+
+    def described(self, number: int) -> str:
+        """Describe one bin in lines of text."""
+        ends = ""
+        if self.low is not None and self.high is not None:
+            ends = f" [{self.low[number]:.4f}, {self.high[number]:.4f}]"
+        return (
+            f"bin {self.lower[number]:.3f} to {self.upper[number]:.3f}\n"
+            f"n = {count(self.weight[number])}, {self.share[number]:.1f}% of all\n"
+            f"mean confidence {self.confidence[number]:.4f}\n"
+            f"accuracy {self.accuracy[number]:.4f}{ends}"
+        )
 
     @property
     def cut(self) -> str:

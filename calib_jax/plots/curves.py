@@ -1,6 +1,7 @@
 """Curves of a binary classifier over its thresholds."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["roc"]
 
+_HOVER_BOXES = 40
+
 
 @style.drawn
 def roc(
@@ -21,6 +24,7 @@ def roc(
     *,
     auroc: Any = None,
     title: str | None = None,
+    level: float | None = None,
     width: float = 4.0,
 ) -> "matplotlib.figure.Figure":
     """Draw one ROC curve, or several by name.
@@ -30,7 +34,8 @@ def roc(
       true_positive_rate: `[points]`, ascending; or several under the same names.
       auroc: value for the legend, a number or (value, low, high), or several by name; if None,
         the area under the drawn curve.
-      title: title of the figure.
+      title: title of the figure, such as the number of examples of both kinds.
+      level: nominal coverage of the intervals of the AUROC, for the legend.
       width: width of the figure, in inches.
     """
     curves = _curves(false_positive_rate, true_positive_rate)
@@ -49,16 +54,37 @@ def roc(
     axes = figure.subplots()
     handles: list[Any] = []
     for place, ((false, true), label) in enumerate(zip(curves.values(), labels, strict=True)):
-        look = {**style.curve_look(place), "label": label, "linewidth": 1.5}
+        look = {**style.curve_look(place), **style.curve_marks(place, len(false))}
+        look |= {"label": label, "linewidth": 1.5}
         handles += axes.plot(false, true, clip_on=False, **look)
+    _add_hover(axes, curves)
     axes.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, dashes=(1, 2))
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     axes.set(xlabel="false positive rate", ylabel="true positive rate")
     if title:
         axes.set_title(style.wrapped(title, width - 0.6))
     triples = [style.triple("auroc", area) for area in areas.values() if area is not None]
-    style.legend_below(figure, handles, width, " ".join(outside.reasons(triples)))
+    has_interval = any(low is not None for _, low, _ in triples)
+    notes = [f"[ ]: {style.interval_label(level)}."] * (has_interval and level is not None)
+    style.legend_below(figure, handles, width, " ".join([*notes, *outside.reasons(triples)]))
     return figure
+
+
+def _add_hover(
+    axes: "matplotlib.axes.Axes", curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
+) -> None:
+    """Attach the true positive rates to strips of the false positive rate."""
+    edges = np.linspace(0, 1, _HOVER_BOXES + 1)
+    for left, right in pairwise(edges):
+        rate = (left + right) / 2
+        # The highest point at or left of this rate, as the curve is a step function.
+        heights = {
+            name: true[max(np.searchsorted(false, rate, side="right") - 1, 0)]
+            for name, (false, true) in curves.items()
+        }
+        lines = [f"{name or 'true positive rate'}: {high:.3f}" for name, high in heights.items()]
+        text = "\n".join([f"false positive rate {rate:.3f}", *lines])
+        style.add_hover(axes, text, left=left, right=right)
 
 
 def _curves(false: Any, true: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:

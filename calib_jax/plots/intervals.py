@@ -19,19 +19,24 @@ def intervals(
     columns: int = 3,
     title: str | None = None,
     note: str | None = None,
+    level: float | None = None,
+    n: float | None = None,
     width: float | None = None,
 ) -> "matplotlib.figure.Figure":
     """Draw each value with its interval, one row per method and one panel per metric.
 
-    The point is the value. A hollow, marked point lies outside its interval, which can happen for
-    calibration errors because resampling raises them; a note below then gives the reason.
+    The point is the value. A value can lie outside its interval, because resampling raises
+    calibration errors. Its point is hollow and marked, its interval is not drawn, and a note below
+    gives the reason.
 
     Args:
       estimates: methods by name, each with its metrics by name, each (value, low, high) or a
         number: `{"focal": metrics.estimates(...), ...}`; or values by name, drawn in one panel.
       columns: panels per row.
-      title: title of the figure, such as the level of the intervals.
+      title: title of the figure.
       note: text below the figure, such as what it omits.
+      level: nominal coverage of the intervals, for the text below the figure.
+      n: number of examples, for the same text.
       width: width of the figure, in inches; if None, 4.5 for one panel and 7.5 for more.
 
     References:
@@ -46,11 +51,13 @@ def intervals(
     names = [style.wrapped(method, 0.4 * width) for method in methods]
     lines = sum(name.count("\n") + 1.5 for name in names)
     triples = [triple for panel in panels.values() for triple in panel.values()]
-    below = style.wrapped("\n".join([*outside.reasons(triples), *([note] if note else [])]), width)
+    reasons = [f"{reason} The interval is not drawn." for reason in outside.reasons(triples)]
+    parts = [_legend(triples, level, n), *reasons, *([note] if note else [])]
+    below = style.wrapped("\n".join(parts), width)
     height = rows * (0.17 * lines + 0.6) + 0.2
-    titles = {metric: style.wrapped(metric, 0.85 * width / columns) for metric in panels}
-    height += 0.15 * rows * max(title.count("\n") for title in titles.values())
-    figure = style.canvas(width, height + 0.15 * (below.count("\n") + 1) * bool(below))
+    labels = {metric: style.wrapped(metric, 0.85 * width / columns) for metric in panels}
+    height += 0.15 * rows * max(label.count("\n") for label in labels.values())
+    figure = style.canvas(width, height + 0.15 * (below.count("\n") + 1))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for place, axes in enumerate(grid.flat):
         if place >= len(panels):
@@ -61,16 +68,21 @@ def intervals(
             if method not in panel:
                 continue
             value, low, high = panel[method]
-            if low is not None and high is not None:
+            is_outside = outside.is_outside(value, low, high)
+            if low is not None and high is not None and not is_outside:
                 axes.hlines(row, low, high, color=style.SKY, linewidth=6)
-                ends = {"color": style.BLUE, "linewidth": 1}
-                axes.vlines([low, high], row - 0.22, row + 0.22, **ends)
+                caps = {"color": style.BLUE, "linewidth": 1}
+                axes.vlines([low, high], row - 0.22, row + 0.22, **caps)
             (point,) = axes.plot(value, row, "o", color=style.BLACK, markersize=4)
-            if outside.is_outside(value, low, high):
+            ends = "" if low is None or high is None else f" [{low:.4f}, {high:.4f}]"
+            mark = outside.mark(value, low, high)
+            text = f"{metric or 'value'} of {method}\n{value:.4f}{mark}{ends}"
+            style.add_hover(axes, text, bottom=row - 0.5, top=row + 0.5)
+            if is_outside:
                 point.set_markerfacecolor("white")
                 beside = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(outside.MARK, (value, row), **beside)
-        axes.set_title(titles[metric])
+        axes.set_xlabel(labels[metric] or "value")
         axes.set(yticks=range(len(methods)), yticklabels=names)
         axes.set(ylim=(len(methods) - 0.4, -0.6))
         axes.margins(x=0.08)
@@ -78,9 +90,18 @@ def intervals(
         axes.tick_params(axis="y", length=0)
     if title:
         figure.suptitle(style.wrapped(title, width), fontsize=9)
-    if below:
-        style.note_below(figure, below)
+    style.note_below(figure, below)
     return figure
+
+
+def _legend(
+    triples: list[tuple[float, float | None, float | None]], level: float | None, n: float | None
+) -> str:
+    """Say what points and bars show, with the level and the number of examples."""
+    text = "Point: value"
+    if any(low is not None for _, low, _ in triples):
+        text += f"; bar: {style.interval_label(level)}"
+    return text + ("" if n is None else f"; n = {style.count(n)}") + "."
 
 
 def _by_metric(

@@ -7,7 +7,8 @@ import numpy as np
 
 from calib_jax.core import checks, outside
 from calib_jax.plots import style
-from calib_jax.plots.bins import CheckedBins, checked
+from calib_jax.plots.bins import FEW, CheckedBins, checked
+from calib_jax.plots.style import count
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -15,22 +16,31 @@ if TYPE_CHECKING:
 
 __all__ = ["reliability_before_after", "reliability_diagram", "reliability_grid"]
 
+_FAINT = 0.3
+
 
 @style.drawn
 def reliability_diagram(
-    table: Any, *, ece: Any = None, title: str | None = None, width: float = 4.5
+    table: Any,
+    *,
+    ece: Any = None,
+    title: str | None = None,
+    level: float | None = None,
+    width: float = 4.5,
 ) -> "matplotlib.figure.Figure":
     """Draw accuracy against confidence, bin by bin, above a histogram of the confidences.
 
     A bar shows the accuracy of a bin between the bin's edges. A hatched box shows the gap between
     the accuracy and the bin's mean confidence, which is the position of the point. Empty bins have
-    neither. The line through the point is the interval of the accuracy.
+    neither. The line through the point is the interval of the accuracy. Bins with fewer than ten
+    examples are faint and show their number.
 
     Args:
       table: an object with the fields of `BinTable`: the result of `metrics.reliability` or
         `metrics.adaptive_reliability`, or a `Bins`.
       ece: ECE for the caption, a number or (value, low, high); if None, that of the table.
       title: a line above the caption.
+      level: nominal coverage of the table's intervals, for the legend.
       width: width of the figure, in inches.
 
     References:
@@ -44,7 +54,7 @@ def reliability_diagram(
     accuracy 0.700, confidence 0.800
     n = 10, 2 bins of equal width
     """
-    return _figure([(checked("reliability_diagram", table), ece, title)], width)
+    return _figure([(checked("reliability_diagram", table), ece, title)], level, width)
 
 
 @style.drawn
@@ -54,6 +64,7 @@ def reliability_before_after(
     *,
     ece: tuple[Any, Any] = (None, None),
     titles: tuple[str, str] = ("before", "after"),
+    level: float | None = None,
     width: float = 7.5,
 ) -> "matplotlib.figure.Figure":
     """Draw two reliability diagrams side by side, on the same axes.
@@ -63,12 +74,13 @@ def reliability_before_after(
       after: another, such as that of the calibrated model.
       ece: ECEs for the captions, as in `reliability_diagram`.
       titles: titles of the two diagrams.
+      level: nominal coverage of the tables' intervals, for the legend.
       width: width of the figure, in inches.
     """
     if len(ece) != 2 or len(titles) != 2:
         raise ValueError(f"ece and titles must be pairs, got {ece!r} and {titles!r}.")
     tables = [checked("reliability_before_after", table) for table in (before, after)]
-    return _figure(list(zip(tables, ece, titles, strict=True)), width)
+    return _figure(list(zip(tables, ece, titles, strict=True)), level, width)
 
 
 @style.drawn
@@ -78,6 +90,7 @@ def reliability_grid(
     ece: Mapping[str, Any] | None = None,
     columns: int = 5,
     title: str | None = None,
+    level: float | None = None,
     width: float = 9.0,
 ) -> "matplotlib.figure.Figure":
     """Draw a grid of the reliability diagrams of several models, without histograms.
@@ -87,6 +100,7 @@ def reliability_grid(
       ece: ECEs for the captions, by the same names; if None, those of the tables.
       columns: diagrams per row.
       title: title of the figure.
+      level: nominal coverage of the tables' intervals, for the legend.
       width: width of the figure, in inches.
     """
     if not tables:
@@ -100,13 +114,11 @@ def reliability_grid(
     handles: list[Any] = []
     for place, (name, table) in zip(axes.flat, tables.items(), strict=False):
         bins = checked("reliability_grid", table)
-        handles += _diagram(place, bins)
+        handles += _diagram(place, bins, level)
         number = style.number(bins.ece if ece is None or ece[name] is None else ece[name])
-        place.set_title(style.wrapped(f"{name}\nECE {number}", room))
-    for place in list(axes.flat)[len(tables) :]:
-        place.set_visible(False)
-    for row in axes:
-        row[0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 3))
+        place.set_title(style.wrapped(f"{name}\nECE {number}, {bins.n}", room))
+    style.label_grid(axes, len(tables), x="confidence", y="accuracy")
+    axes[0, 0].set_xticks(np.linspace(0, 1, 3))
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     captions = [] if ece is None else [ece[name] for name in tables]
@@ -115,7 +127,7 @@ def reliability_grid(
 
 
 def _figure(
-    panels: list[tuple[CheckedBins, Any, str | None]], width: float
+    panels: list[tuple[CheckedBins, Any, str | None]], level: float | None, width: float
 ) -> "matplotlib.figure.Figure":
     room = (width - 0.6) / len(panels)
     # A nearly square diagram, a histogram of a third of its height, and text above and below.
@@ -125,7 +137,7 @@ def _figure(
     )
     handles: list[Any] = []
     for column, (bins, ece, title) in enumerate(panels):
-        handles += _diagram(axes[0, column], bins) + _histogram(axes[1, column], bins)
+        handles += _diagram(axes[0, column], bins, level) + _histogram(axes[1, column], bins)
         # Narrow diagrams get one fact per line.
         between = ", " if style.characters(room) > 36 else "\n"
         means = f"accuracy {bins.mean(bins.accuracy):.3f}"
@@ -147,22 +159,25 @@ def _why_outside(captions: list[Any]) -> str:
     return " ".join(outside.reasons(triples))
 
 
-def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
+def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | None) -> list[Any]:
     """Draw bars, gaps, intervals and the diagonal; return the legend's handles."""
     filled = bins.filled
     left, width = bins.lower[filled], (bins.upper - bins.lower)[filled]
     confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
-    handles: list[Any] = [
-        axes.bar(left, accuracy, width, align="edge", label="accuracy per bin", **style.PLAIN)
-    ]
+    few = bins.few[filled]
     gap = confidence - accuracy
-    for side, label, look in (
-        (gap > 0, "gap: over-confident", style.HATCHED),
-        (gap < 0, "gap: under-confident", style.HATCHED_BACK),
+    handles: list[Any] = []
+    for side, height, bottom, label, look in (
+        (np.ones_like(few), accuracy, np.zeros_like(gap), "accuracy per bin", style.PLAIN),
+        (gap > 0, gap, accuracy, "gap: over-confident", style.HATCHED),
+        (gap < 0, gap, accuracy, "gap: under-confident", style.HATCHED_BACK),
     ):
         if np.any(side):
-            where = (left[side], gap[side], width[side], accuracy[side])
-            handles.append(axes.bar(*where, align="edge", label=label, **look))
+            where = (left[side], height[side], width[side], bottom[side])
+            bars = axes.bar(*where, align="edge", label=label, **look)
+            for bar in np.array(bars.patches)[few[side]]:
+                bar.set_alpha(_FAINT)
+            handles.append(_strong(bars, label, look))
     (diagonal,) = axes.plot([0, 1], [0, 1], color=style.GREY, dashes=(4, 2), linewidth=1)
     diagonal.set_label("calibrated")
     handles.append(diagonal)
@@ -170,23 +185,62 @@ def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
     if bins.low is not None and bins.high is not None:
         # Rounding may put the accuracy outside its interval by the last bit.
         ends = np.maximum([accuracy - bins.low[filled], bins.high[filled] - accuracy], 0)
-    handles.append(
-        axes.errorbar(
-            confidence,
-            accuracy,
-            yerr=ends,
-            fmt="o",
-            color=style.BLACK,
-            markersize=2.5,
-            linewidth=0.9,
-            capsize=2,
-            clip_on=False,
-            zorder=3,
-            label="bin mean" if ends is None else "bin mean, interval",
-        )
-    )
+    label = "bin mean" if ends is None else f"bin mean, {style.interval_label(level)}"
+    for side, alpha in ((few, _FAINT), (~few, 1.0)):
+        if np.any(side):
+            points = axes.errorbar(
+                confidence[side],
+                accuracy[side],
+                yerr=None if ends is None else ends[:, side],
+                fmt="o",
+                color=style.BLACK,
+                markersize=2.5,
+                linewidth=0.9,
+                capsize=2,
+                clip_on=False,
+                zorder=3,
+                alpha=alpha,
+                label=label,
+            )
+    handles.append(points)  # the strong ones, where there are any
+    if np.any(few):
+        handles.append(_write_few(axes, bins))
     axes.set(xlim=(0, 1), ylim=(0, 1))
+    for number in np.flatnonzero(filled):
+        bounds = {"left": bins.lower[number], "right": bins.upper[number]}
+        style.add_hover(axes, bins.described(int(number)), **bounds)
     return handles
+
+
+def _strong(bars: Any, label: str, look: Mapping[str, Any]) -> Any:
+    """Return a legend handle in full strength, also where the first bar is faint."""
+    from matplotlib.patches import Patch
+
+    return bars if bars.patches[0].get_alpha() is None else Patch(label=label, **look)
+
+
+def _write_few(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> Any:
+    """Write the number of examples into the bins that have few; return the legend's handle."""
+    from matplotlib.patches import Patch
+
+    low = bins.accuracy if bins.low is None else bins.low
+    high = bins.accuracy if bins.high is None else bins.high
+    for number in np.flatnonzero(bins.few):
+        center = (bins.lower[number] + bins.upper[number]) / 2
+        # At the top, or where the interval leaves more room, at the bottom.
+        top = 1 - high[number] >= min(low[number], bins.confidence[number])
+        axes.text(
+            center,
+            0.985 if top else 0.015,
+            f"n = {count(bins.weight[number])}",
+            rotation=90,
+            fontsize=6,
+            ha="center",
+            va="top" if top else "bottom",
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
+            zorder=4,
+        )
+    return Patch(label=f"fewer than {FEW} examples", **style.PLAIN, alpha=_FAINT)
 
 
 def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
@@ -201,6 +255,9 @@ def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
         linewidth=0.6,
     )
     axes.set_xlabel("confidence")
+    for number in np.flatnonzero(filled):
+        bounds = {"left": bins.lower[number], "right": bins.upper[number]}
+        style.add_hover(axes, bins.described(int(number)), **bounds)
     return [
         axes.axvline(bins.mean(values), label=label, color=color, linestyle=dash, linewidth=1.3)
         for values, label, color, dash in (

@@ -49,8 +49,7 @@ def bin_strength(
     handles: list[Any] = []
     for place, axes in enumerate(grid.flat):
         if place >= len(panels):
-            axes.remove()
-            continue
+            break
         name, bins = list(panels.items())[place]
         filled = bins.filled
         left, wide = bins.lower[filled], (bins.upper - bins.lower)[filled]
@@ -64,12 +63,10 @@ def bin_strength(
         caption = f"accuracy {bins.mean(bins.accuracy):.3f}, {bins.n}\n{bins.cut}"
         axes.set_title(style.wrapped(f"{name}\n{caption}" if name else caption, room))
         axes.set(xlim=(0, 1), xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
-        if place % columns == 0:
-            axes.set_ylabel(_UNITS[unit])
-        if place + columns >= len(panels):
-            # The last panel of its column, even if the last row is not full.
-            axes.set_xlabel("confidence")
-            axes.tick_params(labelbottom=True)
+        for number in np.flatnonzero(filled):
+            bounds = {"left": bins.lower[number], "right": bins.upper[number]}
+            style.add_hover(axes, bins.described(int(number)), **bounds)
+    style.label_grid(grid, len(panels), x="confidence", y=_UNITS[unit])
     style.legend_below(figure, handles, width)
     return figure
 

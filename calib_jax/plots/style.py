@@ -1,7 +1,7 @@
-"""Style that all figures share: colours, sizes, text, and figures without pyplot.
+"""Style that all figures share: colors, sizes, text, and figures without pyplot.
 
-The colours are those of Okabe and Ito, which colour-blind readers can distinguish. Hatching, line
-styles or markers repeat what colours show, so that it survives greyscale printing.
+The colors are those of Okabe and Ito, which color-blind readers can distinguish. Hatching, line
+styles or markers repeat what colors show, so that it survives greyscale printing.
 """
 
 import functools
@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from calib_jax.core import checks, outside
 from calib_jax.core.packages import require
 
 if TYPE_CHECKING:
+    import matplotlib.axes
     import matplotlib.figure
 
 _Options = ParamSpec("_Options")
@@ -31,9 +32,27 @@ BLUE = "#0072B2"
 VERMILLION = "#D55E00"
 PURPLE = "#CC79A7"
 GREY = "#777777"
+# Three more for curves, from Paul Tol's muted scheme and a brown.
+WINE = "#882255"
+OLIVE = "#999933"
+BROWN = "#7F4F24"
 
-_CURVE_COLOURS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY)
-_CURVE_DASHES = ("-", "--", "-.", ":", (0, (9, 2)), (0, (7, 1.5, 1, 1.5, 1, 1.5)))
+# Ten of each, so that ten curves differ in the color, the line and the marker.
+_CURVE_COLORS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY, WINE, OLIVE, BROWN)
+_CURVE_DASHES = (
+    "-",
+    "--",
+    "-.",
+    ":",
+    (0, (9, 2)),
+    (0, (7, 1.5, 1, 1.5, 1, 1.5)),
+    (0, (3, 1)),
+    (0, (12, 3, 3, 3)),
+    (0, (1, 3)),
+    (0, (5, 4)),
+)
+_CURVE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+MARKS_PER_CURVE = 8
 
 # Hatched for wrong or miscalibrated, plain for right.
 PLAIN: dict[str, Any] = {"facecolor": SKY, "edgecolor": BLUE, "linewidth": 0.6}
@@ -124,11 +143,84 @@ def _png(figure: "matplotlib.figure.Figure") -> bytes:
 
 
 def curve_look(place: int) -> dict[str, Any]:
-    """Return colour and dash of a curve; seven colours and six dashes give 42 combinations."""
+    """Return color and line style of a curve; no two of the first hundred curves share both."""
+    num = len(_CURVE_COLORS)
     return {
-        "color": _CURVE_COLOURS[place % len(_CURVE_COLOURS)],
-        "linestyle": _CURVE_DASHES[place % len(_CURVE_DASHES)],
+        "color": _CURVE_COLORS[place % num],
+        "linestyle": _CURVE_DASHES[(place + place // num) % num],
     }
+
+
+def curve_marks(place: int, points: int) -> dict[str, Any]:
+    """Return the marker of a curve; it stands at about eight of its points, or at all of a few.
+
+    Args:
+      place: of the curve, as in `curve_look`.
+      points: their number.
+    """
+    step = max(-(-points // MARKS_PER_CURVE), 1)
+    return {
+        "marker": _CURVE_MARKERS[place % len(_CURVE_MARKERS)],
+        "markevery": (place % step, step),  # curves that coincide show their markers in turn
+        "markersize": 4,
+    }
+
+
+class HoverBox(NamedTuple):
+    """A box of a figure with the text that a page shows under the pointer.
+
+    Attributes:
+      axes: whose coordinates these are.
+      left: left edge in the axes' data coordinates; None is the edge of the axes.
+      right: right edge, or None.
+      bottom: lower edge, or None.
+      top: upper edge, or None.
+      text: lines of text.
+    """
+
+    axes: Any
+    left: float | None
+    right: float | None
+    bottom: float | None
+    top: float | None
+    text: str
+
+
+def add_hover(
+    axes: "matplotlib.axes.Axes",
+    text: str,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    bottom: float | None = None,
+    top: float | None = None,
+) -> None:
+    """Attach a text to a box of a figure; `inline_svg` shows it under the pointer.
+
+    Args:
+      axes: whose data coordinates the edges have.
+      text: lines of text.
+      left: left edge; None is the edge of the axes.
+      right: right edge, or None.
+      bottom: lower edge, or None.
+      top: upper edge, or None.
+    """
+    box = HoverBox(axes, left, right, bottom, top, text)
+    vars(axes.figure).setdefault("hover_boxes", []).append(box)
+
+
+def hover_boxes(figure: "matplotlib.figure.Figure") -> list[HoverBox]:
+    """Return the boxes that `add_hover` attached to a figure."""
+    return vars(figure).get("hover_boxes", [])
+
+
+def interval_label(level: float | None) -> str:
+    """Name an interval by its level, if the level is known.
+
+    >>> interval_label(0.9), interval_label(None)
+    ('90% interval', 'interval')
+    """
+    return "interval" if level is None else f"{100 * level:g}% interval"
 
 
 def legend_below(
@@ -155,6 +247,27 @@ def legend_below(
         title_fontsize=8,
         alignment="left",
     )
+
+
+def label_grid(axes: np.ndarray, panels: int, *, x: str, y: str = "") -> None:
+    """Label the outer axes of a grid and remove those beyond the last panel.
+
+    Args:
+      axes: `[rows, columns]`.
+      panels: their number.
+      x: label below the last panel of every column.
+      y: label beside the first panel of every row, if not empty.
+    """
+    columns = axes.shape[1]
+    for place, panel in enumerate(axes.flat):
+        if place >= panels:
+            panel.remove()
+            continue
+        if y and place % columns == 0:
+            panel.set_ylabel(y)
+        if place + columns >= panels:  # even if the last row is not full
+            panel.set_xlabel(x)
+            panel.tick_params(labelbottom=True)
 
 
 def note_below(figure: "matplotlib.figure.Figure", text: str) -> None:

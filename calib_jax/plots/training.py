@@ -1,5 +1,6 @@
 """Training curves: metrics over epochs, for several methods and seeds."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 __all__ = ["training_curves"]
+
+# The first fifth of at least five epochs may leave its panel, if it would fill two thirds of it.
+_FIRST, _LEAST_EPOCHS, _SPIKE = 0.2, 5, 3.0
+_MOST_HOVER_BOXES = 100  # of a panel
 
 
 @style.drawn
@@ -26,6 +31,9 @@ def training_curves(
 ) -> "matplotlib.figure.Figure":
     """Draw one panel per metric, with each method's mean over runs and its range.
 
+    Large values of the first fifth of the epochs do not stretch a panel; a note says if a curve
+    leaves its panel.
+
     Args:
       curves: metrics by name, each with its methods by name, each `[runs, epochs]` or
         `[epochs]`.
@@ -39,33 +47,104 @@ def training_curves(
         raise ValueError("training_curves: there is nothing to draw.")
     checks.at_least("columns", columns, 1)
     epochs = style.vector("epochs", epochs, "one value an evaluation")
-    columns = min(columns, len(curves))
-    rows = -(-len(curves) // columns)
+    panels = {metric: _runs(metric, methods, epochs) for metric, methods in curves.items()}
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
     figure = style.canvas(width, 2.4 * rows + 1.0)
     axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
     handles: list[Any] = []
-    for place, (metric, methods) in zip(axes.flat, curves.items(), strict=False):
-        for number, (name, values) in enumerate(methods.items()):
-            values = np.atleast_2d(np.asarray(values, np.float64))
-            if values.shape[1:] != epochs.shape:
-                raise ValueError(
-                    f"training_curves: {metric} of {name!r} must be [runs, {len(epochs)}], got"
-                    f" {list(values.shape)}."
-                )
-            look = style.curve_look(number)
-            lines = place.plot(epochs, values.mean(axis=0), label=name, linewidth=1.2, **look)
-            if metric == next(iter(curves)):
-                handles += lines
-            if len(values) > 1:
-                low, high = values.min(axis=0), values.max(axis=0)
-                place.fill_between(epochs, low, high, color=look["color"], alpha=0.12, linewidth=0)
-        place.set_title(metric)
-    for place in list(axes.flat)[len(curves) :]:
-        place.set_visible(False)
-    for place in list(axes.flat)[: len(curves)][-columns:]:  # the last of each column
-        place.set_xlabel(axis)
-        place.tick_params(labelbottom=True)
+    leaves_panel = False
+    for place, (metric, methods) in zip(axes.flat, panels.items(), strict=False):
+        lines = _panel(place, methods, epochs)
+        handles = handles or lines
+        height = 0.8 * 2.4
+        place.set_ylabel(style.wrapped(metric, height))
+        limits = _without_spike(list(methods.values()))
+        if limits:
+            place.set_ylim(*limits)
+            leaves_panel = True
+        if len(epochs) == 1:
+            place.set_xticks(epochs)
+        _add_hover(place, metric, methods, epochs, axis)
+    style.label_grid(axes, len(panels), x=axis)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
-    style.legend_below(figure, handles, width)
+    style.legend_below(figure, handles, width, _note(panels, leaves_panel))
     return figure
+
+
+def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[str, np.ndarray]:
+    """Convert the values of every method to `[runs, epochs]`."""
+    runs = {}
+    for name, given in methods.items():
+        values = np.atleast_2d(np.asarray(given, np.float64))
+        if values.shape[1:] != epochs.shape:
+            raise ValueError(
+                f"training_curves: {metric} of {name!r} must be [runs, {len(epochs)}], got"
+                f" {list(values.shape)}."
+            )
+        runs[name] = values
+    return runs
+
+
+def _panel(
+    axes: "matplotlib.axes.Axes", methods: Mapping[str, np.ndarray], epochs: np.ndarray
+) -> list[Any]:
+    lines: list[Any] = []
+    for number, (name, values) in enumerate(methods.items()):
+        look = style.curve_look(number)
+        marks = style.curve_marks(number, len(epochs))
+        mean = values.mean(axis=0)
+        lines += axes.plot(epochs, mean, label=name, linewidth=1.2, **look, **marks)
+        if len(values) > 1:
+            low, high = values.min(axis=0), values.max(axis=0)
+            axes.fill_between(epochs, low, high, color=look["color"], alpha=0.12, linewidth=0)
+    return lines
+
+
+def _without_spike(methods: list[np.ndarray]) -> tuple[float, float] | None:
+    """Return limits of a panel that leave out a spike of the first epochs; None without one."""
+    values = np.concatenate(methods)
+    num_epochs = values.shape[1]
+    if num_epochs < _LEAST_EPOCHS:
+        return None
+    late = values[:, math.ceil(_FIRST * num_epochs) :]
+    if not np.any(np.isfinite(late)):
+        return None
+    low, high = np.nanmin(late), np.nanmax(late)
+    span = high - low
+    if not span > 0 or np.nanmax(values) - np.nanmin(values) <= _SPIKE * span:
+        return None
+    return low - 0.1 * span, high + 0.3 * span
+
+
+def _note(panels: Mapping[str, Mapping[str, np.ndarray]], leaves_panel: bool) -> str:
+    """Describe the bands, and say if a curve leaves its panel."""
+    counts = {len(values) for methods in panels.values() for values in methods.values()}
+    notes = []
+    if max(counts) > 1:
+        runs = " or ".join(map(str, sorted(counts)))
+        notes.append(f"Mean over n = {runs} runs; the band is their range.")
+    if leaves_panel:
+        notes.append("Some of the first epochs lie outside of their panel.")
+    return " ".join(notes)
+
+
+def _add_hover(
+    axes: "matplotlib.axes.Axes",
+    metric: str,
+    methods: Mapping[str, np.ndarray],
+    epochs: np.ndarray,
+    axis: str,
+) -> None:
+    """Attach the values of all methods to a strip around each epoch, or around some of many."""
+    step = -(-len(epochs) // _MOST_HOVER_BOXES)
+    shown = np.arange((len(epochs) - 1) % step, len(epochs), step)  # with the last one
+    between = (epochs[shown][:-1] + epochs[shown][1:]) / 2
+    edges = [None, *between, None]
+    for left, right, place in zip(edges[:-1], edges[1:], shown, strict=True):
+        means = {name: values[:, place].mean() for name, values in methods.items()}
+        lines = [f"{name}: {mean:.4g}" for name, mean in means.items() if np.isfinite(mean)]
+        text = "\n".join([f"{metric}, {axis} {epochs[place]:g}", *lines])
+        if lines:
+            style.add_hover(axes, text, left=left, right=right)

@@ -106,14 +106,16 @@ class OutOfDistribution:
             if row.metric == "ood_auroc"
         }
         figures = {}
-        for outside in self.settings["outside"]:
+        for outside, size in self.settings["outside"].items():
             curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
             title = {key: f"{key[2]}, {key[1]}" for key in curves}
             figures[f"roc_{outside}"] = plots.roc(
                 {title[key]: curve.false_positive_rate for key, curve in curves.items()},
                 {title[key]: curve.true_positive_rate for key, curve in curves.items()},
                 auroc={title[key]: areas[key] for key in curves},
-                title=f"{outside} against the test set",
+                title=f"{outside} (n = {size:,}) against the test set"
+                f" (n = {self.settings['inside']:,})",
+                level=self.settings["level"],
                 width=5.2,
             )
         return figures

@@ -20,6 +20,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     A metric without a finite value is omitted and named below the figure.
     """
     figures = {}
+    level, n = report.settings["level"], report.settings["examples"]
     ece = {
         row.predictions: row.value
         for row in report.rows
@@ -28,7 +29,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     first, *others = report.reliability
     if not others:
         table = report.reliability[first]
-        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first))
+        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first), level=level)
     compared = [other for other in others if other not in report.calibrators]
     for other in others:
         # Names of other predictions may be any text, so they are not used as file names.
@@ -41,6 +42,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
             report.reliability[other],
             ece=(ece.get(first), ece.get(other)),
             titles=(_literal(first), _literal(other)),
+            level=level,
         )
     estimates = [
         (_literal(row.predictions), row.metric, (row.value, row.low, row.high))
@@ -48,7 +50,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     ]
     by_model, note = drawable(estimates)
     if by_model:
-        figures["intervals"] = plots.intervals(by_model, note=note)
+        figures["intervals"] = plots.intervals(by_model, note=note, level=level, n=n)
     return figures
 
 

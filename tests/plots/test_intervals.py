@@ -28,12 +28,20 @@ def rows(axes):
 def test_methods_stand_below_each_other_in_a_panel_for_each_metric():
     figure = plots.intervals(FOUND)
     first, second = figure.axes
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["ECE", "NLL"]
-    assert rows(first) == {name: actual["ECE"] for name, actual in FOUND.items()}
+    assert [axes.get_xlabel() for axes in figure.axes] == ["ECE", "NLL"]
+    # No point lies outside a drawn interval: that of focal is left out.
+    assert rows(first) == {"cross-entropy": FOUND["cross-entropy"]["ECE"], "focal": (0.01,)}
     assert rows(second) == {"cross-entropy": (0.3,), "focal": FOUND["focal"]["NLL"]}
     # The first method is at the top.
     bottom, top = first.get_ylim()
     assert top < 0 < 1 < bottom
+
+
+def test_the_text_below_gives_level_and_number():
+    said = " ".join(plots.intervals(FOUND, level=0.95, n=1000).get_supxlabel().split())
+    assert said.startswith("Point: value; bar: 95% interval; n = 1,000. † outside")
+    assert said.endswith("The interval is not drawn.")
+    assert plots.intervals({"a": 0.5}).get_supxlabel() == "Point: value."
 
 
 def test_values_by_name_stand_in_one_panel():

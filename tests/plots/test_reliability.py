@@ -48,6 +48,20 @@ def test_intervals_and_means():
     np.testing.assert_allclose(drawn["overall confidence"], 0.1 * 0.1 + 0.3 * 0.55 + 0.6 * 0.9)
 
 
+def test_bins_of_few_examples_are_faint_and_show_their_number():
+    figure = plots.reliability_diagram(table(weight=[9.0, 0, 30, 60]), level=0.9)
+    bars, *_ = figure.axes[0].containers
+    assert [bar.get_alpha() for bar in bars.patches] == [0.3, None, None]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["n = 9"]
+    said = words(figure)
+    assert "fewer than 10 examples" in said
+    assert "bin mean, 90% interval" in said
+    # Weights that are shares do not count examples.
+    shares = plots.reliability_diagram(table(weight=[0.1, 0, 0.3, 0.6]))
+    assert not shares.axes[0].texts
+    assert "fewer than" not in words(shares)
+
+
 def test_the_caption_says_what_the_number_is():
     said = words(plots.reliability_diagram(table(), title="ResNet-50"))
     ece = 0.1 * 0.2 + 0.3 * 0.05 + 0.6 * 0.2

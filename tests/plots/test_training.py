@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics, plots
+from calib_jax.plots import style
 
 EPOCHS = np.array([1.0, 2.0, 3.0])
 CURVES = {
@@ -15,10 +16,7 @@ CURVES = {
 def test_a_curve_is_the_mean_over_runs_and_its_band_their_range():
     figure = plots.training_curves(CURVES, EPOCHS, title="validation")
     first, second = figure.axes[:2]
-    assert [axes.get_title() or axes.get_title("left") for axes in (first, second)] == [
-        "nll",
-        "ece",
-    ]
+    assert [axes.get_ylabel() for axes in (first, second)] == ["nll", "ece"]
     focal, brier = first.get_lines()
     np.testing.assert_allclose(focal.get_xydata(), np.stack([EPOCHS, [4.0, 3.0, 2.0]], axis=1))
     np.testing.assert_allclose(brier.get_ydata(), 1.0)
@@ -28,9 +26,42 @@ def test_a_curve_is_the_mean_over_runs_and_its_band_their_range():
     assert not second.collections
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["focal", "brier"]
+    note = figure.legends[0].get_title().get_text()
+    assert note == "Mean over n = 1 or 2 runs; the band is their range."
     assert first.get_xlabel() == "epoch"
     other = plots.training_curves(CURVES, EPOCHS, axis="temperature")
     assert other.axes[0].get_xlabel() == "temperature"
+
+
+def test_ten_curves_differ_in_color_line_and_marker_also_at_one_epoch():
+    panel = {f"loss {k}": [0.1 * k] for k in range(10)}
+    axes = plots.training_curves({"nll": panel}, [1.0]).axes[0]
+    lines = axes.get_lines()
+    for looks in (
+        {line.get_color() for line in lines},
+        {str(style.curve_look(k)["linestyle"]) for k in range(10)},
+        {line.get_marker() for line in lines},
+    ):
+        assert len(looks) == 10
+    # A line of one point is invisible, so the point has its marker.
+    assert all(line.get_marker() != "None" and line.get_markevery() == (0, 1) for line in lines)
+    many = [tuple(map(str, style.curve_look(k).values())) for k in range(100)]
+    assert len(set(many)) == 100
+
+
+def test_a_spike_of_the_first_epochs_does_not_stretch_a_panel():
+    epochs = np.arange(1.0, 11.0)
+    late = np.linspace(0.4, 0.3, 8)
+    spiked = {"nll": {"focal": [50.0, 5.0, *late]}}
+    figure = plots.training_curves(spiked, epochs)
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.3 < 0.4 < high < 0.5
+    assert "first epochs lie outside" in figure.legends[0].get_title().get_text()
+    # A spike at the end is no start of a training: it is shown.
+    diverged = {"nll": {"focal": [*late, 5.0, 50.0]}}
+    figure = plots.training_curves(diverged, epochs)
+    assert figure.axes[0].get_ylim()[1] > 50
+    assert figure.legends[0].get_title().get_text() == ""
 
 
 def test_curves_that_do_not_fit_are_refused():
@@ -77,10 +108,8 @@ def tables(count):
 def test_a_grid_has_a_diagram_for_every_model():
     actual = tables(3)
     figure = plots.reliability_grid(actual, columns=2, ece=dict.fromkeys(actual, 0.25))
-    shown = [axes for axes in figure.axes if axes.get_visible()]
-    assert len(figure.axes) == 4
-    assert len(shown) == 3
-    for axes, (name, table) in zip(shown, actual.items(), strict=True):
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "confidence", "confidence"]
+    for axes, (name, table) in zip(figure.axes, actual.items(), strict=True):
         title = axes.get_title("left")
         assert name in title
         assert "0.25" in title

@@ -455,7 +455,7 @@ def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path
     for row in csv.DictReader(io.StringIO(tables.as_csv(actual))):
         assert (reason in row["note"]) == (row["metric"] in outside)
     figure = report.pictures(actual)["intervals"]
-    marked = {axes.get_title(loc="left") for axes in figure.axes if axes.texts}
+    marked = {axes.get_xlabel() for axes in figure.axes if axes.texts}
     assert marked == outside
     assert reason in " ".join(figure.get_supxlabel().split())
 
@@ -481,7 +481,7 @@ def test_metrics_without_a_value_are_saved(tmp_path, others):
     assert record["metrics"][0]["value"] is None
     if others:
         figure = report.pictures(actual)["intervals"]
-        assert [axes.get_title(loc="left") for axes in figure.axes] == ["nll"]
+        assert [axes.get_xlabel() for axes in figure.axes] == ["nll"]
         assert "no finite value: lost (as given)" in figure.get_supxlabel()
 
 
