@@ -9,7 +9,7 @@ import yaml
 
 import calib_jax
 from calib_jax.core import packages
-from experiments.documentation.repository import REPOSITORY
+from experiments.notebooks.setup_cells import REPOSITORY
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = dict(packages.PACKAGES.values())
