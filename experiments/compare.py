@@ -27,7 +27,7 @@ from absl import flags
 
 from experiments import cli, comparison, finished, summary
 
-_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and figures.")
+_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .html, .csv, .json and figures.")
 _BINS = flags.DEFINE_integer(
     "bins",
     None,

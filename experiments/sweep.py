@@ -423,6 +423,7 @@ def _about(asked: Sequence[Member]) -> dict[str, Any]:
             member.name: {key: result.get(key) for key in ("checkpoint", "step")}
             for member, result in zip(asked, results, strict=True)
         },
+        "examples": len(dataset.test),
         "num_bins": config.num_bins,
         "provenance": provenance.describe(),
         "config": cli.plain(config),
