@@ -64,6 +64,7 @@ setup(
         # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
         "sklearn": ["scikit-learn>=1.6"],
         "tensorboard": ["tensorboardX>=2.6.2"],
+        "wandb": ["wandb>=0.19.10"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],
         # To prepare a data set of TFDS; to read a prepared one it is not needed.

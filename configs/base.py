@@ -83,7 +83,7 @@ def base(loss: str) -> ConfigDict:
                 "checkpoint_every_epochs": 1,
                 "checkpoint_every_minutes": 10.0,
                 "keep_every_epochs": 0,
-                "tensorboard": False,
+                "writers": (),  # "tensorboard", "wandb": receivers of the logged rows
                 "show_epochs": (),  # epochs whose gradients diagnose draws; () selects three
             },
         }

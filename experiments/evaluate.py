@@ -24,6 +24,10 @@ To evaluate other weights, such as those of a released PyTorch network, give
 --config=configs/cifar10_resnet50.py --init_from=FILE.npz and a new folder as --workdir.
 
 --training adds the training set, without augmentation, in the folder report_training.
+For long-tailed classes the report has the accuracy of many-, medium- and few-shot classes, and the
+metrics by the frequency of the predicted class. For images whose pixels have classes,
+--pictures=0,5,17 draws these test images with label, prediction, confidence and error to
+report/pictures.
 --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
 
 --logits=none is for sets whose logits do not fit: it folds the test set into streamed statistics,
@@ -54,7 +58,9 @@ from experiments import (
     cli,
     imports,
     initial,
+    long_tails,
     outside,
+    prediction_pictures,
     provenance,
     run_report,
     seed_folders,
@@ -86,6 +92,9 @@ _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
 _OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
 _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
+_PICTURES = flags.DEFINE_list(
+    "pictures", [], "Numbers of test images whose pixels have classes, to draw, from 0 on."
+)
 _LOGITS = flags.DEFINE_enum(
     "logits",
     "keep",
@@ -190,6 +199,13 @@ def main() -> int:
         folders = several.values() or [folder]
         experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
     dataset = experiment.dataset
+    chosen = cli.refusing(prediction_pictures.numbers, _PICTURES.value, dataset)
+    for network in trained if len(chosen) else []:
+        images = prediction_pictures.chosen_images(dataset, chosen)
+        predicted = cli.failing(predictions, experiment, [network], images, _BATCH_SIZE.value)
+        place = network.folder / "report" / "pictures"
+        for path in cli.refusing(prediction_pictures.write, dataset, chosen, predicted, place):
+            print(f"written: {path}")
     if _LOGITS.value != "keep":
         scored = [cli.refusing(_score_streamed, experiment, network) for network in trained]
         if several:
@@ -278,8 +294,19 @@ def _score(
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
             logits, labels, weights = answers[name]
+            counts = experiment.dataset.class_counts
+            long_tailed = long_tails.score_options(counts, logits, of_bins["num_bins"])
+            if np.ndim(labels) > 1:  # the pixels of an image depend on each other
+                images = np.arange(len(labels)).reshape(-1, *[1] * (np.ndim(labels) - 1))
+                long_tailed["clusters"] = np.broadcast_to(images, np.shape(labels))
             scored = cli.refusing(
-                report.score, logits, labels, weights=weights, **of_bins, **calibrated
+                report.score,
+                logits,
+                labels,
+                weights=weights,
+                **of_bins,
+                **calibrated,
+                **long_tailed,
             )
             _show(f"{name} set", scored, folder / place)
     if others:

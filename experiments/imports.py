@@ -134,7 +134,10 @@ def called(
 ) -> Any:
     """Call a factory with its options, and validate the type of what it returns."""
     options = {**options}
-    checks.check_options(name, factory, options)
+    # `checks.options_of` leaves out parameters without a default, such as num_classes.
+    parameters = inspect.signature(factory).parameters
+    unknown = {key: value for key, value in options.items() if key not in parameters}
+    checks.check_options(name, factory, unknown)
     value = factory(**options)
     if not isinstance(value, result):
         raise ValueError(

@@ -24,6 +24,8 @@ LOSSES = {
     "entropy_regularised": "entropy_regularized",
     "focal_entropy_regularised": "focal_entropy_regularized",
 }
+# Keys that are gone, with the section that held them.
+REMOVED = {"run": ("tensorboard",)}  # one of run.writers
 # Options of objectives that had no effect.
 WITHOUT_EFFECT = {"recall": ("weighting",), "ece_weighted": ("weighting",)}
 
@@ -47,6 +49,9 @@ def current(config: Mapping[str, Any]) -> dict[str, Any]:
     False
     """
     config = _renamed(config, "")
+    for section, keys in REMOVED.items():
+        if section in config:
+            config[section] = {k: v for k, v in config[section].items() if k not in keys}
     defaults = cli.plain(base("cross_entropy"))
     for section in SECTIONS:
         if section in config:

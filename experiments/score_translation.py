@@ -10,8 +10,9 @@ sacrebleu) at temperature 1 and at the best one of the validation NLL, with 95 %
 and a paired bootstrap against the baseline over whole sentences.
 
 The tokens of the test part, each given the true tokens before it, are scored before and after the
-temperature, with intervals that resample whole sentences (folder tokens_NAME of --out). The figure
-shows BLEU on the test part and the token ECE on the validation part against the temperature.
+temperature, with intervals that resample whole sentences (folder tokens_NAME of --out), and their
+NLL is compared with the baseline's by a paired test over sentences. The figure shows BLEU on the
+test part and the token ECE on the validation part against the temperature.
 
 --out gets translation.json, translation.md, figures and the translations; by default it is the
 folder translation in the first run.
@@ -26,8 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from calib_jax import data, metrics, plots, report
+from calib_jax import data, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
+from calib_jax.metrics.normal import NormalTest, paired_test
 from experiments import bleu, building, cli, provenance, subword_files, translating
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
@@ -55,6 +57,7 @@ _ALLOW_IMPORTS = flags.DEFINE_bool(
 
 TOKEN_METRICS = ("accuracy", "nll", "ece", "adaptive_ece")
 SHOWN = 10  # translations on the page
+LEVEL = 0.95  # of the intervals
 
 
 class Scored(NamedTuple):
@@ -65,12 +68,16 @@ class Scored(NamedTuple):
       translations: of the test sentences, by temperature.
       validation_ece: the token ECE on the validation part, by temperature.
       tokens: the scores of the test tokens before and after the fitted temperature.
+      nll: of every test token, before and after.
+      sentences: the number of the sentence of each test token.
     """
 
     fitted: float
     translations: dict[float, list[str]]
     validation_ece: dict[float, float]
     tokens: report.Report
+    nll: tuple[np.ndarray, np.ndarray]
+    sentences: np.ndarray
 
 
 def scored(
@@ -95,6 +102,10 @@ def scored(
         metrics=TOKEN_METRICS,
         num_resamples=_RESAMPLES.value,
     )
+    losses_before, losses_after = (
+        np.asarray(losses.cross_entropy(test_logits / np.float32(t), test_labels), np.float64)
+        for t in (1.0, fitted)
+    )
     translations = {}
     for t in used:
         cli.say_step(f"translations at temperature {t:.3g}")
@@ -105,7 +116,19 @@ def scored(
             temperature=t,
             batch_size=_BATCH_SIZE.value,
         )
-    return Scored(fitted, translations, validation_ece, tokens)
+    nll = losses_before, losses_after
+    return Scored(fitted, translations, validation_ece, tokens, nll, clusters)
+
+
+def compared_nll(first: Scored, other: Scored) -> list[NormalTest]:
+    """Test the differences of the token NLLs from `first`, before and after the temperature.
+
+    Whole sentences are the units: the tokens of one depend on each other.
+    """
+    return [
+        paired_test(b - a, first.sentences, LEVEL)
+        for a, b in zip(first.nll, other.nll, strict=True)
+    ]
 
 
 class Page(NamedTuple):
@@ -153,6 +176,8 @@ def page(
         ]
         for name, result in results.items()
     }
+    baseline, *others = results
+    changes = {name: compared_nll(results[baseline], results[name]) for name in others}
     values = {
         "about": about,
         "sentences": len(references),
@@ -167,6 +192,7 @@ def page(
         "signatures": signatures,
         "curves": curves,
         "tokens": tokens,
+        "nll_changes": {name: [_finite(test) for test in tests] for name, tests in changes.items()},
         "provenance": provenance.describe(),
     }
     lines = [
@@ -202,6 +228,14 @@ def page(
                 for m in TOKEN_METRICS
             ]
             lines.append(f"| {name} | {predictions} | {' | '.join(cells)} |")
+    if changes:
+        lines += [
+            "",
+            f"Token NLL minus that of {baseline}, before and after the temperature, with 95 %"
+            " intervals and paired tests over sentences:",
+            "",
+            *(f"- {name}: {' and '.join(map(_change, tests))}" for name, tests in changes.items()),
+        ]
     lines += ["", "![BLEU and ECE against the temperature](temperature.png)", ""]
     first = next(iter(results.values()))
     for number in range(min(SHOWN, len(references))):
@@ -211,6 +245,15 @@ def page(
             f"  - true: {references[number]}",
         ]
     return Page(values, "\n".join(lines) + "\n")
+
+
+def _finite(test: NormalTest) -> dict[str, float | None]:
+    """Convert a test to what JSON holds: it has no interval with few sentences."""
+    return {name: x if np.isfinite(x) else None for name, x in test._asdict().items()}
+
+
+def _change(test: NormalTest) -> str:
+    return f"{test.value:+.4f} [{test.low:+.4f}, {test.high:+.4f}], p {test.p_value:.2g}"
 
 
 def _cell(quality: bleu.Quality) -> str:

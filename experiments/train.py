@@ -12,6 +12,10 @@ Face, or of another run (/tmp/adafocal:best_nll); the last layer is initialised 
 of classes differs.
 After Ctrl-C, SIGTERM, or a power cut the same command resumes the run.
 
+--config.run.writers=tensorboard,wandb also sends every row to TensorBoard or Weights & Biases;
+--profile=STEPS traces some steps with JAX's profiler, after those that compile, and prints where
+the trace is.
+
 --config.num_seeds=5 trains five seeds in one program, each in its own folder, WORKDIR/seed_K, with
 results bit for bit equal to those of a single run; --config.run.over=vmap trains them side by side,
 which is faster if one network does not fill a GPU, and --config.run.over=devices gives each device
@@ -42,6 +46,7 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import train
+from calib_jax.core import checks
 from experiments import (
     building,
     cli,
@@ -58,6 +63,12 @@ _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 flags.adopt_module_key_flags(processes)  # --coordinator, --num_processes, --process_id
+_PROFILE = flags.DEFINE_integer(
+    "profile",
+    0,
+    "Number of steps to trace with JAX's profiler.",
+    lower_bound=0,
+)
 _QUIET = flags.DEFINE_bool("quiet", False, "Print only errors; log.txt is still written.")
 
 
@@ -70,6 +81,9 @@ def start(
     """Train the seeds of an experiment in their folders, or resume them."""
     config = experiment.config
     devices = cli.refusing(building.devices, config)
+    writers = [name for given in config.run.writers for name in given.split(",")]
+    for name in writers:  # the flag's A,B arrives as one text
+        cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
     outcomes: list[train.Outcome] = cli.failing(
         _fit_all,
@@ -82,7 +96,8 @@ def start(
         devices=devices,
         over=config.run.over,
         quiet=quiet,
-        tensorboard=config.run.tensorboard,
+        writers=[train.WRITERS[name] for name in writers],
+        profile=_PROFILE.value,
     )
     return outcomes
 

@@ -255,7 +255,7 @@ def test_calib_jax_has_rooms_only():
 
 def test_top_level():
     folders = {"calib_jax", "configs", "experiments", "tests"}
-    texts = {"README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md"}
+    texts = {"README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"}
     ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()]
     actual = {
         path.name

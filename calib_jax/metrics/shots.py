@@ -50,7 +50,9 @@ def shots_of_classes(class_counts: Any, *, many: Number = 100, few: Number = 20)
     return np.where(counts > many, "many", np.where(counts < few, "few", "medium"))
 
 
-def shot_accuracy(class_counts: Any, *, many: Number = 100, few: Number = 20) -> Metric:
+def shot_accuracy(
+    class_counts: Any, *, many: Number = 100, few: Number = 20, only: str | None = None
+) -> Metric:
     """Build the metric `ShotAccuracy`: the mean recall of many-, medium- and few-shot classes.
 
     It streams and has intervals like every metric.
@@ -58,6 +60,8 @@ def shot_accuracy(class_counts: Any, *, many: Number = 100, few: Number = 20) ->
     Args:
       class_counts: the number of training examples of each class; `dataset.class_counts`.
       many, few: as in `shots_of_classes`.
+      only: "many", "medium" or "few", for a metric that returns this number alone; None returns
+        all three.
 
     References:
       Liu et al. 2019, Large-Scale Long-Tailed Recognition in an Open World.
@@ -69,7 +73,11 @@ def shot_accuracy(class_counts: Any, *, many: Number = 100, few: Number = 20) ->
     """
     shots = shots_of_classes(class_counts, many=many, few=few)
     groups = tuple(SHOTS.index(shot) for shot in shots)
-    return Metric("shot_accuracy", _hits_by_label, _of_groups).with_options(groups=groups)
+    if only is None:
+        return Metric("shot_accuracy", _hits_by_label, _of_groups).with_options(groups=groups)
+    checks.one_of("only", only, SHOTS)
+    alone = Metric(f"{only}_shot_accuracy", _hits_by_label, _of_group)
+    return alone.with_options(groups=groups, number=SHOTS.index(only))
 
 
 def _hits_by_label(predictions: Predictions) -> Columns:
@@ -94,3 +102,7 @@ def _of_groups(sums: Sums, *, groups: tuple[int, ...] = ()) -> ShotAccuracy:
         member = (np.asarray(groups) == number) & occurs
         means.append(ratio(jnp.sum(jnp.where(member, recall, 0)), jnp.sum(member)) + invalid)
     return ShotAccuracy(*means)
+
+
+def _of_group(sums: Sums, *, groups: tuple[int, ...] = (), number: int = 0) -> Scalar:
+    return _of_groups(sums, groups=groups)[number]

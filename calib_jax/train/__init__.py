@@ -5,6 +5,7 @@
     make_train_step, make_eval_step    the steps, for a custom loop
     data_parallel, replicate, ...      run a step on several devices
     optimizer, schedule                by name; also `OPTIMIZERS` and `SCHEDULES`
+    tensorboard, wandb                 writers of the logged rows; also `WRITERS`
     grouped                            an optimizer with groups of parameters
 
 The network, the objective, the metrics and the optimizer are passed as values.
@@ -57,11 +58,13 @@ from calib_jax.train.start import NonFinite, fit, fit_all
 from calib_jax.train.state import TrainState, create
 from calib_jax.train.step import Batch, make_eval_step, make_train_step
 from calib_jax.train.streamed import Streamed
+from calib_jax.train.writers import WRITERS, MakeWriter, Writer, tensorboard, wandb
 
 __all__ = [
     "AXIS",
     "OPTIMIZERS",
     "SCHEDULES",
+    "WRITERS",
     "AnotherConfig",
     "Arrangement",
     "Batch",
@@ -72,6 +75,7 @@ __all__ = [
     "Forward",
     "InUse",
     "LastLayer",
+    "MakeWriter",
     "Nnx",
     "NnxFactory",
     "NonFinite",
@@ -85,6 +89,7 @@ __all__ = [
     "Streamed",
     "Task",
     "TrainState",
+    "Writer",
     "all_devices",
     "class_balanced",
     "create",
@@ -115,6 +120,8 @@ __all__ = [
     "shuffled",
     "split",
     "steps_per_epoch",
+    "tensorboard",
+    "wandb",
     "warmed_up",
     "write_blocks",
 ]

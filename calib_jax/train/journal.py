@@ -7,7 +7,6 @@
     gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
     environment.jsonl            one row per start of the run: machine, time and versions
     log.txt                      every printed line
-    tensorboard/                 TensorBoard events (optional)
 
 Each row is appended as a complete line. When a run resumes from a checkpoint, rows after that
 checkpoint are removed, since they will be logged again. Missing or damaged rows are restored from
@@ -28,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from calib_jax.core import reading
-from calib_jax.core.types import PyTree
 from calib_jax.train import files
 from calib_jax.train.files import Row
+from calib_jax.train.writers import Writer
 
 ROWS = "metrics.jsonl"
 TABLE = "metrics.csv"
@@ -53,12 +52,12 @@ class Journal:
 
     Args:
       folder: the folder of the run.
-      tensorboard: also write TensorBoard events; requires tensorboardX.
+      writers: receivers of the rows besides the files.
     """
 
-    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, writers: Sequence[Writer] = ()) -> None:
         self._folder = folder
-        self._events = _events(folder) if tensorboard else None
+        self._writers = writers
 
     def note(self, text: str) -> None:
         """Append a line to log.txt."""
@@ -172,16 +171,14 @@ class Journal:
             files.replace(path, _csv_lines(files.json_rows(self._folder / ROWS).rows))
         else:
             files.append(path, _csv_lines([row], columns))
-        if self._events is not None:
-            for name, value in row.items():
-                self._events.add_scalar(name, value, row["step"])
-            self._events.flush()
+        for writer in self._writers:
+            writer.write(row["step"], row)
         self.note(line_of(row))
 
     def close(self) -> None:
-        """Close the event writer."""
-        if self._events is not None:
-            self._events.close()
+        """Close the writers."""
+        for writer in self._writers:
+            writer.close()
 
 
 def format_of(folder: Path) -> tuple[int, str]:
@@ -304,13 +301,3 @@ def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
         writer.writeheader()
     writer.writerows(_strict(row) for row in rows)
     return text.getvalue()
-
-
-def _events(folder: Path) -> PyTree:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "tensorboard=True needs tensorboardX: pip install 'calib_jax[tensorboard]'."
-        ) from error
-    return SummaryWriter(str(folder / "tensorboard"))

@@ -31,6 +31,7 @@ from calib_jax.train.interruption import Interruption
 from calib_jax.train.journal import GRADIENT_NORMS, LOSS_STATE, mean_line
 from calib_jax.train.last_layer import EDGES
 from calib_jax.train.plan import Outcome, Task
+from calib_jax.train.profiling import Profile
 from calib_jax.train.programs import Programs
 from calib_jax.train.record import Record
 from calib_jax.train.runner import Runner
@@ -50,6 +51,7 @@ class Loop:
       interruption: the received signal.
       console: the console to print to.
       records: the record of each run.
+      profile: the trace of some steps.
     """
 
     task: Task
@@ -59,6 +61,7 @@ class Loop:
     interruption: Interruption
     console: Console
     records: Sequence[Record]
+    profile: Profile
 
     def __post_init__(self) -> None:
         self.pieces = Pieces()
@@ -145,16 +148,19 @@ class Loop:
         starts, stops = [0] * len(self.records), [0] * len(self.records)
         for number, record in self._of(members):
             starts[number] = record.step % self.timetable.epoch_steps
-            end = min(record.step + self.pieces.size, self.timetable.next_stop(record.step))
+            size = self.profile.limit(self.pieces.size)
+            end = min(record.step + size, self.timetable.next_stop(record.step))
             stops[number] = starts[number] + end - record.step
         if not self.memory_checked:
             self._check_memory(runner, states)
         began = time.monotonic()
-        states, placed = runner(states, starts, stops)
-        self._write()
-        measured = runner.measured_in(placed, starts, stops)
+        num_steps = max(stops[n] - starts[n] for n in members)
+        with self.profile.piece(num_steps):
+            states, placed = runner(states, starts, stops)
+            self._write()
+            measured = runner.measured_in(placed, starts, stops)
         seconds = time.monotonic() - began
-        self.pieces.add(max(stops[n] - starts[n] for n in members), seconds)
+        self.pieces.add(num_steps, seconds)
         finite = self.programs.all_finite(states)
         for number, record in self._of(members):
             seed, step, steps = record.run.seed, record.step, measured[number]

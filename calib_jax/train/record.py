@@ -25,6 +25,7 @@ from calib_jax.train.journal import ROWS, Journal, newer_format
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
+from calib_jax.train.writers import MakeWriter
 
 CHECKPOINTS = "checkpoints"
 
@@ -74,7 +75,7 @@ class Record:
       changes: the changes of the config with which the run may resume.
       together: the communication between processes.
       console: the console to print to.
-      tensorboard: also write TensorBoard events.
+      writers: functions that open receivers of the rows; see `writers.py`.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Record:
         together: Together,
         console: Console,
         *,
-        tensorboard: bool = False,
+        writers: Sequence[MakeWriter] = (),
     ) -> None:
         self.run = run
         self.folder = Path(run.folder)
@@ -106,7 +107,8 @@ class Record:
                 raise AnotherConfig(message)
             with writing(self.folder):
                 self._checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=plan.keep)
-                self._journal = Journal(self.folder, tensorboard=tensorboard)
+                opened = [make(self.folder, run.config) for make in writers]
+                self._journal = Journal(self.folder, opened)
 
     @property
     def active(self) -> bool:

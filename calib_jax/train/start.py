@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
+from calib_jax.core.former import former_options
 from calib_jax.train import memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.changes import Changes, Config, Free
@@ -23,9 +25,11 @@ from calib_jax.train.loop import Loop
 from calib_jax.train.ordering import steps_per_epoch
 from calib_jax.train.parallel import Devices
 from calib_jax.train.plan import Outcome, Plan, Run, Task, check_runs
+from calib_jax.train.profiling import Profile
 from calib_jax.train.record import Record
 from calib_jax.train.state import TrainState
 from calib_jax.train.together import Together
+from calib_jax.train.writers import MakeWriter
 
 
 class NonFinite(ArithmeticError):
@@ -57,6 +61,7 @@ def fit(
     return outcome
 
 
+@former_options(removed={"tensorboard": "give writers=[train.tensorboard]"})
 def fit_all(
     runs: Sequence[Run],
     task: Task,
@@ -70,7 +75,8 @@ def fit_all(
     engine: str = "pmap",
     quiet: bool = False,
     progress: bool = True,
-    tensorboard: bool = False,
+    writers: Sequence[MakeWriter] = (),
+    profile: int = 0,
 ) -> list[Outcome]:
     """Train several runs in one program, or resume them from the checkpoints in their folders.
 
@@ -94,9 +100,13 @@ def fit_all(
         "checked_shard_map" for its default check, equal up to rounding.
       quiet: print nothing; log.txt is still written.
       progress: whether to show a progress bar on a terminal.
-      tensorboard: also write TensorBoard events.
+      writers: functions that open receivers of the logged rows, such as `train.tensorboard` and
+        `train.wandb`.
+      profile: the number of steps to trace with the profiler of JAX, after those that compile; the
+        trace is in the folder `profile` of the first run.
     """
     check_runs(runs, task, plan)
+    checks.at_least("profile", profile, 0)
     devices = parallel.all_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(runs), over, engine)
     together = Together(devices)
@@ -125,7 +135,7 @@ def fit_all(
             for run in runs:
                 if together.leads:
                     stack.enter_context(_claimed(Path(run.folder)))
-                record = Record(run, plan, changes, together, console, tensorboard=tensorboard)
+                record = Record(run, plan, changes, together, console, writers=writers)
                 stack.callback(record.close)
                 records.append(record)
             return facts
@@ -137,7 +147,10 @@ def fit_all(
             )
         if not together.leads:
             open_records()
-        loop = Loop(task, timetable, arrangement, together, interruption, console, records)
+        traced = Path(runs[0].folder) / "profile" if together.leads else None
+        tracer = Profile(traced, profile, records[0].say)
+        stack.callback(tracer.close)
+        loop = Loop(task, timetable, arrangement, together, interruption, console, records, tracer)
         return loop.run(environment or {})
 
 

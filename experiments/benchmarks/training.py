@@ -12,6 +12,7 @@ The images are random. The parts:
   seeds      several seeds in one program against the same runs one after another
   networks   a step of each of the papers' networks, with and without `remat`; only if asked for
   devices    bytes that devices exchange in a step
+  pixels     training and evaluation of a network for segmentation; only if asked for
   trees      the Tree-LSTM against a PyTorch loop over nodes; only if asked for
   gpu        ResNet-50 against PyTorch's plain loop and the released one; by default on a GPU only
 
@@ -34,7 +35,17 @@ import numpy as np
 from calib_jax import train
 from calib_jax.train import memory
 from experiments.benchmarks import libraries, programs, tables, timing
-from experiments.benchmarks.training_work import Epochs, Peer, TreeWork, Work, train_step
+from experiments.benchmarks.training_work import (
+    HEIGHT,
+    WIDTH,
+    Epochs,
+    Evaluation,
+    Peer,
+    PixelWork,
+    TreeWork,
+    Work,
+    train_step,
+)
 
 PEERS = ("resnet20", "resnet50", "tree_lstm")  # Networks that the PyTorch loop has, too.
 TORCH, RELEASED = "PyTorch, plain loop", "PyTorch, released loop"
@@ -190,6 +201,20 @@ class Parts(NamedTuple):
         targets = {name: {"at_least": 20.0} for name in calls}
         return self._beside_torch("trees", calls, targets, TORCH)
 
+    def pixels(self) -> Timings:
+        """Time epochs and evaluations of a network for segmentation, in pixels per second."""
+        work = PixelWork(self.work.model, self.work.batch_size, self.work.steps)
+        base = "training, cross_entropy"
+        calls: Calls = {
+            base: Epochs(work),
+            "training, recall": Epochs(dataclasses.replace(work, loss="recall")),
+            "evaluation": Evaluation(work),
+        }
+        rows = self._timed("pixels", calls, base, {})
+        for row in rows:
+            row["pixels_per_second"] = row["images_per_second"] * HEIGHT * WIDTH
+        return rows
+
     def gpu(self) -> Timings:
         """Time a large network in two dtypes against PyTorch's plain and released loops."""
         crops = "ours, float32, crops and flips"
@@ -242,6 +267,12 @@ SECTIONS = {
         {"trees/s" if title == "images/s" else title: cell for title, cell in _COLUMNS.items()},
         "Random binary trees as long as the SST's sentences. The ratio is of trees per second.",
     ),
+    "pixels": tables.Section(
+        "Pixels",
+        {"": tables.text("name"), "pixels/s": tables.number("pixels_per_second", ",.0f")}
+        | {title: cell for title, cell in _COLUMNS.items() if title},
+        f"Random images of {WIDTH} x {HEIGHT} pixels. The ratio is of pixels per second.",
+    ),
     "gpu": tables.Section("A large network", _COLUMNS, _SPEED),
 }
 PARTS = tuple(SECTIONS)
@@ -265,7 +296,7 @@ def main(
     jax.config.update("jax_enable_compilation_cache", False)  # Compilation is timed.
     on_gpu = jax.default_backend() == "gpu"
     load, results = {}, list[tables.Row]()
-    asked = {"networks", "trees"} | ({"gpu"} if not on_gpu else set())
+    asked = {"networks", "trees", "pixels"} | ({"gpu"} if not on_gpu else set())
     usual = [part for part in PARTS if part not in asked]
     for part in parts or usual:
         load[part] = os.getloadavg()[0]
@@ -274,6 +305,7 @@ def main(
             "gpu": {"resnet50": (128, length)},
             "networks": dict.fromkeys(NETWORKS, (2, 1)),
             "trees": {"tree_lstm": (25, 4)},
+            "pixels": {"deeplab_small": (6, 352 if on_gpu else 10)},
             "seeds": dict.fromkeys(_SEEDED, (128, 300)) if on_gpu else _SEEDED,
         }.get(part, {"resnet20": (128, length)})
         if model:

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, models, train
 from calib_jax.core import InMemory
 from calib_jax.data import images, trees
-from configs import sst_tree_lstm
+from configs import camvid_deeplab_small, sst_tree_lstm
 from configs.base import base
 from experiments import building
 from experiments.benchmarks import programs, random_trees
@@ -92,6 +92,34 @@ class TreeWork(Work):
         return building.assemble(config, dataset)
 
 
+HEIGHT, WIDTH = 120, 160  # of images whose pixels have classes
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelWork(Work):
+    """The recipe of the small network on CamVid, on random images for `steps` steps an epoch."""
+
+    def build(self) -> building.Experiment:
+        """Build the network, the loss, the optimizer and the data."""
+        config = camvid_deeplab_small.get_config(self.loss)
+        config.model.name, config.batch_size = self.model, self.batch_size
+        draw = np.random.default_rng(0)
+        shape = (self.batch_size * self.steps, HEIGHT, WIDTH)
+        pixels = draw.integers(256, size=(*shape, 3)).astype(np.uint8)
+        labels = draw.integers(12, size=shape).astype(np.int32)
+        part = InMemory(pixels, labels, (labels < 11).astype(np.float32))
+        dataset = data.Dataset(
+            name="random pixels",
+            class_names=tuple(map(str, range(11))),
+            train=part,
+            validation=part,
+            test=part,
+            description="Random images whose pixels have classes.",
+            prepare=images.normalized(images.IMAGENET),
+        )
+        return building.assemble(config, dataset)
+
+
 def _tree(tree: random_trees.RandomTree) -> trees.Tree:
     pairs = tuple((left, right) for left, right in tree.children.tolist())
     return trees.Tree(tuple(tree.words.tolist()), tuple(tree.labels.tolist()), pairs)
@@ -158,6 +186,28 @@ class Epochs:
             self.states[number], measured = self._runner(self.states[number], starts, stops)
             self._runner.measured_in(measured, starts, stops)
             jax.block_until_ready(self.states[number])
+
+
+class Evaluation:
+    """Evaluate an untrained network on the validation part; a call is one pass, and waits."""
+
+    def __init__(self, work: Work) -> None:
+        training = Epochs(work)
+        task = training.experiment.task
+        step = train.make_eval_step(
+            task.forward,
+            task.metrics,
+            objective=task.objective,
+            prepare=task.prepare,
+            axis_name=train.AXIS,
+        )
+        feed = train.Resident(task.evaluated["validation"], training.arrangement)
+        self._evaluate = feed.evaluation(step, work.batch_size)
+        self._state = training.states[0]
+
+    def __call__(self) -> None:
+        """Evaluate the network, and wait."""
+        jax.block_until_ready(self._evaluate(self._state, [True]))
 
 
 class Peer:

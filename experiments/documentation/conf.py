@@ -12,7 +12,7 @@ from typing import Any
 
 import calib_jax
 from experiments.documentation.members import page
-from experiments.documentation.repository import REPOSITORY
+from experiments.notebooks.setup_cells import REPOSITORY
 
 project = "calib_jax"
 author = "the authors of calib_jax"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calib_jax.plots import style
+from calib_jax.plots.segmentation import colored
 from experiments.papers import rules
 from experiments.papers.comparisons import Runs
 from experiments.papers.entry import Entry, Training
@@ -74,7 +75,8 @@ def draw(runs: Runs) -> "matplotlib.figure.Figure":
     titles = ("focal, gamma 1", "recall", "recall / focal")
     for axes, title, table in zip(panels, titles, (focal, recall, recall / focal), strict=True):
         for k in np.argsort(-sizes):
-            axes.plot(epochs, table[:, k], label=f"{100 * sizes[k]:.1f} %")
+            color = colored(k) / 255  # a color of its own for each of the 11 classes
+            axes.plot(epochs, table[:, k], color=color, label=f"{100 * sizes[k]:.1f} %")
         axes.set(title=title, xlabel="epoch")
     panels[0].set(ylabel="share of the weights")
     panels[2].legend(title="pixels", fontsize=6)

@@ -51,7 +51,7 @@ def odd(logits):
 
 
 class Small(nn.Module):
-    num_classes: int = 10
+    num_classes: int
     width: int = 4
 
     @nn.compact
@@ -63,7 +63,7 @@ class Small(nn.Module):
 class Newer(nnx.Module):
     """A network of flax.nnx whose call takes only the inputs."""
 
-    def __init__(self, num_classes=10, width=4, *, rngs):
+    def __init__(self, num_classes, width=4, *, rngs):
         self.first = nnx.Linear(64, width, use_bias=False, rngs=rngs)
         self.head = nnx.Linear(width, num_classes, use_bias=False, rngs=rngs)
 

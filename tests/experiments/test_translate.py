@@ -226,5 +226,12 @@ def test_scores_of_two_runs(tmp_path):
             if row["metric"] == "nll"
         }
         assert len(by_predictions) == 2
+    nll = {
+        name: [row["value"] for row in values["tokens"][name] if row["metric"] == "nll"]
+        for name in ("1", "2")
+    }
+    for test, first, second in zip(values["nll_changes"]["2"], *nll.values(), strict=True):
+        np.testing.assert_allclose(test["value"], second - first, atol=1e-5)
+    assert "Token NLL minus that of 1" in (out / "translation.md").read_text()
     assert (out / "temperature.png").stat().st_size > 1000
     assert "| network | T | BLEU | p | chrF | p |" in (out / "translation.md").read_text()

@@ -662,8 +662,15 @@ def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
         np.testing.assert_allclose(table["to"], upper, rtol=1e-6)
 
 
-def test_tensorboard_without_its_package_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'calib_jax\[tensorboard\]'"):
+@pytest.mark.parametrize(
+    ("writer", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")]
+)
+def test_a_writer_without_its_package_says_what_to_install(writer, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'calib_jax\[{writer}\]'"):
+        run(tmp_path, writers=[train.WRITERS[writer]])
+
+
+def test_the_former_switch_says_the_present_option(tmp_path):
+    with pytest.raises(TypeError, match=r"'tensorboard' was removed: give writers=\[train.tensorb"):
         run(tmp_path, tensorboard=True)
-    assert run(tmp_path, plan=dataclasses.replace(PLAN, num_epochs=1)).finished

@@ -1,0 +1,115 @@
+"""Figures of the predictions of one image whose pixels have classes."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calib_jax.plots import style
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+__all__ = ["segmentation"]
+
+_PANELS = ("image", "label", "prediction", "confidence", "error")
+_WIDTH = 2.4  # of a panel, in inches
+_NONE = (255, 255, 255)
+_RIGHT, _WRONG = (225, 225, 225), (213, 94, 0)
+
+
+@style.drawn
+def segmentation(
+    image: Any,
+    labels: Any,
+    predicted: Any,
+    confidence: Any,
+    *,
+    weights: Any = None,
+    class_names: Sequence[str] = (),
+    title: str = "",
+) -> "matplotlib.figure.Figure":
+    """Draw an image, its label map, the prediction, the confidence and the wrong pixels.
+
+    Pixels of weight 0 have no class, and are white in the label and in the error.
+
+    Args:
+      image: `[height, width, 3]`, bytes, or numbers in [0, 1].
+      labels: `[height, width]`, the true classes.
+      predicted: `[height, width]`, the predicted classes.
+      confidence: `[height, width]`, the probability of the predicted class.
+      weights: `[height, width]`; None gives all pixels weight 1.
+      class_names: one name for each class, for the legend; numbers by default.
+      title: title of the figure.
+    """
+    image, labels, predicted = np.asarray(image), np.asarray(labels), np.asarray(predicted)
+    confidence = np.asarray(confidence)
+    present = np.ones(labels.shape, bool) if weights is None else np.asarray(weights) > 0
+    shape = labels.shape
+    if labels.ndim != 2 or not labels.size:
+        raise ValueError(f"segmentation: labels must be [height, width], got {shape}.")
+    if image.shape != (*shape, 3):
+        raise ValueError(f"segmentation: image must be {(*shape, 3)}, got {image.shape}.")
+    for name, array in {
+        "predicted": predicted,
+        "confidence": confidence,
+        "weights": present,
+    }.items():
+        if array.shape != shape:
+            raise ValueError(f"segmentation: {name} must be {shape}, got {array.shape}.")
+    shown = sorted({*np.unique(labels[present]).tolist(), *np.unique(predicted).tolist()})
+    if shown and shown[0] < 0:
+        raise ValueError(f"segmentation: classes must be at least 0, got {shown[0]}.")
+    wrong = np.where((labels == predicted)[..., None], _RIGHT, _WRONG)
+    error = np.where(present[..., None], wrong, _NONE).astype(np.uint8)
+    panels = {
+        "image": image,
+        "label": np.where(present[..., None], colored(labels), _NONE).astype(np.uint8),
+        "prediction": colored(predicted),
+        "error": error,
+    }
+    height = _WIDTH * shape[0] / shape[1] + 1.2
+    figure = style.canvas(_WIDTH * len(_PANELS), min(height, 12))
+    share = float(np.mean((labels != predicted)[present])) if present.any() else math.nan
+    for axes, name in zip(figure.subplots(1, len(_PANELS)), _PANELS, strict=True):
+        axes.set_axis_off()
+        if name == "confidence":
+            drawn = axes.imshow(confidence, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+            figure.colorbar(drawn, ax=axes, location="bottom", fraction=0.06, pad=0.02)
+        else:
+            axes.imshow(panels[name], interpolation="nearest")
+        axes.set_title(f"error ({share:.1%} wrong)" if name == "error" else name)
+    if title:
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+    _legend(figure, shown, class_names)
+    return figure
+
+
+def colored(classes: np.ndarray) -> np.ndarray:
+    """Return a color for each class number, `[..., 3]` bytes; 20 colors, then they repeat.
+
+    The hue turns by the golden angle, so neighboring numbers differ; lightness has three levels.
+    """
+    numbers = np.arange(20)
+    hue = 6 * np.modf(numbers * 0.618034)[0]
+    lightness = np.array([0.9, 0.6, 0.75])[numbers % 3]
+    saturation = np.array([0.85, 0.9, 0.5])[numbers % 3]
+    # The standard conversion of hue, saturation and value to red, green and blue.
+    steps = (np.array([5, 3, 1]) + hue[:, None]) % 6
+    part = np.clip(np.minimum(steps, 4 - steps), 0, 1)
+    table = lightness[:, None] * (1 - saturation[:, None] * part)
+    return np.round(255 * table).astype(np.uint8)[classes % len(numbers)]
+
+
+def _legend(
+    figure: "matplotlib.figure.Figure", shown: Sequence[int], class_names: Sequence[str]
+) -> None:
+    from matplotlib.patches import Patch
+
+    handles = []
+    for number in shown:
+        name = class_names[number] if number < len(class_names) else str(number)
+        color = colored(np.array(number)) / 255
+        handles.append(Patch(facecolor=tuple(color.tolist()), label=name))
+    style.legend_below(figure, handles, _WIDTH * len(_PANELS))

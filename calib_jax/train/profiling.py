@@ -1,0 +1,57 @@
+"""A trace of some training steps, by the profiler of JAX."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import jax
+
+
+class Profile:
+    """Traces the first steps after those that compile.
+
+    Args:
+      folder: the folder of the trace; None traces nothing, as in all processes but one.
+      steps: the number of steps to trace.
+      say: prints a line.
+    """
+
+    def __init__(self, folder: Path | None, steps: int, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
+        self._wanted = self._left = steps
+        self._warm = self._running = False
+
+    def limit(self, size: int) -> int:
+        """Shorten a piece of training, so that it ends with the trace."""
+        return min(size, self._left) if self._warm and self._left else size
+
+    @contextlib.contextmanager
+    def piece(self, steps: int) -> Iterator[None]:
+        """Trace a piece of so many steps, if it is due; the first piece compiles and is not.
+
+        Args:
+          steps: the number of steps, whose results the caller waits for.
+        """
+        traced = self._warm and self._left > 0
+        if traced and not self._running and self._folder is not None:
+            jax.profiler.start_trace(str(self._folder))
+            self._running = True
+        yield
+        self._warm = True
+        if traced:
+            self._left -= steps
+            if self._left <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """End the trace, and print where it is."""
+        if self._running:
+            jax.profiler.stop_trace()
+            self._running = False
+            self._say(
+                f"profile: {self._wanted - self._left} steps in {self._folder}; open it in Perfetto"
+                f" (https://ui.perfetto.dev) or by tensorboard --logdir={self._folder}."
+            )
+        elif self._left and self._left == self._wanted and self._folder is not None:
+            self._say("profile: no step was traced, because no step was left after compiling.")
+        self._left = 0

@@ -1,0 +1,57 @@
+"""What the report of a long-tailed data set adds: accuracy and calibration by class frequency."""
+
+from typing import Any
+
+import numpy as np
+
+from calib_jax import metrics, report
+from calib_jax.report import scoring
+
+# Classes of sizes that differ less are not called long-tailed.
+IMBALANCE = 10
+COLUMN = "predicted class"
+
+
+def shots(class_counts: Any) -> np.ndarray | None:
+    """Return the group of each class, "many", "medium" or "few"; None for balanced classes.
+
+    None too if all classes belong to one group, as those of pixels do.
+
+    >>> shots([500, 50, 5])
+    array(['many', 'medium', 'few'], dtype='<U6')
+    >>> shots([50, 40, 15]) is None
+    True
+    """
+    if class_counts is None or not np.size(class_counts):
+        return None
+    counts = np.asarray(class_counts)
+    groups = metrics.shots_of_classes(counts)
+    if counts.max() < IMBALANCE * max(counts.min(), 1) or len(set(groups.tolist())) == 1:
+        return None
+    return groups
+
+
+def score_options(class_counts: Any, logits: Any, num_bins: int) -> dict[str, Any]:
+    """Return the metrics and groups of `report.score` for long-tailed classes; else nothing.
+
+    The metrics are those of every report, and the mean recall of the many-, medium- and few-shot
+    classes. The group of an example is that of its predicted class, because a group that the label
+    decides is never calibrated.
+
+    Args:
+      class_counts: the number of training examples of each class, or None.
+      logits: `[n, classes]`, those of the report.
+      num_bins: of all metrics that have bins.
+    """
+    groups = shots(class_counts)
+    if groups is None:
+        return {}
+    by_shot = {
+        f"{shot}_shot_accuracy": metrics.shot_accuracy(class_counts, only=shot)
+        for shot in ("many", "medium", "few")
+        if shot in groups
+    }
+    return {
+        "metrics": scoring.chosen_metrics(report.DEFAULT_METRICS, num_bins) | by_shot,
+        "groups": {COLUMN: groups[np.argmax(logits, axis=-1)]},
+    }

@@ -1,0 +1,65 @@
+"""Files for contributors agree with the package: versions, commands, addresses."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+import calib_jax
+from calib_jax.core import packages
+from experiments.notebooks.setup_cells import REPOSITORY
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST = dict(packages.PACKAGES.values())
+
+
+def numbers(version):
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def test_the_citation_names_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == calib_jax.__version__
+    assert citation.get("repository-code", "") == REPOSITORY
+
+
+def test_the_workflow_runs_what_a_contributor_runs():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    checks = workflow["jobs"]["run"]
+    assert ".ci/run" in [step.get("run") for step in checks["steps"]]
+    choices = {(m["python"], m["constraints"]) for m in checks["strategy"]["matrix"]["include"]}
+    assert choices == {("3.11", "proven"), ("3.11", "oldest"), ("3.x", "none")}
+    assert f'python_requires=">={min(p for p, _ in choices)}"' in (ROOT / "setup.py").read_text()
+
+
+def test_issues_ask_for_the_environment():
+    for name in ("bug", "number"):
+        form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text())
+        (field,) = [field for field in form["body"] if field.get("id") == "environment"]
+        assert "python -m experiments.environment" in field["attributes"]["description"]
+        assert field["validations"]["required"]
+
+
+def test_the_oldest_versions_are_those_of_the_package():
+    program = [sys.executable, ROOT / ".ci" / "oldest"]
+    lines = subprocess.run(program, capture_output=True, text=True, check=True).stdout.split()
+    assert dict(line.split("==") for line in lines if "==" in line) == OLDEST
+
+
+def test_the_proven_versions_are_supported():
+    text = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")
+    proven = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
+    proven = {name.lower().replace("_", "-"): version for name, version in proven.items()}
+    for name, oldest in OLDEST.items():
+        assert numbers(proven[name.lower().replace("_", "-")]) >= numbers(oldest), name
+    for tool in ("pytest", "ruff", "mypy", "sphinx", "myst-nb"):
+        assert tool in proven
+
+
+def test_hooks_run_the_tools_of_the_checkout():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    (repository,) = hooks["repos"]
+    assert repository["repo"] == "local"
+    assert all(h["entry"].startswith(".venv/bin/python -m ") for h in repository["hooks"])

@@ -1,0 +1,122 @@
+"""Writers get every logged row, also of a resumed run; a trace of steps changes nothing."""
+
+import dataclasses
+import sys
+import types
+
+import pytest
+
+from calib_jax import train
+from calib_jax.train import journal
+from calib_jax.train.profiling import Profile
+from tests.train.test_loop import PLAN, run, same
+
+
+class Kept:
+    """A writer that keeps what it receives."""
+
+    def __init__(self):
+        self.rows, self.closed = [], 0
+
+    def write(self, step, values):
+        self.rows.append((step, dict(values)))
+
+    def close(self):
+        self.closed += 1
+
+
+def test_a_writer_gets_the_rows_of_the_log(tmp_path):
+    opened = []
+
+    def make(folder, config):
+        opened.append((folder, config, Kept()))
+        return opened[-1][-1]
+
+    for epochs in (1, 2):
+        plan = dataclasses.replace(PLAN, num_epochs=epochs)
+        run(tmp_path, plan=plan, writers=[make], config={"a": 1}, free=["a"])
+    rows = journal.read_rows(tmp_path / journal.ROWS)
+    received = [row for *_, writer in opened for _, row in writer.rows]
+    assert received == rows
+    assert [step for *_, writer in opened for step, _ in writer.rows] == [4, 8]
+    assert [(folder, config, writer.closed) for folder, config, writer in opened] == [
+        (tmp_path, {"a": 1}, 1)
+    ] * 2
+
+
+def test_tensorboard_and_wandb_receive_numbers_by_name(tmp_path, monkeypatch):
+    """The packages are stand-ins with the calls of the real ones."""
+    calls = []
+
+    def keep(name):
+        return lambda *args, **options: calls.append((name, args, options))
+
+    events = types.SimpleNamespace(
+        add_scalar=keep("add_scalar"), flush=keep("flush"), close=keep("close")
+    )
+    board = types.SimpleNamespace(SummaryWriter=lambda folder: calls.append(folder) or events)
+    run_there = types.SimpleNamespace(log=keep("log"), finish=keep("finish"))
+    cloud = types.SimpleNamespace(init=lambda **options: calls.append(options) or run_there)
+    monkeypatch.setitem(sys.modules, "tensorboardX", board)
+    monkeypatch.setitem(sys.modules, "wandb", cloud)
+    writer = train.tensorboard(tmp_path, {})
+    writer.write(3, {"loss": 0.5})
+    writer.close()
+    assert calls == [
+        str(tmp_path / "tensorboard"),
+        ("add_scalar", ("loss", 0.5, 3), {}),
+        ("flush", (), {}),
+        ("close", (), {}),
+    ]
+    calls.clear()
+    writer = train.wandb(tmp_path, {"seed": 1}, project="digits")
+    writer.write(3, {"loss": 0.5})
+    writer.close()
+    assert calls[1:] == [("log", ({"loss": 0.5},), {"step": 3}), ("finish", (), {})]
+    options = calls[0]
+    assert (options["project"], options["config"]) == ("digits", {"seed": 1})
+    # The same folder is the same run there.
+    train.wandb(tmp_path, {})
+    assert calls[-1]["id"] == options["id"]
+    train.wandb(tmp_path / "other", {})
+    assert calls[-1]["id"] != options["id"]
+
+
+def test_only_steps_after_the_first_piece_are_traced(tmp_path, monkeypatch):
+    traced, lines = [], []
+    monkeypatch.setattr("jax.profiler.start_trace", traced.append)
+    monkeypatch.setattr("jax.profiler.stop_trace", lambda: traced.append("end"))
+    profile = Profile(tmp_path, 5, lines.append)
+    sizes = []
+    for _ in range(5):
+        sizes.append(profile.limit(3))
+        with profile.piece(sizes[-1]):
+            pass
+    profile.close()
+    assert sizes == [3, 3, 2, 3, 3]
+    assert traced == [str(tmp_path), "end"]
+    (line,) = lines
+    assert line.startswith(f"profile: 5 steps in {tmp_path}; open it in Perfetto")
+
+
+def test_a_run_that_is_too_short_says_that_nothing_was_traced(tmp_path):
+    lines = []
+    profile = Profile(tmp_path, 5, lines.append)
+    with profile.piece(1):
+        pass
+    profile.close()
+    assert lines == ["profile: no step was traced, because no step was left after compiling."]
+    assert not list(tmp_path.iterdir())
+    Profile(None, 5, lines.append).close()  # another process
+    assert len(lines) == 1
+
+
+@pytest.mark.thorough
+def test_a_traced_run_is_the_same_run(tmp_path):
+    plain = run(tmp_path / "plain")
+    traced = run(tmp_path / "traced", profile=3)
+    assert same(plain.state, traced.state)
+    (trace,) = (tmp_path / "traced" / "profile").rglob("*.xplane.pb")
+    assert trace.stat().st_size > 1000
+    log = (tmp_path / "traced" / "log.txt").read_text()
+    assert f"profile: 3 steps in {tmp_path / 'traced' / 'profile'}; open it" in log
