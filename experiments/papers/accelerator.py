@@ -27,7 +27,7 @@ from experiments import cli
 from experiments.papers import entry, records, runs, scales, trainings, verdicts
 from experiments.papers.entry import Entry, Training
 
-CHECKED = "device_check.json"
+CHECKED = "runs/device_check.json"  # verdicts are the JSON files beside this folder
 # By value: the losses of the papers' tables, then other networks.
 ORDER = (
     trainings.CE,
