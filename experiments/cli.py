@@ -207,12 +207,13 @@ def define_options(function: Callable[..., Any]) -> Callable[[], dict[str, Any]]
     """
     from calib_jax.core import command_options
 
+    by_kind: dict[type, Callable[..., Any]] = {
+        **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
+        **{float: flags.DEFINE_float, str: flags.DEFINE_string},
+    }
     holders = {}
     for option in command_options.read_options(function):
-        define = {
-            **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
-            **{float: flags.DEFINE_float, str: flags.DEFINE_string},
-        }[option.kind]
+        define = by_kind[option.kind]
         if option.is_list:
             define = flags.DEFINE_multi_string if option.is_repeated else flags.DEFINE_list
         bound = {} if option.least is None else {"lower_bound": option.least}

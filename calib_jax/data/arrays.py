@@ -95,6 +95,7 @@ def assembled(
     are_pixels = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 4
     if prepare is None and are_pixels:
         prepare = normalized(statistics_of(pixels))
+    prepared: dict[str, Any] = {} if prepare is None else {"prepare": prepare}
     train, validation, test = (sources[part] for part in ("train", "validation", "test"))
     return Dataset(
         name=name,
@@ -108,7 +109,7 @@ def assembled(
         ),
         augment=augment,
         brightest=255 if are_pixels else None,
-        **({} if prepare is None else {"prepare": prepare}),
+        **prepared,
     )
 
 

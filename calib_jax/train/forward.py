@@ -176,7 +176,7 @@ class Nnx:
         from flax import nnx as flax_nnx
 
         self._call = _call_of(module)
-        parts = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
+        parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
         self._structure, self._params, self._random, self._state = parts
         self.variables: dict[str, Any] = {"params": flax_nnx.to_pure_dict(self._params)}
         if state := flax_nnx.to_pure_dict(self._state):
@@ -209,8 +209,8 @@ class Nnx:
         logits = module(inputs, **call)
         if not (train and state):
             return logits, model_state, None
-        _, _, _, changed = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
-        return logits, {**model_state, "state": flax_nnx.to_pure_dict(changed)}, None
+        parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
+        return logits, {**model_state, "state": flax_nnx.to_pure_dict(parts[-1])}, None
 
 
 def nnx(module: Any) -> Nnx:

@@ -51,7 +51,7 @@ def main() -> int:
         return _session()
     if not (_LIST.value or _RUN.value or _PAGE.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM] or --page: see --help.")
-    from experiments.papers import entry, listing, page, verdicts
+    from experiments.papers import entry, listing, page, scales, verdicts
 
     results = pathlib.Path(_RESULTS.value)
     folder = results if _SCALE.value == "cpu" else results / _SCALE.value
@@ -62,7 +62,12 @@ def main() -> int:
         standing = cli.refusing(verdicts.read, folder)
     if _LIST.value:
         data_dir = building.DATA_DIR.value
-        listed = cli.refusing(listing.rows, folder, standing, data_dir, look_for_data=True)
+        by_claim = {
+            claim: scales.at(tested_by, _SCALE.value, _PRECISION.value)
+            for claim, tested_by in entry.of_claims().items()
+        }
+        options = {"look_for_data": True, "by_claim": by_claim}
+        listed = cli.refusing(listing.rows, folder, standing, data_dir, **options)
         print(listing.text(listed))
     if _PAGE.value:  # the same on every machine, whatever data it has
         listed = cli.refusing(listing.rows, folder, standing)
@@ -94,6 +99,10 @@ def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
         if missing and not _TRAIN.value:
             parts = [f"{t.config} {t.label} ({', '.join(seeds)})" for t, seeds in missing.items()]
             print(f"{chosen.name}: not run; {runs_dir} lacks {', '.join(parts)}.", flush=True)
+            return 0
+        if large := [training for training in missing if scales.is_large(training)]:
+            names = ", ".join(sorted({training.config for training in large}))
+            print(f"{chosen.name}: not run; {names} need an accelerator: --scale=gpu.", flush=True)
             return 0
         if missing:
             for training in missing:

@@ -32,9 +32,16 @@ class Row(NamedTuple):
     entry: str
 
 
-def current(standing: Mapping[str, verdicts.Verdict]) -> dict[str, verdicts.Verdict]:
-    """Return the verdicts whose rules and runs are those of today's entries."""
-    by_claim = entry.of_claims()
+def current(
+    standing: Mapping[str, verdicts.Verdict], by_claim: Mapping[str, entry.Entry] | None = None
+) -> dict[str, verdicts.Verdict]:
+    """Return the verdicts whose rules and runs are those of today's entries.
+
+    Args:
+      standing: the verdicts that were read.
+      by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
+    """
+    by_claim = entry.of_claims() if by_claim is None else by_claim
     return {
         claim: verdict
         for claim, verdict in standing.items()
@@ -48,6 +55,7 @@ def rows(
     data_dir: str | None = None,
     *,
     look_for_data: bool = False,
+    by_claim: Mapping[str, entry.Entry] | None = None,
 ) -> list[Row]:
     """Return the state of every claim in the order of the file.
 
@@ -57,9 +65,10 @@ def rows(
       data_dir: folder of the data sets.
       look_for_data: whether claims whose data is not in `data_dir` are "data absent"; those whose
         data nobody here has always are.
+      by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
-    by_claim = entry.of_claims()
-    of_today = current(standing)
+    by_claim = entry.of_claims() if by_claim is None else by_claim
+    of_today = current(standing, by_claim)
     states = verdicts.adjusted(of_today)
     listed = []
     for claim in claims.read().values():

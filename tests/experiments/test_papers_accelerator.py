@@ -5,7 +5,16 @@ import json
 import numpy as np
 import pytest
 
-from experiments.papers import accelerator, device_check, records, runs, scales, trainings
+from experiments.papers import (
+    accelerator,
+    device_check,
+    listing,
+    records,
+    runs,
+    scales,
+    trainings,
+    verdicts,
+)
 from tests.data import tiny
 from tests.experiments.processes import run
 from tests.experiments.test_papers_entries import ABOUT, log, predicted
@@ -135,16 +144,21 @@ def test_minutes_need_the_scale(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_session_at_tiny_size(tmp_path):
-    """The same command on a processor: a check, trainings, records and verdicts; it resumes."""
+def test_a_session_at_tiny_size(tmp_path, monkeypatch, capfd):
+    """The same on a processor: a check, two trainings, records and verdicts; and it resumes."""
     tiny.cifar10(tmp_path / "data")
-    options = [f"--{key}={tmp_path / key}" for key in ("out", "runs_dir")]
-    options += ["--scale=gpu", "--minutes=30", "--tiny", f"--data_dir={tmp_path / 'data'}"]
-    code, printed = run("papers", *options)
-    assert code == 0, printed
+    monkeypatch.setattr(accelerator, "ORDER", (trainings.CE, trainings.BSCE_GRA))
+    folders = tmp_path / "out", tmp_path / "runs", str(tmp_path / "data")
+    place = accelerator.Place(*folders, "tiny", "bfloat16")
+    assert accelerator.session(place, minutes=60) == 0
+    printed = capfd.readouterr().out
     assert "this is a CPU" in printed
     assert "every training is done." in printed
     assert "bsce-gra-beats-ce-own: " in printed
-    code, printed = run("papers", *options)
-    assert code == 0, printed
-    assert "training: " not in printed
+    assert accelerator.session(place, minutes=60) == 0
+    assert "trained and recorded" not in capfd.readouterr().out
+    standing = verdicts.read(place.folder)
+    by_claim = {claim: e for e in accelerator.entries(place) for claim in e.claims}
+    listed = {row.claim.id: row for row in listing.rows(place.folder, standing, by_claim=by_claim)}
+    assert listed["bsce-gra-beats-ce-own"].state != listing.OUTDATED
+    assert listed["bsce-gra-beats-ce-own"].minutes == "0"

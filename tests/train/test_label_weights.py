@@ -215,6 +215,10 @@ def test_a_step_on_a_random_tree_is_that_of_its_present_labels(seed, reduction, 
         gradient_of_present(source, params, divisor[reduction]),
         atol=1e-12,
     )
+    # A batch whose labels are all void has the loss 0, and changes nothing.
+    same, nothing = step(after, dataclasses.replace(batch, weights=0 * batch.weights))
+    np.testing.assert_array_equal(same.params["kernel"], after.params["kernel"])
+    assert float(nothing["loss"]) == float(nothing["gradient_norm"]) == 0
 
 
 def fitted(folder, source, evaluated, module, objective, **options):
