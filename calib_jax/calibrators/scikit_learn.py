@@ -81,8 +81,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
       classes_: the numbers of the columns.
     """
 
-    def __init__(self, method: str = "temperature") -> None:
-        self.method = method
+    def __init__(self, method: Any = "temperature") -> None:
+        self.method = method  # validated by `fit`, as scikit-learn asks
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Calibrator:
         """Fit the calibrator.
@@ -135,7 +135,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
       classes_: the class names, sorted.
     """
 
-    def __init__(self, estimator: Any = None, method: str = "temperature", cv: Any = 5) -> None:
+    def __init__(self, estimator: Any = None, method: Any = "temperature", cv: Any = 5) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
