@@ -201,7 +201,8 @@ class Evaluation:
             prepare=task.prepare,
             axis_name=train.AXIS,
         )
-        feed = train.Resident(task.evaluated["validation"], training.arrangement)
+        validation: Any = task.evaluated["validation"]
+        feed = train.Resident(validation, training.arrangement)
         self._evaluate = feed.evaluation(step, work.batch_size)
         self._state = training.states[0]
 
