@@ -43,7 +43,12 @@ setup(
     python_requires=">=3.11",
     # The wheel holds the library alone: configs and experiments are run from a checkout.
     packages=find_packages(str(ROOT), include=["calib_jax", "calib_jax.*"]),
-    package_data={"calib_jax": ["py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt"]},
+    package_data={
+        "calib_jax": [
+            *("py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt", "**/*.html"),
+            "report/README.md",  # pages explain their numbers by its table
+        ]
+    },
     entry_points={"console_scripts": ["calib-score = calib_jax.report.command:main"]},
     zip_safe=False,
     install_requires=[f"{name}>={oldest}" for name, oldest in PACKAGES.values()],

@@ -17,8 +17,8 @@ squared errors; classwise_ece has none. The output also lists the keys in
 which the configs differ, except those under run, which change no result. Values of an evaluation
 with --logits=none have no intervals and no differences with p-values, because these need rows.
 
---out=DIR gets compare.md, compare.csv, compare.json and figures: intervals, reliability diagrams
-side by side, and the validation error, NLL and ECE over the epochs.
+--out=DIR gets compare.md, compare.html, compare.csv, compare.json and figures: intervals,
+reliability diagrams side by side, and the validation error, NLL and ECE over the epochs.
 """
 
 import pathlib
@@ -27,7 +27,7 @@ from absl import flags
 
 from experiments import cli, comparison, finished, summary
 
-_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .csv, .json and figures.")
+_OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .html, .csv, .json and figures.")
 _BINS = flags.DEFINE_integer(
     "bins",
     None,

@@ -29,9 +29,9 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax import plots, train
-from calib_jax.report import calibration, caveats, paired_tests, tables
+from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
 from calib_jax.report.pictures import drawable, file_name
-from experiments import summary
+from experiments import provenance, summary
 from experiments.finished import ALONE, Folder, Shared
 from experiments.summary import Summary
 
@@ -314,7 +314,7 @@ def _caveats(comparison: Comparison) -> list[str]:
 
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
-    """Write compare.md, .json, .csv and the figures, and return their names."""
+    """Write compare.md, .html, .json, .csv and the figures, and return their names."""
     rows = records(comparison)
     whole = {
         "folders": {item.name: item.given for item in comparison.folders},
@@ -337,6 +337,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
     figures = pictures(comparison)
     written = {
         "compare.md": markdown(comparison, figures),
+        "compare.html": html_page.render(page(comparison, figures)),
         "compare.json": json.dumps(whole, indent=1) + "\n",
         "compare.csv": out.getvalue(),
     }
@@ -345,6 +346,30 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
     for name, figure in figures.items():
         plots.save(figure, folder / f"{name}.png")
     return [*written, *(f"{name}.png" for name in figures)]
+
+
+def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:
+    """Collect the contents of the HTML page: the tables and notes of compare.md, and figures."""
+    about = comparison.about
+    seeds = {part.loss: ", ".join(map(str, part.seeds)) for part in comparison.parts}
+    return html_page.Page(
+        title=", ".join(folder.name for folder in comparison.folders),
+        head=_head(comparison),
+        facts={
+            "level of the intervals": f"{about['level']:.0%}",
+            "test examples (n)": about["examples"],
+            "classes": about["classes"],
+            "baseline": about["baseline"],
+            "seeds": seeds.get(ALONE, seeds),
+            "bins": about["num_bins"],
+            "resamples": about["resamples"],
+            "versions": provenance.versions(),
+        },
+        sections=_sections(comparison),
+        notes=_foot(comparison),
+        figures=figures,
+        metrics=summary.CELLS,
+    )
 
 
 def pictures(comparison: Comparison) -> dict[str, Any]:

@@ -344,6 +344,7 @@ def _score_all(
         "title": f"{loss}, {len(runs)} seeds",
         "what": f"{described} {len(experiment.dataset.test):,} test examples."
         f" Checkpoints: {', '.join(names)}.",
+        "examples": len(experiment.dataset.test),
         "num_bins": experiment.config.num_bins,
         "provenance": provenance.describe(),
     }

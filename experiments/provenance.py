@@ -27,13 +27,18 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": versions(),
     }
 
 
 def _module() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec.name if spec else sys.argv[0]
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that compute results."""
+    return {name: version(name) for name in PACKAGES}
 
 
 def version(package: str) -> str:

@@ -12,10 +12,11 @@ import numpy as np
 
 from calib_jax import plots, train
 from calib_jax.core import reading
+from calib_jax.report import html_page, tables
 from calib_jax.train import journal
 from experiments import renamed
 
-PAGE, PICTURES = "report.md", "pictures"
+PAGE, HTML, PICTURES = "report.md", "report.html", "pictures"
 
 # Panels of curves, drawn if they were logged: the title, and the column after the set's name.
 PANELS = {
@@ -40,10 +41,11 @@ SETS = {
     "test": "test set",
 }
 WEIGHTS = "norm of its weights"
+STATE = "The state of the loss after its last update"
 
 
 def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = ()) -> list[str]:
-    """Write report.md and the figures into the folder of a run, and return their names.
+    """Write report.md, report.html and the figures of a run, and return their names.
 
     Args:
       folder: of the run.
@@ -59,13 +61,15 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
     for name, figure in figures.items():
         plots.save(figure, folder / PICTURES / f"{name}.png")
     (folder / PAGE).write_text(page(folder, rows, described, list(figures)), encoding="utf-8")
-    return [PAGE, *(f"{PICTURES}/{name}.png" for name in figures)]
+    html = html_page.render(_html(folder, rows, described, figures))
+    (folder / HTML).write_text(html, encoding="utf-8")
+    return [PAGE, HTML, *(f"{PICTURES}/{name}.png" for name in figures)]
 
 
 def write_seeds(
     workdir: pathlib.Path | str, folders: Mapping[int, pathlib.Path], described: str
 ) -> list[str]:
-    """Write report.md and the curves of several seeds into the folder above them."""
+    """Write report.md, report.html and the curves of several seeds into the folder above them."""
     workdir = pathlib.Path(workdir)
     rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
     parts = [f"# {len(rows)} seeds", described, "## After the last evaluation", of_seeds(folders)]
@@ -74,7 +78,7 @@ def write_seeds(
         + ", ".join(f"[seed {seed}]({folders[seed].name}/{PAGE})" for seed in rows)
         + "."
     )
-    names = [PAGE]
+    names, figures = [PAGE, HTML], {}
     (workdir / PICTURES).mkdir(exist_ok=True)
     epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
     if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
@@ -83,29 +87,45 @@ def write_seeds(
             each = [_of_sets(seed_rows, key) for seed_rows in rows.values()]
             if each[0]:
                 curves[title] = {name: np.stack([item[name] for item in each]) for name in each[0]}
-        figure = plots.training_curves(_alike(curves), epochs[0], title=f"{len(rows)} seeds")
-        plots.save(figure, workdir / PICTURES / "curves.png")
+        figures["curves"] = plots.training_curves(
+            _alike(curves), epochs[0], title=f"{len(rows)} seeds"
+        )
+        plots.save(figures["curves"], workdir / PICTURES / "curves.png")
         names.append(f"{PICTURES}/curves.png")
         parts.append(f"![curves]({PICTURES}/curves.png)")
     (workdir / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    page = html_page.Page(
+        title=f"{len(rows)} seeds",
+        head=described,
+        facts=_facts(next(iter(folders.values()))),
+        sections=[("After the last evaluation", _seeds_table(folders))],
+        notes=["Means and standard deviations are over the seeds."],
+        figures=figures,
+        links={f"seed {seed}": f"{folders[seed].name}/{HTML}" for seed in rows},
+        metrics=list(PANELS.values()),
+    )
+    (workdir / HTML).write_text(html_page.render(page), encoding="utf-8")
     return names
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
     """Format the last rows of all seeds as a table, with their mean and standard deviation."""
+    return tables.in_markdown(_seeds_table(folders))
+
+
+def _seeds_table(folders: Mapping[int, pathlib.Path]) -> tables.Table:
     last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
-    lines = ["| seed | epoch | " + " | ".join(key.replace("_", " ", 1) for key in keys) + " |"]
-    lines.append("|---" * (len(keys) + 2) + "|")
+    table = [["seed", "epoch", *(key.replace("_", " ", 1) for key in keys)]]
     for seed, row in last.items():
-        cells = " | ".join(f"{row[key]:.4f}" if row[key] is not None else "" for key in keys)
-        lines.append(f"| {seed} | {row['epoch']:g} | {cells} |")
+        cells = [f"{row[key]:.4f}" if row[key] is not None else "" for key in keys]
+        table.append([str(seed), f"{row['epoch']:g}", *cells])
     if len(last) > 1:
         values = [_column([*last.values()], key) for key in keys]
-        cells = " | ".join(f"{column.mean():.4f} ± {column.std(ddof=1):.4f}" for column in values)
-        lines.append(f"| mean ± sd | | {cells} |")
-    return "\n".join(lines)
+        cells = [f"{column.mean():.4f} ± {column.std(ddof=1):.4f}" for column in values]
+        table.append(["mean ± sd", "", *cells])
+    return table
 
 
 def pictures(
@@ -162,20 +182,13 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
     """Write the page as Markdown."""
-    saved = reading.json_mapping(folder / "config.json", "a config", "training writes it again")
-    config = renamed.current(saved)
-    loss, optimizer = config["loss"], config["optimizer"]
-    options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
-    last = rows[-1]
+    title, recipe = _recipe(folder, rows[-1])
     parts = [
-        f"# {config['data']['name']}, {config['model']['name']}, {loss['name']}",
+        f"# {title}",
         described,
-        f"{loss['name']}{f' ({options})' if options else ''}, reduced by {loss['reduction']};"
-        f" {optimizer['name']} with learning rate {optimizer['learning_rate']:g}, batches of"
-        f" {config['batch_size']}, seed {config['seed']}; {last['epoch']:g} of"
-        f" {config['num_epochs']} epochs. All of it is in config.json.",
+        recipe,
         "## Training",
-        _last(last),
+        tables.in_markdown(_last(rows[-1])),
         *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),
     ]
     if (folder / "report" / PAGE).is_file():
@@ -184,21 +197,84 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
         )
     table = train.last_table(folder)
     if table:
-        parts += ["## The state of the loss after its last update", f"```\n{table}\n```"]
-    return "\n\n".join([*parts, *_environment(folder)]) + "\n"
+        parts += [f"## {STATE}", f"```\n{table}\n```"]
+    lines = _environment(folder)
+    if lines:
+        starts = "\n".join(f"- {start}" for start in lines[:-1])
+        parts += ["## Environment", starts, lines[-1]]
+    return "\n\n".join(parts) + "\n"
 
 
-def _last(row: Mapping[str, Any]) -> str:
-    """Format the last row as a table with one line per set."""
+def _html(
+    folder: pathlib.Path,
+    rows: list[dict[str, Any]],
+    described: str,
+    figures: Mapping[str, Any],
+) -> html_page.Page:
+    """Collect the contents of the HTML page, those of report.md."""
+    title, recipe = _recipe(folder, rows[-1])
+    state = train.last_table(folder)
+    scored = (folder / "report" / HTML).is_file()
+    return html_page.Page(
+        title=title,
+        head=f"{described}\n\n{recipe}",
+        facts=_facts(folder),
+        sections=[("Training", _last(rows[-1]))],
+        notes=_environment(folder),
+        figures=figures,
+        texts={STATE: state} if state else {},
+        links={"test set, with intervals and after calibration": f"report/{HTML}"}
+        if scored
+        else {},
+        metrics=list(PANELS.values()),
+    )
+
+
+def _facts(folder: pathlib.Path) -> dict[str, Any]:
+    """Describe the run by its config and its newest start."""
+    config = _config(folder)
+    starts = [
+        start for start in journal.read_rows(folder / journal.ENVIRONMENT) if "versions" in start
+    ]
+    newest = starts[-1] if starts else {}
+    return {
+        "data set": config["data"]["name"],
+        "network": config["model"]["name"],
+        "bins": config.get("num_bins"),
+        "device": newest.get("device"),
+        "versions": newest.get("versions"),
+    }
+
+
+def _config(folder: pathlib.Path) -> dict[str, Any]:
+    saved = reading.json_mapping(folder / "config.json", "a config", "training writes it again")
+    return renamed.current(saved)
+
+
+def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a title, and a sentence with the settings of the run."""
+    config = _config(folder)
+    loss, optimizer = config["loss"], config["optimizer"]
+    options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
+    recipe = (
+        f"{loss['name']}{f' ({options})' if options else ''}, reduced by {loss['reduction']};"
+        f" {optimizer['name']} with learning rate {optimizer['learning_rate']:g}, batches of"
+        f" {config['batch_size']}, seed {config['seed']}; {last['epoch']:g} of"
+        f" {config['num_epochs']} epochs. All of it is in config.json."
+    )
+    return f"{config['data']['name']}, {config['model']['name']}, {loss['name']}", recipe
+
+
+def _last(row: Mapping[str, Any]) -> tables.Table:
+    """Return the last row as a table with one line per set."""
     by_set = {title: _after(row, f"{prefix}_") for prefix, title in SETS.items()}
     panels = {t: key for t, key in PANELS.items() if any(key in of for of in by_set.values())}
-    lines = ["| " + " | ".join(["after the last epoch", *panels]) + " |"]
-    lines.append("|---" * (len(panels) + 1) + "|")
+    table = [["after the last epoch", *panels]]
     for title, of in by_set.items():
         cells = ["" if of.get(key) is None else f"{of[key]:.4f}" for key in panels.values()]
         if any(cells):
-            lines.append("| " + " | ".join([title, *cells]) + " |")
-    return "\n".join(lines)
+            table.append([title, *cells])
+    return table
 
 
 def _after(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -206,19 +282,19 @@ def _after(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _environment(folder: pathlib.Path) -> list[str]:
+    """List the starts of the run, one line each, and the machine of the newest."""
     starts = journal.read_rows(folder / journal.ENVIRONMENT)
     if not any("versions" in start for start in starts):
         return []
     newest = starts[-1]
     versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
     lines = [
-        f"- {start['date']}, from step {start['step']}: `{start['command']}`, commit"
+        f"{start['date']}, from step {start['step']}: `{start['command']}`, commit"
         f" {start['commit']}, {start['device']}"
         for start in starts
     ]
     return [
-        "## Environment",
-        "\n".join(lines),
+        *lines,
         f"{newest['processor']}, {newest['cores']} cores, {newest['system']}, Python"
         f" {newest['python']}; {versions}.",
     ]

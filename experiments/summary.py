@@ -36,7 +36,7 @@ from calib_jax import calibrators, metrics, plots
 from calib_jax.core import outside
 from calib_jax.metrics.counted import are_counts
 from calib_jax.metrics.noise_bound import has_noise_bound, least_draws, noise_bound
-from calib_jax.report import calibration, caveats, paired_tests, tables
+from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
 from calib_jax.report.paired_tests import Residuals
 from calib_jax.report.pictures import drawable, file_name
 from calib_jax.report.scoring import chosen_metrics
@@ -593,7 +593,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def save(summary: Summary, folder: pathlib.Path) -> list[str]:
-    """Write sweep.json, sweep.csv, report.md and the figures, and return their names."""
+    """Write sweep.json, sweep.csv, report.md, report.html, the figures; return their names."""
     record = {
         **summary.about,
         "baseline": summary.baseline,
@@ -613,9 +613,39 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
             writer.writerow(dataclasses.asdict(cell) | {"note": " ".join(cell.notes)})
     figures = pictures(summary)
     (folder / "report.md").write_text(markdown(summary, figures), encoding="utf-8")
+    (folder / "report.html").write_text(html_page.render(page(summary, figures)), encoding="utf-8")
     for name, figure in figures.items():
         plots.save(figure, folder / f"{name}.png")
-    return ["report.md", "sweep.csv", "sweep.json", *(f"{name}.png" for name in figures)]
+    return [
+        "report.md",
+        "report.html",
+        "sweep.csv",
+        "sweep.json",
+        *(f"{name}.png" for name in figures),
+    ]
+
+
+def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
+    """Collect the contents of the HTML page: the tables and notes of report.md, and the figures."""
+    about = summary.about
+    provenance = about.get("provenance", {})
+    return html_page.Page(
+        title=about.get("title", "Sweep"),
+        head=_head(summary),
+        facts={
+            "level of the intervals": f"{LEVEL:.0%}",
+            "test examples (n)": about.get("examples"),
+            "seeds of each loss": summary.cells[0].n,
+            "baseline": summary.baseline,
+            "bins": about.get("num_bins", 15),
+            "command": provenance.get("command"),
+            "versions": provenance.get("versions"),
+        },
+        sections=[(title[0].upper() + title[1:], table) for title, table in _sections(summary)],
+        notes=_foot(summary),
+        figures=figures,
+        metrics=SHOWN,
+    )
 
 
 def pictures(summary: Summary) -> dict[str, Any]:

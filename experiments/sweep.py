@@ -17,9 +17,10 @@ Predictions use the last weights, or the best ones by patience_for if patience e
 --checkpoint=latest, or best_NAME for a metric of the config's best, applies to all runs.
 
 The folder contains runs/LOSS/SEED (as experiments.train writes it), and for all runs together
-report.md, sweep.csv, sweep.json and figures: before and after temperature scaling, with intervals
-over seeds and test examples, and tests against the baseline, which is the first loss unless
---baseline names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
+report.md, report.html, sweep.csv, sweep.json and figures: before and after temperature scaling,
+with intervals over seeds and test examples, and tests against the baseline, which is the first loss
+unless --baseline names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side
+by side.
 
 --logits=none is for test sets whose logits do not fit: the table then has values from streamed
 statistics, without intervals and p-values over the test examples, and --logits=float16 also writes
@@ -423,6 +424,7 @@ def _about(asked: Sequence[Member]) -> dict[str, Any]:
             member.name: {key: result.get(key) for key in ("checkpoint", "step")}
             for member, result in zip(asked, results, strict=True)
         },
+        "examples": len(dataset.test),
         "num_bins": config.num_bins,
         "provenance": provenance.describe(),
         "config": cli.plain(config),

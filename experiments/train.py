@@ -27,8 +27,9 @@ writes the folder; the others need the data, not the folder.
 
 The folder contains config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row
 per evaluation), loss_state.jsonl (the state of AdaFocal and others), checkpoints and, at the end,
-report.md with figures. --config.diagnose adds the training statistics that the papers plot: NLL and
-entropy of right and of wrong predictions, the norms of the last layer and of its gradients. Then:
+report.md and report.html with figures. --config.diagnose adds the training statistics that the
+papers plot: NLL and entropy of right and of wrong predictions, the norms of the last layer and of
+its gradients. Then:
 
     python -m experiments.evaluate --workdir=/tmp/digits
 """

@@ -67,6 +67,30 @@ def npz(folder):
     return folder / "p.npz"
 
 
+def parquet(folder):
+    arrow, files = importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    columns = {"label": LABELS, **{f"logit_{k}": LOGITS[:, k] for k in range(3)}}
+    files.write_table(arrow.table(columns), folder / "p.parquet")
+    return folder / "p.parquet"
+
+
+def samples(folder):
+    lines = [
+        {"doc_id": k, "target": int(label), "filtered_resps": [[float(z), False] for z in row]}
+        for k, (row, label) in enumerate(zip(LOGITS, LABELS, strict=True))
+    ]
+    (folder / "samples_x.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "samples_x.jsonl"
+
+
+def image(folder):
+    return tiny.own_images(folder) / "cat" / "0.png"
+
+
+def read_image(path):
+    importlib.import_module("calib_jax.data.image_folder")._pixels(path, (4, 4, 3))
+
+
 def npy(folder):
     np.save(folder / "labels.npy", LABELS)
     np.save(folder / "logits.npy", LOGITS)
@@ -234,6 +258,11 @@ FORMATS = {
         broken.in_npy,
     ),
     "predictions, csv": Format(csv, lambda path: report.read_predictions(str(path))),
+    "predictions, parquet": Format(parquet, lambda path: report.read_predictions(str(path))),
+    "samples of lm-evaluation-harness": Format(
+        samples, lambda path: report.read_predictions(str(path))
+    ),
+    "image of one's own": Format(image, read_image),
     "block of logits": Format(
         block, lambda path: list(train.read_blocks(path.parent)), broken.in_npz
     ),

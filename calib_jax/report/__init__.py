@@ -2,7 +2,7 @@
 
     scored = report.score(logits, labels, calibrate="temperature", fit_on=(logits_val, labels_val))
     print(scored)                # tables; a notebook cell renders them
-    scored.save("somewhere")     # report.json, .csv, .md and figures
+    scored.save("somewhere")     # report.json, .csv, .md, .html and figures
 
 This is the only subpackage that imports others: metrics, calibrators and plots.
 """

@@ -197,7 +197,7 @@ def score_files(
 @checks.takes_options_of(score_files)
 def run(
     *,
-    out: Annotated[str | None, "Folder for report.json, .csv, .md and figures."] = None,
+    out: Annotated[str | None, "Folder for report.json, .csv, .md, .html and figures."] = None,
     markdown: Annotated[bool, "Print a section for a model card."] = False,
     cache: Annotated[
         str | None,

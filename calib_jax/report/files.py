@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
-from calib_jax.report import tables
+from calib_jax.report import html_page, tables
+from calib_jax.report.html_score import score_page
 from calib_jax.report.pictures import pictures
 from calib_jax.report.records import Results
 
@@ -16,13 +17,16 @@ if TYPE_CHECKING:
 
 
 def save(report: Results, folder: Any) -> list[str]:
-    """Save report.json, report.csv, report.md and the figures; return the file names."""
+    """Save report.json, .csv, .md, .html and the figures; return the file names."""
+    figures = pictures(report)
+    page = [tables.as_markdown(report), *(f"![{name}]({name}.png)" for name in figures)]
     texts = {
         "report.json": tables.as_json(report),
         "report.csv": tables.as_csv(report),
-        "report.md": tables.as_markdown(report) + "\n",
+        "report.md": "\n\n".join(page) + "\n",
+        "report.html": html_page.render(score_page(report, figures)),
     }
-    return write(folder, texts, pictures(report))
+    return write(folder, texts, figures)
 
 
 def write(

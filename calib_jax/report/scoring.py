@@ -41,7 +41,7 @@ class Report(Results):
         return tables.as_markdown(self)
 
     def save(self, folder: Any) -> list[str]:
-        """Save report.json, .csv, .md and the figures; return the file names."""
+        """Save report.json, .csv, .md, .html and the figures; return the file names."""
         return files.save(self, folder)
 
 

@@ -33,12 +33,12 @@ class Estimated(Protocol):
 
 def as_text(report: Results) -> str:
     """Format all tables as plain text."""
-    return "\n\n".join([_headline(report), *map(aligned, _tables(report)), *notes(report)])
+    return "\n\n".join([headline(report), *map(aligned, _tables(report)), *notes(report)])
 
 
 def as_markdown(report: Results) -> str:
     """Format all tables as Markdown."""
-    return "\n\n".join([_headline(report), *map(in_markdown, _tables(report)), *notes(report)])
+    return "\n\n".join([headline(report), *map(in_markdown, _tables(report)), *notes(report)])
 
 
 def as_model_card(report: Results) -> str:
@@ -47,7 +47,7 @@ def as_model_card(report: Results) -> str:
     how = f" with `{command}`" if command else ""
     parts = [
         "## Calibration",
-        _headline(report),
+        headline(report),
         *map(in_markdown, _tables(report)),
         "\n".join(f"- {note}" for note in notes(report)),
         f"Measured by calib_jax {report.settings['versions']['calib_jax']}{how}.",
@@ -115,7 +115,8 @@ def as_json(report: Results) -> str:
     return json.dumps(_without_nan(everything), indent=1, allow_nan=False)
 
 
-def _headline(report: Results) -> str:
+def headline(report: Results) -> str:
+    """Describe the examples, the intervals and the calibrator in a sentence or two."""
     settings = report.settings
     how = ["weighted"] * settings["weighted"]
     if settings["left_out"]:
@@ -202,6 +203,19 @@ def _tables(report: Results) -> list[Table]:
     if report.worst:
         tables.append(_worst(report.worst))
     return tables
+
+
+def titled(report: Results) -> list[tuple[str, Table]]:
+    """Return all tables with a title each."""
+    titles = {
+        "noise floor": "Noise floors",
+        "predictions": "Temperatures",
+        "class": "Classes",
+        "group": "Groups",
+        "worst groups": "Worst groups",
+    }
+    first, *others = _tables(report)
+    return [("Metrics", first), *((titles.get(rows[0][0], "Differences"), rows) for rows in others)]
 
 
 def _temperatures(report: Results) -> Table:

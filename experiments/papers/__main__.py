@@ -100,6 +100,10 @@ def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
             parts = [f"{t.config} {t.label} ({', '.join(seeds)})" for t, seeds in missing.items()]
             print(f"{chosen.name}: not run; {runs_dir} lacks {', '.join(parts)}.", flush=True)
             return 0
+        if large := [training for training in missing if scales.is_large(training)]:
+            names = ", ".join(sorted({training.config for training in large}))
+            print(f"{chosen.name}: not run; {names} need an accelerator: --scale=gpu.", flush=True)
+            return 0
         if missing:
             for training in missing:
                 if why := runs.data_is_there(training, data_dir):

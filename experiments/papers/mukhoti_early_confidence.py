@@ -1,4 +1,9 @@
-"""Mukhoti et al., section 4: the confidence of focal loss and of CE in the first steps."""
+"""Mukhoti et al., section 4: the confidence of focal loss and of CE in the first steps.
+
+The rule counts all steps in which the mean p_y of CE is below the threshold of FL-3. In the first
+quarter of these steps the confidence of every focal loss is above that of CE; later that of FL-3 is
+below, while its p_y stays above. The verdict therefore depends on the length of the first stage.
+"""
 
 import os
 from collections.abc import Callable

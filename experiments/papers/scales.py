@@ -15,6 +15,8 @@ TOY = {
 # The papers' recipe with 30 of its 350 epochs; the learning rate drops at the same shares of them.
 SHORT_EPOCHS, SHORT_MILESTONES = 30, (13, 21)
 SHORT = {"num_epochs": SHORT_EPOCHS, "schedule.milestones": SHORT_MILESTONES}
+# Whole recipes of the papers, which a processor does not finish.
+LARGE = ("resnet50", "resnet110", "wide_resnet26_10", "densenet121")
 # The same program in seconds: a small network, few images and one epoch.
 TINY = {
     "num_epochs": 1,
@@ -25,6 +27,15 @@ TINY = {
     "diagnose": False,
     "run.keep_every_epochs": 0,
 }
+
+
+def is_large(training: Training) -> bool:
+    """Check whether a training is a whole recipe of the papers.
+
+    >>> is_large(Training("focal", config="cifar10_densenet121")), is_large(Training("focal"))
+    (True, False)
+    """
+    return not training.changes and training.config.partition("_")[2] in LARGE
 
 
 def at(entry: Entry, scale: str, precision: str = "bfloat16") -> Entry:

@@ -412,6 +412,14 @@ def test_missing_runs_are_reported_without_training(tmp_path):
 
 
 @pytest.mark.thorough
+def test_large_networks_are_left_to_an_accelerator(tmp_path):
+    folders = (f"--runs_dir={tmp_path}", f"--results={tmp_path}")
+    code, printed = run("papers", "--run=bsce_gra_architectures", *folders)
+    assert code == 0, printed
+    assert "cifar10_densenet121, cifar10_wide_resnet26_10 need an accelerator" in printed
+
+
+@pytest.mark.thorough
 def test_an_entry_is_trained_once_and_recomputed(tmp_path):
     folders = (f"--runs_dir={tmp_path / 'runs'}", f"--results={tmp_path / 'results'}")
     arguments = ("--run=mukhoti_shift", "--scale=toy", *folders)

@@ -1,0 +1,202 @@
+"""A report as one HTML file: sortable tables, figures with values under the pointer, no network."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html
+import importlib.resources
+import itertools
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import calib_jax.metrics as metrics_package
+from calib_jax import plots
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+Table = list[list[str]]  # the first row is the header
+_MEANINGS = "What the numbers mean"
+_POINTS_TO_PIXELS = 96 / 72
+_SMALLEST = 0.8  # of its own size; a narrower screen scrolls a figure instead
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """The contents of a page, as plain text; `render` escapes it.
+
+    Attributes:
+      title: heading of the page.
+      head: paragraphs below the title, separated by empty lines.
+      facts: numbers of examples, level, bins, versions and others, by name.
+      sections: tables by title.
+      notes: what is needed to interpret the tables, one line each.
+      figures: by name.
+      texts: preformatted texts by title.
+      links: other pages by their titles, as relative paths.
+      metrics: names of metrics to explain.
+    """
+
+    title: str
+    head: str
+    facts: Mapping[str, Any]
+    sections: Sequence[tuple[str, Table]]
+    notes: Sequence[str] = ()
+    figures: Mapping[str, matplotlib.figure.Figure] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    links: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    metrics: Sequence[str] = ()
+
+
+def render(page: Page) -> str:
+    """Return the page as one HTML file; equal pages give equal text."""
+    parts = [f"<h1>{_text(page.title)}</h1>", *map(_paragraph, page.head.split("\n\n"))]
+    parts += [_facts(page.facts), _links(page.links)]
+    titled = [(title, _table(rows)) for title, rows in page.sections]
+    if page.figures:
+        titled.append(("Figures", _figures(page.figures)))
+    if page.notes:
+        titled.append(("Notes", _notes(page.notes)))
+    titled += [(title, f"<pre>{html.escape(text)}</pre>") for title, text in page.texts.items()]
+    titled.append((_MEANINGS, _meanings(page.metrics)))
+    names = [f"section-{place}" for place in range(len(titled))]
+    entries = (
+        f'<a href="#{name}">{_text(title)}</a>'
+        for name, (title, _) in zip(names, titled, strict=True)
+    )
+    parts.append(f"<nav>{' '.join(entries)}</nav>")
+    parts += [
+        f'<section id="{name}">\n<h2>{_text(title)}</h2>\n{content}\n</section>'
+        for name, (title, content) in zip(names, titled, strict=True)
+    ]
+    dark = " ".join(
+        f"--c{color.lower().removeprefix('#')}: {other};"
+        for color, other in plots.DARK_COLORS.items()
+    )
+    template = string.Template(_resource("html_template.html"))
+    body = "\n".join(filter(None, parts))
+    return template.substitute(title=html.escape(page.title), dark=dark, body=body)
+
+
+def _text(text: str) -> str:
+    """Escape a text; words between backticks become code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
+def _paragraph(text: str) -> str:
+    return f"<p>{_text(text)}</p>" if text.strip() else ""
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    entries = "\n".join(
+        f"<dt>{html.escape(name)}</dt><dd>{html.escape(_fact(value))}</dd>"
+        for name, value in facts.items()
+        if value not in (None, "", {})
+    )
+    return f"<dl>\n{entries}\n</dl>" if entries else ""
+
+
+def _fact(value: Any) -> str:
+    """Write a fact; a mapping, such as that of versions, becomes a list.
+
+    >>> _fact(12345), _fact({"jax": "0.10.2", "numpy": "2.3"})
+    ('12,345', 'jax 0.10.2, numpy 2.3')
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _links(links: Mapping[str, str]) -> str:
+    if not links:
+        return ""
+    entries = ", ".join(
+        f'<a href="{html.escape(target)}">{html.escape(title)}</a>'
+        for title, target in links.items()
+    )
+    return f"<p>More pages: {entries}.</p>"
+
+
+def _table(rows: Table, kind: str = "numbers", *, code: bool = False) -> str:
+    """Write a table whose headings sort it; `code` allows words between backticks."""
+    write = _text if code else html.escape
+    head = "".join(
+        f'<th scope="col"><button type="button">{write(cell)}</button></th>' for cell in rows[0]
+    )
+    lines = "\n".join(
+        f'<tr><th scope="row">{write(first)}</th>'
+        + "".join(f"<td>{write(cell)}</td>" for cell in cells)
+        + "</tr>"
+        for first, *cells in rows[1:]
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table class="{kind}">\n<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>\n{lines}\n</tbody>\n</table></div>"
+    )
+
+
+def _notes(lines: Iterable[str]) -> str:
+    items = "\n".join(f"<li>{_text(line)}</li>" for line in lines)
+    return f'<ul class="notes">\n{items}\n</ul>'
+
+
+def _figures(figures: Mapping[str, matplotlib.figure.Figure]) -> str:
+    parts = []
+    for number, (name, figure) in enumerate(figures.items()):
+        title = name.replace("_", " ")
+        svg = plots.inline_svg(figure, f"figure-{number}", description=title)
+        width = 72 * _POINTS_TO_PIXELS * figure.get_size_inches()[0]
+        look = f"min-width: {_SMALLEST * width:.0f}px; max-width: {1.25 * width:.0f}px"
+        svg = svg.replace("<svg ", f'<svg style="{look}" ', 1)
+        parts.append(
+            f'<figure>\n<div tabindex="0">{svg}</div>\n'
+            f"<figcaption>{html.escape(title)}</figcaption>\n</figure>"
+        )
+    return "\n".join(parts)
+
+
+def _meanings(metrics: Sequence[str]) -> str:
+    """Explain the metrics by their documentation, and all other numbers by the worked example."""
+    parts = []
+    rows = [[name, line] for name in dict.fromkeys(metrics) if (line := definition(name))]
+    if rows:
+        parts.append(_table([["metric", "definition"], *rows], "words", code=True))
+    parts.append("<p>An example explains the numbers and their symbols:</p>")
+    return "\n".join([*parts, *_example()])
+
+
+def definition(name: str) -> str:
+    """Return what a metric computes, by its documentation; empty for metrics of a user."""
+    try:
+        metric = metrics_package.named(name)
+    except (ValueError, LookupError, TypeError):
+        return ""
+    return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ")
+
+
+@functools.cache
+def _example() -> list[str]:
+    """Convert the section of the README that explains a report, without its Python code."""
+    section = _resource("README.md").partition(f"## {_MEANINGS}\n")[2].partition("\n## ")[0]
+    # Texts, kinds and contents of fenced blocks alternate.
+    pieces = re.split(r"^```(\w+)\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+    parts = []
+    for text, kind, content in itertools.zip_longest(pieces[::3], pieces[1::3], pieces[2::3]):
+        for block in filter(None, re.split(r"\n{2,}", text.strip())):
+            parts.append(_example_table(block) if block.startswith("|") else _paragraph(block))
+        if kind == "text":
+            parts.append(f"<pre>{html.escape(content)}</pre>")
+    return parts
+
+
+def _example_table(markdown: str) -> str:
+    lines = [line.strip("|").split("|") for line in markdown.splitlines()]
+    rows = [[cell.strip() for cell in line] for line in [lines[0], *lines[2:]]]
+    return _table(rows, "words", code=True)
+
+
+def _resource(name: str) -> str:
+    return (importlib.resources.files("calib_jax.report") / name).read_text(encoding="utf-8")
