@@ -154,13 +154,13 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
         base = LogisticRegression() if self.estimator is None else self.estimator
-        scores = cross_val_predict(base, X, y, cv=self.cv, method=_method_of(base))
         self.estimator_ = clone(base).fit(X, y)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
                 f"the classifier knows the classes {self.estimator_.classes_} and y has"
                 f" {self.classes_}: give examples of the same classes."
             )
+        scores = cross_val_predict(base, X, y, cv=self.cv, method=_method_of(base))
         self.params_ = calibrator.fit(_logits(scores, _method_of(base)), labels)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
