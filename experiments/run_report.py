@@ -42,7 +42,6 @@ SETS = {
 }
 WEIGHTS = "norm of its weights"
 STATE = "The state of the loss after its last update"
-_METRICS = ("error", "nll", "ece")
 
 
 def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = ()) -> list[str]:
@@ -103,7 +102,7 @@ def write_seeds(
         notes=["Means and standard deviations are over the seeds."],
         figures=figures,
         links={f"seed {seed}": f"{folders[seed].name}/{HTML}" for seed in rows},
-        metrics=_METRICS,
+        metrics=list(PANELS.values()),
     )
     (workdir / HTML).write_text(html_page.render(page), encoding="utf-8")
     return names
@@ -227,7 +226,7 @@ def _html(
         links={"test set, with intervals and after calibration": f"report/{HTML}"}
         if scored
         else {},
-        metrics=_METRICS,
+        metrics=list(PANELS.values()),
     )
 
 

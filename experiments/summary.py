@@ -673,7 +673,9 @@ def pictures(summary: Summary) -> dict[str, Any]:
         if cell.metric in ("nll", "ece")
     )
     if bars:
-        drawn["intervals"] = plots.intervals(bars, columns=2, note=note, level=LEVEL, width=9.0)
+        n = summary.about.get("examples")
+        options = {"columns": 2, "note": note, "level": LEVEL, "n": n, "width": 9.0}
+        drawn["intervals"] = plots.intervals(bars, **options)
     if summary.curves:
         drawn["curves"] = plots.training_curves(
             summary.curves, summary.epochs, title="validation set"

@@ -81,8 +81,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
       classes_: the numbers of the columns.
     """
 
-    def __init__(self, method: str = "temperature") -> None:
-        self.method = method
+    def __init__(self, method: Any = "temperature") -> None:
+        self.method = method  # validated by `fit`, as scikit-learn asks
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Calibrator:
         """Fit the calibrator.
@@ -135,7 +135,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
       classes_: the class names, sorted.
     """
 
-    def __init__(self, estimator: Any = None, method: str = "temperature", cv: Any = 5) -> None:
+    def __init__(self, estimator: Any = None, method: Any = "temperature", cv: Any = 5) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
@@ -154,13 +154,13 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
         base = LogisticRegression() if self.estimator is None else self.estimator
-        scores = cross_val_predict(base, X, y, cv=self.cv, method=_method_of(base))
         self.estimator_ = clone(base).fit(X, y)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
                 f"the classifier knows the classes {self.estimator_.classes_} and y has"
                 f" {self.classes_}: give examples of the same classes."
             )
+        scores = cross_val_predict(base, X, y, cv=self.cv, method=_method_of(base))
         self.params_ = calibrator.fit(_logits(scores, _method_of(base)), labels)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):

@@ -1,7 +1,8 @@
 """Numerically delicate functions, each written once and with its limits documented."""
 
+import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -139,6 +140,24 @@ def _scatter(
     return flat.reshape(rows.shape)
 
 
+_BLOCK, _MANY_BLOCKS = 1 << 14, 4  # rows
+
+
+def _argmax_in_blocks(logits: Logits) -> Integer[Array, "*batch"]:
+    """Compute `first_argmax` of blocks of rows, one after the other."""
+    rows = logits.reshape(-1, logits.shape[-1])
+    last = len(rows) - _BLOCK
+    starts = jnp.arange(0, len(rows) - _BLOCK, _BLOCK)
+
+    def of_block(start: Any) -> Array:
+        return first_argmax(lax.dynamic_slice_in_dim(rows, start, _BLOCK))
+
+    # The last block begins inside of the one before it.
+    blocks = lax.map(of_block, starts).reshape(-1)
+    tail = of_block(last)[blocks.size - last :]
+    return jnp.concatenate([blocks, tail]).reshape(logits.shape[:-1])
+
+
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     """Compute each row's argmax, the first of equal entries, as in NumPy and torch.
 
@@ -149,8 +168,12 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     largest, the sum of index + K over the entries equal to the maximum is below 2 K. Otherwise
     (ties, or a NaN, which is never below the maximum) pairs are reduced. Entries are compared and
     not subtracted: fused with a product, `z - max` is not 0 even at the maximum.
+
+    On a CPU the sum stores a copy of the logits, so many rows are read in blocks.
     """
-    num_classes = logits.shape[-1]
+    num_classes, num_rows = logits.shape[-1], math.prod(logits.shape[:-1])
+    if jax.default_backend() == "cpu" and num_rows > _MANY_BLOCKS * _BLOCK:
+        return _argmax_in_blocks(lax.stop_gradient(logits))
 
     def by_pairs() -> Array:
         index = jnp.argmax(logits, axis=-1).astype(jnp.int32)

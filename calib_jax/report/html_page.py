@@ -169,12 +169,12 @@ def _meanings(metrics: Sequence[str]) -> str:
 
 
 def definition(name: str) -> str:
-    """Return the first line of a metric's documentation; empty for metrics of a user."""
+    """Return what a metric computes, by its documentation; empty for metrics of a user."""
     try:
         metric = metrics_package.named(name)
     except (ValueError, LookupError, TypeError):
         return ""
-    return (metric.__doc__ or "").partition("\n")[0]
+    return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ")
 
 
 @functools.cache

@@ -36,5 +36,5 @@ def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure])
         sections=tables.titled(report),
         notes=tables.notes(report),
         figures=figures,
-        metrics=list(dict.fromkeys(row.metric for row in [*report.rows, *report.classes])),
+        metrics=[*(row.metric for row in report.rows), *(part.metric for part in report.classes)],
     )

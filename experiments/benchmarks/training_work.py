@@ -201,7 +201,7 @@ class Evaluation:
             prepare=task.prepare,
             axis_name=train.AXIS,
         )
-        feed = train.Resident(task.evaluated["validation"], training.arrangement)
+        feed = train.feed(task.evaluated["validation"], training.arrangement)
         self._evaluate = feed.evaluation(step, work.batch_size)
         self._state = training.states[0]
 

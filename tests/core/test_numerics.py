@@ -59,6 +59,16 @@ def test_first_argmax_of_a_row_with_a_nan(monkeypatch, backend, num_classes):
     np.testing.assert_array_equal(actual, impossible.argmax(-1))
 
 
+@pytest.mark.parametrize("more", [1, numerics._BLOCK])
+def test_first_argmax_of_many_rows(more):
+    shape = (1, 4 * numerics._BLOCK + more, 3)
+    rows = np.random.default_rng(0).integers(0, 3, shape).astype(np.float32)  # with ties
+    rows[0, -2, 1] = np.nan
+    expected = rows.argmax(axis=-1)
+    expected[0, -2] = 3
+    np.testing.assert_array_equal(jax.jit(numerics.first_argmax)(rows), expected)
+
+
 def test_first_argmax_of_odd_rows():
     inf, nan = np.inf, np.nan
     rows = [
