@@ -57,6 +57,32 @@ def test_the_code_of_a_page(page):
     ), report.getvalue()
 
 
+def test_relative_links_lead_to_files():
+    """The build of the site checks anchors too, but takes a link it cannot parse for text."""
+    folders = ("calib_jax", "configs", "experiments", "tests")
+    pages = [
+        *ROOT.glob("*.md"),
+        *(page for name in folders for page in (ROOT / name).rglob("*.md")),
+    ]
+    links = [
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)]+)\)", without_code(page.read_text(encoding="utf-8")))
+        if not re.match(r"[a-z]+:|#", link)
+    ]
+    assert len(links) > 50
+    missing = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page, link in links
+        if not (page.parent / link.split("#")[0]).exists()
+    ]
+    assert not missing
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
 def test_the_reference_has_every_public_name():
     """Each subpackage has a page, and the page an entry for each name of its `__all__`."""
     for name in SUBPACKAGES:
