@@ -99,7 +99,14 @@ def test_no_example_stands_outside_a_docstring(path):
     assert actual == len(re.findall(r"^\s*>>> ", source, re.MULTILINE))
 
 
-@pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.parent == ROOT else pytest.mark.thorough)
+        for path in READMES
+    ],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_readme(path):
     names = {"__name__": "readme"}
     for block in code_blocks(path.read_text(encoding="utf-8")):

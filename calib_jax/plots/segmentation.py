@@ -86,7 +86,7 @@ def segmentation(
     return figure
 
 
-def colored(classes: np.ndarray) -> np.ndarray:
+def colored(classes: np.ndarray | np.integer | int) -> np.ndarray:
     """Return a color for each class number, `[..., 3]` bytes; 20 colors, then they repeat.
 
     The hue turns by the golden angle, so neighboring numbers differ; lightness has three levels.
@@ -110,6 +110,6 @@ def _legend(
     handles = []
     for number in shown:
         name = class_names[number] if number < len(class_names) else str(number)
-        color = colored(np.array(number)) / 255
+        color = colored(number) / 255
         handles.append(Patch(facecolor=tuple(color.tolist()), label=name))
     style.legend_below(figure, handles, _WIDTH * len(_PANELS))

@@ -14,17 +14,14 @@ import functools
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from absl import flags
 
 from calib_jax import losses, metrics, models, train
 from experiments import cli, provenance
-
-_OUT = flags.DEFINE_string("out", None, "File of the results, as JSON.")
 
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("cross_entropy", "bsce_gra", "flsd53", "adafocal")},
@@ -196,7 +193,7 @@ def _bfloat16(logits: np.ndarray, labels: np.ndarray) -> Check:
     return Check(name, float(1 - cosine), 1 - LEAST_COSINE)
 
 
-def main() -> int:
+def main(out: Annotated[str | None, "File of the results, as JSON."] = None) -> int:
     """Print all comparisons, and fail if one does not pass."""
     cli.use_compilation_cache()  # the next session starts in seconds
     kind = "" if is_accelerator() else ": this is a CPU, and no accelerator"
@@ -208,8 +205,8 @@ def main() -> int:
         print(check.text(), flush=True)
     error = matrix_error()
     print(f"float32 matrix products of networks: relative error {error:.1e}")
-    if _OUT.value:
-        _write(done, error)
+    if out:
+        _write(done, error, pathlib.Path(out))
     failed = [check.name for check in done if not check.passed]
     if failed:
         raise cli.Failed(
@@ -219,7 +216,7 @@ def main() -> int:
     return 0
 
 
-def _write(done: Sequence[Check], error: float) -> None:
+def _write(done: Sequence[Check], error: float, path: pathlib.Path) -> None:
     """Write the comparisons and the device as JSON."""
     record = {
         "accelerator": is_accelerator(),
@@ -227,10 +224,10 @@ def _write(done: Sequence[Check], error: float) -> None:
         "matrix_error": error,
         "provenance": provenance.describe(),
     }
-    path = pathlib.Path(str(_OUT.value))
     path.parent.mkdir(parents=True, exist_ok=True)
     train.files.replace(path, json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    options = cli.define_options(main)  # here, so that tests can import this file
+    cli.run(lambda: main(**options()))

@@ -304,6 +304,7 @@ def test_curves_share_an_axis_though_the_runs_do_not(actual):
     assert set(summarized.curves) == {"error", "nll"}  # nobody logged an ECE
 
 
+@pytest.mark.thorough
 def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
     one = leave_sweep(tmp_path / "one", 1, {"focal": range(5), "brier": [1, 2]})
     two = leave_sweep(tmp_path / "two", 2, {"focal": range(6), "brier": [2, 3], "mmce": [1]})

@@ -71,6 +71,7 @@ def test_more_epochs_are_one_long_run(run, tmp_path):
     assert '"num_epochs": 5' in (run / "config.json").read_text()
 
 
+@pytest.mark.thorough
 def test_other_metrics_bins_and_tests(run):
     changes = {
         "metrics": ("brier",),

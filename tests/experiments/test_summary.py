@@ -174,6 +174,7 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
 
 
+@pytest.mark.thorough
 def test_seeds_without_rows_are_tested_over_the_seeds():
     five = [streamed(run, calibrate="") for run in runs(seeds=5)]
     made = summary.summarize(five, baseline="a", num_bins=NUM_BINS, criteria=[])
@@ -240,6 +241,7 @@ def _rest(run):
     return run.seed, run.validation, run.test, run.rows
 
 
+@pytest.mark.thorough
 def test_over_seeds_from_five_on(actual):
     assert cell(actual, "b", summary.BEFORE, "error").p_seeds is None
     five = runs(seeds=5)

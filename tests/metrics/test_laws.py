@@ -329,6 +329,7 @@ def test_options_are_given_once_or_with_each_call():
         assert metrics.named("adaptive_ece", **options)(*data) == pytest.approx(configured)
 
 
+@pytest.mark.thorough
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
     monkeypatch.setattr("calib_jax.metrics.blocks._block_rows", lambda rows, classes: 16)

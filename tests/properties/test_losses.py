@@ -82,7 +82,7 @@ def chosen(shapes, *, names=NAMES, **options):
 def sizes(**options):
     """Return the strategies of the three sizes of a property."""
     return {
-        "few": chosen(FEW_SHAPES, names=DISTINCT, dtypes=("int8", "int32"), **options),
+        "few": chosen(FEW_SHAPES, names=DISTINCT, dtypes=("int32",), **options),
         "more": chosen(FEW_SHAPES, **options),
         "many": chosen(MANY_SHAPES, **options),
     }

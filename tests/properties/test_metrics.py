@@ -72,7 +72,7 @@ def chosen(shapes, **options):
 def sizes(**options):
     """Return the strategies of the three sizes of a property."""
     return {
-        "few": chosen(FEW_SHAPES, dtypes=("int8", "int32"), **options),
+        "few": chosen(FEW_SHAPES, dtypes=("int32",), **options),
         "more": chosen(MORE_SHAPES, **options),
         "many": chosen(MANY_SHAPES, **options),
     }

@@ -108,6 +108,7 @@ assert not shown, shown
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
+@pytest.mark.thorough
 def test_a_table_of_all_models_of_a_folder(tmp_path):
     first, second = sample(), sample(seed=1)
     labels, logits = first["labels"], {"a": first["logits"], "b": second["logits"]}

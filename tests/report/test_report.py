@@ -177,6 +177,7 @@ def test_cross_fitting_never_sees_what_it_scores():
     assert folds[7]["temperature"] == pytest.approx(float(expected), rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_a_temperature_by_a_metric_on_the_papers_grid():
     logits, labels = sample()
     actual = report.score(
