@@ -48,7 +48,7 @@ def sizes(**options):
     }
 
 
-@few_and_many(**sizes())
+@few_and_many(**sizes(), share=0.5)
 def TestAFitIsUsableOrSaysWhyNot(name: str, batch: Batch) -> None:
     """Parameters and probabilities are numbers, or all NaN with the state `unusable`."""
     params, p = of(name, batch)
