@@ -425,6 +425,13 @@ class Results:
             raise cli.Refused(f"--cells={self._path} has no finished cells. Name a new file.")
         return content["cells"]
 
+    def origin(self) -> str:
+        """Describe the file and the commit of its newest cell."""
+        if self._path is None or not self._path.exists():
+            return "in memory"
+        content = json.loads(self._path.read_text(encoding="utf-8"))
+        return f"{self._path.name}, measured at commit {content['provenance']['commit']}"
+
     def lacks(self, cell: Cell) -> bool:
         """Check whether a cell is missing, or has fewer sets than asked for."""
         return not any(
@@ -495,22 +502,22 @@ def _three_errors(share: float, count: int) -> float:
 
 def _interval(method: str, case: str, row: tables.Row) -> str:
     """Format coverage and mean width; an interval as short as rounding errors has no coverage."""
-    found = row["by_case"].get(case, {}).get(method)
-    if not found or found["coverage"] is None:
+    measurement = row["by_case"].get(case, {}).get(method)
+    if not measurement or measurement["coverage"] is None:
         return ""
-    if found["width"] < ROUNDING:
+    if measurement["width"] < ROUNDING:
         return "exact"
-    failed = found["coverage"] < LEVEL - _three_errors(LEVEL, found["intervals"])
-    return _bold(f"{found['coverage']:.1%}", failed) + f" ({found['width']:.3f})"
+    failed = measurement["coverage"] < LEVEL - _three_errors(LEVEL, measurement["intervals"])
+    return _bold(f"{measurement['coverage']:.1%}", failed) + f" ({measurement['width']:.3f})"
 
 
 def _rejections(method: str, case: str, null: bool, row: tables.Row) -> str:
     """Format the share of rejections."""
-    found = row["by_case"].get(case, {}).get(method)
-    if not found or found["rejected"] is None:
+    measurement = row["by_case"].get(case, {}).get(method)
+    if not measurement or measurement["rejected"] is None:
         return ""
-    limit = SIZE + _three_errors(SIZE, found["p_values"])
-    return _bold(f"{found['rejected']:.1%}", null and found["rejected"] > limit)
+    limit = SIZE + _three_errors(SIZE, measurement["p_values"])
+    return _bold(f"{measurement['rejected']:.1%}", null and measurement["rejected"] > limit)
 
 
 def _tables_of(rows: Sequence[tables.Row]) -> tuple[list[tables.Row], dict[str, tables.Section]]:
@@ -552,6 +559,10 @@ def _cell_of(kind: str, case: str, null: bool) -> tables.Cell:
     return lambda row: _rejections(row["method"], case, null, row)
 
 
+def _span(numbers: Sequence[int]) -> str:
+    return f"{min(numbers):,} to {max(numbers):,}"
+
+
 def main(
     sets: Annotated[int, "Data sets where one is cheap; expensive ones get a share."] = 2000,
     parts: Annotated[Sequence[str], f"All, or some of {', '.join(QUESTIONS)}."] = (),
@@ -577,7 +588,13 @@ def main(
     results = Results(cells)
     _measure_all([cell for cell in chosen if results.lacks(cell)], draws, processes, results)
     pivoted, sections = _tables_of(results.rows())
-    setting = {"nominal coverage": LEVEL, "size of tests": SIZE}
+    setting = {
+        "cells": results.origin(),
+        "sets": _span([row["sets"] for row in results.rows()]),
+        "examples": _span([row["examples"] for row in results.rows()]),
+        "nominal coverage": LEVEL,
+        "size of tests": SIZE,
+    }
     return tables.Report("Coverage and size", pivoted, sections, setting=setting)
 
 
