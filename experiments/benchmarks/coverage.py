@@ -31,7 +31,7 @@ import numpy as np
 import tqdm
 
 from calib_jax import metrics
-from experiments import cli, provenance
+from experiments import cli
 from experiments.benchmarks import reference, simulations, tables
 
 LEVEL, SIZE = 0.9, 0.05
@@ -443,7 +443,7 @@ class Results:
         others = [each for each in self.rows() if _place(each) != _place(row)]
         self._rows = [*others, row]
         if self._path is not None:
-            content = {"provenance": provenance.describe(), "cells": self._rows}
+            content = {"provenance": tables.described(), "cells": self._rows}
             temporary = self._path.with_name(self._path.name + ".new")
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             temporary.replace(self._path)

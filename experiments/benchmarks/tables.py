@@ -148,6 +148,12 @@ def measured(
     ]
 
 
+def described() -> dict[str, Any]:
+    """Describe this run, without folders of this machine."""
+    origin = provenance.describe()
+    return origin | {"command": re.sub(r"=/\S*/", "=", origin["command"])}
+
+
 def run(main: Callable[..., Report]) -> None:
     """Call a function with its parameters from the command line, and write what it returns.
 
@@ -163,8 +169,7 @@ def run(main: Callable[..., Report]) -> None:
         options = values()
         report = cli.failing(main, **options)
         report = report._replace(setting=options | dict(report.setting))
-        origin = provenance.describe()
-        origin["command"] = re.sub(r"=/\S*/", "=", origin["command"])  # Folders of this machine.
+        origin = described()
         tables = page(report, origin)
         print(tables)
         numbers = {"provenance": origin, "setting": report.setting, "results": report.results}
