@@ -102,7 +102,8 @@ def make_train_step(
 
     Returns:
       The step. `measured` holds totals over the global batch (weighted `loss`, weighted `hit`,
-      `weight` and `examples`) and `gradient_norm` before clipping.
+      `weight` and `examples`) and `gradient_norm` before clipping. A batch whose weights are all 0
+      changes nothing but the number of steps.
     """
     checks.one_of("reduction", reduction, REDUCTIONS)
     checks.at_least("accumulate", accumulate, 1)
@@ -185,6 +186,12 @@ def make_train_step(
         averages = state.average
         if averages:
             averages = moved(averages, (params, model_state), state.step, average)
+        # Momentum and weight decay move the parameters without a gradient too.
+        params, opt_state, averages = jax.tree.map(
+            lambda new, old: jnp.where(measured["weight"] > 0, new, old),
+            (params, opt_state, averages),
+            (state.params, state.opt_state, state.average),
+        )
         return TrainState(
             step=state.step + 1,
             params=params,

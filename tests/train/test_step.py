@@ -85,6 +85,24 @@ def test_padding_changes_nothing(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["cross_entropy", "recall"])
+def test_a_batch_without_a_label_leaves_everything_where_it_is(name, x64):
+    """Momentum, Adam's moments, weight decay and averages too: nothing was seen to learn from."""
+    objective = losses.objective(name)
+    tx = optax.chain(optax.add_decayed_weights(1e-2), optax.trace(0.9), optax.adam(1e-2))
+    batch = batch_of(tasks.examples(12))
+    start = tasks.state_of(objective, tx, averaged=True)
+    before, _ = moved(objective, batch, tx=tx, start=start, average=0.9)
+    void = batch_of(tasks.examples(12), np.zeros(12))
+    after, measured = moved(objective, void, tx=tx, start=before, average=0.9)
+    assert float(measured["weight"]) == 0
+    assert int(after.step) == 2
+    for part in ("params", "opt_state", "loss_state", "model_state", "average"):
+        leaves = [jax.tree.leaves(getattr(state, part)) for state in (before, after)]
+        for old, new in zip(*leaves, strict=True):
+            np.testing.assert_array_equal(old, new, err_msg=part)
+
+
 @pytest.mark.parametrize("name", ["cross_entropy", "flsd53", "brier"])
 def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
     objective = losses.objective(name)
