@@ -24,10 +24,12 @@ from calib_jax.metrics.combined_draws import class_draws, hit_draws
 from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import Column, in_order
 from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.null_draws import joint_hit_sums
 from calib_jax.metrics.predictions import Predictions
 
 _ROWS_AT_A_TIME = 64  # of all classes, which then stay in the processor's cache
 _MOST_CELLS = 2**22  # of clusters whose sums are held at a time
+_RARE = 10.0  # the variance of the hits of a bin, below which their law is not nearly symmetric
 
 Cells = Float[np.ndarray, " cells"]
 Draws = Float[np.ndarray, "draws cells"]
@@ -237,7 +239,8 @@ def _of_top_label(
         noise = null
     moment = np.maximum(of_null, square_sum) / num_rows**2
 
-    parts, start = [], 0
+    parts: list[BinGaps] = []
+    start = 0
     for members in memberships:
         at = slice(start, start + members.shape[1])
         start = at.stop
@@ -255,8 +258,29 @@ def _of_top_label(
             sums = np.split(sums_of(cluster, columns), 2, axis=1)
             blocks = functools.partial(_in_blocks, *sums)
             part = _in_clusters(part, blocks, of_null[at] / num_rows**2, key, num_draws)
+            key_of_outcomes = jax.random.fold_in(key_of_noise, len(parts))
+            part = _with_rare_outcomes(part, members, confidence, cluster, key_of_outcomes)
         parts.append(part)
     return parts
+
+
+def _with_rare_outcomes(
+    gaps: BinGaps, members: Memberships, confidence: Column, cluster: Clusters, key: Array
+) -> BinGaps:
+    """Draw outcomes where a bin of a calibrated model has only some hits or some misses.
+
+    Most data sets then have none of them, and a gap that flips of signs almost never reach.
+    """
+    spread = confidence * (1 - confidence)
+    rare = np.flatnonzero(spread @ members < _RARE)
+    rows = np.flatnonzero(np.any(members[:, rare] > 0, axis=1))
+    if not len(rows):
+        return gaps
+    design = members[np.ix_(rows, rare)]
+    hits = joint_hit_sums(key, confidence[rows], cluster[rows], design, len(gaps.null))
+    null = gaps.null.copy()
+    null[:, rare] = (confidence[rows] @ design - hits) / gaps.num_rows
+    return gaps._replace(null=null, ranked=null)
 
 
 def _in_blocks(

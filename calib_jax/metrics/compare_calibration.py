@@ -69,8 +69,9 @@ def compare_calibration(
       weights: `[*batch]`, counts: weight k is the same as k copies.
       num_bins: number of bins of equal width, for both models.
       level: the nominal coverage of the intervals, a fraction.
-      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use some 30 or
-        more.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use a few hundred:
+        in simulations the test at 5 % rejected up to 10 % of true hypotheses with 50 clusters of
+        20 examples, and up to 8 % with 500.
 
     >>> from calib_jax import metrics
     >>> import jax.numpy as jnp

@@ -84,8 +84,9 @@ def compare_refinement(
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       level: the nominal coverage of the intervals, a fraction.
-      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use some 30
-        clusters or more.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use a few hundred:
+        in simulations the test at 5 % rejected up to 10 % of true hypotheses with 50 clusters of
+        20 examples, and up to 8 % with 500.
 
     >>> from calib_jax import metrics
     >>> logits = jax.random.normal(jax.random.key(0), (500, 3))

@@ -72,8 +72,9 @@ def compare_temperature(
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       level: the nominal coverage of the interval, a fraction.
-      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use some 30 or
-        more.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use a few hundred:
+        in simulations the test at 5 % rejected up to 10 % of true hypotheses with 50 clusters of
+        20 examples, and up to 8 % with 500.
 
     Returns:
       All numbers are NaN if a model has no temperature of least NLL: if it is always right, worse

@@ -98,7 +98,8 @@ def noise_bound(
         outcomes of blocks of examples; the p-value is exact, see `combined_draws.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
-        outcomes, and the p-value is approximate: with 100 clusters the test at 5 % rejected 4 to
+        outcomes, except in bins of the top label in which a calibrated model has only some hits or
+        misses. The p-value is approximate: with 100 clusters the test at 5 % rejected 4 to
         8 % of true hypotheses in simulations, and up to 10 % for `classwise_ece`. Fewer than some
         30 clusters give intervals that are often too narrow. The k copies of an example of weight
         k are in its cluster.

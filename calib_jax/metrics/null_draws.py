@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core.types import Array
 
@@ -42,6 +42,28 @@ def hit_sums(
     columns = design.astype(np.float32)
     sums = [hits.astype(np.float32) @ columns for hits in _hits(key, confidence, num_draws)]
     return np.concatenate(sums).astype(np.float64)
+
+
+def joint_hit_sums(
+    key: Array,
+    confidence: Float[np.ndarray, " rows"],
+    cluster: Integer[np.ndarray, " rows"],
+    design: Float[np.ndarray, "rows columns"],
+    num_draws: int,
+) -> Float[np.ndarray, "draws columns"]:
+    """Draw hits and sum them as `hit_sums`; the examples of a cluster share one random number.
+
+    They depend on each other as strongly as their confidences allow.
+    """
+    generator = host_generator(key)
+    _, member = np.unique(cluster, return_inverse=True)
+    sums = np.empty((num_draws, design.shape[1]))
+    chunk = max(1, _ENTRIES // len(confidence))
+    for start in range(0, num_draws, chunk):
+        at = slice(start, min(start + chunk, num_draws))
+        uniform = generator.random((at.stop - start, np.max(member) + 1))
+        sums[at] = (uniform[:, member] < confidence) @ design
+    return sums
 
 
 def hits_in_chunks(

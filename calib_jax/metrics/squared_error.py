@@ -68,9 +68,9 @@ def debiased_squared_error(
       weights: `[*batch]`, counts: weight k is the same as k copies.
       num_bins: number of bins of equal width.
       level: the nominal coverage of the interval, a fraction.
-      clusters: `[*batch]`, the cluster of each example, as integers or strings. With 100 of them
-        nominal 90 % intervals covered 80 to 99 % in simulations. Fewer than some 30 give intervals
-        that are often too narrow; the ends are NaN with fewer than 10.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. In
+        simulations nominal 90 % intervals covered 80 to 98 % with 50 clusters of 20 examples, and
+        90 to 99 % with 500; the ends are NaN with fewer than 10.
 
     References:
       Sun, Chaudhari, Barnett and Dobriban, A confidence interval for the expected calibration

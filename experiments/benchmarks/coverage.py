@@ -12,6 +12,7 @@ should reject at most 5 % of true hypotheses. Values that miss this by more than
 errors are bold.
 """
 
+import collections
 import concurrent.futures
 import functools
 import inspect
@@ -426,11 +427,12 @@ class Results:
         return content["cells"]
 
     def origin(self) -> str:
-        """Describe the file and the commit of its newest cell."""
+        """Describe the file and the commits of its cells."""
         if self._path is None or not self._path.exists():
             return "in memory"
-        content = json.loads(self._path.read_text(encoding="utf-8"))
-        return f"{self._path.name}, measured at commit {content['provenance']['commit']}"
+        commits = collections.Counter(row["commit"] for row in self.rows())
+        counted = ", ".join(f"{number} at commit {c}" for c, number in commits.items())
+        return f"{self._path.name}, measured {counted}"
 
     def lacks(self, cell: Cell) -> bool:
         """Check whether a cell is missing, or has fewer sets than asked for."""
@@ -441,9 +443,10 @@ class Results:
     def add(self, row: tables.Row) -> None:
         """Add a finished cell; one with fewer sets at the same place is replaced."""
         others = [each for each in self.rows() if _place(each) != _place(row)]
-        self._rows = [*others, row]
+        origin = tables.described()
+        self._rows = [*others, row | {"commit": origin["commit"]}]
         if self._path is not None:
-            content = {"provenance": tables.described(), "cells": self._rows}
+            content = {"provenance": origin, "cells": self._rows}
             temporary = self._path.with_name(self._path.name + ".new")
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
             temporary.replace(self._path)

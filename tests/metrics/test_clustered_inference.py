@@ -121,7 +121,8 @@ def classwise_sums(logits, labels, cluster, num_bins=5):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_draws_agree_with_all_signs(name):
+def test_draws_agree_with_all_signs(name, monkeypatch):
+    monkeypatch.setattr(bin_gaps, "_RARE", 0.0)  # in no bin are the draws those of outcomes
     logits, labels, cluster = data(10, 4)
     signs = np.array(list(itertools.product((-1, 1), repeat=10)))
     sums, counts = cluster_sums(logits, labels, cluster)
@@ -237,6 +238,32 @@ def test_copies_are_in_the_cluster_of_their_row():
         rtol=1e-9,
         atol=1e-12,
     )
+
+
+def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
+    """Twelve examples are right at confidence .95, as in 54 % of data sets of a calibrated model.
+
+    Their gap of .05 is the largest of all bins. A calibrated model reaches it with no miss or at
+    least two of 12, and flips of the signs of 12 equal residuals in 2 of 4,096.
+    """
+    confidence = np.repeat([0.95, 0.7], [12, 2000])
+    logits = np.stack([np.log(confidence / (1 - confidence)), np.zeros(2012)], axis=1)
+    labels = np.concatenate([np.zeros(12, int), np.arange(2000) % 10 >= 7])
+    pairs = 12 + np.arange(2000) // 2
+
+    def bound(cluster):
+        clusters = np.concatenate([cluster, pairs])
+        return metrics.noise_bound(
+            metrics.mce, logits, labels, key=KEY, num_draws=2000, clusters=clusters
+        )
+
+    alone = bound(np.arange(12))
+    assert alone.value == pytest.approx(0.05, abs=1e-6)
+    wanted = stats.binom.pmf(0, 12, 0.05) + stats.binom.sf(1, 12, 0.05)
+    assert alone.p_value == pytest.approx(wanted, abs=0.05)
+    together = bound(np.zeros(12, int))  # all are right, or none
+    assert together.p_value > 0.99
+    assert together.floor == pytest.approx(0.95 * 0.05 + 0.05 * 0.95, abs=0.02)
 
 
 def test_clusters_of_equal_examples_count_once():
