@@ -1,8 +1,7 @@
 """Numerically delicate functions, each written once and with its limits documented."""
 
-import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -140,54 +139,15 @@ def _scatter(
     return flat.reshape(rows.shape)
 
 
-_BLOCK, _MANY_BLOCKS = 1 << 14, 4  # rows
-
-
-def _argmax_in_blocks(logits: Logits) -> Integer[Array, "*batch"]:
-    """Compute `first_argmax` of blocks of rows, one after the other."""
-    rows = logits.reshape(-1, logits.shape[-1])
-    last = len(rows) - _BLOCK
-    starts = jnp.arange(0, len(rows) - _BLOCK, _BLOCK)
-
-    def of_block(start: Any) -> Array:
-        return first_argmax(lax.dynamic_slice_in_dim(rows, start, _BLOCK))
-
-    # The last block begins inside of the one before it.
-    blocks = lax.map(of_block, starts).reshape(-1)
-    tail = of_block(last)[blocks.size - last :]
-    return jnp.concatenate([blocks, tail]).reshape(logits.shape[:-1])
-
-
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     """Compute each row's argmax, the first of equal entries, as in NumPy and torch.
 
     A row with a NaN gives the number of classes, which equals no label, so the row counts as a
     wrong prediction.
-
-    `jnp.argmax` reduces pairs, which is slow on a CPU, while a sum is fast. If one entry is the
-    largest, the sum of index + K over the entries equal to the maximum is below 2 K. Otherwise
-    (ties, or a NaN, which is never below the maximum) pairs are reduced. Entries are compared and
-    not subtracted: fused with a product, `z - max` is not 0 even at the maximum.
-
-    On a CPU the sum stores a copy of the logits, so many rows are read in blocks.
     """
-    num_classes, num_rows = logits.shape[-1], math.prod(logits.shape[:-1])
-    if jax.default_backend() == "cpu" and num_rows > _MANY_BLOCKS * _BLOCK:
-        return _argmax_in_blocks(lax.stop_gradient(logits))
-
-    def by_pairs() -> Array:
-        index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
-        # `argmax` finds a NaN; `max` may drop it on a CPU.
-        return jnp.where(jnp.isnan(true_class(logits, index)), num_classes, index)
-
-    if jax.default_backend() != "cpu" or num_classes == 1:
-        return by_pairs()
-    top = jnp.max(logits, axis=-1)
-    index = lax.broadcasted_iota(jnp.float32, logits.shape, logits.ndim - 1)
-    coded = jnp.where(logits < top[..., None], 0, index + num_classes)
-    code = jnp.sum(coded, axis=-1).astype(jnp.int32)
-    one_each = jnp.all((code >= num_classes) & (code < 2 * num_classes))
-    return lax.cond(one_each, lambda: code - num_classes, by_pairs)
+    index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    # `argmax` finds a NaN; `max` may drop it on a CPU.
+    return jnp.where(jnp.isnan(true_class(logits, index)), logits.shape[-1], index)
 
 
 @jax.custom_vjp

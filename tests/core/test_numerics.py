@@ -44,10 +44,8 @@ def test_first_argmax_is_numpys(kind, num_classes):
 
 
 @pytest.mark.parametrize("num_classes", [1, 2, 64, 100])
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])
-def test_first_argmax_of_a_row_with_a_nan(monkeypatch, backend, num_classes):
+def test_first_argmax_of_a_row_with_a_nan(num_classes):
     """Check it where XLA drops NaN from a maximum, and that -inf is a class like any other."""
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     rows = np.random.default_rng(0).standard_normal((num_classes, num_classes)).astype(np.float32)
     rows[np.arange(num_classes), np.arange(num_classes)] = np.nan
     rows[0] = np.nan
@@ -57,16 +55,6 @@ def test_first_argmax_of_a_row_with_a_nan(monkeypatch, backend, num_classes):
     impossible = np.where(np.isnan(rows), -np.inf, rows)[1:]
     actual = numerics.first_argmax(jnp.asarray(impossible))
     np.testing.assert_array_equal(actual, impossible.argmax(-1))
-
-
-@pytest.mark.parametrize("more", [1, numerics._BLOCK])
-def test_first_argmax_of_many_rows(more):
-    shape = (1, 4 * numerics._BLOCK + more, 3)
-    rows = np.random.default_rng(0).integers(0, 3, shape).astype(np.float32)  # with ties
-    rows[0, -2, 1] = np.nan
-    expected = rows.argmax(axis=-1)
-    expected[0, -2] = 3
-    np.testing.assert_array_equal(jax.jit(numerics.first_argmax)(rows), expected)
 
 
 def test_first_argmax_of_odd_rows():
