@@ -256,7 +256,6 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
     """Train the seeds of one loss in one program, or resume them."""
-    began = time.monotonic()
     config = members[0].config
     experiment = built(config)
     folders = {member.seed: member.folder for member in members}
@@ -281,11 +280,9 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
     if through:
         states = [state for _, _, state in through]
         cli.failing(finish, [member for member, _, _ in through], experiment, states)
-    seconds = (time.monotonic() - began) / len(members)
     for member, name, state in through:  # written last, since it marks a run as finished
         record = {
             "config": cli.plain(member.config),
-            "seconds": seconds,
             "asked": _CHECKPOINT.value,
             "checkpoint": name,
             "step": int(state.step),

@@ -140,15 +140,16 @@ def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
         shifted = given.logits - given.logits.max(axis=-1, keepdims=True)
         arrays[f"{part}_logits"] = np.maximum(shifted, np.finfo(np.float16).min).astype(np.float16)
         arrays[f"{part}_labels"] = given.labels.astype(np.min_scalar_type(shifted.shape[-1]))
-    start = run.start
+    start, rows = run.start, _log(run.folder)
     about = {
         "config": run.config,
-        "seconds": run.result["seconds"],
+        # Of all processes of the run; the log has the time before a resumption.
+        "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in rows),
         "checkpoint": run.result.get("checkpoint"),
         **{key: start.get(key) for key in ("command", "commit", "date", "device", "processor")},
         "versions": start.get("versions"),
     }
-    arrays["log"] = _text(_log(run.folder))
+    arrays["log"] = _text(rows)
     arrays["about"] = _text(about)
     save(path_of(folder, training, run.seed), arrays)
 

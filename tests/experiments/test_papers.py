@@ -29,6 +29,7 @@ from tests.experiments.processes import run
 CE = Training("cross_entropy", config="digits", seeds=2)
 FOCAL = Training("focal", {"gamma": 1.0}, "digits", seeds=2)
 COMMIT = {"commit": "abc", "date": "2026-01-02", "device": "cpu", "processor": "x"}
+TIMES = {"seconds": 20.0, "evaluation_seconds": 10.0}  # of each of two epochs
 
 
 def errors_of(trained):
@@ -67,12 +68,13 @@ def fabricate(runs_dir, training, seed, *, wrong=0.2, commit="abc", rows=200, fo
         hit = draws.random(rows) > wrong
         logits[np.arange(rows), np.where(hit, labels, (labels + 1) % 10)] += 6
         np.savez(path / f"predictions_{part}.npz", logits=logits, labels=labels)
-    row = {"step": 1, "epoch": 1.0, "test_error": wrong}
-    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    # Two epochs, of which the first was trained before a resumption.
+    rows = [{"step": step, "epoch": float(step), "test_error": wrong, **TIMES} for step in (1, 2)]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     start = {"step": 0, **COMMIT, "commit": commit}
     (path / "environment.jsonl").write_text(json.dumps(start) + "\n")
     config = runs.config_of(training) | {"seed": seed} | keys
-    result = {"config": config, "seconds": 60.0, "checkpoint": "latest"}
+    result = {"config": config, "checkpoint": "latest"}
     (path / "result.json").write_text(json.dumps(result))
     return path
 
