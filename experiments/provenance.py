@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -31,9 +32,20 @@ def describe() -> dict[str, Any]:
     }
 
 
+def published() -> dict[str, Any]:
+    """Describe this process for a file that others read, without folders of this machine."""
+    origin = describe()
+    return origin | {"command": without_folders(origin["command"])}
+
+
+def without_folders(command: str) -> str:
+    """Shorten the absolute paths of a command to their last names."""
+    return re.sub(r"=/\S*/", "=", command)
+
+
 def _module() -> str:
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec.name if spec else sys.argv[0]
+    return spec.name.removesuffix(".__main__") if spec else sys.argv[0]
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import yaml
 
 import calib_jax
@@ -63,3 +64,18 @@ def test_hooks_run_the_tools_of_the_checkout():
     (repository,) = hooks["repos"]
     assert repository["repo"] == "local"
     assert all(h["entry"].startswith(".venv/bin/python -m ") for h in repository["hooks"])
+
+
+def test_results_name_no_folder_of_a_machine():
+    """Results are read by others: their commands have the last names of paths alone."""
+    results = ROOT / "experiments/results"
+    texts = {path: path.read_text(encoding="utf-8") for path in results.rglob("*.json")}
+    for path in results.rglob("*.npz"):
+        with np.load(path) as arrays:
+            if "about" in arrays:
+                texts[path] = bytes(arrays["about"]).decode()
+    assert len(texts) > 20
+    commands = {
+        path: re.findall(r'"command": ("(?:[^"\\]|\\.)*")', text) for path, text in texts.items()
+    }
+    assert not [path for path, found in commands.items() if re.search(r"[= '\"]/", str(found))]

@@ -32,7 +32,7 @@ import numpy as np
 import tqdm
 
 from calib_jax import metrics
-from experiments import cli
+from experiments import cli, provenance
 from experiments.benchmarks import reference, simulations, tables
 
 LEVEL, SIZE = 0.9, 0.05
@@ -443,7 +443,7 @@ class Results:
     def add(self, row: tables.Row) -> None:
         """Add a finished cell; one with fewer sets at the same place is replaced."""
         others = [each for each in self.rows() if _place(each) != _place(row)]
-        origin = tables.described()
+        origin = provenance.published()
         self._rows = [*others, row | {"commit": origin["commit"]}]
         if self._path is not None:
             content = {"provenance": origin, "cells": self._rows}

@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -148,12 +147,6 @@ def measured(
     ]
 
 
-def described() -> dict[str, Any]:
-    """Describe this run, without folders of this machine."""
-    origin = provenance.describe()
-    return origin | {"command": re.sub(r"=/\S*/", "=", origin["command"])}
-
-
 def run(main: Callable[..., Report]) -> None:
     """Call a function with its parameters from the command line, and write what it returns.
 
@@ -169,7 +162,7 @@ def run(main: Callable[..., Report]) -> None:
         options = values()
         report = cli.failing(main, **options)
         report = report._replace(setting=options | dict(report.setting))
-        origin = described()
+        origin = provenance.published()
         tables = page(report, origin)
         print(tables)
         numbers = {"provenance": origin, "setting": report.setting, "results": report.results}

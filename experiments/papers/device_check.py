@@ -222,7 +222,7 @@ def _write(done: Sequence[Check], error: float, path: pathlib.Path) -> None:
         "accelerator": is_accelerator(),
         "checks": [check._asdict() | {"passed": check.passed} for check in done],
         "matrix_error": error,
-        "provenance": provenance.describe(),
+        "provenance": provenance.published(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     train.files.replace(path, json.dumps(record, indent=1) + "\n")

@@ -21,6 +21,7 @@ import numpy as np
 
 from calib_jax import report, train
 from calib_jax.core import reading
+from experiments import provenance
 from experiments.papers import measures, runs
 from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Columns, Predictions, temperature_of
@@ -146,7 +147,8 @@ def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
         # Of all processes of the run; the log has the time before a resumption.
         "seconds": sum(row["seconds"] + row["evaluation_seconds"] for row in rows),
         "checkpoint": run.result.get("checkpoint"),
-        **{key: start.get(key) for key in ("command", "commit", "date", "device", "processor")},
+        "command": provenance.without_folders(start.get("command", "")),
+        **{key: start.get(key) for key in ("commit", "date", "device", "processor")},
         "versions": start.get("versions"),
     }
     arrays["log"] = _text(rows)

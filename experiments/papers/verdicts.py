@@ -99,7 +99,7 @@ def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
         ],
     }
     seconds = round(time.monotonic() - began, 2)
-    return record | {"seconds": seconds, "provenance": provenance.describe()}
+    return record | {"seconds": seconds, "provenance": provenance.published()}
 
 
 def _judge(
