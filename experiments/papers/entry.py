@@ -45,6 +45,8 @@ class Training:
       keep: "logits" keeps the logits of the validation and the test set in the record, "columns"
         only the confidence of every example and whether it is right, a tenth of the size; "none"
         keeps the log alone, where measures say the rest, such as of pixels.
+      diagnosed: whether an entry reads what `config.diagnose` logs; if not, a run without it, which
+        takes two thirds of the time, serves as well.
     """
 
     loss: str
@@ -55,6 +57,7 @@ class Training:
     seeds: int = SEEDS
     checkpoint: str = ""
     keep: str = "logits"
+    diagnosed: bool = True
 
     def __hash__(self) -> int:
         return hash((self.config, self.label))

@@ -192,7 +192,7 @@ def read(
     with reading.npz(path, "a record of a run", AGAIN) as arrays:
         parts = {part: _part(arrays, part) for part in PARTS}
         log, about = (json.loads(bytes(arrays[name])) for name in ("log", "about"))
-    changed = train.differences(about["config"], runs.config_of(training), free=runs.FREE)
+    changed = train.differences(about["config"], runs.config_of(training), free=runs.free(training))
     if changed:
         raise ValueError(f"{path} is of another config ({'; '.join(changed[:3])}): {AGAIN}.")
     measured = {}

@@ -67,6 +67,11 @@ def config_of(training: Training) -> dict[str, Any]:
     return renamed.current(cli.plain(config))
 
 
+def free(training: Training) -> tuple[str, ...]:
+    """Return the keys of the config in which a run of a training may differ."""
+    return FREE if training.diagnosed else (*FREE, "diagnose")
+
+
 def finished(runs_dir: pathlib.Path) -> list[Finished]:
     """List all finished runs in the sweeps of a folder; a half-written one is no finished run."""
     if not runs_dir.is_dir():
@@ -90,7 +95,7 @@ def matching(
     for run in runs:
         if run.seed != seed or run.config["loss"]["name"] != wanted["loss"]["name"]:
             continue
-        differences = train.differences(run.config, wanted, free=FREE)
+        differences = train.differences(run.config, wanted, free=free(training))
         measured = run.result.get("checkpoint") or "latest"
         if training.checkpoint not in ("", measured):
             differences.append(f"checkpoint {measured} and not {training.checkpoint}")

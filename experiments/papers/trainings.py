@@ -9,13 +9,15 @@ FL1, FL2, FL3 = (Training("focal", {"gamma": gamma}) for gamma in (1.0, 2.0, 3.0
 FL4, FL5 = (Training("focal", {"gamma": gamma}, keep="columns") for gamma in (4.0, 5.0))
 FLSD53 = Training("flsd53")
 ADAFOCAL = Training("adafocal")
-DUAL_FOCAL = Training("dual_focal")
-BRIER = Training("brier")
-MMCE = Training("mmce")
-LABEL_SMOOTHING = Training("label_smoothing")
-LABEL_SMOOTHING_01 = Training("label_smoothing", {"alpha": 0.1}, keep="columns")
-BSCE_GRA = Training("bsce_gra")
-FL_GRA, DFL_GRA, BSCE = (Training(loss, keep="columns") for loss in ("fl_gra", "dfl_gra", "bsce"))
+# Of these the predictions at the end are enough.
+DUAL_FOCAL, BRIER, MMCE, LABEL_SMOOTHING, BSCE_GRA = (
+    Training(loss, diagnosed=False)
+    for loss in ("dual_focal", "brier", "mmce", "label_smoothing", "bsce_gra")
+)
+FL_GRA, DFL_GRA, BSCE = (
+    Training(loss, keep="columns", diagnosed=False) for loss in ("fl_gra", "dfl_gra", "bsce")
+)
+LABEL_SMOOTHING_01 = Training("label_smoothing", {"alpha": 0.1}, keep="columns", diagnosed=False)
 
 
 def on_lenet5(loss: str) -> Training:

@@ -171,6 +171,16 @@ def test_a_run_of_another_config_is_named(tmp_path):
     assert "num_epochs: 3 before, 60 now" in others[0]
 
 
+def test_a_run_without_the_log_serves_where_no_entry_reads_it(tmp_path):
+    fabricate(tmp_path, CE, 1, diagnose=True)
+    run = runs.finished(tmp_path)
+    assert runs.matching(CE, 1, run)[0] is None
+    training = dataclasses.replace(CE, diagnosed=False)
+    assert runs.matching(training, 1, run)[0] is not None
+    records.write(tmp_path / "results", training, run[0])
+    assert records.read(tmp_path / "results", training, 1).seed == 1
+
+
 def test_records_are_written_once_and_recomputed_without_runs(tmp_path, runs_dir):
     folder = tmp_path / "results"
     assert records.collect(folder, ENTRY, runs_dir, None) == {}
