@@ -204,9 +204,13 @@ def all_columns(part: Predictions) -> Columns:
 
 def first_drop(rows: Sequence[Row]) -> Row:
     """Return the last row before the learning rate falls for the first time; else a middle one."""
+    return rows[[*drops(rows), (len(rows) - 1) // 2][0]]
+
+
+def drops(rows: Sequence[Row]) -> list[int]:
+    """Return the positions of the last rows before the learning rate falls by half or more."""
     rates = [row["learning_rate"] for row in rows]
-    falls = [number for number in range(1, len(rows)) if rates[number] < 0.5 * rates[number - 1]]
-    return rows[falls[0] - 1 if falls else (len(rows) - 1) // 2]
+    return [place for place in range(len(rows) - 1) if rates[place + 1] < 0.5 * rates[place]]
 
 
 def least(rows: Sequence[Row], key: str) -> Row:

@@ -1,11 +1,11 @@
 """Mukhoti et al., section 4: focal loss with gamma 1, 2, 3 beside cross-entropy, over training."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.papers import comparisons, estimates, rules
+from experiments.papers import comparisons, curves, estimates, rules
 from experiments.papers.comparisons import Runs, difference, of_right, of_wrong
 from experiments.papers.entry import Entry
 from experiments.papers.estimates import Estimate
@@ -15,8 +15,11 @@ from experiments.papers.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, V
 from experiments.papers.trainings import CE, FL1, FL2, FL3
 from experiments.papers.values import Value
 
+if TYPE_CHECKING:
+    import matplotlib.figure
+
 MEASURE = "turning_points"
-LOSSES = ("ce", "fl1", "fl2", "fl3")
+LOSSES = {"ce": "cross-entropy", "fl1": "gamma 1", "fl2": "gamma 2", "fl3": "gamma 3"}
 EVERY = 10  # epochs between those that are checked
 
 
@@ -46,7 +49,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
         "seeds with the least early weight norm for CE": comparisons.share(
             [_early(norms, seed, ce[seed].log) for seed in range(len(ce))]
         ),
-        "seeds with final weight norms CE > FL-1 > FL-2 > FL-3": _ordered(norms, LOSSES),
+        "seeds with final weight norms CE > FL-1 > FL-2 > FL-3": _ordered(norms, list(LOSSES)),
         "seeds with the largest final weight norm for CE": _largest(norms),
         "middle gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=True),
         "last gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=False),
@@ -59,6 +62,23 @@ def statistic(runs: Runs) -> dict[str, Value]:
         ),
         "seeds with the largest final feature norm for CE": _largest(features),
     }
+
+
+def figures(runs: Runs) -> dict[str, "matplotlib.figure.Figure"]:
+    """Draw figures 2 to 4 of Mukhoti et al.: the losses over training."""
+    columns = {
+        "NLL, test set": "test_nll",
+        "ECE, test set": "test_ece",
+        "NLL of wrong, test set": "test_by_correctness_wrong_nll",
+        "entropy of wrong, test set": "test_by_correctness_wrong_entropy",
+        "norm of the features": "test_feature_norm",
+        "norm of the last weights": "weight_norm",
+    }
+    panels = {
+        label: {name: (runs[key], column) for key, name in LOSSES.items()}
+        for label, column in columns.items()
+    }
+    return {"curves": curves.of_logs(panels)}
 
 
 def _itself(run: Trained) -> Trained:
@@ -186,6 +206,7 @@ ENTRY = Entry(
     runs={"ce": CE, "fl1": FL1, "fl2": FL2, "fl3": FL3},
     measures=(MEASURE,),
     statistic=statistic,
+    figures=figures,
     note="Values of the logs have intervals over seeds alone. Early is the first quarter of the"
     " first stage of the learning rate; every tenth epoch and the last one are checked.",
 )

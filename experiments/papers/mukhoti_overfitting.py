@@ -5,19 +5,22 @@ The NLL of the test set is compared at the last epoch and at the epoch of its le
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.stats
 
-from experiments.papers import comparisons, estimates, paired, rules
+from experiments.papers import comparisons, curves, estimates, paired, rules
 from experiments.papers.comparisons import Runs
 from experiments.papers.entry import Entry
 from experiments.papers.estimates import Columns, Estimate
-from experiments.papers.measures import all_columns, first_drop, least
+from experiments.papers.measures import all_columns, drops, first_drop, least
 from experiments.papers.records import Trained
 from experiments.papers.trainings import CE
 from experiments.papers.values import Value
+
+if TYPE_CHECKING:
+    import matplotlib.figure
 
 MEASURE = "turning_points"
 LARGE = 0.05  # a rise of the NLL that counts, as a share of its least value
@@ -65,6 +68,19 @@ def statistic(runs: Runs) -> dict[str, Value]:
     }
 
 
+def figures(runs: Runs) -> dict[str, "matplotlib.figure.Figure"]:
+    """Draw figure 1 of Mukhoti et al.: NLL, ECE and entropy over training."""
+    ce = runs["ce"]
+    groups = {"right": "test_by_correctness_correct", "wrong": "test_by_correctness_wrong"}
+    panels = {
+        "NLL": {"training set": (ce, "training_nll"), "test set": (ce, "test_nll")},
+        "NLL, test set": {name: (ce, f"{key}_nll") for name, key in groups.items()},
+        "ECE": {"training set": (ce, "training_ece"), "test set": (ce, "test_ece")},
+        "entropy, test set": {name: (ce, f"{key}_entropy") for name, key in groups.items()},
+    }
+    return {"curves": curves.of_logs(panels)}
+
+
 def _last(run: Trained) -> Columns:
     return all_columns(run.logits)
 
@@ -86,11 +102,9 @@ def _training_change(log: list[dict[str, Any]]) -> float:
 
 def _falls(run: Trained, group: str) -> bool:
     """Check that the entropy of a group falls from one stage of the learning rate to the next."""
-    rates = [row["learning_rate"] for row in run.log]
-    ends = [number for number in range(len(rates) - 1) if rates[number + 1] < 0.5 * rates[number]]
     values = [
-        run.log[number][f"test_by_correctness_{group}_entropy"]
-        for number in [*(ends or [0]), len(rates) - 1]
+        run.log[place][f"test_by_correctness_{group}_entropy"]
+        for place in [*(drops(run.log) or [0]), -1]
     ]
     return all(b < a for a, b in itertools.pairwise(values))
 
@@ -118,6 +132,7 @@ ENTRY = Entry(
     runs={"ce": CE},
     measures=(MEASURE,),
     statistic=statistic,
+    figures=figures,
     note="The least NLL is that of all epochs; for the claims on the time after the first drop of"
     " the learning rate (relative rise, CE2, correlation), that of the epochs from the drop on. Of"
     " 10,000 images without augmentation less than 1 % are wrong within six epochs of the first"
