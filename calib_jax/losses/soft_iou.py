@@ -100,9 +100,10 @@ def _overlaps(
 def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) -> Scalar:
     counted = union != 0  # a NaN counts, so that the value is NaN
     union = jnp.where(counted, union, 1)
-    # In units of the union: the derivative of a quotient squares it, which is 0 for tiny weights.
-    unit = lax.stop_gradient(union)
-    iou = jnp.where(counted, (shared / unit) / (union / unit), 0)
+    # The derivative of a quotient squares the divisor, which is 0 for tiny unions: both are scaled
+    # by a power of two. Divided by the union itself, XLA would join the quotients to such a square.
+    scale = jnp.exp2(-jnp.floor(jnp.log2(lax.stop_gradient(union))))
+    iou = jnp.where(counted, (shared * scale) / (union * scale), 0)
     count = jnp.sum(counted)
     return jnp.where(count > 0, 1 - jnp.sum(iou) / jnp.maximum(count, 1), 0)
 

@@ -66,6 +66,18 @@ def test_the_unit_of_the_weights_is_arbitrary(unit):
     np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize("logit", [-20.0, -51.0, -70.0, -85.0])
+def test_a_class_with_a_tiny_probability_has_a_tiny_union(logit):
+    """The square of its union is 0 in float32; the IoUs are 0 and 1, eager and compiled."""
+    logits = jnp.array([[logit, 0.0], [logit, 0.0]])
+    for transform in (lambda f: f, jax.jit):
+        value, gradient = transform(jax.value_and_grad(losses.soft_iou_penalty))(
+            logits, jnp.array([1, 1])
+        )
+        assert float(value) == pytest.approx(0.5, rel=1e-6)
+        assert np.isfinite(np.asarray(gradient)).all()
+
+
 def test_an_empty_batch_is_zero():
     assert losses.soft_iou_penalty(jnp.zeros((4, 3)), jnp.zeros(4, int), np.zeros(4)) == 0
     assert losses.lovasz_penalty(jnp.zeros((4, 3)), jnp.zeros(4, int), np.zeros(4)) == 0
