@@ -181,16 +181,20 @@ def make_train_step(
             mass = jnp.where(mass > 0, mass, 1)
             gradient = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
         measured["gradient_norm"] = optax.tree.norm(gradient)
-        updates, opt_state = tx.update(gradient, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
-        averages = state.average
-        if averages:
-            averages = moved(averages, (params, model_state), state.step, average)
+
+        def updated() -> tuple[PyTree, PyTree, PyTree]:
+            updates, opt_state = tx.update(gradient, state.opt_state, state.params)
+            params = optax.apply_updates(state.params, updates)
+            averages = state.average
+            if averages:
+                averages = moved(averages, (params, model_state), state.step, average)
+            return params, opt_state, averages
+
         # Momentum and weight decay move the parameters without a gradient too.
-        params, opt_state, averages = jax.tree.map(
-            lambda new, old: jnp.where(measured["weight"] > 0, new, old),
-            (params, opt_state, averages),
-            (state.params, state.opt_state, state.average),
+        params, opt_state, averages = lax.cond(
+            measured["weight"] > 0,
+            updated,
+            lambda: (state.params, state.opt_state, state.average),
         )
         return TrainState(
             step=state.step + 1,
