@@ -13,7 +13,8 @@ GloVe (--config.data.options.vectors=glove.840B.300d.txt); without a file they a
 
 The last layer has three classes, and the papers score the root between the two polar ones: they set
 the probability of "neutral" to 0 and do not divide by the sum of the others. So do error and the
-calibration errors here (`excluded_class`). --config.model.options.excluded_class=1 divides by it.
+calibration errors of the training log (`excluded_class`); reports divide, because their NLL and
+their tests need probabilities. --config.model.options.excluded_class=1 divides in the log, too.
 
 With dependency trees (calib_jax/data/README.md) in a folder FOLDER, the child-sum form is
 

@@ -3,12 +3,13 @@
     python -m experiments.compare /tmp/cross_entropy /tmp/adafocal
     python -m experiments.compare /tmp/cross_entropy /tmp/focal /tmp/adafocal --out=/tmp/compared
     python -m experiments.compare /tmp/sweep /tmp/longer_sweep
-    python -m experiments.compare /tmp/sweep/runs/brier/1 /tmp/sweep/runs/focal/1
+    python -m experiments.compare /tmp/sweep/runs/brier /tmp/sweep/runs/focal
     python -m experiments.compare /tmp/focal /tmp/adafocal --criterion=nll,ece,adaptive_ece:0.01
 
 The first folder is the baseline. The folder of a run must contain predictions or streamed values
 written by experiments.evaluate; the folder of a sweep must be finished by experiments.sweep.
-Sweeps are compared loss by loss, over the seeds that they share. Nothing is trained or evaluated.
+Sweeps are compared loss by loss, over the seeds that they share; SWEEP/runs/LOSS stands for all
+seeds of one loss, also beside losses of other sweeps. Nothing is trained or evaluated.
 
 Every metric is shown with its interval, its paired difference to the baseline with an interval, and
 a p-value, as trained and after a temperature that each run fits on its validation predictions.

@@ -56,6 +56,7 @@ from calib_jax.train.journal import read_rows
 from experiments import (
     building,
     cli,
+    excluded,
     imports,
     initial,
     long_tails,
@@ -229,6 +230,7 @@ def main() -> int:
             cli.refusing(np.savez, path, **answers[name].arrays)
             cli.refusing(streamed_scores.remove, network.folder)
             print(f"written: {path} ({len(predicted.labels):,} examples)")
+            answers[name] = predicted._replace(logits=excluded.without(logits, experiment.config))
     print(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
         print(
@@ -291,6 +293,7 @@ def _score(
         calibrated["fit_on"] = answers["validation"]
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
+    class_names = experiment.dataset.class_names
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
             logits, labels, weights = answers[name]
@@ -304,10 +307,13 @@ def _score(
                 logits,
                 labels,
                 weights=weights,
+                class_names=class_names,
                 **of_bins,
                 **calibrated,
                 **long_tailed,
             )
+            if note := excluded.sentence(experiment.config, class_names):
+                scored = dataclasses.replace(scored, notes=[note, *scored.notes])
             _show(f"{name} set", scored, folder / place)
     if others:
         outer = {name: answers[name].present for name in others}
@@ -338,13 +344,14 @@ def _score_all(
         )
         for run, network in zip(values, trained, strict=True)
     ]
-    described = experiment.dataset.description
+    dataset = experiment.dataset
+    note = excluded.sentence(experiment.config, dataset.class_names)
     names = sorted({network.checkpoint for network in trained})
     about = {
         "title": f"{loss}, {len(runs)} seeds",
-        "what": f"{described} {len(experiment.dataset.test):,} test examples."
-        f" Checkpoints: {', '.join(names)}.",
-        "examples": len(experiment.dataset.test),
+        "what": f"{dataset.description} {len(dataset.test):,} test examples."
+        f" Checkpoints: {', '.join(names)}." + f" {note}" * bool(note),
+        "examples": len(dataset.test),
         "num_bins": experiment.config.num_bins,
         "provenance": provenance.describe(),
     }

@@ -1,8 +1,8 @@
 """Read the runs in the folders of finished trainings, evaluations and sweeps.
 
 A run is a folder with predictions or streamed values written by experiments.evaluate, or a folder
-of several such seeds. A sweep is a folder that experiments.sweep has finished. Folders that cannot
-be compared raise an error of one sentence.
+of several such seeds, or one loss of a sweep: SWEEP/runs/LOSS. A sweep is a folder that
+experiments.sweep has finished. Folders that cannot be compared raise an error of one sentence.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ import numpy as np
 from calib_jax import report
 from calib_jax.core import reading
 from calib_jax.train import journal
-from experiments import renamed, seed_folders, streamed_scores, summary
+from experiments import excluded, renamed, seed_folders, streamed_scores, summary
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
@@ -69,7 +69,7 @@ def folders_of(given: Sequence[str]) -> list[Folder]:
         if path in paths[:place]:
             raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
     above = os.path.commonpath([path.parent for path in paths])
-    names = [path.relative_to(above).as_posix() for path in paths]
+    names = [path.relative_to(above).as_posix().replace("/runs/", "/") for path in paths]
     folders = [_folder(name, folder) for name, folder in zip(names, given, strict=True)]
     kinds = {folder.sweep: folder.given for folder in folders}
     if len(kinds) > 1:
@@ -95,10 +95,16 @@ def _folder(name: str, given: str) -> Folder:
             f"{given} has no sweep.json, since its sweep is not through: python -m"
             f" experiments.sweep --workdir={given}, with the options it was begun with, goes on."
         )
-    alone = seed_folders.there(path) or {0: path}
+    alone = seed_folders.there(path) or _of_loss(path) or {0: path}
     for run in alone.values():
         _check_predictions(given, run)
     return Folder(name, given, {ALONE: alone}, sweep=False)
+
+
+def _of_loss(path: pathlib.Path) -> dict[int, pathlib.Path]:
+    """Find the finished seeds of one loss of a sweep, in SWEEP/runs/LOSS."""
+    through = (result.parent for result in path.glob("*/result.json"))
+    return {int(run.name): run for run in sorted(through) if run.name.isdecimal()}
 
 
 def _check_predictions(given: str, run: pathlib.Path) -> None:
@@ -160,8 +166,8 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
             f"{folder.given} has {' '.join(folder.runs) or 'no loss'}" for folder in folders
         )
         raise ValueError(
-            f"the sweeps have no loss and seed in common ({described}): compare single runs, such"
-            f" as {folders[0].given}/runs/LOSS/SEED."
+            f"the sweeps have no loss and seed in common ({described}): compare losses, such as"
+            f" {folders[0].given}/runs/LOSS."
         )
     return shared
 
@@ -191,7 +197,7 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
 
 def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     """Read the predictions or the streamed values of a run, and its log."""
-    rows = journal.read_rows(path / journal.ROWS)
+    rows, config = journal.read_rows(path / journal.ROWS), _config(path)
     if streamed := streamed_scores.read(path):
         return summary.Run(name, seed, (), (), rows, streamed)
 
@@ -206,7 +212,8 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
                 f"{path / file} has NaN or infinite logits in {wrong:,} of {len(logits):,} rows:"
                 " compare a checkpoint from before the training went wrong."
             )
-        return values.weighted
+        logits, *others = values.weighted
+        return excluded.without(logits, config), *others
 
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
 

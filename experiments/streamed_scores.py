@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from calib_jax.core import reading
 from calib_jax.core.examples import Source
 from calib_jax.report.scoring import chosen_metrics
 from calib_jax.train import files
+from experiments import excluded
 
 if TYPE_CHECKING:
     from experiments import building
@@ -203,13 +204,21 @@ def evaluate_network(
             place = folder / f"predictions_{part}"
             train.write_blocks(blocks_of[part](), place, dtype=logits)
             blocks_of[part] = functools.partial(train.read_blocks, place)
-    return score(
+        blocks_of[part] = functools.partial(_without, experiment.config, blocks_of[part])
+    scored = score(
         blocks_of["test"],
         names,
         num_bins=experiment.config.num_bins,
         calibrate=calibrate,
         fit_on=blocks_of["validation"],
     )
+    note = excluded.sentence(experiment.config, experiment.dataset.class_names)
+    return scored._replace(notes=[*[note] * bool(note), *scored.notes])
+
+
+def _without(config: Mapping[str, Any], blocks: Blocks) -> Iterator[tuple[Any, Any, Any]]:
+    for logits, labels, weights in blocks():
+        yield excluded.without(logits, config), labels, weights
 
 
 def _blocks(

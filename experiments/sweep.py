@@ -49,6 +49,7 @@ from calib_jax.train.lock import only_one
 from experiments import (
     building,
     cli,
+    excluded,
     imports,
     initial,
     provenance,
@@ -147,6 +148,10 @@ class Member(NamedTuple):
         validation, test = (
             report.read_predictions(str(self.folder / f"predictions_{part}.npz")).weighted
             for part in ("validation", "test")
+        )
+        validation, test = (
+            (excluded.without(logits, self.config), *others)
+            for logits, *others in (validation, test)
         )
         return summary.Run(self.loss, self.seed, validation, test, rows)
 
@@ -413,10 +418,11 @@ def _about(asked: Sequence[Member]) -> dict[str, Any]:
     checkpoints = ", ".join(f"{name} of {count}" for name, count in counts.items())
     dataset = built(config).dataset
     model = f"{config.model.name}, {config.num_epochs} epochs"
+    note = excluded.sentence(config, dataset.class_names)
     return {
         "title": f"{config.data.name}: {len({m.loss for m in asked})} losses",
         "what": f"{dataset.description} {model}; {len(dataset.test):,} test examples."
-        f" Checkpoints: {checkpoints} run{'s' * (len(asked) > 1)}.",
+        f" Checkpoints: {checkpoints} run{'s' * (len(asked) > 1)}." + f" {note}" * bool(note),
         "checkpoints": {
             member.name: {key: result.get(key) for key in ("checkpoint", "step")}
             for member, result in zip(asked, results, strict=True)

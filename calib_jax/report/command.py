@@ -182,6 +182,7 @@ def score_files(
         costs=_costs_of(costs),
         abstain_cost=abstain_cost,
         per_class=per_class,
+        class_names=models[0].class_names or None,
         level=level,
         method=interval,
         num_resamples=resamples,

@@ -29,12 +29,11 @@ _KIND = "samples of lm-evaluation-harness"
 _LINE_BYTES = 1 << 25
 
 
-def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, None, None, None, tuple[str, ...]]:
+def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Read the log-likelihoods and the targets of a file, in the order of the documents.
 
     Returns:
-      logits `[questions, choices]`, labels `[questions]`, None for weights, groups and clusters,
-      and notes.
+      logits `[questions, choices]`, labels `[questions]` and notes.
     """
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
@@ -62,7 +61,7 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, None, None, None, 
     most = max(len(logits) for _, logits, _ in samples)
     padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
     labels = np.array([label for _, _, label in samples])
-    return np.array(padded), labels, None, None, None, tuple(_notes(path, samples, most, filters))
+    return np.array(padded), labels, tuple(_notes(path, samples, most, filters))
 
 
 def _document(sample: Mapping[str, Any], number: int) -> int:

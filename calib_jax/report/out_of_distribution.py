@@ -17,7 +17,7 @@ from calib_jax import plots
 from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
 from calib_jax.core.former import former_options
-from calib_jax.report import calibration, files, tables
+from calib_jax.report import calibration, files, html_page, tables
 from calib_jax.report.predictions import as_logits
 from calib_jax.report.records import GIVEN
 
@@ -82,7 +82,7 @@ class OutOfDistribution:
         return "\n\n".join([self._headline(), tables.in_markdown(self._table()), *self._notes()])
 
     def save(self, folder: Any) -> list[str]:
-        """Save ood.json, .csv, .md and a ROC figure for each set; return the file names."""
+        """Save ood.json, .csv, .md, .html and a ROC figure for each set; return the file names."""
         figures = self.pictures()
         page = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
         record = {
@@ -95,8 +95,28 @@ class OutOfDistribution:
             "ood.json": json.dumps(record, indent=1) + "\n",
             "ood.csv": self._csv(),
             "ood.md": "\n\n".join(page) + "\n",
+            "ood.html": html_page.render(self._page(figures)),
         }
         return files.write(folder, texts, figures)
+
+    def _page(self, figures: Mapping[str, matplotlib.figure.Figure]) -> html_page.Page:
+        settings = self.settings
+        sizes = {f"{name} (n)": count for name, count in settings["outside"].items()}
+        return html_page.Page(
+            title="Out-of-distribution detection",
+            head=self._headline(),
+            facts={
+                "level of the intervals": f"{settings['level']:.0%}",
+                "in distribution (n)": settings["inside"],
+                **sizes,
+                "resamples": settings["resamples"],
+                "seed": settings["seed"],
+            },
+            sections=[("Detection", self._table())],
+            notes=self._notes(),
+            figures=figures,
+            metrics=METRICS,
+        )
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""

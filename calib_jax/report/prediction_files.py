@@ -16,7 +16,7 @@ read if the caller asks for probabilities.
 import csv
 import pathlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,7 @@ class Predictions(NamedTuple):
       weights: `[*batch]`, or None.
       groups: `[*batch]`, or None.
       clusters: `[*batch]`, or None.
+      class_names: one name per class; empty if the file has none.
       notes: sentences on how the file was interpreted, and what was not read.
     """
 
@@ -48,6 +49,7 @@ class Predictions(NamedTuple):
     weights: np.ndarray | None = None
     groups: np.ndarray | None = None
     clusters: np.ndarray | None = None
+    class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -87,7 +89,8 @@ def read_predictions(
     elif endings == [".parquet"]:
         contents = _parquet(paths[0], probabilities, first_label, clusters)
     elif endings == [".jsonl"]:
-        contents = Predictions(*harness_samples.read(paths[0]))
+        logits, labels, notes = harness_samples.read(paths[0])
+        contents = Predictions(logits, labels, notes=notes)
         first_label = 0
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
@@ -142,7 +145,7 @@ def _from_arrays(
     values = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
-    others = {role: values.get(role) for role in OPTIONAL}
+    others: dict[str, Any] = {role: values.get(role) for role in OPTIONAL}
     return Predictions(values[kind], values["labels"], notes=notes, **others)
 
 
@@ -161,7 +164,7 @@ def _parquet(
 
 
 def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
-    logits, labels, weights, groups, clusters, notes = contents
+    logits, labels, weights, groups, clusters, class_names, notes = contents
     if logits.dtype.kind != "f":
         raise Unreadable(f"the logits of {name} must be floating point, got {logits.dtype}.")
     if logits.ndim == 0:
@@ -185,7 +188,9 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
         weights = _checked_weights(name, weights)
     num_classes = 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
     labels = _from_zero(name, labels, weights, num_classes, first_label)
-    return Predictions(logits, labels, weights, groups, clusters, notes)
+    # One column of logits is that of class 1, and has no name for the other class.
+    named = class_names if len(class_names) == num_classes else ()
+    return Predictions(logits, labels, weights, groups, clusters, named, notes)
 
 
 def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:

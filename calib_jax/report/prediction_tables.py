@@ -97,6 +97,7 @@ class PredictionTable(NamedTuple):
       weights: `[n]`, or None.
       groups: `[n]`, or None.
       clusters: `[n]`, or None.
+      class_names: names of the columns of scores; empty if they are numbered.
       notes: sentences on how columns were interpreted, and which were not read.
     """
 
@@ -105,6 +106,7 @@ class PredictionTable(NamedTuple):
     weights: np.ndarray | None
     groups: np.ndarray | None
     clusters: np.ndarray | None
+    class_names: tuple[str, ...]
     notes: list[str]
 
 
@@ -225,7 +227,7 @@ def _table(
     if ignored:
         notes.append(f"{path}: columns ignored: {listed([names[k] for k in sorted(ignored)])}.")
     groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
-    return PredictionTable(scores, labels, weights, groups, ids, notes)
+    return PredictionTable(scores, labels, weights, groups, ids, tuple(classes.names), notes)
 
 
 def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label: int) -> list[str]:

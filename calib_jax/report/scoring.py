@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib.metadata
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,7 @@ def score(
     costs: Any = None,
     abstain_cost: float | None = None,
     per_class: bool = False,
+    class_names: Sequence[str] | None = None,
     level: float = 0.9,
     method: str = "valid",
     num_resamples: int = 1000,
@@ -101,6 +103,7 @@ def score(
         model's decisions, `metrics.expected_cost`, and the cost that it states.
       abstain_cost: the cost of leaving an example undecided, in the same unit.
       per_class: whether to add metrics per class.
+      class_names: one name per class for these metrics; without them classes have numbers.
       level: nominal coverage of the intervals, a fraction.
       method: "valid" for noise bounds of binned calibration errors and percentiles of all other
         metrics, see `metrics.estimates`, and for differences of ECEs that of `metrics.compare_ece`;
@@ -124,6 +127,7 @@ def score(
     logits = as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
+    called = _distinct(class_names, logits.shape[-1])
     notes = notes_on(given, logits, labels, weights, **understood)
     several = chosen_metrics(metrics, num_bins)
     if costs is not None or abstain_cost is not None:
@@ -232,6 +236,7 @@ def score(
     interval = {"level": level, "method": method, **bootstrap}
     num_present = _num_present(labels, weights)
     by_name = _columns(groups, labels)
+    classes = _per_class(models, labels, weights, num_bins, interval, called) if per_class else []
     return Report(
         settings={
             "examples": num_present,
@@ -248,7 +253,7 @@ def score(
         },
         rows=rows,
         changes=changes,
-        classes=_per_class(models, labels, weights, num_bins, interval) if per_class else [],
+        classes=classes,
         groups=_per_group(several, models, labels, weights, by_name, interval),
         reliability={
             model: metrics_package.reliability(z, labels, weights, num_bins=num_bins, level=level)
@@ -266,6 +271,22 @@ def _held_out(
     """Validate the examples on which a calibrator is fitted."""
     logits = as_logits(logits, weights=weights, name="fit_on", **understood)
     return checks.flat_rows("fit_on", logits, labels, weights)
+
+
+def _distinct(class_names: Sequence[str] | None, num_classes: int) -> list[str]:
+    """Name every class; names that several classes have are followed by the class number.
+
+    >>> _distinct(["crane", "dog", "crane"], 3)
+    ['crane (0)', 'dog', 'crane (2)']
+    """
+    if class_names is None:
+        return [str(k) for k in range(num_classes)]
+    if len(class_names) != num_classes:
+        raise ValueError(
+            f"score: {num_classes} classes need as many class_names, got {len(class_names)}."
+        )
+    times = collections.Counter(class_names)
+    return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(class_names)]
 
 
 def convention_of(metric: Metric) -> str:
@@ -301,6 +322,7 @@ def _per_class(
     weights: Weights | None,
     num_bins: int,
     interval: Mapping[str, Any],
+    class_names: Sequence[str],
 ) -> list[Part]:
     several = chosen_metrics(PER_CLASS, num_bins)
     class_of_row = np.asarray(labels)
@@ -315,7 +337,7 @@ def _per_class(
             count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
                 value, low, high = (float(each[k]) for each in estimate[:3])
-                part = Part(str(k), count, name, model, value, low, high, num_clusters)
+                part = Part(class_names[k], count, name, model, value, low, high, num_clusters)
                 if tests and name == "per_class_ece":
                     floor, p_value, p_holm = tests[k][-3:]
                     part = dataclasses.replace(part, floor=floor, p_value=p_value, p_holm=p_holm)

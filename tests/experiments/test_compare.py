@@ -449,6 +449,23 @@ def test_from_two_folders_to_tables_and_pictures(folders, actual, tmp_path):
     assert rows[0]["difference"] == ""
 
 
+def test_losses_of_several_sweeps_are_compared_over_their_seeds(tmp_path):
+    one = leave_sweep(tmp_path / "one", 1, {"focal": [1, 2, 3], "brier": [1, 2, 3]})
+    other = leave_sweep(tmp_path / "other", 2, {"mmce": [2, 3]})
+    (other / "runs" / "mmce" / "4").mkdir()  # begun, and not through
+    within = finished.read([str(one / "runs" / loss) for loss in ("focal", "brier")])
+    assert [folder.name for folder in within.folders] == ["focal", "brier"]
+    assert list(within.seeds.values()) == [[1, 2, 3]]
+    across = finished.read([str(one / "runs" / "focal"), str(other / "runs" / "mmce")])
+    assert [folder.name for folder in across.folders] == ["one/focal", "other/mmce"]
+    (read,) = across.runs.values()
+    assert [(run.loss, run.seed) for run in read] == [
+        *(("one/focal", 2), ("one/focal", 3)),
+        *(("other/mmce", 2), ("other/mmce", 3)),
+    ]
+    np.testing.assert_array_equal(read[2].test[0], predictions(1, (2, 2), 1.0)[0])
+
+
 def test_words_that_are_no_flags_reach_who_asked_for_them():
     program = "from experiments import cli\ncli.run(print, positional=True)\n"
     words = ["a", "--verbosity=0", "b"]

@@ -10,7 +10,7 @@ import pytest
 
 from calib_jax import report
 from calib_jax.core import command_options
-from calib_jax.report import command
+from calib_jax.report import command, scoring
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -95,7 +95,7 @@ def test_the_options_stand_once():
     program = """
 from absl import flags
 from calib_jax.core import command_options
-from calib_jax.report import command
+from calib_jax.report import command, scoring
 from experiments import score
 own = flags.FLAGS.get_key_flags_for_module("experiments.score")
 shown = {flag.name: (flag.default, flag.help) for flag in own}
@@ -145,6 +145,21 @@ def test_a_table_of_all_models_of_a_folder(tmp_path):
     np.savez(tmp_path / "d.npz", logits=logits["a"], labels=(labels + 1) % 3)
     with pytest.raises(ValueError, match=r"d\.npz has other labels than .*c\.npz"):
         scored(tmp_path / "c.npz", tmp_path / "d.npz")
+
+
+def test_classes_have_the_names_of_their_columns(tmp_path, monkeypatch):
+    monkeypatch.setattr(scoring, "PER_CLASS", ("per_class_recall",))
+    options = {"metrics": ["accuracy"], "resamples": 20, "per_class": True}
+    (tmp_path / "run.csv").write_text("label,cat,dog\ndog,0.5,2.5\ncat,1.5,-1\ncat,2,3\n")
+    scored = command.score_files(predictions=[str(tmp_path / "run.csv")], **options)
+    recalls = {part.part: (part.examples, part.value) for part in scored.classes}
+    assert recalls == {"cat": (2, 0.5), "dog": (1, 1.0)}
+    # One column is the logit of class 1, and leaves class 0 without a name.
+    (tmp_path / "one.csv").write_text("label,logit_dog\n1,0.5\n0,-1\n")
+    scored = command.score_files(predictions=[str(tmp_path / "one.csv")], **options)
+    assert [part.part for part in scored.classes] == ["0", "1"]
+    with pytest.raises(ValueError, match="2 classes need as many class_names, got 3"):
+        report.score([[1.0, 2.0]], [0], class_names=["cat", "dog", "fish"])
 
 
 def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import scipy.special
 import scipy.stats
 
 from calib_jax import calibrators, report
+
+from .test_html import read
 
 
 def logits_of(num_rows, scale, seed):
@@ -67,7 +70,8 @@ def test_an_interval_holds_its_value_and_the_curve_ends_at_one(actual):
 
 def test_what_is_written(actual, tmp_path):
     names = actual.save(tmp_path)
-    assert sorted(names) == ["ood.csv", "ood.json", "ood.md", "roc_far.png", "roc_near.png"]
+    texts = [f"ood.{ending}" for ending in ("csv", "html", "json", "md")]
+    assert sorted(names) == [*texts, "roc_far.png", "roc_near.png"]
     with (tmp_path / "ood.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * 2 * 3
@@ -78,6 +82,11 @@ def test_what_is_written(actual, tmp_path):
     assert "| near | entropy | temperature |" in page
     assert "![roc_far](roc_far.png)" in page
     assert "fitted on 80 other examples" in str(actual)
+    html = read((tmp_path / "ood.html").read_text())
+    assert html.count["svg"] == 2
+    numbers = set(re.findall(r"[-+]?\d[\d,]*\.\d+", page))
+    assert len(numbers) > 30
+    assert [number for number in numbers if number not in "".join(html.text)] == []
 
 
 def test_refusals():
