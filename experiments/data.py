@@ -1,21 +1,23 @@
-"""List the data sets, find the installed ones, and show how to get the others.
+"""List the data sets, find the installed ones, show how to get the others, and look into them.
 
     python -m experiments.data --list --data_dir=DIR
     python -m experiments.data --prepare=tiny_imagenet --data_dir=DIR
     python -m experiments.data --check=cifar10 --data_dir=DIR
+    python -m experiments.data --show=sst --example=0 --data_dir=DIR
     python -m experiments.data --word_vectors=BERT --words_of=sst --width=300 --out=FILE
 
 --list prints for every data set its folder, the size of its download, its licence, and the commands
 that fetch it: nothing is downloaded here. --prepare unpacks a downloaded archive after comparing
 its checksum. --check counts the examples of every class in every form on disk, and compares
-the counts and the checksums of downloads with the published ones. --word_vectors writes a file in
-the form of GloVe for the vocabulary of a data set, from a BERT in a folder of Hugging Face: the
-principal components of its mean output for each word. The data set's option `vectors` reads it.
+the counts and the checksums of downloads with the published ones. --show prints an example of each
+part as a network gets it. --word_vectors writes a file in the form of GloVe for the vocabulary of a
+data set, from a BERT in a folder of Hugging Face: the principal components of its mean output for
+each word. The data set's option `vectors` reads it.
 """
 
 from absl import flags
 
-from experiments import building, cli, data_files, word_vectors
+from experiments import building, cli, data_files, shown_examples, word_vectors
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "List every data set.")
@@ -23,6 +25,10 @@ _PREPARE = flags.DEFINE_string("prepare", None, "Unpack the archive of this data
 _CHECK = flags.DEFINE_string(
     "check", None, "Compare the files of this data set with the published ones."
 )
+_SHOW = flags.DEFINE_string(
+    "show", None, "Print an example of each part of this data set as a network gets it."
+)
+_EXAMPLE = flags.DEFINE_integer("example", 0, "Number of the example to show.", lower_bound=0)
 _WORD_VECTORS = flags.DEFINE_string(
     "word_vectors", None, "Write word vectors from the BERT in this folder to --out."
 )
@@ -35,11 +41,11 @@ _UNCHECKED = flags.DEFINE_bool(
 
 
 def main() -> int:
-    """List, prepare or check data sets, or write word vectors."""
-    named = (_PREPARE.value, _CHECK.value, _WORD_VECTORS.value)
+    """List, prepare, check or show data sets, or write word vectors."""
+    named = (_PREPARE.value, _CHECK.value, _SHOW.value, _WORD_VECTORS.value)
     if _LIST.value + sum(value is not None for value in named) != 1:
         raise cli.Refused(
-            "give one of --list, --prepare=NAME, --check=NAME and --word_vectors=BERT."
+            "give one of --list, --prepare=NAME, --check=NAME, --show=NAME and --word_vectors=BERT."
         )
     data_dir = building.DATA_DIR.value
     if _WORD_VECTORS.value is not None:
@@ -50,6 +56,9 @@ def main() -> int:
         return 0
     if _LIST.value:
         print(cli.refusing(data_files.listed, data_dir))
+        return 0
+    if _SHOW.value is not None:
+        print(cli.refusing(shown_examples.shown, _SHOW.value, _EXAMPLE.value, data_dir))
         return 0
     if _PREPARE.value is not None:
         lines = data_files.prepare(_PREPARE.value, data_dir, _UNCHECKED.value)

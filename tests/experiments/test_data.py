@@ -120,7 +120,7 @@ def test_texts_are_not_called_images(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "give one of --list, --prepare=NAME, --check=NAME and --word_vectors=BERT."),
+        ((), "give one of --list, --prepare=NAME, --check=NAME, --show=NAME and --word_vectors="),
         (("--check=cifar_100",), "did you mean 'cifar100'?"),
         (("--prepare=tiny_imagenet",), "tiny-imagenet-200.zip http://cs231n.stanford.edu/tiny-im"),
         (("--check=imagenet",), "imagenet, register at https://image-net.org"),
