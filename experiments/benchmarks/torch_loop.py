@@ -23,11 +23,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from experiments.benchmarks import torch_trees
+from experiments.benchmarks import torch_translation, torch_trees
 
 # Blocks of each stage, and the width of the first; only resnet50 has bottlenecks and projections.
 PLANS = {"resnet20": ((3, 3, 3), 16), "resnet50": ((3, 4, 6, 3), 64)}
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # Of CIFAR-10, as released.
+BEAM_SEARCH = "beam search"  # in place of a network's name: no training
 PADDING = 4
 CLIP_NORM = 2.0
 
@@ -193,10 +194,14 @@ class Loop:
 
 def loop(
     name: str, batch_size: int, steps: int, *, stored: bool, released: bool
-) -> Loop | torch_trees.Loop:
-    """Build a loop on random images, which are bytes if they are `stored`, or on random trees."""
+) -> Loop | torch_trees.Loop | torch_translation.Loop | torch_translation.Translation:
+    """Build a loop on random images, which are bytes if they are `stored`, trees or sentences."""
     if name == "tree_lstm":
         return torch_trees.Loop(torch_trees.Network(), batch_size, steps)
+    if name == "transformer":
+        return torch_translation.Loop(torch_translation.Network(), batch_size, steps)
+    if name == BEAM_SEARCH:
+        return torch_translation.Translation(torch_translation.Network(), batch_size)
     draw, shape = np.random.default_rng(0), (batch_size * steps, 32, 32, 3)
     images = draw.integers(256, size=shape, dtype="uint8") if stored else draw.normal(size=shape)
     order = draw.permutation(len(images)).reshape(steps, batch_size)

@@ -14,6 +14,8 @@ The images are random. The parts:
   devices    bytes that devices exchange in a step
   pixels     training and evaluation of a network for segmentation; only if asked for
   trees      the Tree-LSTM against a PyTorch loop over nodes; only if asked for
+  tokens     a small Transformer against PyTorch's; only if asked for
+  beam       its beam search against a plain one in PyTorch; only if asked for
   gpu        ResNet-50 against PyTorch's plain loop and the released one; by default on a GPU only
 
 PyTorch runs in a separate process, in turns with JAX, with this Python or with --torch_python. If
@@ -40,15 +42,19 @@ from experiments.benchmarks.training_work import (
     WIDTH,
     Epochs,
     Evaluation,
+    PairWork,
     Peer,
     PixelWork,
+    Translation,
     TreeWork,
     Work,
     train_step,
 )
 
-PEERS = ("resnet20", "resnet50", "tree_lstm")  # Networks that the PyTorch loop has, too.
+# Networks that the PyTorch loop has, too.
+PEERS = ("resnet20", "resnet50", "tree_lstm", "transformer")
 TORCH, RELEASED = "PyTorch, plain loop", "PyTorch, released loop"
+SEARCHED, BEAM, NEW_TOKENS = "beam search", 4, 20  # as in torch_loop and torch_translation
 Calls = dict[str, Any]  # Epochs and Peers by name.
 Targets = Mapping[str, dict[str, float]]
 Timings = list[tables.Row]
@@ -98,7 +104,8 @@ class Parts(NamedTuple):
         policies: dict[str, dict[str, str]] = {"": {}}
         if jax.default_backend() == "cpu":
             policies[", threads asleep"] = {"OMP_WAIT_POLICY": "PASSIVE"}
-        size = {"name": work.model, "batch_size": work.batch_size, "steps": work.steps}
+        name = SEARCHED if task == "beam" else work.model
+        size = {"name": name, "batch_size": work.batch_size, "steps": work.steps}
         with contextlib.ExitStack() as stack:
             calls = dict(calls)
             for name in loops:
@@ -201,6 +208,19 @@ class Parts(NamedTuple):
         targets = {name: {"at_least": 20.0} for name in calls}
         return self._beside_torch("trees", calls, targets, TORCH)
 
+    def tokens(self) -> Timings:
+        """Time a Transformer against PyTorch's layers, in target tokens per second."""
+        work = PairWork(self.work.model, self.work.batch_size, self.work.steps)
+        rows = self._beside_torch("tokens", {"one compiled loop": Epochs(work)}, {}, TORCH)
+        for row in rows:
+            row["tokens_per_second"] = work.tokens / row["step_seconds"]
+        return rows
+
+    def beam(self) -> Timings:
+        """Time beam search over random sentences against a plain one in PyTorch."""
+        ours = Translation(self.work.batch_size, beam=BEAM, length=NEW_TOKENS)
+        return self._beside_torch("beam", {f"beam of {BEAM}": ours}, {}, TORCH)
+
     def pixels(self) -> Timings:
         """Time epochs and evaluations of a network for segmentation, in pixels per second."""
         work = PixelWork(self.work.model, self.work.batch_size, self.work.steps)
@@ -273,6 +293,17 @@ SECTIONS = {
         | {title: cell for title, cell in _COLUMNS.items() if title},
         f"Random images of {WIDTH} x {HEIGHT} pixels. The ratio is of pixels per second.",
     ),
+    "tokens": tables.Section(
+        "Tokens",
+        {"": tables.text("name"), "target tokens/s": tables.number("tokens_per_second", ",.0f")}
+        | {title: cell for title, cell in _COLUMNS.items() if title and title != "images/s"},
+        "Random sentences as long as those of Multi30k. The ratio is of tokens per second.",
+    ),
+    "beam": tables.Section(
+        "Beam search",
+        {"sentences/s" if title == "images/s" else title: cell for title, cell in _COLUMNS.items()},
+        f"{BEAM} candidates of {NEW_TOKENS} tokens each. The ratio is of sentences per second.",
+    ),
     "gpu": tables.Section("A large network", _COLUMNS, _SPEED),
 }
 PARTS = tuple(SECTIONS)
@@ -296,7 +327,7 @@ def main(
     jax.config.update("jax_enable_compilation_cache", False)  # Compilation is timed.
     on_gpu = jax.default_backend() == "gpu"
     load, results = {}, list[tables.Row]()
-    asked = {"networks", "trees", "pixels"} | ({"gpu"} if not on_gpu else set())
+    asked = {"networks", "trees", "pixels", "tokens", "beam"} | ({"gpu"} if not on_gpu else set())
     usual = [part for part in PARTS if part not in asked]
     for part in parts or usual:
         load[part] = os.getloadavg()[0]
@@ -305,6 +336,8 @@ def main(
             "gpu": {"resnet50": (128, length)},
             "networks": dict.fromkeys(NETWORKS, (2, 1)),
             "trees": {"tree_lstm": (25, 4)},
+            "tokens": {"transformer": (64, 2)},
+            "beam": {"transformer": (32, 1)},
             "pixels": {"deeplab_small": (6, 352 if on_gpu else 10)},
             "seeds": dict.fromkeys(_SEEDED, (128, 300)) if on_gpu else _SEEDED,
         }.get(part, {"resnet20": (128, length)})

@@ -17,10 +17,10 @@ from ml_collections import ConfigDict
 from calib_jax import data, models, train
 from calib_jax.core import InMemory
 from calib_jax.data import images, trees
-from configs import camvid_deeplab_small, sst_tree_lstm
+from configs import camvid_deeplab_small, multi30k_transformer_small, sst_tree_lstm
 from configs.base import base
 from experiments import building
-from experiments.benchmarks import programs, random_trees
+from experiments.benchmarks import programs, random_pairs, random_trees
 
 LEAVES = 56  # words to which a tree is padded
 
@@ -90,6 +90,53 @@ class TreeWork(Work):
             description="Random trees.",
         )
         return building.assemble(config, dataset)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairWork(Work):
+    """The recipe of the small Transformer on random sentence pairs, for `steps` steps an epoch."""
+
+    def build(self) -> building.Experiment:
+        """Build the network, the loss, the optimizer and the data."""
+        config = multi30k_transformer_small.get_config(self.loss)
+        config.batch_size = self.batch_size
+        pairs = random_pairs.draw(self.batch_size * self.steps)
+        weights = (pairs.labels != random_pairs.PADDING).astype(np.float32)
+        inputs = {"source": pairs.source, "target": pairs.target}
+        part = InMemory(inputs, pairs.labels, weights)
+        dataset = data.Dataset(
+            name="random pairs",
+            class_names=tuple(map(str, range(random_pairs.WORDS))),
+            train=part,
+            validation=part,
+            test=part,
+            description="Random sentence pairs.",
+        )
+        return building.assemble(config, dataset)
+
+    @property
+    def tokens(self) -> float:
+        """The mean number of target tokens of a step."""
+        labels = random_pairs.draw(self.batch_size * self.steps).labels
+        return float(np.sum(labels != random_pairs.PADDING)) / self.steps
+
+
+class Translation:
+    """Beam search with the untrained small Transformer; a call translates all sentences."""
+
+    def __init__(self, sentences: int, *, beam: int, length: int) -> None:
+        self._source = random_pairs.draw(sentences).source
+        options = dict(multi30k_transformer_small.get_config().model.options)
+        self._network = models.transformer(num_classes=random_pairs.WORDS, **options)
+        example = self._network.example_inputs()
+        self._variables = self._network.init(jax.random.key(0), example, train=False)
+        self._options = {"beam": beam, "length": length}
+
+    def __call__(self) -> None:
+        """Translate, and wait."""
+        jax.block_until_ready(
+            models.translate(self._network, self._variables, self._source, **self._options)
+        )
 
 
 HEIGHT, WIDTH = 120, 160  # of images whose pixels have classes

@@ -13,8 +13,15 @@ from calib_jax import data, losses, models, train
 from tests.experiments import processes
 
 torch = pytest.importorskip("torch")
-from experiments.benchmarks import random_trees, torch_loop, torch_trees  # noqa: E402
-from experiments.benchmarks.training_work import TreeWork  # noqa: E402
+from experiments.benchmarks import (  # noqa: E402
+    random_pairs,
+    random_trees,
+    torch_loop,
+    torch_translation,
+    torch_trees,
+    training,
+)
+from experiments.benchmarks.training_work import PairWork, TreeWork  # noqa: E402
 
 
 def examples(count, size, seed=0):
@@ -153,3 +160,42 @@ def test_the_loop_over_nodes_has_our_loss_and_gradient():
     assert set(tensors) == set(expected)
     for name, tensor in tensors.items():
         np.testing.assert_allclose(tensor, expected[name], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.slow
+def test_the_transformer_is_as_large_as_ours_and_learns():
+    torch.manual_seed(0)
+    template = PairWork("transformer", 4, 1).build().template()
+    ours = sum(leaf.size for leaf in jax.tree.leaves(template.params))
+    network = torch_translation.Network()
+    assert sum(parameter.numel() for parameter in network.parameters()) == ours == 6_002_688
+    loop = torch_translation.Loop(network, 4, 1)
+    first, *_, last = (loop.epoch() for _ in range(6))
+    assert last < first - 0.5
+
+
+@pytest.mark.slow
+def test_beam_search_is_that_of_all_candidates(monkeypatch):
+    """With as many candidates as words, two steps keep the best of all pairs."""
+    asked = (training.SEARCHED, training.BEAM, training.NEW_TOKENS)
+    assert asked == (torch_loop.BEAM_SEARCH, torch_translation.BEAM, torch_translation.TOKENS)
+    torch.manual_seed(0)
+    for name, value in (("WORDS", 12), ("LENGTH", 6)):
+        monkeypatch.setattr(random_pairs, name, value)
+    monkeypatch.setattr(torch_translation, "BEAM", 12)
+    monkeypatch.setattr(torch_translation, "TOKENS", 2)
+    network = torch_translation.Network()
+    best = torch_translation.Translation(network, 3).epoch()
+    source = torch.as_tensor(random_pairs.draw(3).source).long()
+    scores = []
+    with torch.no_grad():
+        for row in source:
+            memory = network.encode(row[None])
+            every = []
+            for first in range(12):
+                tokens = torch.tensor([[random_pairs.BEGIN, first]])
+                logits = network.logits(network.decode(tokens, memory, row[None]))
+                log_p = torch.log_softmax(logits, -1)[0]
+                every.append(float(log_p[0, first] + log_p[1].max()))
+            scores.append(max(every))
+    assert best == pytest.approx(np.mean(scores), abs=1e-4)
