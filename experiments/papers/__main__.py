@@ -4,6 +4,7 @@ r"""Test the claims of the papers: list them, run what they need, and write the 
     python -m experiments.papers --run=mukhoti-nll-overfits-on-wrong --data_dir=DIR
     python -m experiments.papers --run=all --recompute
     python -m experiments.papers --page
+    python -m experiments.papers --tables
     python -m experiments.papers --scale=gpu --minutes=20 --out=DIR --data_dir=DIR
 
 --run takes claims, entries or all, and computes their verdicts. It trains the runs that are in
@@ -27,6 +28,9 @@ flags.adopt_module_key_flags(building)  # --data_dir
 _LIST = flags.DEFINE_bool("list", False, "List every claim, what it needs, and its state.")
 _RUN = flags.DEFINE_list("run", [], "Claims or entries, separated by commas; or all.")
 _PAGE = flags.DEFINE_bool("page", False, "Write README.md into the folder of results.")
+_TABLES = flags.DEFINE_bool(
+    "tables", False, "Write tables.md: the networks of --results and --runs_dir, beside published."
+)
 _SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu", "gpu"], "Size of the runs.")
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compute verdicts from records; never train.")
 _TRAIN = flags.DEFINE_bool("train", True, "Train missing runs; --notrain reports them instead.")
@@ -49,8 +53,8 @@ def main() -> int:
     """Run, list and write the page, in this order."""
     if _MINUTES.value:
         return _session()
-    if not (_LIST.value or _RUN.value or _PAGE.value):
-        raise cli.Refused("give --list, --run=CLAIM[,CLAIM] or --page: see --help.")
+    if not (_LIST.value or _RUN.value or _PAGE.value or _TABLES.value):
+        raise cli.Refused("give --list, --run=CLAIM[,CLAIM], --tables or --page: see --help.")
     from experiments.papers import entry, listing, page, scales, verdicts
 
     results = pathlib.Path(_RESULTS.value)
@@ -58,6 +62,8 @@ def main() -> int:
     code = 0
     for chosen in cli.refusing(entry.chosen, _RUN.value):
         code = max(code, _run(chosen, folder))
+    if _TABLES.value:
+        print(f"written to {_tables(folder)}")
     if _LIST.value or _PAGE.value:
         standing = cli.refusing(verdicts.read, folder)
     if _LIST.value:
@@ -86,6 +92,19 @@ def _session() -> int:
     runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
     place = accelerator.Place(out, runs_dir, data_dir, scale, _PRECISION.value)
     return accelerator.session(place, _MINUTES.value)
+
+
+def _tables(folder: pathlib.Path) -> pathlib.Path:
+    """Write the tables of trained networks, with records of all runs that are finished."""
+    from calib_jax import train
+    from experiments.papers import trained_tables
+
+    if not _RECOMPUTE.value:
+        runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
+        cli.refusing(trained_tables.collect, folder, runs_dir, data_dir)
+    path = folder / trained_tables.FILE
+    train.files.replace(path, cli.refusing(trained_tables.text, folder))
+    return path
 
 
 def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:

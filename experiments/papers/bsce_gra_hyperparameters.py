@@ -77,7 +77,10 @@ ENTRY = Entry(
         _key(STANDARD): BSCE_GRA,
         **{
             _key((gamma, beta)): Training(
-                "bsce_gra", {"gamma": gamma, "beta": beta}, keep="columns"
+                "bsce_gra",
+                {"gamma": gamma, "beta": beta},
+                keep="columns",
+                diagnosed=False,
             )
             for gamma, beta in OTHERS
         },

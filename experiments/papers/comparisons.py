@@ -86,4 +86,4 @@ def of_right(column: str) -> Callable[[Part], Estimate]:
 
 def share(values: Sequence[bool], note: str = "") -> Value:
     """Return the share of true values."""
-    return Value(float(np.mean(values)), note=note or f"of {len(values)}")
+    return Value(float(np.mean(values)), note=note or f"as a share of {len(values)}")

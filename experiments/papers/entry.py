@@ -102,6 +102,8 @@ class Entry:
       statistic: returns the values by name; takes the trained networks if there are `runs`. Or a
         mapping of such functions by claim.
       runs: trainings by the name under which the statistic gets them.
+      compared: whether the statistic compares trainings with each other. If not, each may be of a
+        commit of its own.
       measures: names of further measurements of the runs, in `measures.py`.
       data: names of data sets that the statistic itself reads.
       minutes: of the statistic itself, where it takes more than one.
@@ -113,6 +115,7 @@ class Entry:
     claims: Mapping[str, Rule]
     statistic: Statistic | Mapping[str, Statistic]
     runs: Mapping[str, Training] = dataclasses.field(default_factory=dict)
+    compared: bool = True
     measures: tuple[str, ...] = ()
     data: tuple[str, ...] = ()
     minutes: float = 0.0

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import calibrators, data, metrics, report, train
-from experiments import building, initial
+from calib_jax import calibrators, data, metrics, train
+from experiments import building, excluded, initial
+from experiments.papers import kept
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
 Measured = dict[str, Columns | np.ndarray]
@@ -128,13 +129,12 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Sum the confusion and the calibration of every test image, as trained and after T by NLL.
 
     The confusion is `[images, classes, classes]`, by label and prediction; the columns of the bins
-    are `[images, 15]`. An example with one label is an image of one pixel.
+    are `[images, 15]`. An example with one label is an image of one pixel; trees are images, too.
     """
     run = _Run(folder, data_dir)
-    steps = [run.rows[-1]["step"]]
-    (logits,), labels, weights = run.images(steps, run.dataset.validation)
+    logits, labels, weights = run.answers("validation")
     temperature = calibrators.temperature.fit(logits, labels, weights).temperature
-    (logits,), labels, weights = run.images(steps, run.dataset.test)
+    logits, labels, weights = run.answers("test")
     before = metrics.ImageStream({"confusion": metrics.confusion_counts, "ece": metrics.ece})
     after = metrics.ImageStream({"ece": metrics.ece})
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
@@ -218,6 +218,15 @@ def least(rows: Sequence[Row], key: str) -> Row:
     return min(rows, key=lambda row: row[key])
 
 
+def _as_images(
+    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Make an image of one pixel of an example with one label."""
+    if labels.ndim > 1:
+        return logits, labels, weights
+    return logits[:, None], labels[:, None], weights[:, None]
+
+
 class _Run:
     """A finished run with its network, data set and checkpoints."""
 
@@ -225,20 +234,31 @@ class _Run:
         self._folder = folder
         self.rows = train.files.json_rows(folder / "metrics.jsonl").rows
         self._checkpoints = initial.opened(str(folder))
-        config = initial.config_of(self._checkpoints)
-        self._experiment = building.build(config, data_dir=data_dir)
+        self._config = initial.config_of(self._checkpoints)
+        self._experiment = building.build(self._config, data_dir=data_dir)
         self.dataset = self._experiment.dataset
 
     @property
     def temperature(self) -> float:
         """The papers' temperature, from the validation set."""
-        values = report.read_predictions(str(self._folder / "predictions_validation.npz"))
-        return temperature_of(Predictions(values.logits, values.labels), "ece")
+        return temperature_of(kept.labelled(self._folder, "validation"), "ece")
 
     def at(self, rows: Mapping[str, Row]) -> Measured:
         """Predict the test set with the weights of some epochs."""
         parts = self.predicted([row["step"] for row in rows.values()], self.dataset.test)
         return {name: all_columns(part) for name, part in zip(rows, parts, strict=True)}
+
+    def answers(self, part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return logits, labels and weights of a part as `images`, without an excluded class.
+
+        They are those that the sweep kept; if it kept none, the last weights predict them.
+        """
+        if kept.path_of(self._folder, part).is_file():
+            logits, labels, weights = _as_images(*kept.rows(self._folder, part))
+        else:
+            source = {"validation": self.dataset.validation, "test": self.dataset.test}[part]
+            (logits,), labels, weights = self.images([self.rows[-1]["step"]], source)
+        return excluded.without(logits, self._config), labels, weights
 
     @property
     def kept_steps(self) -> set[int]:
@@ -253,12 +273,10 @@ class _Run:
         Returns:
           The logits `[images, ..., classes]` of every step, and labels and weights of the pixels.
         """
-        logits, labels, weights = self._predicted(steps, source)
+        several, labels, weights = self._predicted(steps, source)
         weights = np.ones(labels.shape) if weights is None else weights
-        if labels.ndim == 1:
-            logits = [values[:, None] for values in logits]
-            labels, weights = labels[:, None], weights[:, None]
-        return logits, labels, weights
+        images = [_as_images(logits, labels, weights) for logits in several]
+        return [logits for logits, _, _ in images], *images[0][1:]
 
     def predicted(self, steps: Sequence[int], source: Any) -> list[Predictions]:
         """Predict a source with the weights of some steps, in one program."""

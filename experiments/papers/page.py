@@ -16,7 +16,8 @@ HEAD = """# Verdicts on the claims of the papers
 records of its runs in `runs/`, without training. Intervals are at 90 %; seeds and test examples are
 both random. Calibration errors are compared by the debiased squared error, because noise raises a
 plug-in error by an amount that depends on the model. p-values are adjusted for the number of tested
-claims of a source (Holm); a verdict that does not survive this is undecided.
+claims of a source (Holm); a verdict that does not survive this is undecided. [Tables](tables.md)
+show the trained networks beside the published ones.
 """
 
 

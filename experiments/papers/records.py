@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import report, train
+from calib_jax import train
 from calib_jax.core import reading
 from experiments import provenance
-from experiments.papers import measures, runs
+from experiments.papers import kept, measures, runs
 from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
@@ -131,8 +131,7 @@ def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
     """Write the record of a finished run."""
     arrays: dict[str, np.ndarray] = {}
     for part in PARTS if training.keep != "none" else ():
-        values = report.read_predictions(str(run.folder / f"predictions_{part}.npz"))
-        given = Predictions(np.asarray(values.logits, np.float32), np.asarray(values.labels))
+        given = kept.labelled(run.folder, part)
         if training.keep == "columns":
             columns = packed(Columns(given.confidence, given.right))
             arrays |= {f"{part}_{name}": column for name, column in columns.items()}

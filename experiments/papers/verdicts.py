@@ -65,7 +65,8 @@ def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
         name: [records.read(folder, training, seed, entry.measures) for seed in training.of_seeds]
         for name, training in entry.runs.items()
     }
-    _check_commits(entry, trained)
+    for compared in [trained] if entry.compared else [{name: trained[name]} for name in trained]:
+        _check_commits(entry.name, compared)
     arguments = (trained,) if entry.runs else ()
     if callable(entry.statistic):
         shared = dict(entry.statistic(*arguments))
@@ -135,7 +136,7 @@ def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> lis
     return files
 
 
-def _check_commits(entry: Entry, trained: Mapping[str, Sequence[records.Trained]]) -> None:
+def _check_commits(entry: str, trained: Mapping[str, Sequence[records.Trained]]) -> None:
     """Raise an error if the runs are of commits whose training code differs."""
     by_commit: dict[str, list[str]] = {}
     for name, all_seeds in trained.items():
@@ -147,7 +148,7 @@ def _check_commits(entry: Entry, trained: Mapping[str, Sequence[records.Trained]
             for commit, names in by_commit.items()
         )
         raise ValueError(
-            f"the runs of {entry.name} are of commits with different code ({described}): they are"
+            f"the runs of {entry} are of commits with different code ({described}): they are"
             " not mixed.\nTrain the older ones again."
         )
 

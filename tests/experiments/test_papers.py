@@ -20,6 +20,8 @@ from experiments.papers import (
     records,
     rules,
     runs,
+    trained_tables,
+    trainings,
     verdicts,
 )
 from experiments.papers.entry import Entry, Training
@@ -201,6 +203,100 @@ def test_records_are_written_once_and_recomputed_without_runs(tmp_path, runs_dir
     assert record.stat().st_size < 20_000
 
 
+def test_a_record_has_the_labels_with_weight_alone(tmp_path):
+    """Such as the roots of trees, whose other nodes are no test examples."""
+    training = dataclasses.replace(CE, seeds=1)
+    path = fabricate(tmp_path / "all", training, 1)
+    draws = np.random.default_rng(0)
+    logits, root = draws.normal(size=(50, 4, 10)), draws.integers(4, size=50)
+    labels = draws.integers(10, size=(50, 4))
+    weights = (np.arange(4) == root[:, None]).astype(np.float32)
+    for part in ("test", "validation"):
+        file = path / f"predictions_{part}.npz"
+        np.savez(file, logits=logits.astype(np.float32), labels=labels, weights=weights)
+    records.write(tmp_path, training, runs.finished(tmp_path / "all")[0])
+    kept = records.read(tmp_path, training, 1).test
+    rows = np.arange(50)
+    np.testing.assert_array_equal(kept.labels, labels[rows, root])
+    of_root = logits[rows, root] - logits[rows, root].max(axis=-1, keepdims=True)
+    np.testing.assert_allclose(kept.logits, of_root, atol=0.01)
+    np.savez(file, logits=logits.astype(np.float32), labels=labels, weights=weights / 2)
+    with pytest.raises(
+        ValueError, match=r"predictions_validation\.npz has labels of other weights"
+    ):
+        records.write(tmp_path, training, runs.finished(tmp_path / "all")[0])
+
+
+def test_tables_show_what_is_trained_beside_the_published_numbers(tmp_path):
+    folder, all_runs = tmp_path / "results", tmp_path / "all"
+    errors = []
+    for seed in (1, 2):
+        path = fabricate(all_runs, trainings.CE, seed, wrong=0.3, diagnose=True)
+        with np.load(path / "predictions_test.npz") as arrays:
+            wrong = arrays["logits"].argmax(-1) != arrays["labels"]
+        errors.append(100 * float(np.mean(wrong)))
+    fabricate(all_runs, trainings.BSCE, 1)  # its record has columns alone
+    missing = trained_tables.collect(folder, all_runs, None)
+    assert missing[trainings.CE] == ["seed 3"]
+    assert missing[trainings.FL1] == ["seed 1", "seed 2", "seed 3"]
+    page = trained_tables.text(folder)
+    assert page.count("\n## ") == 1
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    assert rows[0] == ["method", "seeds", *trained_tables.columns_of()]
+    (cross_entropy,) = (row for row in rows if row[0] == "Cross-Entropy")
+    spread = f"{np.mean(errors):.1f} ± {np.std(errors, ddof=1):.1f}"
+    assert cross_entropy[1:3] == ["2", f"{spread} (4.95)"]
+    assert cross_entropy[3].endswith(" (4.35)")
+    assert cross_entropy[5].endswith(" (2.5)")
+    (bsce,) = (row for row in rows if row[0] == "BSCE")
+    assert bsce[2].replace(".", "").isdecimal()
+    assert bsce[3].endswith(" (0.88)")
+    assert len(bsce) < len(rows[0]) or not any(bsce[4:])
+
+
+def test_tables_of_pixels_are_of_the_summed_images(tmp_path):
+    table = trained_tables.TABLES[-1]
+    training = table.rows["Recall"]
+    folder, draws = tmp_path / "results", np.random.default_rng(0)
+    path = fabricate(tmp_path / "all", training, 1)
+    records.write(folder, training, runs.finished(tmp_path / "all")[0])
+    assert "CamVid" not in trained_tables.text(folder)  # the measurement is not there yet
+    confusion = draws.integers(0, 50, (6, 4, 4))
+    bins = {"weight": draws.integers(1, 9, (6, 15)), "confidence": draws.random((6, 15))}
+    arrays = {"confusion": confusion, "temperature": 1.5, "class_counts": np.array([4, 3, 2, 1])}
+    arrays |= {
+        f"{phase}_{name}": part for phase in ("before", "after") for name, part in bins.items()
+    }
+    arrays |= {f"{phase}_hit": np.zeros((6, 15)) for phase in ("before", "after")}
+    records.save(records.path_of(folder, training, 1, "segments"), arrays)
+    page = trained_tables.text(folder)
+    (row,) = (line for line in page.splitlines() if line.startswith("| Recall | 1 |"))
+    told = dict(zip(table.columns, row.strip("| ").split(" | ")[2:], strict=True))
+    total = confusion.sum(axis=0)
+    recalls = np.diagonal(total) / total.sum(axis=1)
+    assert told["mean recall"] == f"{100 * recalls.mean():.1f}"
+    assert told["recall of the 3 rarest"] == f"{100 * recalls[1:].mean():.1f}"
+    ece = bins["confidence"].sum() / bins["weight"].sum()
+    assert told["ECE"] == f"{100 * ece:.1f}"
+    assert "6 test examples" in page
+    assert path.is_dir()
+
+
+def test_every_table_finds_the_published_numbers_of_its_network():
+    for table in trained_tables.TABLES:
+        found = {
+            column: sum(
+                trained_tables.published_number(table, method, column) is not None
+                for method in table.rows
+            )
+            for column in trained_tables.PLACES
+        }
+        if table.larger:
+            assert found["AdaECE"] >= 3, (table.title, found)
+        if "mukhoti" in table.larger:
+            assert min(found.values()) >= 8, (table.title, found)
+
+
 def test_missing_runs_are_listed_by_training(tmp_path, runs_dir):
     three = of_seeds(3)
     missing = records.collect(tmp_path / "results", three, runs_dir, None)
@@ -214,6 +310,20 @@ def test_runs_of_commits_with_other_code_are_not_mixed(tmp_path, runs_dir):
     records.collect(tmp_path, three, runs_dir, None)
     with pytest.raises(ValueError, match=r"abc: ce 1.*; def: ce 3, fl 3\): they are not mixed"):
         verdicts.compute(three, tmp_path, "cpu")
+
+
+def test_trainings_that_are_not_compared_may_be_of_several_commits(tmp_path):
+    for seed, commit in ((1, "def"), (2, "def"), (3, "ghi")):
+        fabricate(tmp_path / "runs", CE, seed)
+        fabricate(tmp_path / "runs", FOCAL, seed, commit=commit)
+    apart = dataclasses.replace(ENTRY, compared=False)
+    records.collect(tmp_path, of_seeds(3), tmp_path / "runs", None)
+    assert verdicts.compute(apart, tmp_path, "cpu")["entry"] == ENTRY.name
+    with pytest.raises(ValueError, match=r"abc: ce 1, ce 2; def: fl 1, fl 2\): they are not mixed"):
+        verdicts.compute(ENTRY, tmp_path, "cpu")
+    apart = dataclasses.replace(of_seeds(3), compared=False)
+    with pytest.raises(ValueError, match=r"def: fl 1, fl 2; ghi: fl 3\): they are not mixed"):
+        verdicts.compute(apart, tmp_path, "cpu")
 
 
 def test_a_record_of_another_config_is_refused(tmp_path, runs_dir):
@@ -405,7 +515,7 @@ def test_an_unknown_id_is_one_sentence(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give --list, --run=CLAIM[,CLAIM] or --page"),
+        ([], "give --list, --run=CLAIM[,CLAIM], --tables or --page"),
         (["--run=guo_habits", "--recompute"], "there is no file"),
         (["--run=guo_habits", "--data_dir=/nowhere"], "the data set cifar10 is absent: --data_dir"),
     ],
