@@ -27,6 +27,7 @@ include_patterns = [
     "experiments/documentation/**.md",
     "experiments/notebooks/**.ipynb",
     "experiments/results/*.md",
+    "experiments/results/papers/*.md",
 ]
 exclude_patterns = [".*", "build", "dist", "tests/golden/**"]
 
