@@ -186,21 +186,23 @@ def gather(rows: Any, axis_name: AxisName) -> Any:
     return lax.all_gather(rows, axis_name, axis=0, tiled=True, to=to)
 
 
-def varying(tree: Any, like: Any, axis_name: AxisName) -> Any:
-    """Cast replicated leaves to vary over the devices if a leaf of `like` does.
+def varying(tree: Any, like: Any) -> Any:
+    """Cast leaves to vary over the devices over which a leaf of `like` does.
 
     Under `shard_map` with its default check the carry of a loop keeps its type: one that begins
     with constants, or becomes a sum over devices, must be cast. Elsewhere nothing is done.
     """
 
-    def varies(leaf: Any) -> bool:
-        return axis_name in jax.typeof(leaf).manual_axis_type.varying
+    def axes_of(leaf: Any) -> frozenset[Any]:
+        return jax.typeof(leaf).manual_axis_type.varying
 
-    if axis_name is None or not any(map(varies, jax.tree.leaves(like))):
-        return tree
-    return jax.tree.map(
-        lambda leaf: leaf if varies(leaf) else lax.pcast(leaf, axis_name, to="varying"), tree
-    )
+    axes = frozenset().union(*map(axes_of, jax.tree.leaves(like)))
+
+    def cast(leaf: Any) -> Any:
+        missing = tuple(axis for axis in axes if axis not in axes_of(leaf))
+        return lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(cast, tree) if axes else tree
 
 
 def total(values: Any, axis_name: AxisName) -> Any:

@@ -1,7 +1,7 @@
 """Tree-LSTMs: one state and one prediction per node of a binary tree or a dependency tree."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
+from calib_jax.core.statistics import varying
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.contract import (
@@ -82,8 +83,8 @@ class OfTrees(Network):
 def _composed(kernel: Array, bias: Array, hidden: Array, memory: Array, children: Array) -> Array:
     """Compute the hidden states of all nodes of trees from the states of their words.
 
-    Its gradient is written out: differentiating the loop would add an array of all nodes to
-    another in every step.
+    Its gradient is written out, because the number of steps of its loop depends on the trees, and
+    such a loop has no derivative of its own.
 
     Args:
       kernel: `[2 memory, 4 memory]`, for the hidden states of both children and all gates.
@@ -91,86 +92,122 @@ def _composed(kernel: Array, bias: Array, hidden: Array, memory: Array, children
       hidden, memory: of the words, `[batch, words, memory]`.
       children: `[batch, words - 1, 2]`.
     """
-    return _states(kernel, bias, hidden, memory, children)[0]
+    return _composed_forward(kernel, bias, hidden, memory, children)[0]
 
 
-def _states(
+class _Blocks(NamedTuple):
+    """The inner nodes of all trees, sorted by height and cut into blocks of as many as trees.
+
+    The nodes of a block depend on those of the blocks before it alone, so a block is one step. A
+    tree of the SST has 18 inner nodes at 10 heights, and the longest has 51.
+
+    Attributes:
+      nodes: `[blocks, batch]`, rows of the array of all nodes; a place without a node has a row
+        behind its end.
+      children: `[blocks, batch, 2]`, the rows of their children.
+      count: the number of blocks with a node.
+    """
+
+    nodes: Array
+    children: Array
+    count: Array
+
+
+def _blocks(children: Array) -> _Blocks:
+    """Sort inner nodes; those with one node as both children are padding and are left out."""
+    batch, inner, _ = children.shape
+    trees, size = jnp.arange(batch)[:, None], 2 * inner + 1
+
+    def climb(number: Array, heights: Array) -> Array:
+        below = heights[trees, children[:, number]].max(axis=1)
+        return heights.at[:, inner + 1 + number].set(below + 1)
+
+    heights = jax.lax.fori_loop(0, inner, climb, jnp.zeros_like(children, shape=(batch, size)))
+    padding = children[..., 0] == children[..., 1]
+    levels = jnp.where(padding, inner, heights[:, inner + 1 :] - 1).reshape(-1)
+    nodes_of = jnp.bincount(levels, length=inner + 1)
+    blocks_of = -(-nodes_of // batch)
+    order = jnp.argsort(levels)
+    level = levels[order]
+    rank = jnp.arange(batch * inner) - (jnp.cumsum(nodes_of) - nodes_of)[level]
+    first = jnp.cumsum(blocks_of) - blocks_of
+    # A level has at most one block that is not full.
+    most = 2 * inner * batch
+    places = jnp.where(level == inner, most, first[level] * batch + rank)
+    rows = (trees * size + jnp.arange(inner + 1, size)[None]).reshape(-1)
+    below = (children + trees[..., None] * size).reshape(-1, 2)
+    nodes = jnp.full_like(rows, batch * size, shape=most).at[places].set(rows[order], mode="drop")
+    pairs = jnp.zeros_like(below, shape=(most, 2)).at[places].set(below[order], mode="drop")
+    return _Blocks(nodes.reshape(-1, batch), pairs.reshape(-1, batch, 2), first[inner])
+
+
+def _gates(kernel: Array, bias: Array, states: Array) -> tuple[tuple[Array, ...], Array]:
+    """Compute the gates and the memory of nodes from their children's states `[nodes, 2, 2 m]`."""
+    hidden, memories = jnp.split(states, 2, axis=-1)
+    gates = hidden.reshape(len(hidden), -1) @ kernel + bias[None]
+    update, left, right, new = jnp.split(gates, len(_GATES), axis=-1)
+    update, left, right, new = *map(jax.nn.sigmoid, (update, left, right)), jnp.tanh(new)
+    cell = update * new + left * memories[:, 0] + right * memories[:, 1]
+    return (update, left, right, new), cell
+
+
+def _composed_forward(
     kernel: Array, bias: Array, hidden: Array, memory: Array, children: Array
-) -> tuple[Array, Array]:
-    """Compute the hidden states and the memories of all nodes."""
-    rows = jnp.arange(len(hidden))[:, None]
+) -> tuple[Array, Any]:
+    batch, count, size = hidden.shape
+    blocks = _blocks(children)
 
-    def compose(states: tuple[Array, Array], step: tuple[Array, Array]) -> tuple[Any, None]:
-        (number, pair), (hidden, memory) = step, states
-        gates = hidden[rows, pair].reshape(len(hidden), -1) @ kernel + bias[None]
-        _, cell = _cell(gates, memory[rows, pair])
-        hidden = jax.lax.dynamic_update_index_in_dim(hidden, jnp.tanh(cell), number, 1)
-        return (hidden, jax.lax.dynamic_update_index_in_dim(memory, cell, number, 1)), None
+    def compose(number: Array, states: Array) -> Array:
+        _, cell = _gates(kernel, bias, states[blocks.children[number]])
+        new = jnp.concatenate([jnp.tanh(cell), cell], axis=-1)
+        return states.at[blocks.nodes[number]].set(new, mode="drop")
 
-    count = hidden.shape[1]
-    room = ((0, 0), (0, count - 1), (0, 0))
-    steps = jnp.arange(count, 2 * count - 1), jnp.moveaxis(children, 1, 0)
-    states, _ = jax.lax.scan(compose, (jnp.pad(hidden, room), jnp.pad(memory, room)), steps)
-    return states
-
-
-def _cell(gates: Array, memories: Array) -> tuple[tuple[Array, ...], Array]:
-    """Compute the gates and the memory of nodes from `[..., 4 memory]` and `[..., 2, memory]`."""
-    update, keep_left, keep_right, new = jnp.split(gates, len(_GATES), axis=-1)
-    update, keep_left, keep_right = map(jax.nn.sigmoid, (update, keep_left, keep_right))
-    new = jnp.tanh(new)
-    cell = update * new + keep_left * memories[..., 0, :] + keep_right * memories[..., 1, :]
-    return (update, keep_left, keep_right, new), cell
-
-
-def _composed_forward(*arguments: Array) -> tuple[Array, Any]:
-    hidden, memory = _states(*arguments)
-    kernel, bias, *_, children = arguments
-    return hidden, (kernel, bias, hidden, memory, children)
+    states = jnp.concatenate([hidden, memory], axis=-1)
+    states = jnp.pad(states, ((0, 0), (0, count - 1), (0, 0))).reshape(-1, 2 * size)
+    states = jax.lax.fori_loop(0, blocks.count, compose, states)
+    return states.reshape(batch, -1, 2 * size)[..., :size], (kernel, bias, states, blocks)
 
 
 def _composed_backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
     """Add the gradient of each node to those of its children, from the root down."""
-    kernel, bias, hidden, memory, children = saved
-    batch, count = len(hidden), children.shape[1] + 1
-    rows = jnp.arange(batch)[:, None]
-    # All states are known, so the gates of all nodes are one product.
-    below = hidden[rows[..., None], children].reshape(batch, count - 1, -1)
-    memories = memory[rows[..., None], children]
-    (update, left, right, new), _ = _cell(below @ kernel + bias[None, None], memories)
-    of_gates = jnp.stack(
-        [
+    kernel, bias, states, blocks = saved
+    batch, _, size = gradient.shape
+    precise = at_least_single(kernel.dtype)
+
+    def descend(step: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        of_states, of_kernel, of_bias = sums
+        number = blocks.count - 1 - step
+        nodes, children = blocks.nodes[number], blocks.children[number]
+        below = states[children]
+        (update, left, right, new), cell = _gates(kernel, bias, below)
+        # A place without a node gets 0, and so adds 0 to everything.
+        of_nodes = of_states.at[nodes].get(mode="fill", fill_value=0)
+        of_hidden, of_cell = jnp.split(of_nodes, 2, axis=-1)
+        of_cell += of_hidden * (1 - jnp.tanh(cell) ** 2)
+        hidden, memories = jnp.split(below, 2, axis=-1)
+        slopes = (
             new * update * (1 - update),
-            memories[:, :, 0] * left * (1 - left),
-            memories[:, :, 1] * right * (1 - right),
+            memories[:, 0] * left * (1 - left),
+            memories[:, 1] * right * (1 - right),
             update * (1 - new * new),
-        ],
-        axis=2,
-    )
-    of_memories = jnp.stack([left, right], axis=2)
-    of_hidden = 1 - hidden[:, count:] ** 2
+        )
+        of_gates = jnp.concatenate([of_cell * slope for slope in slopes], axis=-1)
+        inputs, of_below = hidden.reshape(batch, -1), (of_gates @ kernel.T).reshape(hidden.shape)
+        of_memories = jnp.stack([of_cell * left, of_cell * right], axis=1)
+        of_children = jnp.concatenate([of_below, of_memories], axis=-1)
+        return (
+            of_states.at[children].add(of_children),
+            of_kernel + jnp.matmul(inputs.T, of_gates, preferred_element_type=precise),
+            of_bias + of_gates.sum(axis=0, dtype=precise),
+        )
 
-    # The nodes of all trees are rows of one array, and both gradients columns: XLA adds to single
-    # rows in place, and copies an array with two leading axes.
-    first, size = jnp.arange(batch) * (2 * count - 1), kernel.shape[0] // 2
-
-    def descend(sums: Array, step: Any) -> tuple[Array, Array]:
-        number, pair, to_cell, to_gates, to_memories = step
-        of_node = sums[first + number]
-        cell = of_node[:, size:] + of_node[:, :size] * to_cell
-        gates = (cell[:, None] * to_gates).reshape(batch, -1)
-        to_children = (gates @ kernel.T).reshape(batch, 2, -1)
-        to_both = jnp.concatenate([to_children, cell[:, None] * to_memories], axis=-1)
-        places = (pair + first[:, None]).reshape(-1)
-        return sums.at[places].add(to_both.reshape(len(places), -1)), gates
-
-    by_node = (jnp.moveaxis(leaf, 1, 0) for leaf in (children, of_hidden, of_gates, of_memories))
-    steps = (jnp.arange(count, 2 * count - 1), *by_node)
-    sums = jnp.concatenate([gradient, jnp.zeros_like(gradient)], axis=-1)
-    sums, gates = jax.lax.scan(descend, sums.reshape(-1, 2 * size), steps, reverse=True)
-    hiddens, cells = jnp.split(sums.reshape(batch, -1, 2 * size), 2, axis=-1)
-    of_kernel = jnp.einsum("bnx,nby->xy", below, gates)
-    return of_kernel, gates.sum((0, 1)), hiddens[:, :count], cells[:, :count], None
+    of_states = jnp.concatenate([gradient, jnp.zeros_like(gradient)], axis=-1)
+    zeros = [jnp.zeros_like(leaf, dtype=precise) for leaf in (kernel, bias)]
+    sums = of_states.reshape(-1, 2 * size), *zeros
+    of_states, of_kernel, of_bias = jax.lax.fori_loop(0, blocks.count, descend, sums)
+    of_weights = of_kernel.astype(kernel.dtype), of_bias.astype(bias.dtype)
+    of_words = of_states.reshape(batch, -1, 2 * size)[:, : gradient.shape[1] // 2 + 1]
+    return *of_weights, *jnp.split(of_words, 2, axis=-1), None
 
 
 _composed.defvjp(_composed_forward, _composed_backward)
@@ -204,19 +241,22 @@ class TreeLSTM(OfTrees):
             [jnp.concatenate([read[gate + side][0] for gate in _GATES], axis=1) for side in _SIDES]
         )
         bias = jnp.concatenate([read[gate + "l"][1] + read[gate + "r"][1] for gate in _GATES])
-
-        return _composed(kernel, bias, hidden, memory, children)
+        if not children.size:  # Each word is a whole tree.
+            return hidden
+        # The loop's carry has one type in all its leaves.
+        states = varying((kernel, bias, hidden, memory), (kernel, hidden, children))
+        return _composed(*states, children)
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
         """Draw trees of four words, in which each inner node has any two nodes before it."""
         draw = np.random.default_rng(seed)
         count = 4
-        ends = np.arange(count, 2 * count - 1)[:, None]
-        return {
-            "words": draw.integers(self.words, size=(batch, count), dtype=np.int32),
-            "children": draw.integers(ends, size=(batch, count - 1, 2), dtype=np.int32),
-        }
+        ends = np.arange(count, 2 * count - 1)
+        words = draw.integers(self.words, size=(batch, count), dtype=np.int32)
+        left = draw.integers(ends, size=(batch, count - 1), dtype=np.int32)
+        right = (left + draw.integers(1, ends, size=left.shape, dtype=np.int32)) % ends
+        return {"words": words, "children": np.stack([left, right], axis=-1, dtype=np.int32)}
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
@@ -313,7 +353,8 @@ def tree_lstm(
     Inputs are a dictionary: "words" `[batch, words]`, the numbers of the words (or their vectors,
     as in the released code), and "children" `[batch, words - 1, 2]`, the numbers of the children of
     each inner node. Words have the numbers from 0, inner nodes those after all words, and children
-    come before their parents. All nodes are computed in one compiled loop.
+    come before their parents. An inner node with one node as both children is padding and has the
+    state 0. Each step of a compiled loop computes nodes of one height, of all trees.
 
     Args:
       num_classes: the number of logits per node.

@@ -195,7 +195,7 @@ def _one_after_another(
     )
     shapes = jax.eval_shape(function, first[0], *first[1], *shared)[1]
     empty = jax.tree.map(lambda shape: jnp.zeros((slots, *shape.shape), shape.dtype), shapes)
-    carry, empty = varying((carry, empty), (carry, of_runs), parallel.AXIS)
+    carry, empty = varying((carry, empty), (carry, of_runs))
 
     def of_run(run: Any, so_far: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         carries, results = so_far

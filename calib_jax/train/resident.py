@@ -82,9 +82,7 @@ class _ResidentRunner:
         self._placed: PyTree = None
 
         def steps(state: TrainState, order: Order, start: Any, stop: Any, examples: Any) -> Any:
-            varying = functools.partial(
-                statistics.varying, like=(state, examples), axis_name=parallel.AXIS
-            )
+            varying = functools.partial(statistics.varying, like=(state, examples))
 
             def batch_of(number: Any) -> Batch:
                 return _batch(examples, *(part[number] for part in order))

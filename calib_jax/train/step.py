@@ -160,7 +160,7 @@ def make_train_step(
             )
             summed = jax.tree.map(jnp.add, (gradient, measured), (more, more_measured))
             carry = summed[0], model_state, loss_state, summed[1]
-            return varying(carry, batch, axis_name), None
+            return varying(carry, batch), None
 
         if accumulate == 1:
             gradient, (model_state, loss_state, measured) = gradient_of(
@@ -173,17 +173,19 @@ def make_train_step(
             shapes = jax.eval_shape(gradient_of, *start, first, key, state.step)
             zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), (shapes[0], shapes[1][2]))
             carry = (zeros[0], state.model_state, state.loss_state, zeros[1])
-            carry = varying(carry, batch, axis_name)
+            carry = varying(carry, batch)
             (gradient, model_state, loss_state, measured), _ = lax.scan(add, carry, parts)
         gradient, measured = total((gradient, measured), axis_name)
+        mass = jnp.ones_like(measured["weight"])
         if reduction != "sum":
             mass = measured["weight" if reduction == "mean" else "examples"]
             mass = jnp.where(mass > 0, mass, 1)
-            gradient = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
-        measured["gradient_norm"] = optax.tree.norm(gradient)
+        measured["gradient_norm"] = optax.tree.norm(gradient) / mass
 
         def updated() -> tuple[PyTree, PyTree, PyTree]:
-            updates, opt_state = tx.update(gradient, state.opt_state, state.params)
+            # Divided here, a large gradient is not written and read once more.
+            divided = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
+            updates, opt_state = tx.update(divided, state.opt_state, state.params)
             params = optax.apply_updates(state.params, updates)
             averages = state.average
             if averages:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import models
+from calib_jax import data, models
 
 from . import members, recorded
 
@@ -52,6 +52,20 @@ def trees(seed, batch=3):
     return {"words": draw.standard_normal((batch, COUNT, 4)), "children": children}
 
 
+def shapes():
+    """One word, a chain, a balanced tree and a random one, padded; with the nodes they have."""
+    chain = [(0, 1), *((9 + i, 2 + i) for i in range(7))]
+    balanced = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11), (12, 13)]
+    drawn = [(2, 3), (1, 6), (7, 4), (0, 8), (9, 5)]
+    of_trees = [
+        data.trees.Tree(("a",) * count, (0,) * (2 * count - 1), tuple(children))
+        for count, children in ((1, []), (9, chain), (8, balanced), (6, drawn))
+    ]
+    arrays = data.trees.padded(of_trees, 10)
+    words = np.random.default_rng(2).standard_normal((4, 10, 4))
+    return {"words": words, "children": arrays.children}, arrays.present
+
+
 @pytest.fixture
 def case(x64):
     network = models.tree_lstm(width=4, memory=3, dtype="float64")
@@ -59,15 +73,17 @@ def case(x64):
     return network, members.variables_of(network, x), x
 
 
-def test_logits_and_gradients_are_those_of_recursion(case):
+@pytest.mark.parametrize("shaped", [False, True])
+def test_logits_and_gradients_are_those_of_recursion(case, shaped):
     network, variables, x = case
+    x, present = shapes() if shaped else (x, np.ones((3, 2 * COUNT - 1), bool))
     logits = network.apply(variables, x, train=False)
     params = jax.tree.map(np.asarray, variables["params"])
     trees_of = zip(x["words"], x["children"], strict=True)
     expected = np.stack([by_recursion(params, *tree) for tree in trees_of])
-    np.testing.assert_allclose(logits, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(logits[present], expected[present], rtol=1e-12, atol=1e-12)
 
-    weight = np.random.default_rng(1).standard_normal(expected.shape)
+    weight = np.random.default_rng(1).standard_normal(expected.shape) * present[..., None]
 
     def total(params):
         return jnp.sum(weight * network.apply({"params": params}, x, train=False))
@@ -98,6 +114,14 @@ def test_padded_nodes_change_nothing(case):
     padded = network.apply(variables, wide, train=False)
     kept = np.r_[:COUNT, COUNT + 2 : 2 * COUNT + 1]
     np.testing.assert_allclose(padded[:, kept], logits, rtol=1e-12, atol=1e-12)
+
+
+def test_a_single_word_is_a_tree(case):
+    network, variables, x = case
+    whole = network.apply(variables, x, train=False)
+    alone = {"words": x["words"][:, :1], "children": np.zeros((3, 0, 2), np.int32)}
+    logits = network.apply(variables, alone, train=False)
+    np.testing.assert_allclose(logits, whole[:, :1], rtol=1e-12)
 
 
 def test_an_excluded_class_is_impossible_in_evaluation_only(case):
