@@ -105,12 +105,12 @@ class _Blocks(NamedTuple):
       nodes: `[blocks, batch]`, rows of the array of all nodes; a place without a node has a row
         behind its end.
       children: `[blocks, batch, 2]`, the rows of their children.
-      count: the number of blocks with a node.
+      filled: the number of blocks with a node.
     """
 
     nodes: Array
     children: Array
-    count: Array
+    filled: Array
 
 
 def _blocks(children: Array) -> _Blocks:
@@ -164,7 +164,7 @@ def _composed_forward(
 
     states = jnp.concatenate([hidden, memory], axis=-1)
     states = jnp.pad(states, ((0, 0), (0, count - 1), (0, 0))).reshape(-1, 2 * size)
-    states = jax.lax.fori_loop(0, blocks.count, compose, states)
+    states = jax.lax.fori_loop(0, blocks.filled, compose, states)
     return states.reshape(batch, -1, 2 * size)[..., :size], (kernel, bias, states, blocks)
 
 
@@ -176,7 +176,7 @@ def _composed_backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
 
     def descend(step: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         of_states, of_kernel, of_bias = sums
-        number = blocks.count - 1 - step
+        number = blocks.filled - 1 - step
         nodes, children = blocks.nodes[number], blocks.children[number]
         below = states[children]
         (update, left, right, new), cell = _gates(kernel, bias, below)
@@ -204,7 +204,7 @@ def _composed_backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
     of_states = jnp.concatenate([gradient, jnp.zeros_like(gradient)], axis=-1)
     zeros = [jnp.zeros_like(leaf, dtype=precise) for leaf in (kernel, bias)]
     sums = of_states.reshape(-1, 2 * size), *zeros
-    of_states, of_kernel, of_bias = jax.lax.fori_loop(0, blocks.count, descend, sums)
+    of_states, of_kernel, of_bias = jax.lax.fori_loop(0, blocks.filled, descend, sums)
     of_weights = of_kernel.astype(kernel.dtype), of_bias.astype(bias.dtype)
     of_words = of_states.reshape(batch, -1, 2 * size)[:, : gradient.shape[1] // 2 + 1]
     return *of_weights, *jnp.split(of_words, 2, axis=-1), None
