@@ -30,6 +30,7 @@ def measured(folder: pathlib.Path, data_dir: str | None) -> dict[str, np.ndarray
       before_weight, before_confidence, before_hit: `[sentences, bins]`, sums over the test tokens;
         before_nll: `[sentences]`; the same after the papers' temperature.
     """
+    bleu.require()  # now, and not after the minutes of the tokens
     translator = translating.restored(folder)
     config = translator.config
     dataset = building.data_set(config.data.name, config.data.options, data_dir)
