@@ -80,8 +80,12 @@ def newton(
     def iterate(walk: _Walk) -> _Walk:
         step = newton_step(walk.here, free, walk.damping)
         there = local(walk.point + step)
-        slack = 4 * eps * jnp.abs(walk.here.value)
-        better = there.value <= walk.here.value + slack
+        size = jnp.abs(walk.here.value)
+        better = there.value <= walk.here.value + 4 * eps * size
+        # Where rounding of large scores hides the gain of a step, the slope shows it: a convex
+        # function that still falls at the end of a step has fallen all the way.
+        falling = jnp.sum(jnp.where(free, there.gradient * step, 0)) <= 0
+        better |= falling & (there.value <= walk.here.value + eps**0.5 * size)
         point, here = jax.tree.map(
             lambda a, b: jnp.where(better, a, b),
             (walk.point + step, there),
