@@ -79,135 +79,200 @@ class OfTrees(Network):
         return logits
 
 
-@jax.custom_vjp
-def _composed(kernel: Array, bias: Array, hidden: Array, memory: Array, children: Array) -> Array:
-    """Compute the hidden states of all nodes of trees from the states of their words.
+class _Weights(NamedTuple):
+    """The weights of all gates of a word, and of an inner node."""
 
-    Its gradient is written out, because the number of steps of its loop depends on the trees, and
-    such a loop has no derivative of its own.
+    leaf_kernel: Array  # [width, 2 memory]
+    leaf_bias: Array
+    kernel: Array  # [2 memory, 4 memory], for the hidden states of both children
+    bias: Array
 
-    Args:
-      kernel: `[2 memory, 4 memory]`, for the hidden states of both children and all gates.
-      bias: `[4 memory]`.
-      hidden, memory: of the words, `[batch, words, memory]`.
-      children: `[batch, words - 1, 2]`.
-    """
-    return _composed_forward(kernel, bias, hidden, memory, children)[0]
+
+def _of_words(kernel: Array, bias: Array, vectors: Array) -> Array:
+    """Compute the states `[words, 2 memory]`, hidden and memory, from vectors of words."""
+    memory, output = jnp.split(vectors @ kernel + bias[None], 2, axis=-1)
+    return jnp.concatenate([jax.nn.sigmoid(output) * jnp.tanh(memory), memory], axis=-1)
+
+
+def _of_gates(gates: Array, below: Array) -> Array:
+    """Compute the states of nodes from their gates and their children's memories."""
+    update, left, right, new = jnp.split(gates, len(_GATES), axis=-1)
+    update, left, right = map(jax.nn.sigmoid, (update, left, right))
+    memory = update * jnp.tanh(new) + left * below[:, 0] + right * below[:, 1]
+    return jnp.concatenate([jnp.tanh(memory), memory], axis=-1)
 
 
 class _Blocks(NamedTuple):
-    """The inner nodes of all trees, sorted by height and cut into blocks of as many as trees.
+    """The nodes of all trees, sorted by height and cut into blocks of as many as trees.
 
-    The nodes of a block depend on those of the blocks before it alone, so a block is one step. A
-    tree of the SST has 18 inner nodes at 10 heights, and the longest has 51.
+    The nodes of a block depend on those of the blocks before it alone. A tree of the SST has 19
+    words, padded to 56, and 18 inner nodes at 10 heights.
 
     Attributes:
       nodes: `[blocks, batch]`, rows of the array of all nodes; a place without a node has a row
         behind its end.
       children: `[blocks, batch, 2]`, the rows of their children.
-      filled: the number of blocks with a node.
+      words: the number of blocks of words, which come first, a multiple of `_AT_ONCE`.
+      filled: the number of blocks up to the last with a node.
     """
 
     nodes: Array
     children: Array
+    words: Array
     filled: Array
 
 
+_AT_ONCE = 4  # blocks whose gradients of weights are one product: more rows are faster
+
+
 def _blocks(children: Array) -> _Blocks:
-    """Sort inner nodes; those with one node as both children are padding and are left out."""
+    """Sort the nodes, without padding.
+
+    An inner node with one node as both children is padding, and so are words after the last child.
+    """
     batch, inner, _ = children.shape
     trees, size = jnp.arange(batch)[:, None], 2 * inner + 1
 
-    def climb(number: Array, heights: Array) -> Array:
-        below = heights[trees, children[:, number]].max(axis=1)
-        return heights.at[:, inner + 1 + number].set(below + 1)
+    def climb(node: Array, heights: Array) -> Array:
+        below = heights[trees, children[:, node]].max(axis=1)
+        return heights.at[:, inner + 1 + node].set(below + 1)
 
-    heights = jax.lax.fori_loop(0, inner, climb, jnp.zeros_like(children, shape=(batch, size)))
+    heights = jnp.zeros_like(children, shape=(batch, size))
+    heights = jax.lax.fori_loop(0, inner, climb, heights)
     padding = children[..., 0] == children[..., 1]
-    levels = jnp.where(padding, inner, heights[:, inner + 1 :] - 1).reshape(-1)
-    nodes_of = jnp.bincount(levels, length=inner + 1)
+    words = jnp.where((children > inner) | padding[..., None], 0, children)
+    last = words.max(axis=(1, 2))  # A tree of one word has no inner node.
+    unread = jnp.arange(inner + 1)[None] > last[:, None]
+    padding = jnp.concatenate([unread, padding], axis=1)
+    levels = jnp.where(padding, inner + 1, heights).reshape(-1)
+    nodes_of = jnp.bincount(levels, length=inner + 2)
     blocks_of = -(-nodes_of // batch)
+    blocks_of = blocks_of.at[0].set(-(-blocks_of[0] // _AT_ONCE) * _AT_ONCE)
     order = jnp.argsort(levels)
     level = levels[order]
-    rank = jnp.arange(batch * inner) - (jnp.cumsum(nodes_of) - nodes_of)[level]
+    rank = jnp.arange(batch * size) - (jnp.cumsum(nodes_of) - nodes_of)[level]
     first = jnp.cumsum(blocks_of) - blocks_of
-    # A level has at most one block that is not full.
-    most = 2 * inner * batch
-    places = jnp.where(level == inner, most, first[level] * batch + rank)
-    rows = (trees * size + jnp.arange(inner + 1, size)[None]).reshape(-1)
-    below = (children + trees[..., None] * size).reshape(-1, 2)
-    nodes = jnp.full_like(rows, batch * size, shape=most).at[places].set(rows[order], mode="drop")
-    pairs = jnp.zeros_like(below, shape=(most, 2)).at[places].set(below[order], mode="drop")
-    return _Blocks(nodes.reshape(-1, batch), pairs.reshape(-1, batch, 2), first[inner])
+    # A level of inner nodes has at most one block that is not full, and the last blocks at once may
+    # be empty.
+    most = (3 * inner + 1 + 2 * _AT_ONCE) * batch
+    places = jnp.where(level > inner, most, first[level] * batch + rank)
+    below = jnp.pad(children, ((0, 0), (inner + 1, 0), (0, 0))) + trees[..., None] * size
+    nodes = jnp.full_like(order, batch * size, shape=most).at[places].set(order, mode="drop")
+    pairs = below.reshape(-1, 2)[order]
+    pairs = jnp.zeros_like(pairs, shape=(most, 2)).at[places].set(pairs, mode="drop")
+    return _Blocks(
+        nodes.reshape(-1, batch), pairs.reshape(-1, batch, 2), blocks_of[0], first[inner + 1]
+    )
 
 
-def _gates(kernel: Array, bias: Array, states: Array) -> tuple[tuple[Array, ...], Array]:
-    """Compute the gates and the memory of nodes from their children's states `[nodes, 2, 2 m]`."""
-    hidden, memories = jnp.split(states, 2, axis=-1)
-    gates = hidden.reshape(len(hidden), -1) @ kernel + bias[None]
-    update, left, right, new = jnp.split(gates, len(_GATES), axis=-1)
-    update, left, right, new = *map(jax.nn.sigmoid, (update, left, right)), jnp.tanh(new)
-    cell = update * new + left * memories[:, 0] + right * memories[:, 1]
-    return (update, left, right, new), cell
+@jax.custom_vjp
+def _composed(weights: _Weights, vectors: Array, children: Array) -> Array:
+    """Compute the hidden states `[batch, nodes, memory]` of all nodes; those of padding are 0.
+
+    Its gradient is written out, because the number of steps of its loops depends on the trees, and
+    such a loop has no derivative of its own.
+
+    Args:
+      weights: the weights.
+      vectors: of the words, `[batch, words, width]`.
+      children: `[batch, words - 1, 2]`.
+    """
+    return _composed_forward(weights, vectors, children)[0]
 
 
-def _composed_forward(
-    kernel: Array, bias: Array, hidden: Array, memory: Array, children: Array
-) -> tuple[Array, Any]:
-    batch, count, size = hidden.shape
-    blocks = _blocks(children)
+def _composed_forward(weights: _Weights, vectors: Array, children: Array) -> tuple[Array, Any]:
+    batch, inner, _ = children.shape
+    blocks, flat = _blocks(children), vectors.reshape(-1, vectors.shape[-1])
+
+    def read(number: Array, states: Array) -> Array:
+        nodes = _next(blocks.nodes, number).reshape(-1)
+        new = _of_words(weights.leaf_kernel, weights.leaf_bias, flat[_word_rows(nodes, inner)])
+        return states.at[nodes].set(new, mode="drop")
 
     def compose(number: Array, states: Array) -> Array:
-        _, cell = _gates(kernel, bias, states[blocks.children[number]])
-        new = jnp.concatenate([jnp.tanh(cell), cell], axis=-1)
-        return states.at[blocks.nodes[number]].set(new, mode="drop")
+        hidden, memories = _halves(states[blocks.children[number]])
+        gates = hidden.reshape(batch, -1) @ weights.kernel + weights.bias[None]
+        return states.at[blocks.nodes[number]].set(_of_gates(gates, memories), mode="drop")
 
-    states = jnp.concatenate([hidden, memory], axis=-1)
-    states = jnp.pad(states, ((0, 0), (0, count - 1), (0, 0))).reshape(-1, 2 * size)
-    states = jax.lax.fori_loop(0, blocks.filled, compose, states)
-    return states.reshape(batch, -1, 2 * size)[..., :size], (kernel, bias, states, blocks)
+    shape = batch * (2 * inner + 1), len(weights.leaf_bias)
+    states = varying(jnp.zeros(shape, vectors.dtype), vectors)
+    states = jax.lax.fori_loop(0, blocks.words // _AT_ONCE, read, states)
+    states = jax.lax.fori_loop(blocks.words, blocks.filled, compose, states)
+    hidden, _ = _halves(states.reshape(batch, 2 * inner + 1, -1))
+    return hidden, (weights, vectors, states, blocks)
 
 
 def _composed_backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
     """Add the gradient of each node to those of its children, from the root down."""
-    kernel, bias, states, blocks = saved
-    batch, _, size = gradient.shape
-    precise = at_least_single(kernel.dtype)
+    weights, vectors, states, blocks = saved
+    (batch, count, _), flat = vectors.shape, vectors.reshape(-1, vectors.shape[-1])
+    upward = weights.kernel.T
 
-    def descend(step: Array, sums: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        of_states, of_kernel, of_bias = sums
-        number = blocks.filled - 1 - step
-        nodes, children = blocks.nodes[number], blocks.children[number]
-        below = states[children]
-        (update, left, right, new), cell = _gates(kernel, bias, below)
+    def descend(of_states: Array, block: tuple[Array, Array]) -> tuple[Array, Any]:
+        nodes, children = block
+        hidden, memories = _halves(states[children])
+        inputs = hidden.reshape(batch, -1)
+        _, pulled = jax.vjp(_of_gates, inputs @ weights.kernel + weights.bias[None], memories)
         # A place without a node gets 0, and so adds 0 to everything.
-        of_nodes = of_states.at[nodes].get(mode="fill", fill_value=0)
-        of_hidden, of_cell = jnp.split(of_nodes, 2, axis=-1)
-        of_cell += of_hidden * (1 - jnp.tanh(cell) ** 2)
-        hidden, memories = jnp.split(below, 2, axis=-1)
-        slopes = (
-            new * update * (1 - update),
-            memories[:, 0] * left * (1 - left),
-            memories[:, 1] * right * (1 - right),
-            update * (1 - new * new),
-        )
-        of_gates = jnp.concatenate([of_cell * slope for slope in slopes], axis=-1)
-        inputs, of_below = hidden.reshape(batch, -1), (of_gates @ kernel.T).reshape(hidden.shape)
-        of_memories = jnp.stack([of_cell * left, of_cell * right], axis=1)
-        of_children = jnp.concatenate([of_below, of_memories], axis=-1)
-        return (
-            of_states.at[children].add(of_children),
-            of_kernel + jnp.matmul(inputs.T, of_gates, preferred_element_type=precise),
-            of_bias + of_gates.sum(axis=0, dtype=precise),
-        )
+        of_gates, of_memories = pulled(of_states.at[nodes].get(mode="fill", fill_value=0))
+        of_hidden = (of_gates @ upward).reshape(hidden.shape)
+        of_below = jnp.concatenate([of_hidden, of_memories], axis=-1)
+        return of_states.at[children].add(of_below), (inputs, of_gates)
 
+    def descend_all(step: Array, sums: tuple[_Weights, Array]) -> tuple[_Weights, Array]:
+        of_weights, of_states = sums
+        number = steps - 1 - step
+        nodes = _next(blocks.nodes, number, blocks.words)
+        children = _next(blocks.children, number, blocks.words)
+        of_states, (inputs, of_gates) = jax.lax.scan(
+            descend, of_states, (nodes, children), reverse=True
+        )
+        inputs, of_gates = (leaf.reshape(-1, leaf.shape[-1]) for leaf in (inputs, of_gates))
+        product = jnp.matmul(inputs.T, of_gates, preferred_element_type=precise)
+        return of_weights._replace(
+            kernel=of_weights.kernel + product,
+            bias=of_weights.bias + of_gates.sum(axis=0, dtype=precise),
+        ), of_states
+
+    def descend_to_words(number: Array, sums: tuple[_Weights, Array]) -> tuple[_Weights, Array]:
+        of_weights, of_vectors = sums
+        nodes = _next(blocks.nodes, number).reshape(-1)
+        rows = _word_rows(nodes, count - 1)
+        _, pulled = jax.vjp(_of_words, weights.leaf_kernel, weights.leaf_bias, flat[rows])
+        more = pulled(of_states.at[nodes].get(mode="fill", fill_value=0))
+        of_kernel, of_bias, of_block = more
+        return of_weights._replace(
+            leaf_kernel=of_weights.leaf_kernel + of_kernel.astype(precise),
+            leaf_bias=of_weights.leaf_bias + of_bias.astype(precise),
+        ), of_vectors.at[rows].set(of_block, mode="drop")
+
+    precise = at_least_single(vectors.dtype)
+    of_weights = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, dtype=precise), weights)
     of_states = jnp.concatenate([gradient, jnp.zeros_like(gradient)], axis=-1)
-    zeros = [jnp.zeros_like(leaf, dtype=precise) for leaf in (kernel, bias)]
-    sums = of_states.reshape(-1, 2 * size), *zeros
-    of_states, of_kernel, of_bias = jax.lax.fori_loop(0, blocks.filled, descend, sums)
-    of_weights = of_kernel.astype(kernel.dtype), of_bias.astype(bias.dtype)
-    of_words = of_states.reshape(batch, -1, 2 * size)[:, : gradient.shape[1] // 2 + 1]
-    return *of_weights, *jnp.split(of_words, 2, axis=-1), None
+    sums = of_weights, of_states.reshape(states.shape)
+    steps = -((blocks.words - blocks.filled) // _AT_ONCE)
+    of_weights, of_states = jax.lax.fori_loop(0, steps, descend_all, sums)
+    sums = of_weights, jnp.zeros_like(flat)
+    word_steps = blocks.words // _AT_ONCE
+    of_weights, of_vectors = jax.lax.fori_loop(0, word_steps, descend_to_words, sums)
+    of_weights = jax.tree.map(lambda leaf, like: leaf.astype(like.dtype), of_weights, weights)
+    return of_weights, of_vectors.reshape(vectors.shape), None
+
+
+def _next(blocks: Array, number: Array, start: Any = 0) -> Array:
+    """Return the blocks of a step that handles several at once."""
+    return jax.lax.dynamic_slice_in_dim(blocks, start + number * _AT_ONCE, _AT_ONCE)
+
+
+def _halves(states: Array) -> tuple[Array, Array]:
+    """Split states into hidden states and memories."""
+    hidden, memory = jnp.split(states, 2, axis=-1)
+    return hidden, memory
+
+
+def _word_rows(nodes: Array, inner: int) -> Array:
+    """Return the rows of words among the words of all trees, from those among all nodes."""
+    return nodes - nodes // (2 * inner + 1) * inner
 
 
 _composed.defvjp(_composed_forward, _composed_backward)
@@ -223,29 +288,32 @@ class TreeLSTM(OfTrees):
         words, children = self._vectors(x, mask), x["children"]
         count = words.shape[1]
         self._check("children", children, (len(words), count - 1, 2), count)
-        dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
-        memory = dense(words, self.memory, name="leaf_memory")
-        hidden = jax.nn.sigmoid(dense(words, self.memory, name="leaf_output")) * jnp.tanh(memory)
-        return self._classified(self._composed(hidden, memory, children), train, keys)
-
-    def _composed(self, hidden: Array, memory: Array, children: Array) -> Array:
-        """Compute the hidden states of all nodes from those of the words."""
-        weights = {
-            gate + side: Affine(self.memory, self.dtype, self.initializer, name=f"{gate}{side}h")
-            for gate in _GATES
-            for side in _SIDES
-        }
-        read = {name: affine(self.memory) for name, affine in weights.items()}
-        # One product for all gates and both children: [2 memory, 4 memory].
-        kernel = jnp.concatenate(
-            [jnp.concatenate([read[gate + side][0] for gate in _GATES], axis=1) for side in _SIDES]
-        )
-        bias = jnp.concatenate([read[gate + "l"][1] + read[gate + "r"][1] for gate in _GATES])
+        weights = self._weights(words.shape[-1])
         if not children.size:  # Each word is a whole tree.
-            return hidden
-        # The loop's carry has one type in all its leaves.
-        states = varying((kernel, bias, hidden, memory), (kernel, hidden, children))
-        return _composed(*states, children)
+            hidden = _of_words(weights.leaf_kernel, weights.leaf_bias, words[:, 0])
+            hidden = _halves(hidden)[0][:, None]
+        else:
+            hidden = _composed(*varying((weights, words), (weights, words, children)), children)
+        return self._classified(hidden, train, keys)
+
+    def _weights(self, width: int) -> _Weights:
+        def affine(name: str, inputs: int) -> tuple[Array, Array]:
+            return Affine(self.memory, self.dtype, self.initializer, name=name)(inputs)
+
+        leaves = [affine(f"leaf_{name}", width) for name in ("memory", "output")]
+        gates = {
+            gate + side: affine(f"{gate}{side}h", self.memory) for gate in _GATES for side in _SIDES
+        }
+        # One product for all gates and both children.
+        kernels = [
+            jnp.concatenate([gates[gate + side][0] for gate in _GATES], axis=1) for side in _SIDES
+        ]
+        return _Weights(
+            jnp.concatenate([kernel for kernel, _ in leaves], axis=1),
+            jnp.concatenate([bias for _, bias in leaves]),
+            jnp.concatenate(kernels),
+            jnp.concatenate([gates[gate + "l"][1] + gates[gate + "r"][1] for gate in _GATES]),
+        )
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
@@ -353,8 +421,9 @@ def tree_lstm(
     Inputs are a dictionary: "words" `[batch, words]`, the numbers of the words (or their vectors,
     as in the released code), and "children" `[batch, words - 1, 2]`, the numbers of the children of
     each inner node. Words have the numbers from 0, inner nodes those after all words, and children
-    come before their parents. An inner node with one node as both children is padding and has the
-    state 0. Each step of a compiled loop computes nodes of one height, of all trees.
+    come before their parents. An inner node with one node as both children is padding, as are words
+    after the last child; the state of padding is 0. Each step of a compiled loop computes nodes of
+    one height, of all trees.
 
     Args:
       num_classes: the number of logits per node.

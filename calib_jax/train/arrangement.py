@@ -76,6 +76,14 @@ class Arrangement:
         return 1 if self.apart else len(self.devices)
 
     @property
+    def axis_name(self) -> str | None:
+        """The name of the axis of the devices that share a batch; None for one device.
+
+        XLA's CPU compiler would copy all gradients to sum them over one device.
+        """
+        return parallel.AXIS if self.sharing > 1 else None
+
+    @property
     def slots(self) -> int:
         """The number of runs on a device."""
         return -(-self.num_runs // len(self.devices)) if self.apart else self.num_runs

@@ -42,7 +42,6 @@ class Measuring:
         selects the best checkpoint.
       batch_size: the batch size of evaluation.
       arrangement: the placement of the runs on the devices.
-      axis_name: the axis of the devices that share a batch.
     """
 
     def __init__(
@@ -51,7 +50,6 @@ class Measuring:
         feeds: Mapping[str, Feed],
         batch_size: int,
         arrangement: Arrangement,
-        axis_name: str | None,
     ) -> None:
         self._task = task
         self._arrangement = arrangement
@@ -62,7 +60,7 @@ class Measuring:
                 task.forward,
                 task.metrics,
                 objective=task.objective if name == self.chooses else None,
-                axis_name=axis_name,
+                axis_name=arrangement.axis_name,
                 prepare=task.prepare,
                 last_layer=task.last_layer,
             )

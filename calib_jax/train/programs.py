@@ -8,7 +8,6 @@ import jax
 
 from calib_jax.core.examples import Draw, Source
 from calib_jax.core.types import PyTree
-from calib_jax.train import parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.due import Timetable
 from calib_jax.train.feeding import feed
@@ -35,7 +34,6 @@ class Programs:
 
     def __init__(self, task: Task, timetable: Timetable, arrangement: Arrangement) -> None:
         plan = timetable.plan
-        axis_name = None if arrangement.apart else parallel.AXIS
         self._task = task
         self._timetable = timetable
         self._arrangement = arrangement
@@ -51,7 +49,7 @@ class Programs:
                 objective,
                 task.tx,
                 reduction=reduction,
-                axis_name=axis_name,
+                axis_name=arrangement.axis_name,
                 accumulate=plan.accumulate,
                 augment=task.augment,
                 prepare=task.prepare,
@@ -71,7 +69,7 @@ class Programs:
             for name, source in task.evaluated.items()
         }
         size = plan.eval_batch_size or plan.batch_size
-        self.evaluate = Measuring(task, feeds, size, arrangement, axis_name)
+        self.evaluate = Measuring(task, feeds, size, arrangement)
         self.update = jax.jit(task.objective.update)
         self._all_finite = arrangement.on_devices(all_finite)
 

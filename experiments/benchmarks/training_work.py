@@ -199,7 +199,7 @@ class Epochs:
         self.experiment = work.build()
         task, seeds = self.experiment.task, [seed for group in groups for seed in group]
         self.arrangement = train.Arrangement(jax.devices(), len(groups[0]), work.over)
-        step = train_step(task, None if self.arrangement.apart else train.AXIS)
+        step = train_step(task, self.arrangement.axis_name)
         self._runner = feed(task.train, self.arrangement).training(step)
         self._groups, self._steps = groups, work.steps
         split: dict[str, Any] = {"multiple": self.arrangement.sharing}
@@ -246,7 +246,7 @@ class Evaluation:
             task.metrics,
             objective=task.objective,
             prepare=task.prepare,
-            axis_name=train.AXIS,
+            axis_name=training.arrangement.axis_name,
         )
         feed = train.feed(task.evaluated["validation"], training.arrangement)
         self._evaluate = feed.evaluation(step, work.batch_size)

@@ -85,10 +85,22 @@ def test_logits_and_gradients_are_those_of_recursion(case, shaped):
 
     weight = np.random.default_rng(1).standard_normal(expected.shape) * present[..., None]
 
-    def total(params):
-        return jnp.sum(weight * network.apply({"params": params}, x, train=False))
+    def total(params, words):
+        logits = network.apply({"params": params}, {**x, "words": words}, train=False)
+        return jnp.sum(weight * logits)
 
-    gradient = jax.grad(total)(variables["params"])
+    gradient, of_words = jax.grad(total, (0, 1))(variables["params"], x["words"])
+    read = present[:, : x["words"].shape[1]]
+    assert not of_words[~read].any()
+    for tree, word in zip(*np.nonzero(read), strict=True):
+        difference = []
+        for step in (1e-6, -1e-6):
+            moved = x["words"][tree].copy()
+            moved[word, 0] += step
+            rows = by_recursion(params, moved, x["children"][tree])
+            difference.append(np.sum(weight[tree] * rows))
+        slope = (difference[0] - difference[1]) / 2e-6
+        np.testing.assert_allclose(of_words[tree, word, 0], slope, rtol=1e-6, atol=1e-8)
     for name in ("leaf_memory", "lflh", "urh", "head"):
         for leaf in ("kernel", "bias"):
             place = (0,) * params[name][leaf].ndim
