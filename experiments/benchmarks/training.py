@@ -335,7 +335,7 @@ def main(
         sizes = {
             "gpu": {"resnet50": (128, length)},
             "networks": dict.fromkeys(NETWORKS, (2, 1)),
-            "trees": {"tree_lstm": (25, 4)},
+            "trees": {"tree_lstm": (25, 20)},  # An epoch of the SST has 276, which share its start.
             "tokens": {"transformer": (64, 2)},
             "beam": {"transformer": (32, 1)},
             "pixels": {"deeplab_small": (6, 352 if on_gpu else 10)},
