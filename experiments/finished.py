@@ -6,7 +6,6 @@ experiments.sweep has finished. Folders that cannot be compared raise an error o
 """
 
 import dataclasses
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from calib_jax import report
 from calib_jax.core import reading
 from calib_jax.train import journal
 from experiments import excluded, renamed, seed_folders, streamed_scores, summary
+from experiments.short_names import short_names
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
@@ -68,9 +68,7 @@ def folders_of(given: Sequence[str]) -> list[Folder]:
     for place, path in enumerate(paths):
         if path in paths[:place]:
             raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
-    above = os.path.commonpath([path.parent for path in paths])
-    names = [path.relative_to(above).as_posix().replace("/runs/", "/") for path in paths]
-    folders = [_folder(name, folder) for name, folder in zip(names, given, strict=True)]
+    folders = [_folder(name, of) for name, of in zip(short_names(given), given, strict=True)]
     kinds = {folder.sweep: folder.given for folder in folders}
     if len(kinds) > 1:
         raise ValueError(

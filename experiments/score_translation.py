@@ -19,7 +19,6 @@ folder translation in the first run.
 """
 
 import json
-import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from calib_jax import data, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
 from calib_jax.metrics.normal import NormalTest, paired_test
 from experiments import bleu, building, cli, provenance, subword_files, translating
+from experiments.short_names import short_names
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _OUT = flags.DEFINE_string("out", None, "Folder of the results.")
@@ -317,8 +317,7 @@ def main(given: list[str]) -> int:
         count = _SENTENCES.value or len(sources)
         sources, references = sources[:count], references[:count]
         results[folder] = cli.refusing(scored, translator, dataset, sources, temperatures)
-    names = _short(list(results))
-    named = {names[folder]: result for folder, result in results.items()}
+    named = dict(zip(short_names(list(results)), results.values(), strict=True))
     result_page = cli.refusing(page, named, sources, references, dataset.description)
     out = pathlib.Path(_OUT.value) if _OUT.value else pathlib.Path(given[0]) / "translation"
     cli.refusing(out.mkdir, parents=True, exist_ok=True)
@@ -328,21 +327,12 @@ def main(given: list[str]) -> int:
     plots.save(drawn(result_page.values, temperatures), out / "temperature.png")
     for name, result in named.items():
         lines = "\n".join(result.translations[1.0]) + "\n"
-        (out / f"translations_{name}.txt").write_text(lines, encoding="utf-8")
-        result.tokens.save(out / f"tokens_{name}")
+        of_file = name.replace("/", "_")
+        (out / f"translations_{of_file}.txt").write_text(lines, encoding="utf-8")
+        result.tokens.save(out / f"tokens_{of_file}")
     print(result_page.text)
     print(f"written to {out}: translation.md, translation.json, temperature.png and others")
     return 0
-
-
-def _short(folders: Sequence[str]) -> dict[str, str]:
-    """Return a short and unique name for each folder: its path below the common folder."""
-    paths = [pathlib.Path(folder).resolve() for folder in folders]
-    above = os.path.commonpath([path.parent for path in paths])
-    return {
-        folder: path.relative_to(above).as_posix().replace("/", "_")
-        for folder, path in zip(folders, paths, strict=True)
-    }
 
 
 if __name__ == "__main__":

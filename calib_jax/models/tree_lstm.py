@@ -93,6 +93,7 @@ class TreeLSTM(OfTrees):
 
     def _weights(self, width: int) -> tree_states.Weights:
         """Return the weights, joined to one kernel for words and one for inner nodes."""
+
         def affine(name: str, inputs: int) -> tuple[Array, Array]:
             return Affine(self.memory, self.dtype, self.initializer, name=name)(inputs)
 

@@ -1,0 +1,26 @@
+"""Short names of folders of runs, for tables and figures."""
+
+import pathlib
+from collections.abc import Sequence
+
+
+def short_names(folders: Sequence[str]) -> list[str]:
+    """Name each folder by the end of its path, as long as it must be to tell all apart.
+
+    The folder `runs` of a sweep is left out.
+
+    >>> short_names(["/ours/runs/focal/1", "/theirs/runs/brier/1"])
+    ['focal/1', 'brier/1']
+    >>> short_names(["/ours/runs/focal/1", "/theirs/runs/focal/1"])
+    ['ours/focal/1', 'theirs/focal/1']
+    """
+    paths = [pathlib.Path(folder).resolve().parts[1:] for folder in folders]
+    kept = [[part for part in path if part != "runs"] for path in paths]
+    for length in range(1, max(map(len, kept)) + 1):
+        names = ["/".join(parts[-length:]) for parts in kept]
+        if len({*names}) == len(names):
+            break
+    return names
+
+
+__all__ = ["short_names"]
