@@ -1,32 +1,42 @@
 """Mukhoti et al., table 1: focal losses beside cross-entropy on the binary task of the SST."""
 
+from collections.abc import Callable
+
 from experiments.papers import estimates, paired, rules
+from experiments.papers import text_trainings as texts
 from experiments.papers.comparisons import Runs, Seeds, ce2
 from experiments.papers.entry import Entry
+from experiments.papers.estimates import Columns, Predictions
+from experiments.papers.records import Trained
 from experiments.papers.rules import FAILS, HOLDS, Judgement, Rule, Values
-from experiments.papers.text_trainings import polar_after, polar_before, polar_temperature, sst
 from experiments.papers.values import Value
 
 NAMES = {"ce": "CE", "fl3": "FL-3", "flsd": "FLSD-53"}
 TEMPERATURES = ("T(FL-3)", "T(FLSD-53)")
+# Of the papers' reading, and of probabilities that are divided by their sum.
+Read = Callable[[Trained], Predictions | Columns]
+READINGS: dict[str, tuple[Read, Read, Callable[[Trained], float]]] = {
+    "": (texts.released_before, texts.released_after, texts.released_temperature),
+    ", divided": (texts.polar_before, texts.polar_after, texts.polar_temperature),
+}
 
 
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare calibration between the polar classes, before and after the temperature."""
     values = {}
-    for key in ("fl3", "flsd"):
-        name = NAMES[key]
-        values[f"CE2({name}) - CE2(CE), before"] = ce2(runs[key], runs["ce"], polar_before)
-        values[f"CE2(CE) - CE2({name}), after"] = ce2(runs["ce"], runs[key], polar_after)
-    for key, name in NAMES.items():
-        values[f"T({name})"] = paired.over_seeds([polar_temperature(run) for run in runs[key]])
-        values[f"confidence({name}) - accuracy({name})"] = _gap(runs[key])
+    for reading, (before, after, temperature) in READINGS.items():
+        for key in ("fl3", "flsd"):
+            name = NAMES[key]
+            values[f"CE2({name}) - CE2(CE), before{reading}"] = ce2(runs[key], runs["ce"], before)
+            values[f"CE2(CE) - CE2({name}), after{reading}"] = ce2(runs["ce"], runs[key], after)
+        for key, name in NAMES.items():
+            values[f"T({name}){reading}"] = paired.over_seeds([temperature(r) for r in runs[key]])
+            values[f"confidence({name}) - accuracy({name}){reading}"] = _gap(runs[key], before)
     return values
 
 
-def _gap(seeds: Seeds) -> Value:
-    gaps = [estimates.gap(polar_before(run)) for run in seeds]
-    return paired.over_seeds_and_rows(gaps)
+def _gap(seeds: Seeds, part: Read) -> Value:
+    return paired.over_seeds_and_rows([estimates.gap(part(run)) for run in seeds])
 
 
 def _all_below_1(values: Values) -> Judgement:
@@ -41,12 +51,13 @@ ENTRY = Entry(
         )
     },
     runs={
-        "ce": sst("cross_entropy"),
-        "fl3": sst("focal", gamma=3.0),
-        "flsd": sst("flsd53"),
+        "ce": texts.sst("cross_entropy"),
+        "fl3": texts.sst("focal", gamma=3.0),
+        "flsd": texts.sst("flsd53"),
     },
     statistic=statistic,
     note="Word vectors of MiniLM in place of GloVe, threshold .2 of FLSD-53 in place of .19, the"
-    " epoch of the best validation accuracy. The probabilities of the two polar classes are divided"
-    " by their sum, which the released code does not do.",
+    " epoch of the best validation accuracy. As in the released code, the probability of neutral"
+    " goes to no class, which lowers all confidences; 'divided' are the values of probabilities"
+    " that are divided by their sum.",
 )

@@ -8,15 +8,19 @@ and `minilm_sst_300.txt` is written by
         --out=DIR/minilm_sst_300.txt --data_dir=DIR
 """
 
+import jax.numpy as jnp
 import numpy as np
 
+from calib_jax import metrics
 from experiments.papers import estimates
 from experiments.papers.entry import Training
-from experiments.papers.estimates import Predictions
+from experiments.papers.estimates import Columns, Predictions
 from experiments.papers.records import Trained
 
 BEST = "best_error"
-POLAR = (0, 2)  # negative and positive; 1 is neutral
+POLAR = (0, 2)  # negative and positive
+NEUTRAL = 1
+TEMPERATURES = np.arange(1, 101) / 10  # of the papers
 SMALLER = {"data.options.length": 250, "num_epochs": 22}
 MINILM = {
     **{"model.options.width": 384, "model.options.depth": 6, "model.options.mlp_width": 1536},
@@ -56,11 +60,49 @@ def sst(loss: str, **options: object) -> Training:
     )
 
 
+def as_released(predictions: Predictions, temperature: float = 1.0) -> Columns:
+    """Read predictions as the papers' code does: the probability of "neutral" goes to no class.
+
+    So the confidences of all networks are lower than those of `polar`.
+    """
+    kept = np.isin(predictions.labels, POLAR)
+    probabilities = np.exp(predictions.scaled(temperature).log_probabilities[kept][:, list(POLAR)])
+    right = np.argmax(probabilities, axis=-1) == _polar_labels(predictions)
+    return Columns(np.max(probabilities, axis=-1), right)
+
+
+def released_before(run: Trained) -> Columns:
+    """Return the test set as trained, in the papers' reading."""
+    return as_released(run.logits)
+
+
+def released_temperature(run: Trained) -> float:
+    """Return the temperature of the least validation ECE on the papers' grid, in their reading."""
+    errors = [estimates.ece(as_released(run.validation_logits, t)) for t in TEMPERATURES]
+    return float(TEMPERATURES[np.argmin(errors)])
+
+
+def released_after(run: Trained) -> Columns:
+    """Return the test set after the papers' temperature, in their reading."""
+    return as_released(run.logits, released_temperature(run))
+
+
+def released_adaptive_ece(run: Trained) -> float:
+    """Compute the AdaECE of the test set as trained, in the papers' reading."""
+    kept = np.isin(run.logits.labels, POLAR)
+    arrays = run.logits.logits[kept], run.logits.labels[kept]
+    return float(metrics.adaptive_ece(*map(jnp.asarray, arrays), excluded_class=NEUTRAL))
+
+
 def polar(predictions: Predictions) -> Predictions:
     """Return the predictions between the two polar classes, whose probabilities sum to 1."""
     kept = np.isin(predictions.labels, POLAR)
-    labels = (predictions.labels[kept] == POLAR[1]).astype(np.int64)
-    return Predictions(predictions.logits[kept][:, list(POLAR)], labels)
+    return Predictions(predictions.logits[kept][:, list(POLAR)], _polar_labels(predictions))
+
+
+def _polar_labels(predictions: Predictions) -> np.ndarray:
+    kept = predictions.labels[np.isin(predictions.labels, POLAR)]
+    return (kept == POLAR[1]).astype(np.int64)
 
 
 def polar_before(run: Trained) -> Predictions:

@@ -13,17 +13,12 @@ from calib_jax import metrics
 from calib_jax.report import tables
 from experiments import provenance
 from experiments.papers import estimates, published, recall_rare_classes, records, trainings
+from experiments.papers import text_trainings as texts
 from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Columns, Predictions
 from experiments.papers.recall_long_tail import recall_of
 from experiments.papers.records import Trained
-from experiments.papers.text_trainings import (
-    newsgroups_bert,
-    newsgroups_cnn,
-    polar_before,
-    polar_temperature,
-    sst,
-)
+from experiments.papers.text_trainings import newsgroups_bert, newsgroups_cnn, sst
 
 FILE = "tables.md"
 HEAD = """# Networks trained here, beside the published ones
@@ -71,39 +66,40 @@ def _ece(predictions: Predictions | Columns) -> float:
     return 100 * estimates.ece(predictions)
 
 
-def columns_of(
-    scored: Callable[[Trained], Predictions] = lambda run: run.logits,
-    temperature: Callable[[Trained], float] = lambda run: run.temperature,
-) -> dict[str, Column]:
-    """Return the columns of a network with one label an example.
+def _of_logits(statistic: Callable[[Predictions], float]) -> Column:
+    """Return the column of a statistic that needs logits."""
+    return lambda run: None if isinstance(run.test, Columns) else statistic(run.logits)
 
-    Args:
-      scored: returns the predictions of the test set.
-      temperature: returns the papers' temperature.
-    """
 
-    def of_logits(statistic: Callable[[Predictions], float]) -> Column:
-        return lambda run: None if isinstance(run.test, Columns) else statistic(scored(run))
+def _after_temperature(run: Trained) -> float | None:
+    return None if isinstance(run.test, Columns) else _ece(run.scaled)
 
-    def of_all(statistic: Callable[[Predictions | Columns], float]) -> Column:
-        return lambda run: statistic(run.test if isinstance(run.test, Columns) else scored(run))
 
-    def of_temperature(statistic: Callable[[Predictions, float], float]) -> Column:
-        def column(run: Trained) -> float | None:
-            if isinstance(run.test, Columns):
-                return None
-            return statistic(scored(run), temperature(run))
+LABELS: dict[str, Column] = {  # of a network with one label an example
+    "error": lambda run: _error(run.test),
+    "ECE": lambda run: _ece(run.test),
+    "ECE after T": _after_temperature,
+    "T": lambda run: None if isinstance(run.test, Columns) else run.temperature,
+    "AdaECE": _of_logits(lambda part: 100 * float(metrics.adaptive_ece(*part))),
+    "NLL": _of_logits(lambda part: 100 * estimates.nll(part).value),
+}
 
-        return column
 
-    return {
-        "error": of_all(_error),
-        "ECE": of_all(_ece),
-        "ECE after T": of_temperature(lambda part, t: _ece(part.scaled(t))),
-        "T": of_temperature(lambda _, t: t),
-        "AdaECE": of_logits(lambda part: 100 * float(metrics.adaptive_ece(*part))),
-        "NLL": of_logits(lambda part: 100 * estimates.nll(part).value),
-    }
+def _percent(statistic: Callable[[Trained], float]) -> Column:
+    return lambda run: 100 * statistic(run)
+
+
+POLAR: dict[str, Column] = {
+    "error": lambda run: _error(texts.released_before(run)),
+    "ECE": lambda run: _ece(texts.released_before(run)),
+    "ECE after T": lambda run: _ece(texts.released_after(run)),
+    "T": texts.released_temperature,
+    "AdaECE": _percent(texts.released_adaptive_ece),
+    "ECE, divided": lambda run: _ece(texts.polar_before(run)),
+    "ECE after T, divided": lambda run: _ece(texts.polar_after(run)),
+    "T, divided": texts.polar_temperature,
+    "NLL, divided": _percent(lambda run: estimates.nll(texts.polar_before(run)).value),
+}
 
 
 def _of_pixels(statistic: Callable[[Mapping[str, np.ndarray]], float]) -> Column:
@@ -145,7 +141,7 @@ class TrainedTable:
     title: str
     rows: Mapping[str, Training]
     larger: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
-    columns: Mapping[str, Column] = dataclasses.field(default_factory=columns_of)
+    columns: Mapping[str, Column] = dataclasses.field(default_factory=lambda: LABELS)
     measures: tuple[str, ...] = ()
     note: str = ""
 
@@ -224,10 +220,10 @@ TABLES = (
         "Tree-LSTM on the binary SST",
         _text_rows(sst),
         {"mukhoti": ("SST Binary", "Tree-LSTM")},
-        columns_of(polar_before, polar_temperature),
+        POLAR,
         note="Word vectors of MiniLM in place of GloVe, the epoch of the best validation accuracy."
-        " The probabilities of the two polar classes are divided by their sum, which the released"
-        " code does not do.",
+        " As in the released code, the probability of neutral goes to no class; 'divided' are the"
+        " values of probabilities that are divided by their sum.",
     ),
     TrainedTable(
         "ResNet-8 on CIFAR-10-LT",
@@ -238,7 +234,7 @@ TABLES = (
             "Logit adjustment": _tail("logit_adjusted"),
         },
         columns={
-            **columns_of(),
+            **LABELS,
             "recall of the 3 rarest": lambda run: 100 * recall_of(-3)(run.logits).value,
         },
         note="Long-tailed by a factor of 100; the test set has equal classes.",
@@ -318,7 +314,7 @@ def _cells(table: TrainedTable, method: str, runs: Sequence[Trained]) -> list[st
         known = [value for value in map(column, runs) if value is not None]
         number = published_number(table, method, "ECE after T" if name == "T" else name)
         beside = number and (number.temperature if name == "T" else number.value)
-        cells.append(_cell(known, 2 if name == "T" else 1, beside))
+        cells.append(_cell(known, 2 if name.startswith("T") else 1, beside))
     return cells
 
 

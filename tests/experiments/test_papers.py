@@ -242,7 +242,7 @@ def test_tables_show_what_is_trained_beside_the_published_numbers(tmp_path):
     page = trained_tables.text(folder)
     assert page.count("\n## ") == 1
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    assert rows[0] == ["method", "seeds", *trained_tables.columns_of()]
+    assert rows[0] == ["method", "seeds", *trained_tables.LABELS]
     (cross_entropy,) = (row for row in rows if row[0] == "Cross-Entropy")
     spread = f"{np.mean(errors):.1f} ± {np.std(errors, ddof=1):.1f}"
     assert cross_entropy[1:3] == ["2", f"{spread} (4.95)"]

@@ -3,9 +3,11 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax import metrics
 from experiments.papers import (
     entry,
     estimates,
@@ -285,6 +287,25 @@ def test_sentences_are_read_between_the_polar_classes():
     polar = text_trainings.polar(Predictions(logits, np.array([2, 0, 1])))
     np.testing.assert_allclose(polar.confidence, [0.6, 2 / 3], rtol=1e-6)
     np.testing.assert_array_equal(polar.labels, [1, 0])
+    released = text_trainings.as_released(Predictions(logits, np.array([2, 0, 1])))
+    np.testing.assert_allclose(released.confidence, [0.3, 0.6], rtol=1e-6)
+    np.testing.assert_array_equal(released.right, [True, True])
+
+
+def test_the_papers_reading_of_sentences_is_that_of_the_metrics():
+    draw = np.random.default_rng(0)
+    predictions = Predictions(draw.normal(size=(500, 3)), draw.choice([0, 2], 500))
+    run = records.Trained(1, predictions, predictions, [], {}, {})
+    temperature = text_trainings.released_temperature(run)
+
+    def expected(t):
+        logits, labels = map(jnp.asarray, predictions.scaled(t))
+        return float(metrics.ece(logits, labels, excluded_class=1))
+
+    np.testing.assert_allclose(
+        estimates.ece(text_trainings.released_after(run)), expected(temperature), rtol=1e-5
+    )
+    assert all(expected(temperature) <= expected(t) + 1e-7 for t in np.arange(1, 101) / 10)
 
 
 def rare_better(key):
