@@ -136,6 +136,8 @@ def gamma_for(p0: Any) -> np.ndarray:
 
 FLSD53 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
 FLSD532 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 2.0)}
+TEXT = {"thresholds": (0.19, 0.5)}  # of the released text experiments
 register_loss("flsd53", flsd, **FLSD53)
+register_loss("flsd53_text", flsd, **FLSD53 | TEXT)
 register_loss("flsd532", flsd, **FLSD532)
 register_loss("flsd53_gra", flsd, **FLSD53, weighting="gradient")

@@ -60,6 +60,11 @@ def sst(loss: str, **options: object) -> Training:
     )
 
 
+def sst_learned(loss: str, **options: object) -> Training:
+    """Return a training of the Tree-LSTM with word vectors that are learned from random ones."""
+    return Training(loss, options, config="sst_tree_lstm", checkpoint=BEST)
+
+
 def as_released(predictions: Predictions, temperature: float = 1.0) -> Columns:
     """Read predictions as the papers' code does: the probability of "neutral" goes to no class.
 

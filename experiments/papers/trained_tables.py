@@ -18,7 +18,7 @@ from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Columns, Predictions
 from experiments.papers.recall_long_tail import recall_of
 from experiments.papers.records import Trained
-from experiments.papers.text_trainings import newsgroups_bert, newsgroups_cnn, sst
+from experiments.papers.text_trainings import newsgroups_bert, newsgroups_cnn, sst, sst_learned
 
 FILE = "tables.md"
 HEAD = """# Networks trained here, beside the published ones
@@ -218,7 +218,14 @@ TABLES = (
     ),
     TrainedTable(
         "Tree-LSTM on the binary SST",
-        _text_rows(sst),
+        _text_rows(sst)
+        | {
+            "FLSD-53, threshold 0.19": sst("flsd53_text"),
+            "Cross-Entropy, words learned": sst_learned("cross_entropy"),
+            "FL-3, words learned": sst_learned("focal", gamma=3.0),
+            "FLSD-53, words learned": sst_learned("flsd53"),
+            "AdaFocal, words learned": sst_learned("adafocal"),
+        },
         {"mukhoti": ("SST Binary", "Tree-LSTM")},
         POLAR,
         note="Word vectors of MiniLM in place of GloVe, the epoch of the best validation accuracy."

@@ -40,6 +40,13 @@ def flsd53(logits, labels, *, weighting="loss", constants_at=None):
     return flsd(logits, labels, weighting=weighting, constants_at=constants_at)
 
 
+def flsd53_text(logits, labels, *, weighting="loss", constants_at=None):
+    """FLSD with gamma 5, 3 and the threshold of the released text code."""
+    return flsd(
+        logits, labels, thresholds=(0.19, 0.5), weighting=weighting, constants_at=constants_at
+    )
+
+
 def flsd532(logits, labels, *, weighting="loss", constants_at=None):
     """FLSD with gamma 5, 3, 2."""
     return flsd(
@@ -52,7 +59,12 @@ def flsd53_gra(logits, labels, *, constants_at=None):
     return flsd(logits, labels, weighting="gradient", constants_at=constants_at)
 
 
-REFERENCES = {"flsd53": flsd53, "flsd532": flsd532, "flsd53_gra": flsd53_gra}
+REFERENCES = {
+    "flsd53": flsd53,
+    "flsd53_text": flsd53_text,
+    "flsd532": flsd532,
+    "flsd53_gra": flsd53_gra,
+}
 
 
 @pytest.mark.parametrize("name", REFERENCES)
