@@ -79,7 +79,8 @@ def draw(runs: Runs) -> "matplotlib.figure.Figure":
             axes.plot(epochs, table[:, k], color=color, label=f"{100 * sizes[k]:.1f} %")
         axes.set(title=title, xlabel="epoch")
     panels[0].set(ylabel="share of the weights")
-    panels[2].legend(title="pixels", fontsize=6)
+    lines, names = panels[2].get_legend_handles_labels()
+    figure.legend(lines, names, title="pixels", fontsize=7, loc="outside right center")
     return figure
 
 
