@@ -135,7 +135,7 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
     assert notes.read_text() == "mine"
     code, output = run("compare", evaluated[0], folder, "--resamples=100")
     assert code == 0, output
-    assert "/copy were not kept: values from streamed statistics" in output
+    assert "The logits of copy were not kept: values from streamed statistics" in output
     code, output = run("evaluate", f"--workdir={folder}", "--logits=some")
     assert code == 2
     assert "keep|float16|none" in output.replace(", ", "|").replace("'", "")
