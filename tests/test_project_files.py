@@ -66,6 +66,13 @@ def test_hooks_run_the_tools_of_the_checkout():
     assert all(h["entry"].startswith(".venv/bin/python -m ") for h in repository["hooks"])
 
 
+def test_no_link_is_committed():
+    """A link leads to a folder of one machine; `.venv/` in .gitignore does not ignore it."""
+    command = ["git", "ls-files", "--stage"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []
+
+
 def test_results_name_no_folder_of_a_machine():
     """Results are read by others: their commands have the last names of paths alone."""
     results = ROOT / "experiments/results"
