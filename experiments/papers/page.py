@@ -67,6 +67,8 @@ def _cost(record: dict[str, Any]) -> str:
         if record["runs"]
         else ""
     )
+    if record.get("same_training"):
+        trained += "these commits were measured to train the same (`runs/same_training.json`); "
     beside = ""
     if record["beside"]:
         texts = (f"- {name}: {Value.of(value).text()}" for name, value in record["beside"].items())

@@ -201,6 +201,14 @@ def read(
     return Trained(seed, log=log, about=about, measured=measured, **parts)
 
 
+def read_all(folder: pathlib.Path, entry: Entry) -> dict[str, list[Trained]]:
+    """Read the records of all runs of an entry, by their names in it."""
+    return {
+        name: [read(folder, training, seed, entry.measures) for seed in training.of_seeds]
+        for name, training in entry.runs.items()
+    }
+
+
 def _part(arrays: reading.Npz, part: str) -> Predictions | Columns:
     if f"{part}_doubt" not in arrays.names and f"{part}_logits" not in arrays.names:
         return Columns(np.zeros(0), np.zeros(0, bool))

@@ -26,8 +26,6 @@ CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 # Keys on which no result depends: those that may change in a finished sweep, and the best
 # checkpoints that are kept.
 FREE = (*resuming.MEASURED, "best", "seed", "num_seeds")
-# Runs of two commits are runs of the same code if these folders are equal.
-CODE = ("core", "data", "losses", "models", "train")
 
 
 class Finished(NamedTuple):
@@ -183,28 +181,3 @@ def missing_data(name: str, data_dir: str | None) -> str:
         f"the data set {name} is absent: --data_dir=DIR gives its folder, and python -m"
         f" experiments.data --list shows how to get it."
     )
-
-
-def same_code(commits: Iterable[str]) -> bool:
-    """Check that all commits have the same code for training; unknown ones must be equal."""
-    names = sorted(set(commits))
-    return len(names) < 2 or len({_code(name) for name in names}) == 1
-
-
-@functools.cache
-def _code(commit: str) -> str:
-    """Return the hashes of the folders of a commit, or the commit itself where git lacks it."""
-    if commit.endswith("-dirty"):
-        return commit
-    paths = [f"{commit}:calib_jax/{folder}" for folder in CODE]
-    try:
-        process = subprocess.run(
-            ["git", "rev-parse", *paths],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=pathlib.Path(__file__).parent,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return commit
-    return process.stdout

@@ -6,6 +6,7 @@ A file of another rule or other runs than those of today's entry is not used: it
 """
 
 import hashlib
+import itertools
 import json
 import pathlib
 import time
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from calib_jax import plots, train
 from calib_jax.core import reading
 from experiments import provenance
-from experiments.papers import claims, records, rules, runs
+from experiments.papers import claims, records, rules, same_training
 from experiments.papers.entry import Entry
 from experiments.papers.values import Value
 
@@ -61,12 +62,8 @@ def digest(entry: Entry) -> str:
 def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
     """Compute the verdicts of an entry from the records of its runs, without training."""
     began = time.monotonic()
-    trained = {
-        name: [records.read(folder, training, seed, entry.measures) for seed in training.of_seeds]
-        for name, training in entry.runs.items()
-    }
-    for compared in [trained] if entry.compared else [{name: trained[name]} for name in trained]:
-        _check_commits(entry.name, compared)
+    trained = records.read_all(folder, entry)
+    bridged = _check_commits(entry, trained, folder)
     arguments = (trained,) if entry.runs else ()
     if callable(entry.statistic):
         shared = dict(entry.statistic(*arguments))
@@ -98,6 +95,7 @@ def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
             for name, all_seeds in trained.items()
             for run in all_seeds
         ],
+        "same_training": bridged,
     }
     seconds = round(time.monotonic() - began, 2)
     return record | {"seconds": seconds, "provenance": provenance.published()}
@@ -136,21 +134,45 @@ def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> lis
     return files
 
 
-def _check_commits(entry: str, trained: Mapping[str, Sequence[records.Trained]]) -> None:
-    """Raise an error if the runs are of commits whose training code differs."""
-    by_commit: dict[str, list[str]] = {}
-    for name, all_seeds in trained.items():
-        for run in all_seeds:
-            by_commit.setdefault(run.about["commit"], []).append(f"{name} {run.seed}")
-    if not runs.same_code(by_commit):
-        described = "; ".join(
-            f"{commit}: {', '.join(names[:3])}" + ", ..." * (len(names) > 3)
-            for commit, names in by_commit.items()
-        )
-        raise ValueError(
-            f"the runs of {entry} are of commits with different code ({described}): they are"
-            " not mixed.\nTrain the older ones again."
-        )
+def _check_commits(
+    entry: Entry, trained: Mapping[str, Sequence[records.Trained]], folder: pathlib.Path
+) -> list[str]:
+    """Raise an error if runs that are compared are of commits that train differently.
+
+    Returns:
+      The measurements which show that commits with different code train the same.
+    """
+    measured, used = same_training.read(folder), []
+    for commits in compared(entry, trained):
+        others = same_training.others((entry.runs[name], commit) for name, _, commit in commits)
+        if not all(same_training.is_same(other, measured) for other in others):
+            by_commit: dict[str, list[str]] = {}
+            for name, seed, commit in commits:
+                by_commit.setdefault(commit, []).append(f"{name} {seed}")
+            described = "; ".join(
+                f"{commit}: {', '.join(told[:3])}" + ", ..." * (len(told) > 3)
+                for commit, told in by_commit.items()
+            )
+            raise ValueError(
+                f"the runs of {entry.name} are of commits with different code ({described}): they"
+                " are not mixed.\nTrain the older ones again, or let --same_training measure"
+                " whether both train the same."
+            )
+        used += [other.key for other in others]
+    return used
+
+
+def compared(
+    entry: Entry, trained: Mapping[str, Sequence[records.Trained]]
+) -> list[list[tuple[str, int, str]]]:
+    """List the name, seed and commit of all runs, in groups that are compared with each other."""
+    of_names = {
+        name: [(name, run.seed, run.about["commit"]) for run in all_seeds]
+        for name, all_seeds in trained.items()
+    }
+    if entry.compared:
+        return [list(itertools.chain(*of_names.values()))]
+    return list(of_names.values())
 
 
 def path_of(folder: pathlib.Path, name: str) -> pathlib.Path:

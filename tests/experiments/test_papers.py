@@ -1,9 +1,11 @@
 """The ledger of claims: entries, runs, records, verdicts and their page, on fabricated runs."""
 
 import dataclasses
+import io
 import json
 import shutil
 import subprocess
+import tarfile
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from experiments.papers import (
     records,
     rules,
     runs,
+    same_training,
     trained_tables,
     trainings,
     verdicts,
@@ -324,6 +327,65 @@ def test_trainings_that_are_not_compared_may_be_of_several_commits(tmp_path):
     apart = dataclasses.replace(of_seeds(3), compared=False)
     with pytest.raises(ValueError, match=r"def: fl 1, fl 2; ghi: fl 3\): they are not mixed"):
         verdicts.compute(apart, tmp_path, "cpu")
+
+
+@pytest.mark.parametrize(("difference", "state"), [(0.0, "holds"), (1e-4, None)])
+def test_commits_that_train_the_same_may_be_mixed(tmp_path, difference, state):
+    """It counts how that training runs with both whose commit is not that of the others."""
+    for seed in (1, 2, 3):
+        fabricate(tmp_path / "runs", CE, seed, wrong=0.6)
+        fabricate(tmp_path / "runs", FOCAL, seed, wrong=0.1, commit="def")
+    three = of_seeds(3)
+    records.collect(tmp_path, three, tmp_path / "runs", None)
+    (other,) = same_training.others([(CE, "abc"), (CE, "abc"), (FOCAL, "def")])
+    assert other.key == "digits focal-gamma=1.0: abc and def"
+    kept = same_training.path_of(tmp_path)
+    kept.write_text(json.dumps({other.key: {"difference": difference}}))
+    if state is None:
+        with pytest.raises(ValueError, match="not mixed"):
+            verdicts.compute(three, tmp_path, "cpu")
+        return
+    record = verdicts.compute(three, tmp_path, "cpu")
+    assert record["claims"]["guo-ts-lowers-ece"]["state"] == state
+    assert record["same_training"] == [other.key]
+    kept.write_text("{")
+    with pytest.raises(ValueError, match=r"same_training\.json"):
+        verdicts.compute(three, tmp_path, "cpu")
+
+
+def test_a_commit_that_is_absent_cannot_be_measured():
+    with pytest.raises(ValueError, match="the commit abc is not in this checkout"):
+        same_training.measure(same_training.Other(CE, "abc", "HEAD"), None)
+
+
+@pytest.mark.thorough
+def test_a_change_of_the_training_is_measured(monkeypatch):
+    """With another batch size every seed has other losses; with the same code none has."""
+    archived = same_training._git
+
+    def changed(command, commit, *rest):
+        if command != "archive" or commit == "HEAD":
+            return archived(command, "HEAD", *rest)
+        source, target = io.BytesIO(archived(command, "HEAD", *rest)), io.BytesIO()
+        with (
+            tarfile.open(fileobj=source) as before,
+            tarfile.open(fileobj=target, mode="w") as after,
+        ):
+            for member in before.getmembers():
+                content = before.extractfile(member).read() if member.isfile() else b""
+                if member.name == "configs/digits.py":
+                    content = content.replace(b"batch_size = 50", b"batch_size = 49")
+                member.size = len(content)
+                after.addfile(member, io.BytesIO(content))
+        return target.getvalue()
+
+    monkeypatch.setattr(same_training, "_git", changed)
+    monkeypatch.setattr(same_training, "code", lambda commit: f"hash of {commit}")
+    same = same_training.measure(same_training.Other(CE, "HEAD", "HEAD"), None)
+    other = same_training.measure(same_training.Other(CE, "changed", "HEAD"), None)
+    assert same["difference"] == 0.0
+    assert np.shape(same["losses"]["HEAD"]) == (3, 2)
+    assert other["difference"] > 100 * same_training.LIMIT
 
 
 def test_a_record_of_another_config_is_refused(tmp_path, runs_dir):

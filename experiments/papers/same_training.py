@@ -1,0 +1,183 @@
+"""Whether two commits train the same: equal code, or a beginning that was trained with both.
+
+Verdicts compare runs of one code. Most changes leave a training as it was, such as a new network
+beside the old one, and a run need not be repeated after them. `measure` trains the first epochs of
+a training with both commits, with three seeds and few examples. Another loss, optimizer, order of
+examples or initial network changes every seed. Rounding, which a compiler may change, is amplified
+in some seeds and not in all, so the seed that agrees best decides. The result is kept beside the
+records, in RESULTS/runs/same_training.json.
+
+What begins after these epochs is not seen, such as a later drop of the learning rate; the configs
+of records, where it stands, are compared apart from this.
+"""
+
+import collections
+import functools
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from calib_jax import train
+from calib_jax.core import reading
+from experiments import cli, provenance
+from experiments.papers import runs
+from experiments.papers.entry import Training
+
+# Folders of calib_jax: two commits with equal ones have the same code for training.
+CODE = ("core", "data", "losses", "models", "train")
+EPOCHS, SEEDS, EXAMPLES = 2, 3, 1000
+LIMIT = 1e-6  # ten times the rounding of float32
+_AGAIN = "remove it, and run the entries again with --same_training"
+
+
+class Other(NamedTuple):
+    """A training with runs of another code than that of most runs.
+
+    Attributes:
+      training: the training.
+      commit: of its runs.
+      common: the commit of most runs.
+    """
+
+    training: Training
+    commit: str
+    common: str
+
+    @property
+    def key(self) -> str:
+        """The training and both commits, whichever is first."""
+        first, second = sorted((self.commit, self.common))
+        return f"{self.training.config} {self.training.label}: {first} and {second}"
+
+
+def others(commits: Iterable[tuple[Training, str]]) -> list[Other]:
+    """List the trainings whose code differs from that of most runs.
+
+    Args:
+      commits: the training and the commit of every run.
+    """
+    counted = collections.Counter(commits)
+    of_code: collections.Counter[str] = collections.Counter()
+    for (_, commit), number in counted.items():
+        of_code[code(commit)] += number
+    if len(of_code) < 2:
+        return []
+    most = of_code.most_common(1)[0][0]
+    common = next(commit for _, commit in counted if code(commit) == most)
+    return [Other(t, commit, common) for t, commit in counted if code(commit) != most]
+
+
+@functools.cache
+def code(commit: str) -> str:
+    """Return the hashes of the folders of a commit, or the commit itself where git lacks it."""
+    if commit.endswith("-dirty"):
+        return commit
+    try:
+        return _git("rev-parse", *(f"{commit}:calib_jax/{folder}" for folder in CODE)).decode()
+    except (OSError, subprocess.CalledProcessError):
+        return commit
+
+
+def _git(*arguments: str) -> bytes:
+    process = subprocess.run(
+        ["git", *arguments], capture_output=True, check=True, cwd=runs.CONFIGS.parent
+    )
+    return process.stdout
+
+
+def path_of(folder: pathlib.Path) -> pathlib.Path:
+    """Return the file of all measurements."""
+    return folder / "runs" / "same_training.json"
+
+
+def read(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Read the measurements, by the key of `Other`."""
+    try:
+        return reading.json_mapping(path_of(folder), "measurements", _AGAIN)
+    except FileNotFoundError:
+        return {}
+
+
+def is_same(other: Other, measured: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Check that both commits were measured, and train the same."""
+    row = measured.get(other.key)
+    return row is not None and row["difference"] <= LIMIT
+
+
+def measure_missing(
+    folder: pathlib.Path, commits: Iterable[tuple[Training, str]], data_dir: str | None
+) -> None:
+    """Measure what runs of several commits need, and keep it."""
+    measured = read(folder)
+    for other in others(commits):
+        if other.key not in measured:
+            cli.say_step(f"training {EPOCHS} epochs twice: {other.key}")
+            measured[other.key] = measure(other, data_dir)
+            content = json.dumps(dict(sorted(measured.items())), indent=1) + "\n"
+            train.files.replace(path_of(folder), content)
+        difference = measured[other.key]["difference"]
+        print(f"{other.key}: losses differ by {difference:.1g}, at most {LIMIT:g} is the same")
+
+
+def measure(other: Other, data_dir: str | None) -> dict[str, Any]:
+    """Train the first epochs with both commits, and return how far apart their losses are."""
+    for commit in (other.commit, other.common):
+        if code(commit) == commit:
+            raise ValueError(f"the commit {commit} is not in this checkout: train its runs again.")
+    first, second = (_losses(other.training, c, data_dir) for c in (other.commit, other.common))
+    return {
+        "difference": least_difference(first, second),
+        "losses": {other.commit: first, other.common: second},
+        "provenance": provenance.published(),
+    }
+
+
+def least_difference(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> float:
+    """Compute the relative difference of the losses of two commits, of the seed that agrees best.
+
+    >>> least_difference([[2.0, 1.0], [2.0, 1.5]], [[2.0, 1.25], [2.0, 1.5]])
+    0.0
+    """
+    return min(
+        max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(*losses, strict=True))
+        for losses in zip(first, second, strict=True)
+    )
+
+
+def _losses(training: Training, commit: str, data_dir: str | None) -> list[list[float]]:
+    """Train with the code of a commit; return the training loss of every seed and epoch."""
+    short = {"num_epochs": EPOCHS, "num_seeds": SEEDS}
+    options = runs.config_of(training)["data"]["options"]
+    if "training_size" in options:
+        short["data.options.training_size"] = min(options["training_size"] or EXAMPLES, EXAMPLES)
+    with tempfile.TemporaryDirectory() as place:
+        checkout, workdir = pathlib.Path(place, "code"), pathlib.Path(place, "run")
+        folders = _git("archive", commit, "calib_jax", "configs", "experiments")
+        with tarfile.open(fileobj=io.BytesIO(folders)) as archive:
+            archive.extractall(checkout, filter="data")
+        command = [
+            *(sys.executable, "-m", "experiments.train"),
+            f"--config=configs/{training.config}.py:{training.loss}",
+            f"--workdir={workdir}",
+            *(f"--config.{k}={v}" for k, v in (training.overrides | short).items()),
+        ]
+        command += [f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []
+        environment = os.environ | {"PYTHONPATH": str(checkout)}
+        process = subprocess.run(
+            command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        )
+        if process.returncode:
+            told = (process.stderr or process.stdout).strip().splitlines()[-3:]
+            raise ValueError("\n".join([f"{commit} does not train {training.label}:", *told]))
+        rows = [
+            train.files.json_rows(workdir / f"seed_{seed}" / "metrics.jsonl").rows
+            for seed in range(1, SEEDS + 1)
+        ]
+    return [[row["train_loss"] for row in rows_of_seed] for rows_of_seed in rows]
