@@ -38,3 +38,19 @@ def test_its_results_are_those_of_the_file():
             low, high = (f"{cell[end]:.3f}".lstrip("0") for end in ("low", "high"))
             assert text == f"{cell['value']:.3f} [{low}, {high}]".lstrip("0")
     assert f"over {cells['focal', *columns[0]]['n']} seeds" in results
+
+
+def test_its_results_on_real_data_are_those_of_the_tables():
+    tables = (ROOT / "experiments/results/papers/tables.md").read_text(encoding="utf-8")
+    methods = {"cross_entropy": "Cross-Entropy", "flsd53": "FLSD-53", "brier": "Brier Loss"}
+    methods |= {"label_smoothing": "LS-0.05", "adafocal": "AdaFocal", "bsce_gra": "BSCE-GRA"}
+    methods |= {"dual_focal": "Dual focal", "focal`, γ = 3": "FL-3", "mmce": "MMCE"}
+    rows = re.findall(r"^\| ([^|`]*?) ?\| `(\w+(?:`, γ = 3)?)`? \| (.*) \|$", README, re.MULTILINE)
+    task = ""
+    for first, loss, cells in rows:
+        task = first or task
+        network = task.rpartition(", ")[2]
+        section = re.search(rf"^## {network} on .*?(?=^## |\Z)", tables, re.MULTILINE | re.DOTALL)
+        (known,) = re.findall(rf"^\| {methods[loss]} \| 3 \| (.*) \|$", section[0], re.MULTILINE)
+        assert cells.split(" | ") == [cell.partition(" (")[0] for cell in known.split(" | ")[:3]]
+    assert len(rows) >= 8
