@@ -47,5 +47,7 @@ ENTRY = Entry(
     runs={"ce": CE, "bsce_gra": BSCE_GRA},
     statistic=statistic,
     note="TS uses the least validation ECE on the papers' grid; the T that must be near 1 is that"
-    " of the NLL, which noise moves less. The margin is half a point of the squared error's root.",
+    " of the NLL, which noise moves less. The margin is half a point of the squared error's root."
+    " These networks learn their 10,000 images by heart and are wrong on 35 % of the test images,"
+    " the published ones on 5 %: fixed weights lessen their over-confidence, and do not remove it.",
 )
