@@ -92,7 +92,8 @@ ENTRY = Entry(
     runs={"ce": CE, "brier": BRIER, "mmce": MMCE, "ls": LABEL_SMOOTHING, "flsd": FLSD53},
     statistic=statistic,
     note="T is the least validation ECE on the papers' grid, unless the name says NLL. These"
-    " networks learn their 10,000 images by heart and are wrong on 35 % of the test images, the published"
-    " ones on 5 %: here every loss leaves them too sure, with T above 1.2, and FLSD-53 does not"
-    " reach a T near 1. S99 after T follows from this: few right answers are certain ones.",
+    " networks learn their 10,000 images by heart and are wrong on 35 % of the test images, the"
+    " published ones on 5 %: here every loss leaves them too sure, with T above 1.2, and FLSD-53"
+    " does not reach a T near 1. S99 after T follows from this: few right answers are certain"
+    " ones.",
 )
