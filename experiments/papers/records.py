@@ -241,6 +241,8 @@ def collect(
             if run is None:
                 missing.setdefault(training, []).append("; ".join([f"seed {seed}", *others]))
                 continue
+            if "" not in wanted:
+                _check_same_run(path_of(folder, training, seed), run)
             for name in wanted:
                 if name:
                     measured = measures.named(name)(run.folder, data_dir)
@@ -248,6 +250,19 @@ def collect(
                 else:
                     write(folder, training, run)
     return missing
+
+
+def _check_same_run(path: pathlib.Path, run: runs.Finished) -> None:
+    """Raise an error if a record is not of the run that would be measured further."""
+    with reading.npz(path, "a record of a run", AGAIN) as arrays:
+        recorded = json.loads(bytes(arrays["about"])).get("date")
+    date = run.start.get("date")
+    if recorded != date:
+        raise ValueError(
+            f"{path} is of a run of {recorded}, and {run.folder} of {date}: measurements of two"
+            " runs are not mixed.\nRemove the record and what stands beside it of this seed to use"
+            " this run in its place."
+        )
 
 
 def _text(value: Any) -> np.ndarray:

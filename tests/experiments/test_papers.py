@@ -306,6 +306,24 @@ def test_missing_runs_are_listed_by_training(tmp_path, runs_dir):
     assert missing == {training: ["seed 3"] for training in three.runs.values()}
 
 
+def test_a_measurement_is_of_the_run_of_its_record(tmp_path, runs_dir, monkeypatch):
+    """The folder of the recorded run is lost, and the same training has run again since."""
+    monkeypatch.setattr(
+        records.measures, "named", lambda name: lambda folder, data_dir: {"x": np.zeros(1)}
+    )
+    records.collect(tmp_path, ENTRY, runs_dir, None)
+    measured = dataclasses.replace(ENTRY, measures=("noise",))
+    assert records.collect(tmp_path, measured, runs_dir, None) == {}
+    assert records.path_of(tmp_path, FOCAL, 1, "noise").is_file()
+    records.path_of(tmp_path, FOCAL, 1, "noise").unlink()
+    start = runs_dir / runs.sweep_folder(FOCAL) / "runs/focal/1/environment.jsonl"
+    start.write_text(json.dumps({"step": 0, **COMMIT, "date": "2026-03-04"}) + "\n")
+    with pytest.raises(ValueError, match=r"of a run of 2026-01-02, and .* of 2026-03-04"):
+        records.collect(tmp_path, measured, runs_dir, None)
+    records.path_of(tmp_path, FOCAL, 1).unlink()
+    assert records.collect(tmp_path, measured, runs_dir, None) == {}
+
+
 def test_runs_of_commits_with_other_code_are_not_mixed(tmp_path, runs_dir):
     fabricate(runs_dir, CE, 3, commit="def")
     fabricate(runs_dir, FOCAL, 3, commit="def")
