@@ -159,6 +159,6 @@ ENTRY = Entry(
     statistic=statistic,
     note="Bins are 15 of equal mass, each model's own, of the validation set. The training"
     " confidence is the top one. These networks learn their 10,000 images by heart and are wrong on"
-    " 35 % of the test images, the published ones on 5 %: they are too sure in every bin but the"
-    " last, so the larger gamma is better in most bins.",
+    " 35 % of the test images, the published ones on 5 %: they are too sure in every bin with"
+    " every gamma, so the largest gamma is the best in most bins.",
 )
