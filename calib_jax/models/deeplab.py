@@ -132,7 +132,8 @@ class DeepLab(Network):
 
     def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
         """Return the features of the first stage and those of the last."""
-        x = layers.max_pool(self._convolved(x, self.width, 7, "stem", train, mask, stride=2))
+        x = self._convolved(x, self.width, 7, "stem", train, mask, stride=2)
+        x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
         reached, dilation, low = _STEM_STRIDE, 1, x
         stages = [(1,) * blocks for blocks in self.blocks] + [self.multi_grid]

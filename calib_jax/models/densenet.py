@@ -133,7 +133,7 @@ class DenseNet(Network):
         )
         if self.stem == "7x7":
             x = nn.relu(normalize(x, train=train, mask=mask, name="stem_norm", **common))
-            x = layers.max_pool(x)
+            x = layers.max_pool(x, 3, stride=2, padding=1)
         common["initializer"] = self.initializer
         layer_class = layers.recomputed(DenseLayer) if self.remat else DenseLayer
         for block, depth in enumerate(self.blocks, start=1):

@@ -1,5 +1,6 @@
 """Functional layers for compact methods, with common naming, initialisation and casting."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -152,10 +153,34 @@ def averages(
 
 
 def max_pool(
-    x: Float[Array, "batch height width channels"],
-) -> Float[Array, "batch rows columns channels"]:
-    """Apply 3 x 3 max pooling with stride 2, as in the stems for ImageNet."""
-    return nn.max_pool(x, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
+    x: Float[Array, "batch ... channels"], window: int, *, stride: int = 1, padding: int = 0
+) -> Float[Array, "batch ... channels"]:
+    """Take the maximum over windows that are as long on each axis of positions.
+
+    Of equal values the first one gets the gradient, in the order of rows, as in PyTorch. The axes
+    are pooled one after the other, each by comparing slices: `flax.linen.max_pool` gives the same
+    values, but on a CPU its gradient is slower and needs more memory (a training step of the text
+    network 1.1 and 1.6 times as much, JAX 0.10.2).
+
+    Args:
+      x: the inputs, `[batch, *positions, channels]`.
+      window: the length of the windows.
+      stride: the distance between windows.
+      padding: the positions added to both ends of each axis, which are never the maximum.
+    """
+    for axis in range(x.ndim - 2, 0, -1):
+        around = [(padding, padding) if i == axis else (0, 0) for i in range(x.ndim)]
+        x = jnp.pad(x, around, constant_values=-jnp.inf)
+        last = (x.shape[axis] - window) // stride * stride
+        slices = (
+            lax.slice_in_dim(x, start, start + last + 1, stride, axis) for start in range(window)
+        )
+        x = functools.reduce(_larger_or_first, slices)
+    return x
+
+
+def _larger_or_first(a: Array, b: Array) -> Array:
+    return jnp.where((a >= b) | jnp.isnan(a), a, b)
 
 
 def recomputed(block: type[nn.Module]) -> Any:

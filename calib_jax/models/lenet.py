@@ -15,7 +15,10 @@ from calib_jax.models.initializers import recipe
 
 __all__ = ["lenet5"]
 
-_POOLS = {"average": nn.avg_pool, "max": nn.max_pool}
+_POOLS = {
+    "average": partial(nn.avg_pool, window_shape=(2, 2), strides=(2, 2)),
+    "max": partial(layers.max_pool, window=2, stride=2),
+}
 _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 _SIDE = 32
 
@@ -50,7 +53,7 @@ class LeNet5(Network):
             features *= self.width
             x = layers.conv(x, features, 5, name=f"conv{number}", bias=True, **common)
             x = activation(norm(x, name=f"norm{number}"))
-            x = pool(x, (2, 2), strides=(2, 2))
+            x = pool(x)
         x = x.reshape(x.shape[0], -1)
         for number, features in enumerate((120, 84), start=1):
             features *= self.width

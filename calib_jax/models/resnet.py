@@ -169,7 +169,7 @@ class ResNet(Network):
         )
         x = nn.relu(normalize(x, train=train, mask=mask, name="norm", **common))
         if self.stem == "7x7":
-            x = layers.max_pool(x)
+            x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
         for stage, blocks in enumerate(self.blocks, start=1):
             for block in range(1, blocks + 1):

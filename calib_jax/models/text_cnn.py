@@ -48,7 +48,7 @@ class GlobalPoolingCNN(Network):
                 layers.conv(x, self.channels, _WINDOW, name=f"conv{number}", bias=True, **common)
             )
             if number < _CONVOLUTIONS:
-                x = nn.max_pool(x, (_WINDOW,))
+                x = layers.max_pool(x, _WINDOW)
         x = jnp.max(x, axis=1)
         x = nn.relu(layers.dense(x, self.channels, name="dense", **common))
         x = Dropout(self.dropout, name="drop")(x, train, keys)

@@ -244,12 +244,49 @@ def test_averages_of_parts(size, cells):
         np.testing.assert_allclose(actual[:, :, i, j], part.mean((1, 2)), rtol=1e-5, atol=1e-6)
 
 
-def test_the_maximum_of_the_imagenet_stem():
-    maps = -np.abs(np.asarray(images(1, side=5)))  # padding is no 0 among them
-    actual = layers.max_pool(jnp.asarray(maps))
-    assert actual.shape == (1, 3, 3, 3)
-    np.testing.assert_array_equal(actual[0, 0, 1], maps[0, :2, 1:4].max((0, 1)))
-    np.testing.assert_array_equal(actual[0, 2, 2], maps[0, 3:, 3:].max((0, 1)))
+# Positions, window, stride, padding: the text network, LeNet-5, the stem for ImageNet and the rest.
+POOLS = {
+    "text": ((12,), 5, 1, 0),
+    "halves": ((6, 5), 2, 2, 0),
+    "stem": ((5, 8), 3, 2, 1),
+    "gaps": ((9, 7), 2, 3, 0),
+    "one window": ((4,), 4, 1, 0),
+    "volumes": ((4, 3, 5), 2, 1, 1),
+}
+
+
+@pytest.mark.parametrize("case", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("values", ["distinct", "ties", "infinite", "nan"])
+def test_maximum_over_windows(case, values):
+    sizes, window, stride, padding = case
+    draw = np.random.default_rng(0)
+    x = -np.abs(draw.standard_normal((2, *sizes, 3)))  # padding is no 0 among them
+    if values == "ties":
+        x = np.round(x)
+    elif values != "distinct":
+        x[draw.random(x.shape) < 0.2] = {"infinite": -np.inf, "nan": np.nan}[values]
+
+    padded = np.full((2, *(size + 2 * padding for size in sizes), 3), -np.inf)
+    inside = (slice(None), *(slice(padding, padding + size) for size in sizes), slice(None))
+    padded[inside] = x
+    counts = [(size + 2 * padding - window) // stride + 1 for size in sizes]
+    expected = np.empty((2, *counts, 3))
+    towards = draw.standard_normal(expected.shape)
+    gradient = np.zeros_like(padded)
+    for place in np.ndindex(expected.shape):
+        starts = [i * stride for i in place[1:-1]]
+        cut = (place[0], *(slice(i, i + window) for i in starts), place[-1])
+        first = np.unravel_index(np.argmax(padded[cut]), (window,) * len(sizes))  # or first NaN
+        chosen = (place[0], *(i + j for i, j in zip(starts, first, strict=True)), place[-1])
+        expected[place] = padded[chosen]
+        gradient[chosen] += towards[place]
+
+    pool = functools.partial(layers.max_pool, window=window, stride=stride, padding=padding)
+    actual, back = jax.vjp(pool, jnp.asarray(x, jnp.float32))
+    np.testing.assert_array_equal(actual, expected.astype(np.float32))
+    np.testing.assert_allclose(
+        back(jnp.asarray(towards, jnp.float32))[0], gradient[inside], rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["resnet18", "wide_resnet28_10", "densenet40_bc", "vit"])
