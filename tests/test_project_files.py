@@ -74,7 +74,7 @@ def test_no_link_is_committed():
 
 
 def test_results_name_no_folder_of_a_machine():
-    """Results are read by others: their commands have the last names of paths alone."""
+    """Results are read by others: commands and settings have the last names of paths alone."""
     results = ROOT / "experiments/results"
     texts = {path: path.read_text(encoding="utf-8") for path in results.rglob("*.json")}
     for path in results.rglob("*.npz"):
@@ -87,3 +87,4 @@ def test_results_name_no_folder_of_a_machine():
     }
     folder = re.compile(r"[= '\"]/(?!tmp/)")
     assert not [path for path, found in commands.items() if folder.search(str(found))]
+    assert not [path for path, text in texts.items() if re.search(r'": "/', text)]

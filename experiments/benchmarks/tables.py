@@ -161,7 +161,11 @@ def run(main: Callable[..., Report]) -> None:
     def publish() -> None:
         options = values()
         report = cli.failing(main, **options)
-        report = report._replace(setting=options | dict(report.setting))
+        shown = {
+            name: pathlib.Path(value).name if str(value).startswith("/") else value
+            for name, value in options.items()
+        }
+        report = report._replace(setting=shown | dict(report.setting))
         origin = provenance.published()
         tables = page(report, origin)
         print(tables)
