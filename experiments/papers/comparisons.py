@@ -1,6 +1,6 @@
 """Comparisons of trained networks: differences of statistics, seed by seed, on equal examples."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,41 @@ def ce2(
     return paired.difference_of_errors(
         bins[0], bins[1], note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}"
     )
+
+
+def slope(by_size: Mapping[int, Trained], statistic: Callable[[Any], Estimate]) -> Value:
+    """Compute the least-squares slope of a statistic on the logarithm of a network's size."""
+    factors = _slope_factors(by_size)
+    terms = [statistic(before(run)) for run in by_size.values()]
+    value = sum(factor * term.value for factor, term in zip(factors, terms, strict=True))
+    influence = sum(factor * term.influence for factor, term in zip(factors, terms, strict=True))
+    return paired.over_seeds_and_rows([Estimate(float(value), np.asarray(influence))])
+
+
+def slope_of_ce2(by_size: Mapping[int, Trained]) -> Value:
+    """Compute the slope of the debiased squared calibration error; see `slope`."""
+    factors = _slope_factors(by_size)
+    models = [estimates.squared_error(before(run)) for run in by_size.values()]
+    value = sum(factor * model.value for factor, model in zip(factors, models, strict=True))
+    variance = paired.variance_of_errors(models, factors)
+    return paired.nested([value], variance, [variance], rows=len(models[0].residual))
+
+
+def _slope_factors(sizes: Iterable[int]) -> list[float]:
+    logs = np.log(np.array(list(sizes), float))
+    centered = logs - logs.mean()
+    return [float(factor) for factor in centered / np.sum(np.square(centered))]
+
+
+def eces(runs: Runs) -> dict[str, Value]:
+    """Compute the plug-in ECE of the first seed of all trainings, with its error."""
+    return {
+        f"ECE, {name}": Value(
+            estimates.ece(before(seeds[0])),
+            note=f"error {estimates.error(before(seeds[0])).value:.4f}",
+        )
+        for name, seeds in runs.items()
+    }
 
 
 def logged(seeds: Seeds, value: Callable[[list[dict[str, Any]]], float]) -> Value:

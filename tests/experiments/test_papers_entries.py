@@ -330,8 +330,8 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
     )
     weights = judged(tmp_path / "c", "recall_class_weights", rare_better)["claims"]
     assert weights["recall-focal-share-of-rare-class-rises"]["state"] == "holds"
-    tail = judged(tmp_path / "d", "recall_long_tail", rare_better)["claims"]
-    assert tail["recall-smaller-alpha-lower-train-loss"]["state"] == "holds"
+    alphas = judged(tmp_path / "d", "recall_alpha", rare_better)["claims"]
+    assert alphas["recall-smaller-alpha-lower-train-loss"]["state"] == "holds"
 
     def worse(key):
         return 4.0 - rare_better(key)

@@ -1,0 +1,32 @@
+"""Guo et al.: the calibration of ResNets of different depths."""
+
+from experiments.papers import comparisons, estimates, rules
+from experiments.papers.comparisons import Runs
+from experiments.papers.entry import Entry
+from experiments.papers.guo_habits import BASE, ONE_SEED
+from experiments.papers.trainings import changed
+from experiments.papers.values import Value
+
+DEPTHS = {"resnet8": 8, "resnet20": 20, "resnet56": 56}
+
+
+def statistic(runs: Runs) -> dict[str, Value]:
+    """Compute slopes on the logarithm of the depth."""
+    by_depth = {depth: runs[name][0] for name, depth in DEPTHS.items()}
+    return {
+        "slope of CE2 on log depth": comparisons.slope_of_ce2(by_depth),
+        "slope of the error on log depth": comparisons.slope(by_depth, estimates.error),
+        **comparisons.eces(runs),
+    }
+
+
+ENTRY = Entry(
+    claims={"guo-depth-hurts-calibration": rules.above("slope of CE2 on log depth")},
+    runs={
+        "resnet8": BASE,
+        "resnet20": changed(model__name="resnet20"),
+        "resnet56": changed(model__name="resnet56"),
+    },
+    statistic=statistic,
+    note=ONE_SEED,
+)
