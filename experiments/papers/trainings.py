@@ -36,4 +36,4 @@ NETWORKS = {
 def changed(**changes: object) -> Training:
     """Return a training with cross-entropy, one seed and other keys of the config."""
     keys = {key.replace("__", "."): value for key, value in changes.items()}
-    return Training("cross_entropy", changes=keys, seeds=1, keep="columns")
+    return Training("cross_entropy", changes=keys, seeds=1, keep="columns", diagnosed=False)
