@@ -37,6 +37,6 @@ ENTRY = Entry(
         "adafocal": newsgroups_cnn("adafocal"),
     },
     statistic=statistic,
-    note="The by-date version, 250 words a message and 22 epochs in place of 1,000 and 50, word"
-    " vectors learned, the epoch of the best validation accuracy.",
+    note="The by-date version, 250 words a message and 22 epochs in place of 1,000 and 50, the word"
+    " vectors of MiniLM in place of GloVe, also fixed, the epoch of the best validation accuracy.",
 )

@@ -2,11 +2,14 @@
 
 The papers' networks are those of the best validation accuracy. Files of words and weights are in
 the folder of the data sets: `minilm` is the folder of all-MiniLM-L6-v2 in the form of Hugging Face,
-and `minilm_sst_300.txt` is written by
+and `minilm_sst_300.txt` and `minilm_newsgroups_100.txt` hold vectors of this width for the words of
+a data set, from
 
     python -m experiments.data --word_vectors=DIR/minilm --words_of=sst --width=300 \
         --out=DIR/minilm_sst_300.txt --data_dir=DIR
 """
+
+import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +25,10 @@ POLAR = (0, 2)  # negative and positive
 NEUTRAL = 1
 TEMPERATURES = np.arange(1, 101) / 10  # of the papers
 SMALLER = {"data.options.length": 250, "num_epochs": 22}
+FIXED = {
+    "data.options.vectors": "minilm_newsgroups_100.txt",
+    "optimizer.groups": (("embedding/*", {"frozen": True}),),
+}
 MINILM = {
     **{"model.options.width": 384, "model.options.depth": 6, "model.options.mlp_width": 1536},
     **{"data.options.pieces": "minilm", "init_from": "minilm"},
@@ -30,7 +37,17 @@ MINILM = {
 
 
 def newsgroups_cnn(loss: str, **options: object) -> Training:
-    """Return a training of the CNN on 250 words of each message."""
+    """Return a training of the CNN on 250 words of each message, with the word vectors of MiniLM.
+
+    They stay fixed, as those of GloVe in the source.
+    """
+    return dataclasses.replace(
+        newsgroups_learned(loss, **options), changes=SMALLER | FIXED, alias="minilm"
+    )
+
+
+def newsgroups_learned(loss: str, **options: object) -> Training:
+    """Return a training of the CNN with word vectors that are learned from random ones."""
     return Training(
         loss,
         options,
