@@ -119,7 +119,9 @@ def _edges(groups: Groups) -> Float[Array, " edges"]:
     """Compute the edges halfway between neighbouring groups; those after the last are 1."""
     between = (groups.highest[:-1] + groups.lowest[1:]) / 2
     between = jnp.where(groups.used[1:], between, 1)
-    return jnp.concatenate([jnp.zeros_like(between[:1]), between, jnp.ones_like(between[:1])])
+    # Of one example there are no neighbours.
+    ends = jnp.arange(2, dtype=between.dtype)
+    return jnp.concatenate([ends[:1], between, ends[1:]])
 
 
 def _model(

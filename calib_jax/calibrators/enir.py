@@ -140,7 +140,7 @@ def _average(groups: Groups) -> Vector:
         exists = jnp.arange(size - 1) < blocks.num_blocks - 1
         ahead = exists & (closing != 0) & (meeting > path.penalty)
         meeting = jnp.where(ahead, meeting, jnp.inf)
-        penalty = jnp.min(meeting)
+        penalty = jnp.min(meeting, initial=jnp.inf)  # one example has no pairs
         # Pairs that meet at one lambda join in one model, also where rounding separates them.
         joined = jnp.append(False, meeting <= penalty * (1 + 64 * eps))
         starts = path.starts & ~joined[blocks.of_group]

@@ -129,6 +129,11 @@ def _two_confidences():
     return np.where(logits == logits.max(-1, keepdims=True), 2, 0).astype(np.float32), labels
 
 
+def _one_example():
+    logits, labels = problem()
+    return logits[:1], labels[:1]
+
+
 DEGENERATE = [
     _separated,
     _one_class,
@@ -137,6 +142,7 @@ DEGENERATE = [
     _equal_confidences,
     _large,
     _two_confidences,
+    _one_example,
 ]
 
 
