@@ -62,7 +62,7 @@ def fit(
       max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
 
     References:
-      Berta, Holzmueller, Jordan and Bach 2025, Structured matrix scaling for multi-class
+      Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class
       calibration.
     """
     checks.above("diagonal_penalty", diagonal_penalty, 0)
