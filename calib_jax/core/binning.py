@@ -195,6 +195,8 @@ def equal_mass_of_sorted(
 
     boundaries = mass * jnp.arange(num_bins + 1) / num_bins
     row = jnp.minimum(cumulative.first_row_reaching(boundaries), cumulative.last_present)
+    # The last example ends the last bin, also where its weight is below the rounding of the total.
+    row = row.at[-1].set(cumulative.last_present)
     edges = confidence[row]
     # All examples with the confidence of a boundary are split in the same proportion.
     below = cumulative.before(jnp.searchsorted(confidence, edges, side="left"))

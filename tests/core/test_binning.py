@@ -186,6 +186,14 @@ def test_equal_mass_bins_in_float32(num_bins):
     np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-4)
 
 
+def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
+    confidence, hit, weight = np.float32([[0.1, 0.2, 0.3], [0, 1, 1], [4, 4, 1e-7]])
+    _, edges = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 2)
+    _, expected = exact_mass_bins(confidence, hit, weight.astype(np.float64), 2)
+    assert expected[-1] == confidence[-1]
+    assert (edges[0], edges[-1]) == (expected[0], expected[-1])
+
+
 def test_equal_mass_bins_do_not_depend_on_the_order():
     """Check every bit: of ties, too, and of weights that do not sum exactly."""
     confidence, hit, weight = sample(300, seed=9, levels=20)

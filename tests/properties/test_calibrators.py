@@ -8,6 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from calib_jax import calibrators
+from calib_jax.calibrators import linear
 from tests.calibrators.members import MEMBERS
 
 from .cases import Batch, batches, few_and_many
@@ -16,6 +17,8 @@ FEW_SHAPES = ((20, 3),)
 MANY_SHAPES = ((20, 3), (1, 2), (3, 2), (50, 10))
 # The others take seconds to compile, each for every type of labels.
 QUICK = ("temperature", "platt", "vector", "histogram", "isotonic")
+# These are counts, not the end of a descent.
+COUNTED = {"histogram", "isotonic", "bbq", "enir", "venn_abers"}
 
 
 @functools.cache
@@ -86,7 +89,17 @@ def TestRowsHaveNoOrderAndAbsentOnesNoContent(name: str, batch: Batch) -> None:
         nll = params.state.nll_after
         np.testing.assert_allclose(again.state.nll_after, nll, rtol=1e-2, atol=1e-3)
         keep = ~absent[order]
-        np.testing.assert_allclose(permuted[keep], p[order][keep], rtol=0.05, atol=5e-3)
+        permuted, p = permuted[keep], p[order][keep]
+        if name in COUNTED:
+            np.testing.assert_allclose(permuted, p, rtol=0.05, atol=5e-3)
+            return
+        # The NLL beyond its minimum is the mean divergence KL(p* || p), and at least twice the mean
+        # squared total variation (Pinsker). So a flat valley allows one row of many to differ.
+        distance = np.abs(permuted - p).sum(axis=1) / 2
+        mean = np.average(distance**2, weights=clean.weights[order][keep])
+        beyond = linear.GAIN * nll
+        bound = np.sqrt(abs(again.state.nll_after - nll) / 2) + 2 * np.sqrt(beyond / 2) + 2e-3
+        assert np.sqrt(mean) <= bound
 
 
 def has_temperature(batch):
