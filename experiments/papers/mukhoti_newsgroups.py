@@ -50,7 +50,9 @@ def _is_unchanged(values: Values) -> Judgement:
 
 ENTRY = Entry(
     claims={
-        "mukhoti-newsgroups-focal": rules.above("CE2(CE) - CE2(FLSD-53), before"),
+        "mukhoti-newsgroups-focal": rules.above(
+            "CE2(CE) - CE2(FLSD-53), before", "CE2(CE) - CE2(FLSD-53), after"
+        ),
         "mukhoti-mce-newsgroups-row-copied": Rule(
             f"holds if {CHANGE} is 0 and T(CE) above 1.5; does not hold if it is above .01;"
             " undecided otherwise",
@@ -65,5 +67,10 @@ ENTRY = Entry(
     },
     statistic=statistic,
     note="The by-date version, 250 words a message and 22 epochs in place of 1,000 and 50, the word"
-    " vectors of MiniLM in place of GloVe, also fixed, the epoch of the best validation accuracy.",
+    " vectors of MiniLM in place of GloVe, also fixed, the epoch of the best validation accuracy."
+    " Before scaling, the claim holds by far. After it, cross-entropy is better: even the T that is"
+    " best on the test set leaves an ECE of .014 to .023 with cross-entropy and .043 to .052 with"
+    " FLSD-53. The test messages are newer and harder than the validation part (37 % of errors with"
+    " cross-entropy, there 29 %), so every T is too small; a random split, as in the source, has no"
+    " such shift. Until the runs were done the rule asked for 'before' alone; the claim names both.",
 )
