@@ -70,7 +70,8 @@ ENTRY = Entry(
     " vectors of MiniLM in place of GloVe, also fixed, the epoch of the best validation accuracy."
     " Before scaling, the claim holds by far. After it, cross-entropy is better: even the T that is"
     " best on the test set leaves an ECE of .014 to .023 with cross-entropy and .043 to .052 with"
-    " FLSD-53. The test messages are newer and harder than the validation part (37 % of errors with"
-    " cross-entropy, there 29 %), so every T is too small; a random split, as in the source, has no"
-    " such shift. Until the runs were done the rule asked for 'before' alone; the claim names both.",
+    " FLSD-53. The test messages are newer and harder than the validation part (37 % of errors"
+    " with cross-entropy, there 29 %), so every T is too small; a random split, as in the source,"
+    " has no such shift. Until the runs were done the rule asked for 'before' alone; the claim"
+    " names both.",
 )
