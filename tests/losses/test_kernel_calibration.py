@@ -123,6 +123,21 @@ def test_weighted_is_zero_when_every_answer_is_right():
     assert penalty(logits.astype(np.float32), logits.argmax(-1), bandwidth=0.4) == 0.0
 
 
+@pytest.mark.parametrize("spread", [1e-6, 1e-4])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_rounding_makes_no_squared_norm_negative(penalty, spread):
+    """All confidences near 1/2: the terms of the weighted MMCE cancel, and its root is taken."""
+    for seed in range(30):
+        random = np.random.default_rng(seed)
+        logits = np.log([0.5, *[0.5 / 9] * 9]) + spread * random.normal(size=(512, 10))
+        labels = random.integers(0, 10, 512)
+        value, gradient = jax.value_and_grad(penalty)(
+            logits.astype(np.float32), labels, bandwidth=0.4
+        )
+        assert value >= 0
+        assert np.isfinite(gradient).all()
+
+
 def test_absent_examples_change_nothing():
     logits, labels = checks.batch(12)
     weights = np.repeat(np.array([1.0, 0.0], np.float32), [9, 3])
