@@ -225,7 +225,6 @@ AS_PUBLISHED = {
         "mukhoti-temperature-order-own",
     ],
     "mukhoti_smoothing": ["mukhoti-ls-favourable"],
-    "mukhoti_newsgroups": ["mukhoti-newsgroups-focal"],
     "adafocal_newsgroups_cnn": ["adafocal-newsgroups-cnn"],
     "adafocal_calibration": ["adafocal-beats-ce-flsd-cifar10", "adafocal-error-not-worse"],
     "mukhoti_overfitting": [
@@ -279,6 +278,19 @@ def test_the_claim_on_sentences_needs_underconfident_focal_losses(
         "CE2(CE) - CE2(FL-3), after": Value(after, 0.001, 20),
     }
     rule = ENTRIES["mukhoti_sst"].claims["mukhoti-sst-focal"]
+    assert rule.judge(values).state == state
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [(0.02, 0.01, "holds"), (0.02, -0.01, "does not hold"), (0.02, 0.0, "undecided")],
+)
+def test_the_claim_on_messages_is_about_both_phases(before, after, state):
+    values = {
+        f"CE2(CE) - CE2(FLSD-53), {phase}": Value(difference, 0.001, 20)
+        for phase, difference in (("before", before), ("after", after))
+    }
+    rule = ENTRIES["mukhoti_newsgroups"].claims["mukhoti-newsgroups-focal"]
     assert rule.judge(values).state == state
 
 
@@ -405,7 +417,6 @@ REVERSED = {
     "mukhoti_losses": ["mukhoti-flsd-outperforms-own", "mukhoti-s99-lower-before-ts"],
     "mukhoti_smoothing": ["mukhoti-ls-favourable"],
     "bsce_gra_calibration": ["bsce-gra-beats-ce-own", "bsce-gra-no-need-of-ts"],
-    "mukhoti_newsgroups": ["mukhoti-newsgroups-focal"],
     "adafocal_newsgroups_cnn": ["adafocal-newsgroups-cnn"],
     "adafocal_calibration": ["adafocal-beats-ce-flsd-cifar10"],
     "mukhoti_gammas": ["mukhoti-focal-test-nll-stays-low", "mukhoti-weight-norm-reversal"],
