@@ -59,7 +59,9 @@ def test_both_distributions_have_the_same_files(distributions):
     wheel, _, again = distributions
     assert files(wheel) == files(again)
     tracked = run("git", "ls-files", "calib_jax", folder=ROOT).splitlines()
-    assert set(files(wheel)) == {name for name in tracked if not name.endswith(".md")}
+    pages = {name for name in tracked if name.endswith(".md")}
+    explained = {"calib_jax/report/README.md"}  # an HTML page shows its table of meanings
+    assert set(files(wheel)) == set(tracked) - pages | explained
 
 
 @pytest.mark.slow
@@ -76,6 +78,9 @@ def test_they_install_and_score_predictions_outside_the_checkout(distributions, 
         run(*pip, folder=tmp_path)
         score = [programs / "calib-score", "test.npz", "--metrics=accuracy,ece", "--cache="]
         assert f"accuracy  {expected}" in run(*score, folder=tmp_path)
+        run(*score, f"--out={file.suffix}", folder=tmp_path)
+        page = (tmp_path / file.suffix / "report.html").read_text(encoding="utf-8")
+        assert "A forecaster states the probability of rain" in page
         version = "import calib_jax; print(calib_jax.__version__, calib_jax.__file__)"
         shown, place = run(programs / "python", "-c", version, folder=tmp_path).split()
         assert shown == calib_jax.__version__
