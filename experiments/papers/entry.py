@@ -105,6 +105,7 @@ class Entry:
       compared: whether the statistic compares trainings with each other. If not, each may be of a
         commit of its own.
       measures: names of further measurements of the runs, in `measures.py`.
+      measured: names of the runs that are measured further; all if None.
       data: names of data sets that the statistic itself reads.
       minutes: of the statistic itself, where it takes more than one.
       figures: returns figures by name, for the page; takes what the statistic takes.
@@ -117,11 +118,16 @@ class Entry:
     runs: Mapping[str, Training] = dataclasses.field(default_factory=dict)
     compared: bool = True
     measures: tuple[str, ...] = ()
+    measured: tuple[str, ...] | None = None
     data: tuple[str, ...] = ()
     minutes: float = 0.0
     figures: Callable[..., Mapping[str, Any]] | None = None
     note: str = ""
     name: str = ""
+
+    def measures_of(self, run: str) -> tuple[str, ...]:
+        """Return the names of the further measurements of a run, by its name in `runs`."""
+        return self.measures if self.measured is None or run in self.measured else ()
 
 
 @functools.cache

@@ -204,7 +204,7 @@ def read(
 def read_all(folder: pathlib.Path, entry: Entry) -> dict[str, list[Trained]]:
     """Read the records of all runs of an entry, by their names in it."""
     return {
-        name: [read(folder, training, seed, entry.measures) for seed in training.of_seeds]
+        name: [read(folder, training, seed, entry.measures_of(name)) for seed in training.of_seeds]
         for name, training in entry.runs.items()
     }
 
@@ -228,11 +228,11 @@ def collect(
     """
     finished = runs.finished(runs_dir)
     missing: dict[Training, list[str]] = {}
-    for training in entry.runs.values():
+    for key, training in entry.runs.items():
         for seed in training.of_seeds:
             wanted = [
                 name
-                for name in ("", *entry.measures)
+                for name in ("", *entry.measures_of(key))
                 if not path_of(folder, training, seed, name).is_file()
             ]
             if not wanted:

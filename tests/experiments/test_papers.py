@@ -324,6 +324,19 @@ def test_a_measurement_is_of_the_run_of_its_record(tmp_path, runs_dir, monkeypat
     assert records.collect(tmp_path, measured, runs_dir, None) == {}
 
 
+def test_only_the_named_runs_are_measured_further(tmp_path, runs_dir, monkeypatch):
+    monkeypatch.setattr(
+        records.measures, "named", lambda name: lambda folder, data_dir: {"x": np.zeros(1)}
+    )
+    named = dataclasses.replace(ENTRY, measures=("noise",), measured=("fl",))
+    assert records.collect(tmp_path, named, runs_dir, None) == {}
+    read = records.read_all(tmp_path, named)
+    assert {name: sorted(runs[0].measured) for name, runs in read.items()} == {
+        "ce": [],
+        "fl": ["noise"],
+    }
+
+
 def test_runs_of_commits_with_other_code_are_not_mixed(tmp_path, runs_dir):
     fabricate(runs_dir, CE, 3, commit="def")
     fabricate(runs_dir, FOCAL, 3, commit="def")

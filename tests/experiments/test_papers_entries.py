@@ -182,7 +182,7 @@ def fabricate(folder, tested, sharpness):
             for key, value in (("about", about), ("log", log(sharpness(name)))):
                 arrays[key] = np.frombuffer(json.dumps(value).encode(), np.uint8)
             records.save(records.path_of(folder, training, seed), arrays)
-            for measure in tested.measures:
+            for measure in tested.measures_of(name):
                 path = records.path_of(folder, training, seed, measure)
                 records.save(path, arrays_of(measure, sharpness(name), seed))
 
