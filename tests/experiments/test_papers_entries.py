@@ -304,6 +304,18 @@ def test_sentences_are_read_between_the_polar_classes():
     np.testing.assert_array_equal(released.right, [True, True])
 
 
+def test_the_entry_of_minilm_takes_its_one_seed():
+    draw = np.random.default_rng(0)
+    predictions = Predictions(draw.normal(size=(500, 20)), draw.integers(0, 20, 500))
+    run = records.Trained(1, predictions, predictions, [], {}, {})
+    tested = ENTRIES["adafocal_newsgroups_bert"]
+    assert {training.seeds for training in tested.runs.values()} == {1}
+    values = tested.statistic({name: [run] for name in tested.runs})
+    assert values["T(CE)"].value == run.temperature
+    assert values["T(CE)"].deviation is None
+    assert values["error(AdaFocal) - error(CE)"].value == 0
+
+
 def test_the_papers_reading_of_sentences_is_that_of_the_metrics():
     draw = np.random.default_rng(0)
     predictions = Predictions(draw.normal(size=(500, 3)), draw.choice([0, 2], 500))
