@@ -208,7 +208,7 @@ def _faded_sums(
 @register("mmce")
 @checks.takes_options_of(mmce_penalty, without=["axis_name"])
 def _mmce(*, scale: Number = 2.0, **options: Any) -> Objective:
-    """Cross-entropy plus `scale` times MMCE (MMCE_m)."""
+    """Cross-entropy plus `scale` times the squared MMCE (MMCE_m)."""
     return regularized(cross_entropy, with_options(mmce_penalty, **options), scale)
 
 
@@ -222,7 +222,7 @@ def _mmce_weighted(*, scale: Number = 2.0, **options: Any) -> Objective:
 @register("mmce_gra")
 @checks.takes_options_of(mmce_penalty, without=["axis_name"])
 def _mmce_gra(**options: Any) -> Objective:
-    """Cross-entropy times the batch's MMCE, which is a constant in the backward pass."""
+    """Cross-entropy times the batch's squared MMCE, which is a constant in the backward pass."""
     penalty = with_options(mmce_penalty, **options)
 
     def value(

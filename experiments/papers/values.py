@@ -62,9 +62,8 @@ class Value(NamedTuple):
         number = f"{self.value:.4g}"
         if self.deviation is not None:
             number += f" [{self.low:.4g}, {self.high:.4g}]"
-        counts = [f"{self.seeds:,} seeds"] * bool(self.seeds) + [f"{self.rows:,} rows"] * bool(
-            self.rows
-        )
+        named = {"seed": self.seeds, "row": self.rows}
+        counts = [f"{n:,} {name}{'s' * (n > 1)}" for name, n in named.items() if n]
         parts = [*counts, *[self.note] * bool(self.note)]
         return number + (f" ({', '.join(parts)})" if parts else "")
 

@@ -188,11 +188,11 @@ def fabricate(folder, tested, sharpness):
 
 
 def judged(folder, name, sharpness, seeds=3):
-    """The record of an entry whose runs have these sharpnesses."""
+    """The record of an entry whose runs have these sharpnesses and at most so many seeds."""
     tested = scales.at(ENTRIES[name], "toy")
     # The label must tell trainings of an entry apart, which differ in keys that digits lacks.
     trainings = {
-        key: dataclasses.replace(training, seeds=seeds, alias=f"toy-{key}")
+        key: dataclasses.replace(training, seeds=min(seeds, training.seeds), alias=f"toy-{key}")
         for key, training in tested.runs.items()
     }
     tested = dataclasses.replace(tested, runs=trainings)
