@@ -34,6 +34,30 @@ def registered(name: str | None) -> str | None:
     return short
 
 
+def check_request(
+    calibrate: str | None,
+    fit_on: Any,
+    cross_fit: int | None,
+    criterion: str | Sequence[str],
+) -> None:
+    """Raise an error for options of a calibrator that would have no effect."""
+    if calibrate is None:
+        criteria = [criterion] if isinstance(criterion, str) else list(criterion)
+        options = {
+            "fit_on": fit_on is not None,
+            "cross_fit": cross_fit is not None,
+            "criterion": criteria != [EXACT],
+        }
+        given = [name for name, is_given in options.items() if is_given]
+        if given:
+            raise ValueError(
+                f"{' and '.join(given)} need{'s' * (len(given) == 1)} calibrate, the name of a"
+                " calibrator such as temperature."
+            )
+    elif fit_on is not None and cross_fit is not None:
+        raise ValueError("give fit_on or cross_fit, not both: they are two ways to fit.")
+
+
 def calibrated(
     name: str,
     logits: Logits,

@@ -35,7 +35,7 @@ from calib_jax.report import calibration, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
-from calib_jax.report.scoring import DEFAULT_METRICS, Report, score
+from calib_jax.report.scoring import DEFAULT_METRICS, INTERVALS, Report, score
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep their traceback.
@@ -115,6 +115,8 @@ def score_files(
     >>> scored.value("accuracy"), scored.notes[0][-33:]
     (1.0, 'the classes are cat = 0, dog = 1.')
     """
+    checks.one_of("interval", interval, INTERVALS)
+    calibration.check_request(calibrate, fit_on, cross_fit, criterion)
     files, labels_of_files = _files(predictions)
     if not files:
         raise ValueError("there is nothing to score: give a file of predictions.")

@@ -186,6 +186,7 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
             )
     if weights is not None:
         weights = _checked_weights(name, weights)
+    _check_finite(name, logits, weights)
     num_classes = 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
     labels = _from_zero(name, labels, weights, num_classes, first_label)
     # One column of logits is that of class 1, and has no name for the other class.
@@ -211,6 +212,22 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
             " none is huge."
         )
     return weights.astype(np.float32)
+
+
+def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> None:
+    """Raise an error for NaN, +inf, and rows in which every class is -inf."""
+    wrong = np.isnan(logits) | (logits == np.inf)
+    if logits.ndim > 1:  # one column may be -inf: the probability 0 of class 1
+        wrong = wrong.any(axis=-1)
+        if logits.shape[-1] > 1:
+            wrong |= np.all(logits == -np.inf, axis=-1)
+    wrong = np.flatnonzero(wrong if weights is None else wrong & (weights > 0))
+    if wrong.size:
+        raise Unreadable(
+            f"{wrong.size:,} examples of {name} have NaN or infinite logits, number {wrong[0]:,}"
+            " (counted from 0) is the first.\nGive them weight 0, or find their cause; -inf beside"
+            " finite logits is fine."
+        )
 
 
 def _from_zero(

@@ -28,6 +28,7 @@ DEFAULT_METRICS = (
     *("signed_gap", "aurc"),
 )
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
+INTERVALS = ("valid", "percentile", "basic")
 
 Metrics: TypeAlias = Mapping[str, Metric]
 
@@ -120,6 +121,8 @@ def score(
     >>> scored.value("ece") > 0.1
     True
     """
+    checks.one_of("method", method, INTERVALS)
+    calibration.check_request(calibrate, fit_on, cross_fit, criterion)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
     logits, labels, weights = (as_array(array) for array in (logits, labels, weights))
     compare, fit_on = as_array(compare), fit_on and tuple(map(as_array, fit_on))
@@ -153,7 +156,7 @@ def score(
     if calibrate is not None:
         held_out = None
         if fit_on is not None:
-            held_out = _held_out(*fit_on, **understood)
+            held_out = _held_out(*fit_on, num_classes=logits.shape[-1], **understood)
             _, held_out_labels, held_out_weights = held_out
             if same_examples(
                 (given, labels, weights), (fit_on[0], held_out_labels, held_out_weights)
@@ -266,10 +269,15 @@ def score(
 
 
 def _held_out(
-    logits: Any, labels: Any, weights: Any = None, **understood: Any
+    logits: Any, labels: Any, weights: Any = None, *, num_classes: int, **understood: Any
 ) -> tuple[Logits, Labels, Weights | None]:
     """Validate the examples on which a calibrator is fitted."""
     logits = as_logits(logits, weights=weights, name="fit_on", **understood)
+    if logits.shape[-1] != num_classes:
+        raise ValueError(
+            f"fit_on has {logits.shape[-1]} classes, and the predictions to score have"
+            f" {num_classes}: a calibrator is fitted on predictions of the same model."
+        )
     return checks.flat_rows("fit_on", logits, labels, weights)
 
 

@@ -79,6 +79,8 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         ([], "there is nothing to score: give a file of predictions"),
         (["--predictions=FOLDER/none.npz"], "there is no file"),
         (["--predictions=FOLDER/run.npz", "--metrics=eec"], "did you mean 'ece'?"),
+        (["--predictions=FOLDER/run.npz", "--interval=bca"], "interval must be one of 'valid'"),
+        (["--predictions=FOLDER/run.npz", "--cross_fit=5"], "cross_fit needs calibrate"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
