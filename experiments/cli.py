@@ -171,6 +171,7 @@ def _message(error: BaseException) -> str:
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 
+_NO_MAPPING = r"flag ((--[\w.]+)=.*): Failed to parse .* as a ConfigDict"
 _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
 
 
@@ -180,6 +181,8 @@ def sentence(error: BaseException) -> str:
     if "Traceback (most recent call last)" in text:
         raised = re.findall(r"^\s*[\w.]*(?:Error|Exception): (.*)$", text, re.MULTILINE)
         text = raised[-1] if raised else text
+    if mapping := re.match(_NO_MAPPING, text):
+        return f"{mapping[1]}: a mapping is wanted, such as \"{mapping[2]}={{'key': 'value'}}\"."
     if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections names only the key
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"

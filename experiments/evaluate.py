@@ -90,7 +90,9 @@ _CRITERION = flags.DEFINE_list(
     " the first.",
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
-_RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Number of bootstrap resamples.")
+_RESAMPLES = flags.DEFINE_integer(
+    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=1
+)
 _OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
 _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
 _PICTURES = flags.DEFINE_list(
@@ -186,7 +188,8 @@ def main() -> int:
             "--init_from=FILE and --config=FILE go together: give the config of the network."
         )
     several = seed_folders.there(folder)
-    cli.refusing(calibration.registered, _CALIBRATE.value)
+    if calibrate := cli.refusing(calibration.registered, _CALIBRATE.value):
+        cli.refusing(calibration.columns, calibrate, _CRITERION.value)  # before it predicts
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")

@@ -188,13 +188,18 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     return requested
 
 
+def _config_file() -> tuple[str, str]:
+    """Return the file of the config, and the loss behind it, if there is one."""
+    file, _, loss = str(config_flags.get_config_filename(flags.FLAGS["config"])).partition(":")
+    return file, loss
+
+
 def _config_of(loss: str) -> ConfigDict:
     """Load the config file for one loss, and apply the overrides of the command line."""
-    flag = flags.FLAGS["config"]
-    file = str(config_flags.get_config_filename(flag)).partition(":")[0]
-    config = imports.config_of(file, loss)
+    config = imports.config_of(_config_file()[0], loss)
     try:
-        config.update_from_flattened_dict(config_flags.get_override_values(flag))
+        overrides = config_flags.get_override_values(flags.FLAGS["config"])
+        config.update_from_flattened_dict(overrides)
     except (KeyError, AttributeError) as error:
         raise ValueError(f"for the loss {loss!r}, {cli.sentence(error)}") from error
     config.init_from = building.INIT_FROM.value or config.init_from
@@ -303,6 +308,12 @@ def main() -> int:
         raise cli.Refused(
             "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME, such as"
             " --config=configs/digits.py --workdir=/tmp/sweep --losses=cross_entropy,focal."
+        )
+    named = _config_file()[1]
+    if named and named not in losses:
+        raise cli.Refused(
+            f"--config names the loss {named}, which is not among --losses={','.join(losses)}: add"
+            " it there, or leave it out."
         )
     baseline = _BASELINE.value or losses[0]
     if baseline not in losses:

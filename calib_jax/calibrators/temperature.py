@@ -144,6 +144,11 @@ def fit_grid(
     >>> fit_grid(logits, jnp.array([0, 0, 1, 1])).temperature
     Array(1.8, dtype=float32)
     """
+    if not (criterion is None or callable(criterion)):
+        raise TypeError(
+            "criterion must be a function of (logits, labels, weights), such as metrics.ece, got"
+            f" {criterion!r}."
+        )
     checks.above("step", step, 0)
     checks.above("start", start, 0)
     checks.at_least("stop", stop, start, ", as is start")

@@ -190,7 +190,8 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
 
     Error messages start with `name`. A label out of range stays so: see `rows.as_labels`.
     """
-    logits, labels = jnp.asarray(as_array(logits)), rows.as_labels(as_array(labels))
+    logits = jnp.asarray(_numbers(name, "logits", logits))
+    labels = rows.as_labels(_numbers(name, "labels", labels))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
@@ -221,6 +222,17 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
     return logits, labels
 
 
+def _numbers(name: str, what: str, values: Any) -> Any:
+    """Convert a foreign array; raise an error for strings and objects, which JAX cannot hold."""
+    values = as_array(values)
+    if rows.on_host(values) and rows.host_integers(values) is None:
+        dtype = np.asarray(values).dtype
+        if dtype.kind in "OSUMm":
+            hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
+            raise TypeError(f"{name}: {what} must be numbers{hint}, got {dtype}.")
+    return values
+
+
 def flat_rows(
     name: str, logits: Any, labels: Any, weights: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
@@ -246,6 +258,14 @@ def flat_rows(
 def concrete(value: Any) -> bool:
     """Check whether a number is known while tracing, so that its value can be validated."""
     return not isinstance(value, jax.core.Tracer)
+
+
+def random_key(key: Any) -> None:
+    """Validate a key of `jax.random`; an integer is a seed, and no key."""
+    dtype = getattr(key, "dtype", None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not (is_key or (dtype == np.uint32 and np.ndim(key))):
+        raise TypeError(f"key must be a random key, such as jax.random.key(0), got {key!r}.")
 
 
 def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:

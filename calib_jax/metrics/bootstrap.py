@@ -31,7 +31,7 @@ from jaxtyping import Int, Integer
 from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, Number, PyTree
 from calib_jax.metrics import blocks, ready, resampling
-from calib_jax.metrics.contract import Members, Metric, owners, terms_of, values_of
+from calib_jax.metrics.contract import Members, Metric, members_of, owners, terms_of, values_of
 from calib_jax.metrics.counted import are_counts
 from calib_jax.metrics.noise_bound import NoiseBound, has_noise_bound, least_draws, noise_bound
 from calib_jax.metrics.terms import Terms
@@ -105,7 +105,7 @@ def bootstrap(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     num_resamples: int = 1000,
     scheme: str = "multinomial",
     by_class: bool = False,
@@ -143,7 +143,8 @@ def bootstrap(
     >>> samples.shape
     (1000,)
     """
-    members = _members(metrics)
+    members = members_of(metrics)
+    checks.random_key(key)
     checks.at_least("num_resamples", num_resamples, 1)
     checks.one_of("scheme", scheme, resampling.SCHEMES)
     if by_class and scheme == "poisson":
@@ -222,7 +223,7 @@ def estimates(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     level: float = 0.9,
     method: str = "valid",
     **options: Any,
@@ -249,7 +250,7 @@ def estimates(
     checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
     checks.check_options("estimates", bootstrap, options)
-    members = dict(_members(metrics))
+    members = dict(members_of(metrics))
     values = values_of(members, logits, labels, weights)
     by_name: dict[str, Estimate] = {}
     if method == "valid":
@@ -274,7 +275,7 @@ def bounded_estimates(
     labels: Any,
     weights: Any,
     *,
-    key: Array,
+    key: Any,
     level: float,
     num_resamples: int = 1000,
     clusters: Any = None,
@@ -304,7 +305,7 @@ def paired_bootstrap(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     level: float = 0.9,
     method: str = "percentile",
     **options: Any,
@@ -325,7 +326,7 @@ def paired_bootstrap(
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
       **options: options of `bootstrap`.
     """
-    members = dict(_members(metrics))
+    members = dict(members_of(metrics))
     # The same key draws the same resamples.
     values, samples = (
         [of(logits) for logits in (logits_a, logits_b)]
@@ -393,16 +394,6 @@ def _p_value(samples: Any, value: Any, method: str) -> Array:
     tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
     p_value = jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + count))
     return jnp.where(count > 0, p_value, jnp.nan)
-
-
-def _members(metrics: Metric | Mapping[str, Metric]) -> Members:
-    if isinstance(metrics, Metric):
-        return ((metrics.name, metrics),)
-    if not isinstance(metrics, Mapping) or not metrics:
-        raise TypeError(
-            f"metrics must be a metric or a mapping from names to metrics, got {metrics!r}."
-        )
-    return tuple(metrics.items())
 
 
 def _measurable(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array, Any]:

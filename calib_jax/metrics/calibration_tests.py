@@ -112,10 +112,11 @@ def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
     return _TESTS
 
 
-def key_given(name: str, key: Array | None) -> Array:
+def key_given(name: str, key: Any | None) -> Array:
     """Return the key of a test by draws; raise TypeError without one."""
     if key is None:
         raise TypeError(f"calibration_test({name!r}) draws outcomes: give key=jax.random.key(0).")
+    checks.random_key(key)
     return key
 
 
@@ -133,7 +134,7 @@ def _of_metric(
     labels: Labels,
     *,
     cluster: Clusters | None = None,
-    key: Array | None = None,
+    key: Any | None = None,
     num_draws: int = 1000,
     **options: Any,
 ) -> CalibrationTest:

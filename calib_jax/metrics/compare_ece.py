@@ -90,7 +90,7 @@ def compare_ece(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     num_bins: int = 15,
     equal_mass: bool = False,
     level: float = 0.9,
@@ -124,6 +124,7 @@ def compare_ece(
     >>> round(change.value, 3), change.high < 0
     (-0.117, True)
     """
+    checks.random_key(key)
     checks.level(level)
     checks.at_least("num_draws", num_draws, 1)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)

@@ -199,7 +199,21 @@ Metrics: TypeAlias = Mapping[str, Metric]
 Members: TypeAlias = tuple[tuple[str, Metric], ...]  # the same, hashable
 
 
-def values_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> dict[str, Any]:
+def members_of(metrics: Metric | Metrics) -> Members:
+    """Return metrics with their names; raise TypeError for anything else."""
+    given = {metrics.name: metrics} if isinstance(metrics, Metric) else metrics
+    by_name = isinstance(given, Mapping) and bool(given)
+    if not (by_name and all(isinstance(metric, Metric) for metric in given.values())):
+        raise TypeError(
+            f"metrics must be a metric or a mapping from names to metrics, got {given!r}:"
+            " metrics.named(NAME) finds one."
+        )
+    return tuple(given.items())
+
+
+def values_of(
+    metrics: Metric | Metrics, logits: Any, labels: Any, weights: Any = None
+) -> dict[str, Any]:
     """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
 
     >>> from calib_jax import metrics
@@ -210,12 +224,12 @@ def values_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -
     >>> {name: round(float(value), 3) for name, value in values.items()}
     {'accuracy': 0.667, 'ece': 0.433}
     """
-    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
-    members = tuple(metrics.items())
+    members = members_of(metrics)
+    logits, labels, weights = checks.flat_rows(", ".join(dict(members)), logits, labels, weights)
     if not known(logits, labels, weights):
-        return values_of_stats(metrics, stats_of(metrics, logits, labels, weights))
+        return values_of_stats(dict(members), stats_of(dict(members), logits, labels, weights))
     values, trouble = _checked_values(members, logits, labels, weights)
-    refuse(_names(metrics), trouble, logits.shape)
+    refuse(", ".join(dict(members)), trouble, logits.shape)
     return values
 
 

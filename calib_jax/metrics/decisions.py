@@ -157,7 +157,7 @@ def best_threshold(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     costs: Any = None,
     abstain_cost: float | None = None,
     level: float = 0.9,
@@ -193,6 +193,7 @@ def best_threshold(
     >>> round(best.threshold, 2), round(best.cost, 3)
     (0.62, 0.025)
     """
+    checks.random_key(key)
     checks.level(level)
     checks.at_least("num_draws", num_draws, 1)
     check_abstain_cost(abstain_cost)

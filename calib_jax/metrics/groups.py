@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array
 from calib_jax.metrics import null_draws
 from calib_jax.metrics.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.metrics.classwise import classwise_ece
@@ -61,7 +60,7 @@ def group_errors(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     num_bins: int = 15,
     num_draws: int | None = None,
     clusters: Any = None,
@@ -97,6 +96,7 @@ def group_errors(
     [('new', 100, 0.35, True), ('old', 100, -0.02, False)]
     """
     caller = "group_errors"
+    checks.random_key(key)
     of_row = group_ids("groups", groups, np.shape(labels))
     rows = counted_rows(caller, logits, labels, weights)[2]
     logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
@@ -137,7 +137,7 @@ def class_errors(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     num_bins: int = 15,
     num_draws: int | None = None,
     clusters: Any = None,
@@ -167,6 +167,7 @@ def class_errors(
     >>> [round(part.gap, 2) for part in parts]
     [-0.28, 0.12, 0.16]
     """
+    checks.random_key(key)
     logits, labels, cluster = counted_in_clusters("class_errors", logits, labels, weights, clusters)
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]

@@ -25,7 +25,7 @@ from calib_jax.core import checks
 from calib_jax.core.former import no_attribute
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.trouble import Trouble, refuse
-from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.bootstrap import Estimate, interval
 from calib_jax.metrics.contract import Members, Metric, checked_stats, values_of_stats
 from calib_jax.metrics.stream import RENAMED
@@ -112,7 +112,7 @@ class ImageStream:
     def estimates(
         self,
         *,
-        key: Array,
+        key: Any,
         num_resamples: int = 1000,
         level: float = 0.9,
         method: str = "percentile",
@@ -128,6 +128,7 @@ class ImageStream:
           level: the nominal coverage, a fraction.
           method: "percentile" or "basic"; see `interval`.
         """
+        checks.random_key(key)
         checks.at_least("num_resamples", num_resamples, 1)
         stats = self.stats
         num_images = len(jax.tree.leaves(stats)[0])

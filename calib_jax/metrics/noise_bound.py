@@ -34,10 +34,9 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array
 from calib_jax.metrics import null_draws
 from calib_jax.metrics.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
-from calib_jax.metrics.contract import Metric
+from calib_jax.metrics.contract import Metric, members_of
 from calib_jax.metrics.counted import counted_in_clusters
 
 __all__ = ["NoiseBound", "has_noise_bound", "noise_bound"]
@@ -74,7 +73,7 @@ def noise_bound(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     level: float = 0.9,
     num_draws: int = 1000,
     clusters: Any = None,
@@ -114,7 +113,8 @@ def noise_bound(
     >>> round(bound.value, 3), round(bound.high, 3)  # low, floor and p_value depend on the draws
     (0.575, 0.696)
     """
-    members = {metrics.name: metrics} if isinstance(metrics, Metric) else dict(metrics)
+    members = dict(members_of(metrics))
+    checks.random_key(key)
     checks.level(level)
     checks.at_least("num_draws", num_draws, least_draws(level), f" at level {level}")
     for metric in members.values():

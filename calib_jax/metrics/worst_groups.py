@@ -63,7 +63,7 @@ def worst_groups(
     labels: Any,
     weights: Any = None,
     *,
-    key: Array,
+    key: Any,
     num_groups: int = 5,
     least: int = 30,
     num_draws: int = 1000,
@@ -100,6 +100,7 @@ def worst_groups(
     ({'new': 'True'}, True)
     """
     caller = "worst_groups"
+    checks.random_key(key)
     for name, value in (("num_groups", num_groups), ("least", least), ("num_draws", num_draws)):
         checks.at_least(name, value, 1)
     if not isinstance(columns, Mapping) or not columns:

@@ -130,6 +130,14 @@ def test_a_stopped_sweep_goes_on(tmp_path):
             ["--losses=brier", "--checkpoint=best_nl"],
             "best_nl is none of latest, best_ece, best_error",
         ),
+        (
+            ["--config=configs/digits.py:brier", "--losses=focal"],
+            "--config names the loss brier, which is not among --losses=focal",
+        ),
+        (
+            ["--losses=brier", "--config.best=ece"],
+            "--config.best=ece: a mapping is wanted, such as",
+        ),
         ([], "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME"),
     ],
 )

@@ -1,9 +1,11 @@
 """Bad input is answered in one sentence that names the value and the way out."""
 
+import inspect
 import re
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -105,6 +107,76 @@ def test_types():
     refused(
         lambda: metrics.ece(LOGITS, LABELS.astype("float32")),
         "ece: labels (4,) must be integers, got float32.",
+        TypeError,
+    )
+
+
+BY_KEY = {
+    "bootstrap": lambda key: metrics.bootstrap(metrics.ece, LOGITS, LABELS, key=key),
+    "estimates": lambda key: metrics.estimates({"nll": metrics.nll}, LOGITS, LABELS, key=key),
+    "paired_bootstrap": lambda key: metrics.paired_bootstrap(
+        metrics.ece, LOGITS, LOGITS, LABELS, key=key
+    ),
+    "noise_bound": lambda key: metrics.noise_bound(metrics.ece, LOGITS, LABELS, key=key),
+    "compare_ece": lambda key: metrics.compare_ece(LOGITS, LOGITS, LABELS, key=key),
+    "best_threshold": lambda key: metrics.best_threshold(LOGITS, LABELS, key=key, abstain_cost=0.1),
+    "class_errors": lambda key: metrics.class_errors(LOGITS, LABELS, key=key),
+    "group_errors": lambda key: metrics.group_errors(LABELS, LOGITS, LABELS, key=key),
+    "worst_groups": lambda key: metrics.worst_groups({"g": LABELS}, LOGITS, LABELS, key=key),
+    "calibration_test": lambda key: metrics.calibration_test("ece", LOGITS, LABELS, key=key),
+}
+
+
+@pytest.mark.parametrize("function", BY_KEY)
+def test_a_seed_is_no_key(function):
+    refused(
+        lambda: BY_KEY[function](0),
+        "key must be a random key, such as jax.random.key(0), got 0.",
+        TypeError,
+    )
+
+
+def test_keys_of_both_kinds_draw_the_same():
+    draws = [
+        metrics.bootstrap(metrics.accuracy, LOGITS, LABELS, key=key, num_resamples=5)
+        for key in (jax.random.key(3), jax.random.PRNGKey(3))
+    ]
+    np.testing.assert_array_equal(*draws)
+
+
+def test_every_function_that_draws_is_asked_for_its_key():
+    drawing = {
+        name
+        for name in metrics.__all__
+        if callable(function := getattr(metrics, name))
+        and "key" in inspect.signature(function).parameters
+    }
+    assert drawing - {"bounded_estimates"} <= set(BY_KEY)  # that one serves the report
+
+
+@pytest.mark.parametrize("given", [[metrics.ece], "ece", {}, {"ece": "ece"}])
+def test_metrics_have_names(given, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    refused(
+        lambda: metrics.values_of(given, LOGITS, LABELS),
+        f"metrics must be a metric or a mapping from names to metrics, got {given!r}:"
+        " metrics.named(NAME) finds one.",
+        TypeError,
+    )
+
+
+def test_words_are_no_labels():
+    for words in (["a", "b", "c", "b"], np.asarray(["a", "b", "c", "b"], object)):
+        dtype = np.asarray(words).dtype
+        refused(
+            lambda words=words, dtype=dtype: metrics.ece(LOGITS, words),
+            "ece: labels must be numbers (np.unique(labels, return_inverse=True) numbers them),"
+            f" got {dtype}.",
+            TypeError,
+        )
+    refused(
+        lambda: metrics.ece(LOGITS.astype(str), LABELS),
+        f"ece: logits must be numbers, got {LOGITS.astype(str).dtype}.",
         TypeError,
     )
 

@@ -237,7 +237,10 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         ({"logits": LABELS, "labels": LOGITS}, "logits of .* must be floating point, got int64"),
         ({"logits": LOGITS.astype(complex)}, "logits of .* must be floating point, got complex"),
         ({"logits": np.array(0.5)}, "logits of .* are one number"),
-        ({"logits": with_row(1, np.nan)}, r"1 examples of .* NaN or infinite .* number 1 \(counted"),
+        (
+            {"logits": with_row(1, np.nan)},
+            r"1 examples of .* NaN or infinite .* number 1 \(counted",
+        ),
         ({"logits": with_row(2, -np.inf)}, "1 examples of .* NaN or infinite logits, number 2"),
         ({"weights": np.ones((4, 3))}, r"weights of .* must have shape \(4,\), .* got \(4, 3\)"),
         ({"weights": np.array(2.0)}, "weights of .* are one number"),

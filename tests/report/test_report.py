@@ -256,15 +256,15 @@ def test_refusals():
         report.score(logits, labels[1:], **FEW)
     with pytest.raises(ValueError, match="lengths must agree: groups has 3, labels has 30"):
         report.score(logits, labels, groups=["a", "b", "c"], **FEW)
-    with pytest.raises(ValueError, match="fit_on has 5 classes, .* to score have 3"):
-        others = sample(num_rows=30, num_classes=5, seed=1)
+    others = sample(num_rows=30, num_classes=5, seed=1)
+    with pytest.raises(ValueError, match=r"fit_on has 5 classes, .* to score have 3"):
         report.score(logits, labels, calibrate="temperature", fit_on=others, **FEW)
     for useless in ({"fit_on": sample(seed=1)}, {"cross_fit": 5}, {"criterion": ["nll", "ece"]}):
         (name,) = useless
         with pytest.raises(ValueError, match=f"^{name} needs calibrate, the name"):
             report.score(logits, labels, **useless, **FEW)
+    both = {"fit_on": sample(seed=1), "cross_fit": 5}
     with pytest.raises(ValueError, match="give fit_on or cross_fit, not both"):
-        both = {"fit_on": sample(seed=1), "cross_fit": 5}
         report.score(logits, labels, calibrate="temperature", **both, **FEW)
     with pytest.raises(ValueError, match="method must be one of 'valid', 'percentile', 'basic'"):
         report.score(logits, labels, method="bca", **FEW)
