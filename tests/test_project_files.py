@@ -73,6 +73,13 @@ def test_no_link_is_committed():
     assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []
 
 
+def test_every_result_is_described():
+    folder = ROOT / "experiments" / "results"
+    page = (folder / "README.md").read_text(encoding="utf-8")
+    names = {path.name for path in folder.iterdir()} - {"README.md"}
+    assert not {name for name in names if f"`{name}" not in page}
+
+
 def test_results_name_no_folder_of_a_machine():
     """Results are read by others: commands and settings have the last names of paths alone."""
     results = ROOT / "experiments/results"

@@ -175,7 +175,7 @@ def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
         "data_dir": data_dir,
         f"the variable {VARIABLE}": os.environ.get(VARIABLE),
         "the variable TFDS_DATA_DIR": os.environ.get("TFDS_DATA_DIR"),
-        "the habit of TFDS": "~/tensorflow_datasets",
+        "the default of TFDS": "~/tensorflow_datasets",
     }
     why, folder = next((why, folder) for why, folder in settings.items() if folder)
     return pathlib.Path(folder).expanduser().absolute(), why

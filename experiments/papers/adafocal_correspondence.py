@@ -6,7 +6,7 @@ import scipy.stats
 from experiments.papers import paired, rules
 from experiments.papers.comparisons import Runs
 from experiments.papers.entry import Entry
-from experiments.papers.trainings import CE, FL3, FL5
+from experiments.papers.trainings import CE, FL3, FL5, undiagnosed
 from experiments.papers.values import Value
 
 MEASURE = "mass_bins"
@@ -46,7 +46,11 @@ ENTRY = Entry(
             *(f"rank correlation, {region}" for region in REGIONS)
         )
     },
-    runs={"gamma_0": CE, "gamma_3": FL3, "gamma_5": FL5},
+    runs={
+        "gamma_0": undiagnosed(CE),
+        "gamma_3": undiagnosed(FL3, keep="columns"),
+        "gamma_5": undiagnosed(FL5, keep="columns"),
+    },
     measures=(MEASURE,),
     statistic=statistic,
     note="Regions are bins 0, 7 and 14 of 15 of equal mass; the training set (probability of the"

@@ -4,7 +4,7 @@ from experiments.papers import rules
 from experiments.papers.comparisons import Runs
 from experiments.papers.entry import Entry
 from experiments.papers.mukhoti_noise import auroc_difference
-from experiments.papers.trainings import ADAFOCAL, CE, FLSD53, MMCE
+from experiments.papers.trainings import ADAFOCAL, CE, FLSD53, MMCE, undiagnosed
 from experiments.papers.values import Value
 
 
@@ -26,7 +26,15 @@ ENTRY = Entry(
             "AUROC(AdaFocal) - AUROC(CE), before", "AUROC(AdaFocal) - AUROC(FLSD-53), before"
         )
     },
-    runs={"adafocal": ADAFOCAL, "ce": CE, "flsd": FLSD53, "mmce": MMCE},
+    runs={
+        name: undiagnosed(training)
+        for name, training in (
+            ("adafocal", ADAFOCAL),
+            ("ce", CE),
+            ("flsd", FLSD53),
+            ("mmce", MMCE),
+        )
+    },
     measures=("noise",),
     statistic=statistic,
     note="Test images against the same with Gaussian noise of standard deviation .1. The half with"

@@ -79,11 +79,13 @@ def on_gpu(training: Training, scale: str = "gpu", precision: str = "bfloat16") 
     else:
         config = {"cifar10_resnet8": "cifar10_resnet50"}.get(training.config, training.config)
         sized, name = SHORT, f"{SHORT_EPOCHS}epochs"
-    kept = dataclasses.replace(training, options={}).variant if training.changes else ""
+    # Here one run, with its diagnosis, serves all entries.
+    changes = {key: value for key, value in training.changes.items() if key != "diagnose"}
+    kept = dataclasses.replace(training, options={}).variant if changes else ""
     return dataclasses.replace(
         training,
         config=config,
-        changes={**training.changes, **sized, "precision": precision},
+        changes={**changes, **sized, "precision": precision},
         alias="-".join([name, precision, *[kept] * bool(kept)]),
         seeds=min(training.seeds, 2) if scale == "tiny" else training.seeds,
     )

@@ -192,7 +192,7 @@ def test_an_absent_data_set_is_said_in_lines_of_what_where_and_how(folder, monke
     ):
         assert part in said
     assert len(said.replace(str(folder), "").split()) < 80
-    with pytest.raises(FileNotFoundError, match=r"tensorflow_datasets.* habit of TFDS"):
+    with pytest.raises(FileNotFoundError, match=r"tensorflow_datasets.* default of TFDS"):
         data.cifar10()
     monkeypatch.setenv(reader.VARIABLE, str(folder))
     with pytest.raises(FileNotFoundError, match=f"the variable {reader.VARIABLE} says"):
