@@ -18,9 +18,10 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators import contract
-from calib_jax.core import checks
-from calib_jax.core.rows import weigh
-from calib_jax.core.trouble import known
+from calib_jax.core import checks, numerics
+from calib_jax.core.foreign import as_array
+from calib_jax.core.rows import present, weigh
+from calib_jax.core.trouble import known, refuse, trouble_in
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 __all__ = ["PriorEstimate", "estimate_prior", "with_prior"]
@@ -99,10 +100,12 @@ def estimate_prior(
     """
     checks.above("tolerance", tolerance, 0)
     checks.at_least("max_iterations", max_iterations, 1)
-    logits = contract.logits_for("estimate_prior", logits)
-    weights = checks.weights_for(logits, weights)
-    if known(weights) and weights is not None and not np.any(np.asarray(weights) > 0):
-        raise ValueError(f"estimate_prior: all {weights.size} weights are 0.")
+    name = "estimate_prior"
+    unlabelled = np.zeros(np.shape(as_array(logits))[:-1], np.int32)
+    logits, labels, weights = checks.flat_rows(name, logits, unlabelled, weights)
+    if known(logits, weights):
+        refuse(name, trouble_in(logits, labels, weights), logits.shape)
+    logits, _ = present(numerics.at_least_float32(logits), labels, weights)
     source = _prior("source_prior", source_prior, logits.shape[-1], positive=True)
     return _estimate(logits, source, weights, tolerance, max_iterations)
 
@@ -153,4 +156,7 @@ def _prior(name: str, given: Any, num_classes: int, *, positive: bool = False) -
     else:
         checks.at_least(name, given, 0)
     prior = jnp.asarray(given, float)
-    return prior / jnp.sum(prior)
+    total = jnp.sum(prior)
+    if checks.concrete(total) and not 0 < float(total) < np.inf:
+        raise ValueError(f"{name} must have a finite positive sum, got {float(total):g}.")
+    return prior / total

@@ -20,7 +20,13 @@ import numpy as np
 from scipy.special import softmax
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        MetaEstimatorMixin,
+        clone,
+        is_classifier,
+    )
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import cross_val_predict
     from sklearn.utils import get_tags
@@ -154,6 +160,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
         base = LogisticRegression() if self.estimator is None else self.estimator
+        if not is_classifier(base):
+            raise TypeError(f"CalibratedClassifier needs a classifier, got {base!r}.")
         self.estimator_ = clone(base).fit(X, y)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
@@ -161,6 +169,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
                 f" {self.classes_}: give examples of the same classes."
             )
         scores = cross_val_predict(base, X, y, cv=self.cv, method=_method_of(base))
+        _check_one_per_class(base, scores, len(self.classes_))
         self.params_ = calibrator.fit(_logits(scores, _method_of(base)), labels)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
@@ -192,6 +201,17 @@ _FLOATS = (np.float32, np.float64)
 def _method_of(classifier: Any) -> str:
     """Choose the method whose output becomes logits."""
     return "predict_proba" if hasattr(classifier, "predict_proba") else "decision_function"
+
+
+def _check_one_per_class(classifier: Any, scores: Any, num_classes: int) -> None:
+    """Raise an error for scores of pairs of classes, of which three classes have three as well."""
+    columns = 2 if np.ndim(scores) == 1 else np.shape(scores)[1]
+    pairs = getattr(classifier, "decision_function_shape", None) == "ovo" and num_classes > 2
+    if columns != num_classes or (pairs and _method_of(classifier) == "decision_function"):
+        raise ValueError(
+            f"{type(classifier).__name__} must score each of the {num_classes} classes, not pairs"
+            ' of them: set decision_function_shape="ovr".'
+        )
 
 
 def _logits(scores: Any, method: str) -> np.ndarray:

@@ -164,7 +164,12 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
     def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Scalar:
         if criterion is None:
             return jnp.sum(weigh(contract.losses_of(logits, rows), rows.decisive))
-        return jnp.asarray(criterion(logits, labels, weights), rows.logits.dtype)
+        value = jnp.asarray(criterion(logits, labels, weights), rows.logits.dtype)
+        if value.shape:
+            raise TypeError(
+                f"the criterion must be one number, and {criterion!r} has the shape {value.shape}."
+            )
+        return value
 
     best, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, value_of, grid)
     params = Params(best, contract.unknown_state(rows))

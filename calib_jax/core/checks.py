@@ -260,6 +260,15 @@ def concrete(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    """Validate that a function returned one value for each example; others would be broadcast."""
+    if np.shape(values) != shape:
+        raise ValueError(
+            f"{name} must return one value for each example, shape {shape}, got {np.shape(values)}:"
+            " sum over the classes alone, and leave the mean over the examples to the training."
+        )
+
+
 def random_key(key: Any) -> None:
     """Validate a key of `jax.random`; an integer is a seed, and no key."""
     dtype = getattr(key, "dtype", None)
@@ -268,26 +277,43 @@ def random_key(key: Any) -> None:
         raise TypeError(f"key must be a random key, such as jax.random.key(0), got {key!r}.")
 
 
+def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
+    """Validate that a static number is an integer of at least `bound`."""
+    at_least(name, value, bound, why)
+    if concrete(value) and (np.ndim(value) or value != int(value) or isinstance(value, float)):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+
+
+def _number(name: str, value: Any) -> None:
+    """Validate that a value is no word and no missing value, which NumPy cannot compare."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
 def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
     """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
+    _number(name, value)
     if concrete(value) and concrete(bound) and not np.all(np.asarray(value) >= bound):
         raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
 
 
 def above(name: str, value: Any, bound: float, why: str = "") -> None:
     """Validate that a static number (or array of numbers) is greater than `bound`."""
+    _number(name, value)
     if concrete(value) and not np.all(np.asarray(value) > bound):
         raise ValueError(f"{name} must be greater than {bound:g}{why}, got {value}.")
 
 
 def between(name: str, value: Any, low: float, high: float) -> None:
     """Validate that a static number (or array of numbers) lies in [low, high]."""
+    _number(name, value)
     if concrete(value) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
 
 
 def level(value: Any) -> None:
     """Validate the nominal coverage of an interval, a fraction."""
+    _number("level", value)
     if concrete(value) and not 0 < value < 1:
         raise ValueError(f"level must be a fraction between 0 and 1, got {value}.")
 
@@ -307,13 +333,16 @@ def same_length(**named: Any) -> None:
 
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
-    ids = np.asarray(as_array(clusters))
+    # `as_array` takes columns of numbers alone.
+    ids = np.asarray(clusters if hasattr(clusters, "to_numpy") else as_array(clusters))
     if ids.shape != shape:
         raise ValueError(
             f"clusters must have shape {shape}, one for each example, got {ids.shape}."
         )
-    if ids.dtype == object and all(isinstance(name, str) for name in ids.flat):
-        ids = ids.astype(str)  # a column of a table
+    if ids.dtype == object:  # a column of a table
+        for kind, dtype in ((str, str), (int | np.integer, np.int64)):
+            if all(isinstance(name, kind) for name in ids.flat):
+                ids = ids.astype(dtype)
     if ids.dtype.kind not in "iuUS":
         raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
     return ids.reshape(-1)

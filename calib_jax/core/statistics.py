@@ -134,6 +134,9 @@ def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
 
     def add(sums: list[Sums], part: Any) -> tuple[list[Sums], list[Rows]]:
         part_sums, part_rows = _sums_and_rows(stat_of(part))
+        # Without the barrier XLA adds the rows of a part to the carry one by one, which makes one
+        # long float32 sum of the sums of all parts.
+        part_sums = jax.tree.map(lax.optimization_barrier, part_sums)
         return jax.tree.map(jnp.add, sums, part_sums), part_rows
 
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)

@@ -204,7 +204,7 @@ def _adafocal(
     **rule_options: Any,
 ) -> Objective:
     """AdaFocal, updated after each validation pass; the first epoch uses gamma_initial."""
-    checks.at_least("num_bins", num_bins, 1)
+    checks.whole("num_bins", num_bins)
     checks.one_of("binning", binning, BINNINGS)
     bins = jax.ShapeDtypeStruct((num_bins,), jnp.float32)
     jax.eval_shape(lambda *of: adafocal_rule(*of, **rule_options), bins, bins)  # validates them

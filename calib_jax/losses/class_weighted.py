@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
@@ -55,6 +56,8 @@ def class_weights(
     checks.one_of("balancing", balancing, BALANCINGS)
     checks.at_least("volume", volume, 1)
     counts = jnp.asarray(class_counts, float)
+    if checks.concrete(counts) and not np.any(np.asarray(counts) > 0):
+        raise ValueError("class_counts are all 0: give those of the training set.")
     present = counts > 0
     divisor = jnp.where(present, counts, 1)
     if balancing == "median":

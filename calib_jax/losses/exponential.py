@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import times
+from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Weights
@@ -55,7 +54,7 @@ def exponential_weight(
     """
     checks.one_of("form", form, FORMS)
     checks.above("temperature", temperature, 0)
-    values = lax.stop_gradient(values)
+    values = constant_in_gradient(values)
     if form == "pure":
         return jnp.exp(jnp.minimum(values, 60))  # Brier scores stay below 2; others may overflow
     clipped = jnp.clip(values, 0, temperature)
@@ -118,7 +117,7 @@ def _cross_entropy_brier_weight(**options: Any) -> Objective:
         *,
         axis_name: AxisName,
     ) -> PerExample:
-        scores = checks.unchecked(brier)(lax.stop_gradient(logits), labels)
+        scores = checks.unchecked(brier)(constant_in_gradient(logits), labels)
         counts = weigh(jnp.ones_like(scores), weights)
         score, count = total((jnp.sum(weigh(scores, weights)), jnp.sum(counts)), axis_name)
         weight = exponential_weight(score / jnp.maximum(count, 1e-30), **options)

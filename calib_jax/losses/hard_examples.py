@@ -32,6 +32,8 @@ def _threshold_and_share(
 
     Examples of equal loss share what is left of `kept`, so weight k equals k copies.
     """
+    if not len(losses):
+        return jnp.zeros((), losses.dtype), jnp.zeros((), losses.dtype)
     order = jnp.argsort(-losses)  # NaN is last
     mass = jnp.cumsum(weights[order])
     place = jnp.minimum(jnp.searchsorted(mass, kept), len(losses) - 1)

@@ -15,7 +15,7 @@ from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import times
+from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import top_label
@@ -123,7 +123,7 @@ def mmce_weighted_penalty(
     confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
     sides = jnp.stack([hit, 1 - hit], axis=1)
     counts = jnp.sum(weight[:, None] * sides, axis=0)
-    both = jnp.all(counts > 0)
+    both = ~jnp.any(counts == 0)  # NaN, of a label out of range, stays
     counts = jnp.where(both, counts, 1)
 
     distance = jnp.stack([1 - confidence, -confidence], axis=1)
@@ -233,7 +233,7 @@ def _mmce_gra(**options: Any) -> Objective:
         *,
         axis_name: AxisName,
     ) -> PerExample:
-        weight = penalty(lax.stop_gradient(logits), labels, weights, axis_name=axis_name)
+        weight = penalty(constant_in_gradient(logits), labels, weights, axis_name=axis_name)
         losses = unchecked_cross_entropy(logits, labels)
         return times(jnp.broadcast_to(weight, losses.shape), losses)
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import checks
+from calib_jax.core import checks, rows
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.former import former_options
 from calib_jax.core.progress import Progress
@@ -156,14 +156,22 @@ def needed_counts(name: str, class_counts: Any) -> Any:
     return class_counts
 
 
-def _checked(value: Callable[..., Array], soft_labels: bool) -> Callable[..., Array]:
-    """Wrap a function in what every objective does about arguments, weights and gradients."""
+def _checked(
+    value: Callable[..., Array], soft_labels: bool, name: str = "the objective"
+) -> Callable[..., Array]:
+    """Wrap a function in what every objective does about arguments, weights and gradients.
+
+    A label out of range gives NaN, also where the function would wrap it around to a class.
+    """
 
     def checked(
         state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
     ) -> Array:
         logits, labels, weights = checks.examples("objective", logits, labels, weights, soft_labels)
         terms = value(lax.stop_gradient(state), logits, labels, weights, axis_name=axis_name)
+        checks.one_per_example(name, terms, logits.shape[:-1])
+        if labels.ndim < logits.ndim:
+            terms = jnp.where(rows.valid(labels, logits.shape[-1]), terms, jnp.nan)
         return terms if weights is None else jnp.where(weights > 0, terms, 0)
 
     marked: Callable[..., Array] = checks.mark_checked(checked, value, soft_labels)
@@ -190,7 +198,9 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     ) -> Array:
         return terms(logits, labels)
 
-    return make_objective(value, soft_labels=checks.takes_soft_labels(loss))
+    soft_labels = checks.takes_soft_labels(loss)
+    name = getattr(loss, "__name__", "the loss")
+    return make_objective(value)._replace(value=_checked(value, soft_labels, name))
 
 
 def objective(name: str, /, **options: Any) -> Objective:

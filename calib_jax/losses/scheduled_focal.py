@@ -28,7 +28,8 @@ def scheduled_focal(
 
     $$\gamma(e) = \gamma_i \quad \text{for} \quad m_i \le e < m_{i+1}, \qquad m_0 = 0$$
 
-    with e the epoch, counted from 0. FLSc-531 has gammas (5, 3, 1), FLSc-532 (5, 3, 2).
+    with e the epoch, counted from 0; epoch 0 always has the first gamma. FLSc-531 has gammas
+    (5, 3, 1), FLSc-532 (5, 3, 2).
 
     Args:
       gammas: one more than the milestones.

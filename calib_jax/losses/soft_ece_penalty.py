@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32, true_class
-from calib_jax.core.rows import weigh
+from calib_jax.core.numerics import at_least_float32, times, true_class
+from calib_jax.core.rows import valid, weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     Array,
@@ -75,7 +75,7 @@ def soft_ece_penalty(
     >>> soft_ece_penalty(sure, jnp.array([1])).round(3)
     Array(1., dtype=float32)
     """
-    checks.at_least("num_bins", num_bins, 1)
+    checks.whole("num_bins", num_bins)
     checks.above("bin_temperature", bin_temperature, 0)
     p = jax.nn.softmax(at_least_float32(logits))
     confidence = jnp.max(p, axis=-1)
@@ -88,7 +88,7 @@ def soft_ece_penalty(
 
     ahead = jax.nn.sigmoid(rank_sharpness * (p - true_class(p, labels)[..., None]))
     rank = 0.5 + jnp.sum(ahead, axis=-1)
-    accuracy = jax.nn.relu(2 - rank)
+    accuracy = jnp.where(valid(labels, p.shape[-1]), jax.nn.relu(2 - rank), jnp.nan)
 
     def in_bins(values: PerExample) -> Float[Array, " bins"]:
         rows = weigh(values, weights).reshape(-1, 1) * membership
@@ -107,6 +107,7 @@ def _soft_ece(
     """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
 
     def scaled(logits: Logits, labels: Labels) -> PerExample:
-        return cross_entropy_scale * unchecked_cross_entropy(logits, labels)
+        losses = unchecked_cross_entropy(logits, labels)
+        return times(jnp.full_like(losses, cross_entropy_scale), losses)
 
     return regularized(scaled, with_options(soft_ece_penalty, **options), scale)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import constant_in_gradient, tempered, times
@@ -74,7 +75,11 @@ def weighted_cross_entropy(
     if temperature is not None:
         checks.above("temperature", temperature, 0)
         view = prepare(tempered(logits, temperature), labels)
-    return times(uncertainty(weight_inputs(view, weighting)), cross_entropy)
+    score = uncertainty(weight_inputs(view, weighting))
+    if not np.shape(score):  # a number is a score that all examples share
+        score = jnp.full_like(cross_entropy, score)
+    checks.one_per_example("uncertainty", score, cross_entropy.shape)
+    return times(score, cross_entropy)
 
 
 # For losses whose arguments are validated already.

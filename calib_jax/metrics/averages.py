@@ -55,7 +55,7 @@ def error(sums: Sums) -> Scalar:
 
 
 def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
-    checks.at_least("k", k, 1)
+    checks.whole("k", k)
     hit = (predictions.rank < k).astype(predictions.logits.dtype)
     return Columns({"hit": predictions.if_valid(hit)})
 

@@ -349,7 +349,7 @@ def gaps_of_classes(
     draws_at_a_time: int,
 ) -> Iterator[BinGaps]:
     """Compute the gaps of every class and bin, with some of the draws at a time."""
-    num_bins = bins_of(metric)[1]
+    num_bins, excluded = bins_of(metric)[1], bins_of(metric)[-1]
     p = np.asarray(_probabilities(metric, logits, labels))
     order = in_order(np.max(p, axis=1), labels)
     classes = np.asarray(labels)[order]
@@ -398,6 +398,8 @@ def gaps_of_classes(
             num_bins=num_bins,
             num_draws=num_draws,
             draws_at_a_time=draws_at_a_time,
+            # Without the excluded class, the probabilities lack that of its labels.
+            rest=-1 if excluded is None else excluded,
         )
         for number, draws in enumerate(chunks):
             for counts in draws:  # in place: these are the largest arrays

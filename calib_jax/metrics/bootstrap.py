@@ -145,7 +145,7 @@ def bootstrap(
     """
     members = members_of(metrics)
     checks.random_key(key)
-    checks.at_least("num_resamples", num_resamples, 1)
+    checks.whole("num_resamples", num_resamples)
     checks.one_of("scheme", scheme, resampling.SCHEMES)
     if by_class and scheme == "poisson":
         raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')

@@ -118,6 +118,7 @@ def class_draws(
     num_bins: int,
     num_draws: int,
     draws_at_a_time: int,
+    rest: int = -1,
 ) -> Iterator[Draws]:
     """Draw labels from the probabilities; count them per class and bin of its probability.
 
@@ -129,6 +130,7 @@ def class_draws(
       num_bins: number of bins of equal width.
       num_draws: number of draws.
       draws_at_a_time: the draws of each of the results.
+      rest: the class that receives what the probabilities of a row lack of 1.
     """
     generator = host_generator(key)
     plan = _plan(generator, len(p), num_draws)
@@ -142,7 +144,9 @@ def class_draws(
     def versions_of(start: int) -> Integer[np.ndarray, "versions blocks size"]:
         generator = np.random.Generator(np.random.SFC64(np.array([seed, start])))
         rows = plan.rows[start : start + step]
-        return _cells_of_versions(generator, p, order, labels, rows, num_bins, plan.num_versions)
+        return _cells_of_versions(
+            generator, p, order, labels, rows, num_bins, plan.num_versions, rest
+        )
 
     num_cells = p.shape[1] * num_bins
     for first in range(0, num_draws, draws_at_a_time):
@@ -162,6 +166,7 @@ def _cells_of_versions(
     rows: Integer[np.ndarray, "blocks size"],
     num_bins: int,
     num_versions: int,
+    rest: int,
 ) -> Integer[np.ndarray, "versions blocks size"]:
     """Draw the cells of all versions of some blocks; absent rows are in a cell after the last."""
     num_classes = p.shape[1]
@@ -171,9 +176,11 @@ def _cells_of_versions(
         block = block[block >= 0]
         of_rows = p[order[block]]
         index = np.arange(len(block))[:, None]
+        chances = of_rows.astype(np.float64)
+        chances[:, rest] += np.maximum(1 - np.sum(chances, axis=1), 0)
         # One search in the running sums of all rows, each of which is shifted by its index. The
         # last class takes what rounding leaves of the total.
-        below = np.cumsum(of_rows, axis=1, dtype=np.float64)[:, :-1] + index
+        below = np.cumsum(chances, axis=1)[:, :-1] + index
         shots = generator.random((len(block), num_versions)) + index
         drawn = np.searchsorted(np.minimum(below, index + 1).reshape(-1), shots, side="right")
         drawn = np.clip(drawn - index * (num_classes - 1), 0, num_classes - 1)

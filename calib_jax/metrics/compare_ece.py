@@ -126,7 +126,7 @@ def compare_ece(
     """
     checks.random_key(key)
     checks.level(level)
-    checks.at_least("num_draws", num_draws, 1)
+    checks.whole("num_draws", num_draws)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
     runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
     excesses = []

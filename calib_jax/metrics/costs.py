@@ -75,7 +75,14 @@ def decided(predictions: Predictions, costs: Any, abstain_cost: float | None) ->
     p = predictions.p
     of_class = jnp.asarray(matrix, p.dtype)
     expected = jnp.einsum("...k,kd->...d", p, of_class, precision="highest")
-    decision = jnp.argmin(expected, axis=-1)
+    # Sums in float32 round, so costs that are equal differ in their last digits.
+    slack = 16 * jnp.finfo(p.dtype).eps * max(1e-30, float(np.max(np.abs(matrix))))
+    least = jnp.min(expected, axis=-1, keepdims=True) + slack
+    decision = jnp.argmax(expected <= least, axis=-1)
+    if costs is None:  # the top label, unless abstention costs less
+        top = predictions.predicted
+        costs_no_more = jnp.take_along_axis(expected, top[..., None], axis=-1) <= least
+        decision = jnp.where(costs_no_more[..., 0], top, decision)
     of_decision = of_class.T[decision]  # [*batch, classes]
     stated = predictions.if_valid(jnp.min(expected, axis=-1))
     realized = jnp.sum(jnp.where(predictions.is_true, of_decision, 0), axis=-1)

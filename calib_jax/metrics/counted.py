@@ -18,6 +18,8 @@ from calib_jax.core import checks, trouble
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics.predictions import Predictions
 
+_MOST_ENTRIES = 2**28  # copied logits of 1 GB
+
 Column = Float[np.ndarray, " rows"]
 
 
@@ -70,6 +72,12 @@ def counted_rows(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Log
         raise ValueError(
             f"{name}: {fractions} of {counts.size} weights are not integers, but a test counts"
             " examples.\nUse weight 0 for absent examples and k for k copies."
+        )
+    if np.sum(counts, dtype=np.float64) * logits.shape[-1] > _MOST_ENTRIES:
+        raise ValueError(
+            f"{name}: the weights count {np.sum(counts, dtype=np.float64):,.0f} examples, too many"
+            ' to copy.\nDivide them by a common factor, or use method="percentile", which takes'
+            " weights of any kind."
         )
     rows = np.repeat(np.arange(counts.size), counts.astype(np.int64))
     return logits[rows], labels[rows], rows

@@ -195,7 +195,7 @@ def best_threshold(
     """
     checks.random_key(key)
     checks.level(level)
-    checks.at_least("num_draws", num_draws, 1)
+    checks.whole("num_draws", num_draws)
     check_abstain_cost(abstain_cost)
     *data, cluster = counted_in_clusters("best_threshold", logits, labels, weights, clusters)
     num_classes = data[0].shape[-1]

@@ -27,7 +27,13 @@ from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.bootstrap import Estimate, interval
-from calib_jax.metrics.contract import Members, Metric, checked_stats, values_of_stats
+from calib_jax.metrics.contract import (
+    Members,
+    Metric,
+    checked_stats,
+    members_of,
+    values_of_stats,
+)
 from calib_jax.metrics.stream import RENAMED
 
 __all__ = ["ImageStream"]
@@ -50,9 +56,9 @@ class ImageStream:
         `aurc`, would need every pixel.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric]) -> None:
-        self.metrics = dict(metrics)
-        self._members = tuple(self.metrics.items())
+    def __init__(self, metrics: Metric | Mapping[str, Metric]) -> None:
+        self._members = members_of(metrics)
+        self.metrics = dict(self._members)
         self._parts: list[Joint] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -80,6 +86,8 @@ class ImageStream:
             raise ValueError(
                 f"{name}: images need labels of shape [images, pixels], got {labels.shape}."
             )
+        if labels.size == 0:
+            raise ValueError(f"{name}: there are no pixels, the labels have shape {labels.shape}.")
         stats, trouble = _stats_of_images(self._members, logits, labels, weights)
         for member, stat in stats.parts.items():
             if not isinstance(stat, Sums):
@@ -129,7 +137,7 @@ class ImageStream:
           method: "percentile" or "basic"; see `interval`.
         """
         checks.random_key(key)
-        checks.at_least("num_resamples", num_resamples, 1)
+        checks.whole("num_resamples", num_resamples)
         stats = self.stats
         num_images = len(jax.tree.leaves(stats)[0])
         drawn = np.asarray(jax.random.randint(key, (num_resamples, num_images), 0, num_images))

@@ -116,7 +116,7 @@ def noise_bound(
     members = dict(members_of(metrics))
     checks.random_key(key)
     checks.level(level)
-    checks.at_least("num_draws", num_draws, least_draws(level), f" at level {level}")
+    checks.whole("num_draws", num_draws, least_draws(level), f" at level {level}")
     for metric in members.values():
         _check(metric)
     data = counted_in_clusters("noise_bound", logits, labels, weights, clusters)

@@ -12,6 +12,9 @@ $b_{-i} = b + g_i / \sum_j h_j$, with the derivatives $g_i$ and $h_i$ of the NLL
 first order in that step, the refinement is a function of sums over the examples, which stream and
 merge. The sums are kept at `INVERSE_TEMPERATURES` and interpolated between them.
 
+Weights are counts: with weights that sum to 1, the sums would be those of one example, and its own
+temperature would be left out.
+
 A temperature removes only a part of the miscalibration, so the calibration part is a lower bound
 of what a better calibrator would remove. For a calibrated model it is near 0, and may be negative.
 

@@ -35,7 +35,14 @@ from calib_jax.core.former import no_attribute
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.metrics.contract import Members, Metric, checked_stats, owners, values_of_stats
+from calib_jax.metrics.contract import (
+    Members,
+    Metric,
+    checked_stats,
+    members_of,
+    owners,
+    values_of_stats,
+)
 
 __all__ = ["Stream"]
 
@@ -60,14 +67,15 @@ class Stream:
       row_limit: number of rows above which a ranking metric switches to a histogram.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric], *, row_limit: int = 2**22) -> None:
+    def __init__(self, metrics: Metric | Mapping[str, Metric], *, row_limit: int = 2**22) -> None:
         checks.at_least("row_limit", row_limit, 0)
-        self.metrics = dict(metrics)
+        self.metrics = dict(members_of(metrics))
         self.row_limit = row_limit
         self.num_rows = 0
         self.notes: list[str] = []
         self._members = tuple(self.metrics.items())
         self._parts: dict[str, _Total | _Kept] = {}
+        self._num_classes: int | None = None
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute("Stream", name, dir(self), RENAMED)
@@ -76,11 +84,17 @@ class Stream:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+        num_classes = logits.shape[-1]
+        if self._num_classes not in (None, num_classes):
+            raise ValueError(
+                f"{name}: this batch has {num_classes} classes, and the stream {self._num_classes}."
+            )
         parts = []
         for rows in _cut(logits, labels, weights):
             stats, trouble = _checked_stats(self._members, *rows)
             refuse(name, trouble, rows[0].shape, weightless=True)
             parts.append((jax.device_get(stats), len(rows[1])))
+        self._num_classes = num_classes
         for stats, num_rows in parts:
             self.update_stats(stats, num_rows=num_rows)
 
@@ -111,6 +125,7 @@ class Stream:
         self.num_rows = 0
         self.notes = []
         self._parts = {}
+        self._num_classes = None
 
     def across_processes(self) -> Stream:
         """Return the merged stream of all processes; every process must call it."""
@@ -192,10 +207,7 @@ class _Kept:
     def __init__(self) -> None:
         self.batches: list[dict[str, np.ndarray]] = []
         self.histogram: dict[str, Float[np.ndarray, " cells"]] = {}
-
-    @property
-    def num_rows(self) -> int:
-        return sum(len(batch["weight"]) for batch in self.batches)
+        self.num_rows = 0  # in the batches
 
     @property
     def ranks(self) -> bool:
@@ -203,6 +215,7 @@ class _Kept:
 
     def add(self, columns: dict[str, np.ndarray]) -> None:
         self.batches.append(columns)
+        self.num_rows += len(columns["weight"])
         if self.histogram:
             self.condense()
 
@@ -217,6 +230,7 @@ class _Kept:
                 total = np.bincount(cell, value, NUM_CELLS)
                 self.histogram[name] = self.histogram.get(name, 0) + total
         self.batches = []
+        self.num_rows = 0
 
     def stat(self) -> Rows:
         if not self.histogram:
@@ -246,7 +260,7 @@ class _Kept:
             parts = _gathered(padded)
             whole_column = np.concatenate([p[:n] for p, n in zip(parts, sizes, strict=True)])
             columns = {**columns, name: whole_column}
-        gathered.batches = [columns]
+        gathered.add(columns)
         return gathered
 
 

@@ -102,7 +102,7 @@ def worst_groups(
     caller = "worst_groups"
     checks.random_key(key)
     for name, value in (("num_groups", num_groups), ("least", least), ("num_draws", num_draws)):
-        checks.at_least(name, value, 1)
+        checks.whole(name, value)
     if not isinstance(columns, Mapping) or not columns:
         raise TypeError(f"{caller}: columns must map names to columns, got {columns!r}.")
     rows = counted_rows(caller, logits, labels, weights)[2]
@@ -115,7 +115,7 @@ def worst_groups(
     search = _half(key_of_split, rows if cluster is None else cluster)
     levels = {name: _levels(column[rows], search) for name, column in given.items()}
     kept = _searched(levels, search, residual, spread, cluster, num_groups, least)
-    if not kept:
+    if not kept or np.all(search):  # one cluster leaves nothing to test on
         return []
     masks = np.stack([group.mask for group in kept], axis=1)
     design = masks[~search].astype(np.float64)

@@ -211,6 +211,11 @@ def out_of_distribution(
     """
     for score in scores:
         checks.one_of("score", score, SCORES)
+    if not isinstance(outside, Mapping):
+        raise TypeError(
+            "out_of_distribution: outside must map names to logits, such as {'noise': logits}, got"
+            f" {type(outside).__name__}."
+        )
     if not outside:
         raise ValueError(
             "out_of_distribution: outside is empty. Give at least one set of logits by name."

@@ -172,6 +172,11 @@ def score(
     for other_name, given_other in others.items():
         other = as_logits(given_other, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
+        if other.shape != logits.shape:
+            raise ValueError(
+                f"score: {other_name} has {other.shape[-1]} classes and {name} has"
+                f" {logits.shape[-1]}: compare predictions of the same classes."
+            )
         models[other_name] = other
         other_notes = notes_on(given_other, other, labels, weights, **understood)
         notes += [f"{other_name}: {note}" for note in other_notes]

@@ -115,3 +115,28 @@ def test_shifting_there_and_back_and_to_a_class_that_is_absent():
 def test_what_cannot_be_shifted_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(jnp.zeros((2, 3)))
+
+
+def test_nonsense_has_no_prior():
+    logits = 2 * np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    even = [1.0, 1.0, 1.0]
+    for target in ([0, 0, 0], [1, 1, np.inf]):
+        with pytest.raises(ValueError, match="target_prior must have a finite positive sum"):
+            calibrators.with_prior(logits, even, target)
+    with pytest.raises(ValueError, match="estimate_prior: there are no examples"):
+        calibrators.estimate_prior(logits[:0], even)
+    with pytest.raises(ValueError, match="estimate_prior: all 20 rows of the logits look like"):
+        calibrators.estimate_prior(jax.nn.softmax(logits), even)
+    for wrong in (np.nan, -1.0, np.inf):
+        weights = np.where(np.arange(20) == 3, wrong, 1.0)
+        with pytest.raises(ValueError, match="1 of 20 weights are negative, infinite or NaN"):
+            calibrators.estimate_prior(logits, even, weights)
+
+
+def test_an_absent_example_may_be_nan():
+    logits = 2 * np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    weights = np.where(np.arange(20) == 3, 0.0, 1.0)
+    expected = calibrators.estimate_prior(logits[weights > 0], [1, 1, 1]).prior
+    logits[3] = np.nan
+    found = calibrators.estimate_prior(logits, [1, 1, 1], weights).prior
+    np.testing.assert_allclose(found, expected, rtol=1e-4)

@@ -104,3 +104,16 @@ def test_the_checks_of_scikit_learn_pass(kind, estimators):
     failed = {result["check_name"] for result in results if result["status"] == "failed"}
     assert failed == (set(estimators.EXPECTED_FAILURES) if kind == "Calibrator" else set())
     assert sum(result["status"] == "passed" for result in results) > 40
+
+
+def test_scores_of_pairs_of_classes_are_refused(estimators):
+    """Three classes have three pairs, so their number alone tells nothing."""
+    from sklearn.linear_model import LinearRegression
+    from sklearn.svm import SVC
+
+    inputs, _, labels = examples()
+    pairs = SVC(decision_function_shape="ovo")
+    with pytest.raises(ValueError, match=r'SVC must score each of the 3 classes, .*"ovr"'):
+        estimators.CalibratedClassifier(pairs).fit(inputs, labels)
+    with pytest.raises(TypeError, match="CalibratedClassifier needs a classifier, got Linear"):
+        estimators.CalibratedClassifier(LinearRegression()).fit(inputs, labels)

@@ -208,3 +208,10 @@ def test_a_grid_that_is_none_is_refused():
             temperature.fit_grid(logits, labels, **options)
     with pytest.raises(ValueError, match="max_iterations must be at least 1, got 0"):
         temperature.fit(logits, labels, max_iterations=0)
+
+
+def test_a_criterion_is_a_function_to_one_number():
+    logits = 2 * np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    labels = np.arange(20) % 3
+    with pytest.raises(TypeError, match=r"the criterion must be one number, .* the shape"):
+        temperature.fit_grid(logits, labels, criterion=metrics.per_class_ece)

@@ -60,6 +60,48 @@ def test_make_objective_passes_all_arguments_by_one_signature():
     assert jax.grad(total)(2.0) == 0
 
 
+SHAPES = {
+    "a column": lambda z, y: -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], axis=-1),
+    "the mean": lambda z, y: losses.cross_entropy(z, y).mean(),
+    "one per class": lambda z, y: -jax.nn.log_softmax(z) * jax.nn.one_hot(y, z.shape[-1]),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_loss_of_another_shape_is_refused(shape):
+    """Broadcast over the batch, it would train something else."""
+    own = SHAPES[shape]
+    by_state = losses.make_objective(lambda state, z, y, w, *, axis_name: own(z, y))
+    for mine in (
+        losses.as_objective(own),
+        losses.regularized(own, losses.mmce_penalty, 1.0),
+        by_state,
+    ):
+        with pytest.raises(ValueError, match=r"must return one value for each example, .* \(2,\)"):
+            mine.value((), LOGITS, LABELS, None)
+
+
+def test_an_uncertainty_of_another_shape_is_refused():
+    for weighting in ("loss", "gradient"):
+        with pytest.raises(ValueError, match=r"uncertainty must return one value for each"):
+            losses.weighted_cross_entropy(
+                LOGITS, LABELS, lambda p: p.rest[:, None], weighting=weighting
+            )
+        same = losses.weighted_cross_entropy(LOGITS, LABELS, lambda p: 2.0, weighting=weighting)
+        np.testing.assert_allclose(same, 2 * losses.cross_entropy(LOGITS, LABELS), rtol=1e-6)
+
+
+def test_a_label_that_a_loss_would_wrap_around_is_nan():
+    def own(logits, labels):
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], axis=-1)[:, 0]
+
+    objective = losses.as_objective(own)
+    for wrong in (-1, 3):
+        terms = objective.value((), LOGITS, jnp.asarray([0, wrong]), None)
+        np.testing.assert_array_equal(jnp.isnan(terms), [False, True])
+        assert objective.value((), LOGITS, jnp.asarray([0, wrong]), jnp.asarray([1, 0]))[1] == 0
+
+
 def test_a_penalty_is_added_to_every_term_of_any_objective():
     def penalty(logits, labels, weights=None, *, axis_name=None):
         return jnp.sum(weights) + jnp.sum(logits)

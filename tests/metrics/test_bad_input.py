@@ -311,3 +311,71 @@ def test_no_bins_is_refused_by_every_metric_that_has_them():
     for metric in members:
         with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
             value_of(metric, LOGITS, LABELS % 2, num_bins=0)
+
+
+WRONG_KINDS = {
+    "bins that are no number": (lambda: metrics.ece(LOGITS, LABELS, num_bins="15"), "num_bins"),
+    "half a bin": (lambda: metrics.adaptive_ece(LOGITS, LABELS, num_bins=10.5), "num_bins"),
+    "half a class": (lambda: metrics.top_k(LOGITS, LABELS, k=2.5), "k"),
+    "half a resample": (
+        lambda: metrics.bootstrap(
+            metrics.ece, LOGITS, LABELS, key=jax.random.key(0), num_resamples=10.5
+        ),
+        "num_resamples",
+    ),
+    "a level in words": (
+        lambda: metrics.interval(jnp.zeros(3), "0.9"),
+        "level",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_KINDS)
+def test_numbers_are_numbers(case, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    call, name = WRONG_KINDS[case]
+    with pytest.raises(TypeError, match=f"^{name} must be (a number|an integer), got "):
+        call()
+
+
+def test_weights_that_count_too_many_examples_are_refused():
+    weights = np.full(len(LABELS), 1e8)
+    with pytest.raises(ValueError, match="the weights count 400,000,000 examples, too many"):
+        metrics.noise_bound(metrics.ece, LOGITS, LABELS, weights, key=jax.random.key(0))
+
+
+def test_streams_name_what_they_cannot_add():
+    for kind in (metrics.Stream, metrics.ImageStream):
+        with pytest.raises(TypeError, match="metrics must be a metric or a mapping"):
+            kind({})
+    stream = metrics.Stream(metrics.ece)
+    stream.update(LOGITS, LABELS)
+    with pytest.raises(ValueError, match="this batch has 4 classes, and the stream 3"):
+        stream.update(2 * np.eye(4, dtype="float32"), np.arange(4))
+    with pytest.raises(ValueError, match="there are no pixels"):
+        metrics.ImageStream(metrics.ece).update(
+            np.zeros((0, 2, 3), "float32"), np.zeros((0, 2), int)
+        )
+
+
+def test_clusters_may_be_columns_of_any_kind():
+    class Column:  # as of pandas
+        def __init__(self, values):
+            self.values = values
+
+        def to_numpy(self):
+            return self.values
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+    key = jax.random.key(0)
+    bounds = [
+        metrics.noise_bound(metrics.ece, LOGITS, LABELS, key=key, clusters=clusters)
+        for clusters in (
+            ["a", "a", "b", "c"],
+            Column(np.asarray(["a", "a", "b", "c"], object)),
+            np.asarray([0, 0, 1, 2], object),
+        )
+    ]
+    assert bounds[0] == bounds[1] == bounds[2]

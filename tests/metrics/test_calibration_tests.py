@@ -183,3 +183,15 @@ def test_survival_is_that_of_the_density():
 
     area, _ = integrate.quad(density, 1.2, 8)
     assert _survival_of_range(1.2) == pytest.approx(area, abs=1e-8)
+
+
+def test_confident_models_are_tested_on_their_own_scale():
+    """Squared errors of 1e-7 are below the rounding that ties of larger ones need."""
+    random = np.random.default_rng(0)
+    margin = random.uniform(5, 10, 50_000)
+    wrong = random.random(len(margin)) < 3 / (1 + np.exp(margin))
+    logits = np.stack([margin, np.zeros_like(margin)], axis=1).astype(np.float32)
+    test = metrics.calibration_test(
+        "squared_error", logits, wrong.astype(int), key=jax.random.key(0), num_draws=200
+    )
+    assert test.p_value < 0.01

@@ -208,3 +208,16 @@ def test_bad_input_is_refused():
         metrics.best_threshold(logits, labels, key=KEY)
     with pytest.raises(ValueError, match="needs one decision for each of the 3 classes"):
         metrics.best_threshold(logits, labels, key=KEY, costs=np.zeros((3, 2)), abstain_cost=0.1)
+
+
+def test_default_costs_decide_for_the_top_label():
+    """Sums in float32 round, which must not choose among equal costs."""
+    logits = np.round(2 * np.random.default_rng(0).standard_normal((3000, 10))).astype(np.float32)
+    labels = logits.argmax(axis=1)
+    assert metrics.error(logits, labels) == 0
+    assert metrics.expected_cost(logits, labels) == 0
+    near = 0.01 * np.random.default_rng(1).standard_normal((2000, 1000)).astype(np.float32)
+    labels = near.argmax(axis=1)
+    assert metrics.expected_cost(near, labels) == metrics.error(near, labels)
+    sure = metrics.named("expected_cost", abstain_cost=0.1)
+    np.testing.assert_allclose(sure(near, labels), 0.1, rtol=1e-6)

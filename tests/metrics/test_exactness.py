@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
-from calib_jax.core.binning import BINNING_RULES
+from calib_jax.core.binning import BINNING_RULES, class_sums
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.terms import ClassGaps, Columns
 
@@ -206,3 +206,39 @@ def test_logits_that_are_computed_on_the_way():
     for name, metric in several.items():
         expected = metric.value(metric.stat(logits / temperature, labels))
         np.testing.assert_allclose(actual[name], expected, rtol=1e-5, err_msg=name)
+
+
+def calibration_in_double_precision(logits, labels, num_bins=15):
+    """Compute the ECE and the mean confidence of the last bin with float64 sums."""
+    p = jax.nn.softmax(jnp.asarray(logits))
+    confidence, hit = np.asarray(jnp.max(p, axis=1)), np.asarray(jnp.argmax(p, axis=1)) == labels
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+    index = np.searchsorted(edges[1:-1], confidence, side="left")
+    count = np.bincount(index, minlength=num_bins)
+    sums = np.bincount(index, confidence.astype(np.float64), num_bins)
+    gap = sums - np.bincount(index, hit, num_bins)
+    return np.abs(gap).sum() / len(labels), sums[-1] / count[-1]
+
+
+@pytest.mark.parametrize(("num_rows", "num_classes"), [(500_000, 2), (2**21 + 1, 2), (40_000, 600)])
+def test_sums_over_millions_of_rows_keep_their_digits(num_rows, num_classes):
+    """A float32 sum of one row after the other has the mean .98 for confidences of .99."""
+    random = np.random.default_rng(0)
+    logits = np.zeros((num_rows, num_classes), np.float32)
+    logits[:, 0] = np.log(99.0 * (num_classes - 1))
+    labels = (random.random(num_rows) > 0.99).astype(int)
+    ece, confidence = calibration_in_double_precision(logits, labels)
+    stream, images = (kind({"ece": metrics.ece}) for kind in (metrics.Stream, metrics.ImageStream))
+    stream.update(logits, labels)
+    images.update(logits[None], labels[None])
+    for value in (metrics.ece(logits, labels), stream.compute()["ece"], images.compute()["ece"]):
+        np.testing.assert_allclose(value, ece, atol=2e-5)
+    last = metrics.reliability(logits, labels).confidence[-1]
+    np.testing.assert_allclose(last, confidence, atol=2e-5)
+
+
+def test_sums_in_parts_skip_labels_out_of_range():
+    labels = np.random.default_rng(0).integers(-2, 7, 20_000)
+    values = np.ones(len(labels), np.float32)
+    expected = np.bincount(labels[(labels >= 0) & (labels < 5)], minlength=5)
+    np.testing.assert_array_equal(class_sums(jnp.asarray(labels), jnp.asarray(values), 5), expected)

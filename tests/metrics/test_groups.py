@@ -187,3 +187,11 @@ def test_hits_occur_with_the_probability_of_the_confidence():
     assert np.all(np.abs(mean - confidence) <= 5 * deviation)
     sums = null_draws.hit_sums(KEY, rows, np.eye(6).repeat(400, 0), 2500)
     np.testing.assert_array_equal(sums, hits.reshape(2500, 6, 400).sum(2))
+
+
+def test_a_search_without_examples_to_test_on_finds_nothing():
+    logits, labels = 2 * np.eye(3, dtype=np.float32), np.arange(3)
+    key = jax.random.key(0)
+    assert metrics.worst_groups({"a": [0]}, logits[:1], labels[:1], key=key, least=1) == []
+    one_cluster = {"clusters": np.zeros(3, int), "key": key, "least": 1}
+    assert metrics.worst_groups({"a": [0, 1, 1]}, logits, labels, **one_cluster) == []

@@ -282,3 +282,22 @@ def errors_of_truth(several, logits, truth):
         "adaptive_mce": abs(copies).max(),
         "classwise_ece": sum(by_class) / num_classes,
     }
+
+
+def test_an_excluded_class_has_no_place():
+    """A permutation of the classes moves the excluded one, and changes only the draws."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((400, 3)).astype(np.float32)
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    bounds = []
+    for excluded, order in ((0, [0, 1, 2]), (2, [2, 0, 1])):  # class k becomes order[k]
+        moved = np.empty_like(logits)
+        moved[:, order] = logits
+        metric = metrics.classwise_ece.with_options(excluded_class=excluded)
+        bounds.append(
+            metrics.noise_bound(metric, moved, np.asarray(order)[labels], key=jax.random.key(0))
+        )
+    first, second = bounds
+    np.testing.assert_allclose(first.value, second.value, rtol=1e-5)
+    np.testing.assert_allclose(first.floor, second.floor, rtol=0.05)
+    assert abs(first.p_value - second.p_value) < 0.1
