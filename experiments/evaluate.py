@@ -279,6 +279,20 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
 Answers = dict[str, train.Predicted]
 
 
+def _present(predicted: train.Predicted) -> tuple[train.Predicted, np.ndarray | None]:
+    """Return the labels that have weight, and the number of the example of each.
+
+    Predictions of one label an example stay as they are, and have no numbers. Others are pixels or
+    tokens, which depend on each other; most tokens can be padding, which would only need memory.
+    """
+    labels, weights = predicted.labels, predicted.weights
+    if np.ndim(labels) == 1:
+        return predicted, None
+    kept = np.ones(labels.shape, bool) if weights is None else weights > 0
+    kept_weights = None if weights is None else weights[kept]
+    return train.Predicted(predicted.present, labels[kept], kept_weights), np.nonzero(kept)[0]
+
+
 def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
     """Raise an error for a label that has weight and is out of range."""
     examples = Examples((), predicted.labels, predicted.weights)
@@ -293,23 +307,21 @@ def _score(
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
         calibrated["calibrate"] = calibration.registered(_CALIBRATE.value)
-        calibrated["fit_on"] = answers["validation"]
+        calibrated["fit_on"], _ = _present(answers["validation"])
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     class_names = experiment.dataset.class_names
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
-            logits, labels, weights = answers[name]
+            (logits, labels, weights), examples = _present(answers[name])
             counts = experiment.dataset.class_counts
             long_tailed = long_tails.score_options(counts, logits, of_bins["num_bins"])
-            if np.ndim(labels) > 1:  # the pixels of an image depend on each other
-                images = np.arange(len(labels)).reshape(-1, *[1] * (np.ndim(labels) - 1))
-                long_tailed["clusters"] = np.broadcast_to(images, np.shape(labels))
             scored = cli.refusing(
                 report.score,
                 logits,
                 labels,
                 weights=weights,
+                clusters=examples,
                 class_names=class_names,
                 **of_bins,
                 **calibrated,

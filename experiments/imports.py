@@ -9,7 +9,7 @@ The module is found in the current folder or among the installed packages. The n
 factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, a calibrator as
 described by `calib_jax.calibrators.register`, or a loss function `(logits, labels, *, options) ->
 [*batch]`. The options in the config are the defaults of its signature, and the command line may
-change them.
+change them. An option whose default is None is in the config only if the command line sets it.
 
 The config.json of a run may come from somebody else, so the code that it names is imported only
 with --allow_imports, or if the flags that name it are given again:
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict, config_dict, config_flags
 
 from calib_jax import losses, metrics
 from calib_jax.core import checks
@@ -97,14 +97,9 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
     checks.check_options(name, function, options)
 
     def terms(logits: Any, labels: Any) -> Any:
-        values = function(logits, labels, **options)
-        if values.shape != logits.shape[:-1]:  # a mean would be broadcast over the batch
-            raise ValueError(
-                f"the loss {name} must return one value for each example, shape"
-                f" {logits.shape[:-1]}, got {values.shape}: leave the reduction to the config."
-            )
-        return values
+        return function(logits, labels, **options)
 
+    terms.__name__ = f"the loss {name}"  # for messages
     return losses.as_objective(terms)
 
 
@@ -191,7 +186,8 @@ class _ConfigParser(flags.ArgumentParser):
         config: Any = self._of_files.parse(path)
         for section, name in paths.items():
             member = imported(section.replace("_", " "), name)
-            values = {"name": name, "options": ConfigDict(_default_options(member))}
+            options = _default_options(member) | _given_options(section, member)
+            values = {"name": name, "options": ConfigDict(options)}
             if "reduction" in config[section]:
                 values["reduction"] = "mean"
             with config.unlocked():
@@ -227,7 +223,9 @@ def _use_network(config: ConfigDict, name: str) -> None:
             " defaults."
         )
     with config.unlocked():
-        config.model.options = ConfigDict(_default_options(models.catalogue()[name]))
+        network = models.catalogue()[name]
+        options = _default_options(network) | _given_options("model", network)
+        config.model.options = ConfigDict(options)
 
 
 @functools.cache
@@ -254,6 +252,22 @@ def _default_options(member: Callable[..., Any]) -> dict[str, Any]:
         key: value
         for key, value in known.items()
         if key not in _NO_OPTIONS and isinstance(value, plain)
+    }
+
+
+def _given_options(section: str, member: Callable[..., Any]) -> dict[str, Any]:
+    """Return placeholders of any type for options with the default None that the flags set.
+
+    Other such options stay out of the config, as in the folders of earlier runs.
+    """
+    unset = [
+        key
+        for key, value in checks.options_of(member).items()
+        if value is None and key not in _NO_OPTIONS
+    ]
+    given = _on_the_command_line([f"{section}.options.{key}" for key in unset])
+    return {
+        key: config_dict.placeholder(object) for key in unset if f"{section}.options.{key}" in given
     }
 
 

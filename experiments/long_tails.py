@@ -40,7 +40,7 @@ def score_options(class_counts: Any, logits: Any, num_bins: int) -> dict[str, An
 
     Args:
       class_counts: the number of training examples of each class, or None.
-      logits: `[n, classes]`, those of the report.
+      logits: `[*batch, classes]`, those of the report.
       num_bins: of all metrics that have bins.
     """
     groups = shots(class_counts)
@@ -53,5 +53,5 @@ def score_options(class_counts: Any, logits: Any, num_bins: int) -> dict[str, An
     }
     return {
         "metrics": scoring.chosen_metrics(report.DEFAULT_METRICS, num_bins) | by_shot,
-        "groups": {COLUMN: groups[np.argmax(logits, axis=-1)]},
+        "groups": {COLUMN: groups[np.argmax(logits, axis=-1).reshape(-1)]},
     }

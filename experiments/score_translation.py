@@ -280,19 +280,6 @@ def _temperatures() -> list[float]:
     return values
 
 
-def _same_data(translators: Mapping[str, translating.Translator]) -> None:
-    """Raise an error unless all runs translate the same sentences."""
-    first, *others = translators
-    for name in others:
-        pair = [dict(translators[k].config.data.options) for k in (first, name)]
-        names = [translators[k].config.data.name for k in (first, name)]
-        if names[0] != names[1] or pair[0].get("direction") != pair[1].get("direction"):
-            raise ValueError(
-                f"{name} and {first} translate other data: compare runs of one data set and"
-                " direction."
-            )
-
-
 def main(given: list[str]) -> int:
     """Score the networks, print the page, write the files."""
     if not given:
@@ -304,7 +291,7 @@ def main(given: list[str]) -> int:
         name: cli.refusing(translating.restored, pathlib.Path(name), _CHECKPOINT.value, **options)
         for name in dict.fromkeys(given)
     }
-    cli.refusing(_same_data, translators)
+    cli.refusing(translating.check_same_data, translators)
     cli.refusing(bleu.require)
     results = {}
     for folder, translator in translators.items():

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -75,14 +75,16 @@ class Translator:
         translations = [""] * len(sentences)
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
+            # A row without a sentence would be decoded to the full length: copies fill the batch,
+            # and few programs are compiled if its size is a power of two.
+            num_rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
+            filled = batch[np.minimum(np.arange(num_rows), len(batch) - 1)]
             size = -(-(int(rows.lengths[batch].max()) + 1) // _MULTIPLE) * _MULTIPLE
             size = min(size, self.network.places)
-            source = np.zeros((batch_size, size), np.int32)
-            source[: len(batch)] = ended(rows.padded(batch, size - 1))
             decoded = models.translate(
                 self.network,
                 self.variables,
-                source,
+                ended(rows.padded(filled, size - 1)),
                 length=min(length, self.network.places),
                 beam=beam,
                 length_penalty=length_penalty,
@@ -147,3 +149,26 @@ def restored(
     num_classes = len(variables["params"]["table"]["embedding"])
     subwords = subword_files.read(folder, num_classes)
     return Translator(network.clone(num_classes=num_classes), variables, subwords, config, name)
+
+
+def check_same_data(translators: Mapping[str, Translator]) -> None:
+    """Raise an error unless all runs translate the same sentences by the same subwords.
+
+    Args:
+      translators: those of the runs, by their folders.
+    """
+    first, *others = translators
+    for name in others:
+        pair = [dict(translators[k].config.data.options) for k in (first, name)]
+        names = [translators[k].config.data.name for k in (first, name)]
+        if names[0] != names[1] or pair[0].get("direction") != pair[1].get("direction"):
+            raise ValueError(
+                f"{name} and {first} translate other data: compare runs of one data set and"
+                " direction."
+            )
+        if translators[name].subwords != translators[first].subwords:
+            # Their tokens differ, so that the losses of these are not those of the same labels.
+            raise ValueError(
+                f"{name} and {first} have other subwords: train one of them with"
+                f" --config.data.options.subwords={first}/{subword_files.NAME}."
+            )

@@ -119,6 +119,8 @@ def cityscapes(
     """
     checks.at_least("crop", crop, 1)
     checks.between("jitter", jitter, 0, 1)
+    if not len(scales):
+        raise ValueError("cityscapes: scales must have a factor or more, such as 1.0; got none.")
     for scale in scales:
         checks.above("scales", scale, 0)
     size = size_of_scenes("cityscapes", height, width)

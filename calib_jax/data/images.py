@@ -112,10 +112,7 @@ def papers_dataset(
       imbalance: size of the largest class of the training part over that of the smallest, see
         `long_tailed`; None keeps all classes. The other parts stay as they are.
     """
-    index = splits.split(len(train.labels), validation=validation, seed=seed)
-    for part, numbers in (("training", index.train), ("validation", index.validation)):
-        if not len(numbers):
-            raise ValueError(f"{name}: no example is left for {part}: validation={validation}.")
+    index = splits.split_in_two(name, len(train.labels), validation=validation, seed=seed)
     training = first(index.train, training_size)
     if imbalance is not None:
         kept = splits.long_tailed(train.labels[training], len(class_names), factor=imbalance)

@@ -114,6 +114,9 @@ def _listed(place: pathlib.Path, name: str) -> tuple[Listed, tuple[str, ...]]:
         classes = {row["id"]: row["name"] for row in categories}
         if sorted(classes) != list(range(len(classes))):
             raise ValueError("categories are not numbered from 0")
+        for number, row in enumerate(annotations):
+            if row["image_id"] not in files_by_id:
+                raise ValueError(f"annotations[{number}] has the unknown image {row['image_id']}")
         names = [files_by_id[row["image_id"]] for row in annotations]
         labels = [row["category_id"] for row in annotations]
         if not set(labels) <= classes.keys():
@@ -123,6 +126,8 @@ def _listed(place: pathlib.Path, name: str) -> tuple[Listed, tuple[str, ...]]:
 
 def _table(content: dict[str, Any], key: str, types: dict[str, type]) -> list[dict[str, Any]]:
     """Return the rows of a table; raise unless each has these values of these types."""
+    if key not in content:
+        raise ValueError(f"it has no table {key}")
     rows = content[key]
     if not isinstance(rows, list):
         raise ValueError(f"{key} is no list")

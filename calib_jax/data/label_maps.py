@@ -66,6 +66,8 @@ def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
 
     with reading.guard(name, "a label map", ADVICE, library=True):
         image = _opened(coded)
+        if image.format != "PNG":
+            raise ValueError("JPEG changes class numbers, and only PNG keeps them")
         if image.mode == "RGB" and image.tile and image.tile[0][3] == _UPPER:
             values = _first_of_16_bits(image)
         elif image.mode in ("L", "P"):

@@ -13,7 +13,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.data import archives, files
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.splits import shuffled, split
+from calib_jax.data.splits import shuffled, split_in_two
 from calib_jax.data.vocabulary import Vocabulary, words_of
 from calib_jax.data.word_vectors import read_vectors
 from calib_jax.data.wordpiece import WordPiece
@@ -45,6 +45,7 @@ _ORIGINAL = About(
     by_hand=f"download {_PAGE}20news-19997.tar.gz and leave it packed",
     size=17_300_000,
 )
+_WHOLE = "unpack the whole archive, or leave it packed"
 _STRIPPED = ("headers", "footers", "quotes")
 _VOCABULARIES = ("train", "all")
 _MAX_BYTES, _MAX_FILES = 1 << 28, 50_000
@@ -104,7 +105,8 @@ def newsgroups(
     """
     located = files.find("newsgroups", _BY_DATE, data_dir)
     parts = _by_date(located.path)
-    parted = split(len(parts["train"]), validation=validation, seed=seed)
+    count = len(parts["train"])
+    parted = split_in_two("newsgroups", count, validation=validation, seed=seed)
     return _dataset(
         "newsgroups",
         {
@@ -146,7 +148,8 @@ def newsgroups_19997(
       data_dir, length, words, cut, strip, vocabulary, vectors, pieces, seed: as for `newsgroups`.
     """
     located = files.find("newsgroups_19997", _ORIGINAL, data_dir)
-    texts = [message for _, message in _sorted(located.path, list(_messages(located.path)))]
+    texts = [message for _, message in sorted(_messages(located.path), key=_place)]
+    _check_groups(str(located.path), texts)
     order = papers_parts(len(texts), seed=seed)
     return _dataset(
         "newsgroups_19997",
@@ -299,14 +302,18 @@ _VERBS = {"train": "train", "validation": "validate", "test": "test"}
 
 def _by_date(path: pathlib.Path) -> _Parts:
     parts: _Parts = {"train": [], "test": []}
+    places = [path]
     if path.is_dir():
-        messages = [m for part in parts for m in _messages(path.with_name(f"20news-bydate-{part}"))]
-    else:
-        messages = list(_messages(path))
-    for (folder, *_), message in _sorted(path, messages):
+        places = [path.with_name(f"20news-bydate-{part}") for part in parts]
+        if missing := [place for place in places if not place.is_dir()]:
+            raise FileNotFoundError(f"{path} is there, but {missing[0]} is not: {_WHOLE}.")
+    messages = [message for place in places for message in _messages(place)]
+    for (folder, *_), message in sorted(messages, key=_place):
         part = folder.rpartition("-")[2]
         if part in parts:
             parts[part].append(message)
+    for part, messages_there in parts.items():
+        _check_groups(f"the {part} part of {path}", messages_there)
     return parts
 
 
@@ -329,14 +336,14 @@ def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
             yield file.as_posix(), functools.partial(reading.content, file, "a message")
 
 
-def _sorted(
-    path: pathlib.Path, messages: list[tuple[_Place, _Message]]
-) -> list[tuple[_Place, _Message]]:
-    """Sort messages by folder, group and file name, the order of the released code."""
-    groups = {label for _, (_, label) in messages}
-    if len(groups) < len(GROUPS):
-        missing = next(group for label, group in enumerate(GROUPS) if label not in groups)
-        raise reading.Unreadable(
-            f"{path} has no message of {missing}: unpack the whole archive, or leave it packed."
-        )
-    return sorted(messages, key=lambda entry: entry[0])
+def _place(entry: tuple[_Place, _Message]) -> _Place:
+    """Return the place of a message; the released code sorts by it."""
+    return entry[0]
+
+
+def _check_groups(where: str, messages: Sequence[_Message]) -> None:
+    """Raise an error that names the groups without a message."""
+    there = {label for _, label in messages}
+    if missing := [group for label, group in enumerate(GROUPS) if label not in there]:
+        named = ", ".join(missing[:3]) + f" and {len(missing) - 3} more" * (len(missing) > 3)
+        raise reading.Unreadable(f"{where} has no message of {named}: {_WHOLE}.")

@@ -13,7 +13,7 @@ from calib_jax.core import checks, reading
 from calib_jax.core.examples import Examples, InMemory, Source
 from calib_jax.data.dataset import Dataset
 from calib_jax.data.splits import subset
-from calib_jax.data.subwords import BEGIN, END, PADDING, Subwords
+from calib_jax.data.subwords import BEGIN, END, PADDING, Subwords, learned_pieces
 
 DIRECTIONS = ("de-en", "en-de")
 LANGUAGES = {"de": "German", "en": "English"}
@@ -224,4 +224,5 @@ def _learned(train: Parallel, words: int, count: int | None) -> Subwords:
     """Learn the pieces of both languages, from equally spaced training pairs."""
     pairs = len(train.source)
     step = 1 if count is None else max(1, pairs // count)
-    return Subwords.of((text for side in train for text in side[::step]), words)
+    sentences = (text for side in train for text in side[::step])
+    return Subwords(learned_pieces("words", sentences, words))

@@ -53,6 +53,20 @@ def split(count: int, *, validation: float = 0.1, calibration: float = 0.0, seed
     )
 
 
+def split_in_two(name: str, count: int, *, validation: float, seed: int) -> Split:
+    """Split the training part of a data set, and raise an error if one of two parts is empty.
+
+    Args:
+      name: of the data set, for the message.
+      count, validation, seed: as for `split`.
+    """
+    parts = split(count, validation=validation, seed=seed)
+    for part, numbers in (("training", parts.train), ("validation", parts.validation)):
+        if not len(numbers):
+            raise ValueError(f"{name}: no example is left for {part}: validation={validation}.")
+    return parts
+
+
 def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
     """Shuffle the numbers 0 ... count - 1 by NumPy's legacy generator, which never changes.
 

@@ -68,17 +68,7 @@ class Subwords:
         References:
           Sennrich et al. 2016, Neural Machine Translation of Rare Words with Subword Units.
         """
-        counts = collections.Counter(word for text in sentences for word in _words(text))
-        characters = sorted({character for word in counts for character in word})
-        start = [*_SPECIAL, *characters]
-        why = f", because the sentences have {len(characters)} characters"
-        checks.at_least("size", size, len(start), why)
-        pieces = dict.fromkeys(start)
-        for piece in _merged(counts):
-            if len(pieces) == size:
-                break
-            pieces[piece] = None
-        return cls(tuple(pieces))
+        return cls(learned_pieces("size", sentences, size))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Subwords":
@@ -135,6 +125,21 @@ class Subwords:
             return tuple(number_of.get(part, UNKNOWN) for part in parts)
 
         return numbers
+
+
+def learned_pieces(name: str, sentences: Iterable[str], size: int) -> tuple[str, ...]:
+    """Learn the pieces of `Subwords.of`; an error calls the size by its name in the caller."""
+    counts = collections.Counter(word for text in sentences for word in _words(text))
+    characters = sorted({character for word in counts for character in word})
+    start = [*_SPECIAL, *characters]
+    why = f", because the sentences have {len(characters)} characters"
+    checks.at_least(name, size, len(start), why)
+    pieces = dict.fromkeys(start)
+    for piece in _merged(counts):
+        if len(pieces) == size:
+            break
+        pieces[piece] = None
+    return tuple(pieces)
 
 
 def _words(text: str) -> list[str]:

@@ -46,6 +46,7 @@ def parse_tree(line: str, num_labels: int = 5) -> Tree:
     """Parse a tree such as "(3 (2 very) (4 good))".
 
     A word may contain spaces, since one line of the SST has a word "2 R  ock" in its brackets.
+    White space at both ends, such as the end of a line of a file, is ignored.
 
     Args:
       line: the text.
@@ -64,7 +65,8 @@ def parse_tree(line: str, num_labels: int = 5) -> Tree:
     # An open node: its column, its label, and its children, where ~n is the inner node number n.
     stack: list[tuple[int, int, list[int]]] = []
     root: int | None = None
-    position = 0
+    position = len(line) - len(line.lstrip())
+    line = line.rstrip()
     while position < len(line):
         character = line[position]
         if character == "(":

@@ -33,7 +33,8 @@ def read_vectors(
     """Read the vectors of some words from a text file, line by line.
 
     The files of GloVe have this form, and so has the text form of word2vec, whose first line (the
-    number of words and the width) is skipped. A word may contain spaces.
+    number of words and the width) is skipped, as are spaces at the end of a line, which the C
+    program writes. A word may contain spaces.
 
     Args:
       path: the file.
@@ -45,9 +46,11 @@ def read_vectors(
     with reading.opened(path, _KIND, _ADVICE) as file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
             try:
-                fields = line.decode("utf-8").rstrip("\r\n").split(" ")
+                # Only the first line can have a byte-order mark.
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise ValueError(f"line {number} is not UTF-8") from error
+            fields = text.rstrip("\r\n ").split(" ")
             if number == 1 and len(fields) == 2 and all(map(str.isdecimal, fields)):
                 continue
             if width is None:

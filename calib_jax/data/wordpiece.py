@@ -7,7 +7,8 @@ import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,9 @@ class WordPiece:
 
     Attributes:
       vocabulary: the pieces; the place of a piece is its number.
-      lower: whether to lower-case the text and to remove its accents.
+      lower: whether to lower-case the text.
+      strip_accents: whether to remove accents; None removes them if the text is lower-cased.
+      split_cjk: whether each Chinese character is a word.
 
     >>> pieces = WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##like", "##ly", "!"))
     >>> pieces.pieces("Unlikely!")
@@ -52,6 +55,8 @@ class WordPiece:
 
     vocabulary: tuple[str, ...]
     lower: bool = True
+    strip_accents: bool | None = None
+    split_cjk: bool = True
 
     def __post_init__(self) -> None:
         """Validate the special pieces."""
@@ -64,35 +69,52 @@ class WordPiece:
             )
 
     @classmethod
-    def read(cls, path: str | pathlib.Path, *, lower: bool = True) -> "WordPiece":
+    def read(
+        cls,
+        path: str | pathlib.Path,
+        *,
+        lower: bool = True,
+        strip_accents: bool | None = None,
+        split_cjk: bool = True,
+    ) -> "WordPiece":
         """Read a vocabulary file, which holds a piece in each line (`vocab.txt`).
 
         Args:
           path: the file.
           lower: as for the class; False for a cased BERT.
+          strip_accents, split_cjk: as for the class.
         """
         with reading.guard(path, _KIND, _ADVICE):
             lines = reading.text(path, _KIND, _ADVICE).split("\n")
             lines = [line.removesuffix("\r") for line in lines]
-            return cls(tuple(lines[:-1] if lines[-1] == "" else lines), lower)
+            pieces = tuple(lines[:-1] if lines[-1] == "" else lines)
+            return cls(pieces, lower, strip_accents, split_cjk)
 
     @classmethod
     def of_folder(cls, folder: str | os.PathLike[str]) -> "WordPiece":
         """Read the vocabulary of a folder of Hugging Face.
 
         Args:
-          folder: the folder, with `vocab.txt`. `lower` is the `do_lower_case` of its
-            `tokenizer_config.json`, and True if it has none.
+          folder: the folder, with `vocab.txt`. `lower`, `strip_accents` and `split_cjk` are the
+            `do_lower_case`, `strip_accents` and `tokenize_chinese_chars` of its
+            `tokenizer_config.json`, or have their defaults if it has none.
         """
         settings = pathlib.Path(folder, "tokenizer_config.json")
         with reading.guard(settings, "settings of a tokenizer", _ADVICE):
             known = {}
             if settings.exists():
                 known = reading.json_mapping(settings, "settings of a tokenizer", _ADVICE)
-            lower = known.get("do_lower_case", True)
-            if not isinstance(lower, bool):
-                raise ValueError(f"do_lower_case must be true or false, got {lower!r}")
-        return cls.read(pathlib.Path(folder, "vocab.txt"), lower=lower)
+            lower = _switch(known, "do_lower_case")
+            split_cjk = _switch(known, "tokenize_chinese_chars")
+            strip_accents = None
+            if known.get("strip_accents") is not None:  # null is the default
+                strip_accents = _switch(known, "strip_accents")
+        return cls.read(
+            pathlib.Path(folder, "vocab.txt"),
+            lower=lower,
+            strip_accents=strip_accents,
+            split_cjk=split_cjk,
+        )
 
     def __len__(self) -> int:
         """The number of pieces."""
@@ -153,11 +175,15 @@ class WordPiece:
         return split
 
     def _words(self, text: str) -> Iterator[str]:
-        """Yield the words of a text; punctuation marks and CJK characters are words."""
+        """Yield the words of a text; punctuation marks are words."""
         text = "".join(map(_cleaned, text))
-        if self.lower:
+        if self.split_cjk:
+            text = "".join(f" {c} " if _is_cjk(c) else c for c in text)
+        if self.lower if self.strip_accents is None else self.strip_accents:
             text = unicodedata.normalize("NFD", text)
-            text = "".join(c.lower() for c in text if unicodedata.category(c) != "Mn")
+            text = "".join(c for c in text if unicodedata.category(c) != "Mn")
+        if self.lower:
+            text = "".join(c.lower() for c in text)  # lower() of a text writes another final sigma
         for part in text.split():
             yield from "".join(f" {c} " if _is_punctuation(c) else c for c in part).split()
 
@@ -180,17 +206,27 @@ class WordPiece:
         return pieces
 
 
+def _switch(settings: Mapping[str, Any], name: str) -> bool:
+    """Return a setting that is true by default."""
+    value = settings.get(name, True)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+    return value
+
+
 def _cleaned(character: str) -> str:
-    """Remove control characters, and surround CJK characters by spaces."""
+    """Remove control characters, and write other white space as spaces."""
     if character in _SPACE:
         return " "
     category = unicodedata.category(character)
     if character == "\ufffd" or category in _REMOVED:
         return ""
-    if category.startswith("Z"):
-        return " "
+    return " " if category.startswith("Z") else character
+
+
+def _is_cjk(character: str) -> bool:
     number = ord(character)
-    return f" {character} " if any(a <= number <= b for a, b in _CJK) else character
+    return any(first <= number <= last for first, last in _CJK)
 
 
 def _is_punctuation(character: str) -> bool:

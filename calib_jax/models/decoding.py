@@ -249,6 +249,12 @@ def translate(
         raise ValueError(
             f"translate: source must be integers [rows, length], got {source.dtype} {source.shape}."
         )
+    rows, size = source.shape
+    if not rows or not 1 <= size <= network.places:
+        raise ValueError(
+            "translate: source must have a row or more of 1 to"
+            f" {network.places} tokens, the places of the network, got {source.shape}."
+        )
     checks.between("length", length, 1, network.places)
     _check(length, length_penalty, temperature)
     checks.at_least("beam", beam, 1)

@@ -57,9 +57,10 @@ class _Call(NamedTuple):
         """Return the arguments of a call; raise an error if statistics would include padding."""
         if train and has_statistics and "mask" not in self.names:
             raise TypeError(
-                f"{self.name} has running statistics, so its call needs the parameter mask.\nWrite"
-                " it as (self, x, *, train, mask=None), and pass mask to batch norm: it marks the"
-                " real rows of a batch."
+                f"{self.name} has running statistics, so its call needs the parameter mask, which"
+                " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
+                " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
+                " calib_jax.train, or Flax's own with mask[:, None] and axis_name=AXIS."
             )
         values = {"train": train, "mask": None if weights is None else weights > 0}
         if train:
@@ -67,8 +68,14 @@ class _Call(NamedTuple):
         return {name: value for name, value in values.items() if name in self.names}
 
 
+_OTHER_MODES = ("deterministic", "training", "is_training")  # other packages' names for the mode
+
+
 def _call_of(module: Any) -> _Call:
     """Find the optional parameters of a network's call; raise an error for other required ones."""
+    from flax import linen as flax_linen
+    from flax import nnx as flax_nnx
+
     name = type(module).__name__
     parameters = list(inspect.signature(module.__call__).parameters.values())
     known = ("train", "mask", "keys")
@@ -85,7 +92,17 @@ def _call_of(module: Any) -> _Call:
             f" it {f'also needs {required[0]!r}' if required else 'takes nothing'}.\nWrite it as"
             " (self, x), or as (self, x, *, train, mask=None)."
         )
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    for parameter in parameters[1:]:
+        # None lets nnx decide by the mode of the module.
+        if parameter.name in _OTHER_MODES and parameter.default is not None:
+            raise TypeError(
+                f"{name}.__call__ has the parameter {parameter.name}, which training never sets:"
+                " take train instead, which is True in training."
+            )
+    # Sequential passes what it gets to its first layer, which takes the inputs alone.
+    takes_any = not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential) and any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+    )
     names = {parameter.name for parameter in parameters[1:]} & set(known)
     return _Call(name, names | ({"train", "mask"} if takes_any else set()))
 
@@ -94,7 +111,8 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     """Convert a Flax linen module to a `Forward`.
 
     Its call takes the inputs, and may take `train`; `mask`, which has the real rows of a batch; and
-    `keys`, one key per example, in training. A module with running statistics needs `mask`.
+    `keys`, one key per example, in training. A module with running statistics needs `mask`. Flax's
+    own dropout gets a key of the whole batch, that of its first example.
 
     Args:
       module: the network.
@@ -109,6 +127,8 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     (4, 2)
     """
     call_of = _call_of(module)
+    # The networks of the library draw from `keys`, and their programs stay as they are.
+    of_library = type(module).__module__.startswith("calib_jax.")
 
     def forward(
         params: PyTree,
@@ -126,12 +146,33 @@ def linen(module: Any, *, features: bool = False) -> Forward:
         if features and not train:
             logits, given = _with_features(module, variables, inputs, call)
             return logits, model_state, given
+        if train and rng is not None and not of_library:
+            call["rngs"] = {"dropout": rng[0]}
         if not (train and model_state):
             return module.apply(variables, inputs, **call), model_state, None
         logits, changed = module.apply(variables, inputs, **call, mutable=list(model_state))
         return logits, {**model_state, **changed}, None
 
     return forward
+
+
+def with_classes(forward: Forward, num_classes: int) -> Forward:
+    """Wrap a forward pass: where it is compiled, its logits must have one column for each class."""
+
+    def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
+        logits, model_state, aux = forward(*args, **options)
+        if not isinstance(logits, jax.Array) or logits.ndim < 2:
+            is_array = isinstance(logits, jax.Array)
+            got = f"shape {logits.shape}" if is_array else f"a {type(logits).__name__}"
+            raise TypeError(f"the network must return logits [*batch, classes], got {got}.")
+        if logits.shape[-1] != num_classes:
+            raise ValueError(
+                f"the network has {logits.shape[-1]} outputs and the task {num_classes} classes:"
+                " give both the same number."
+            )
+        return logits, model_state, aux
+
+    return checked
 
 
 def init_variables(module: Any, key: Any, inputs: PyTree) -> PyTree:

@@ -155,7 +155,7 @@ def replicate(tree: PyTree, devices: Devices) -> PyTree:
     count, sharding = len(devices), _sharding(devices)
 
     def placed(leaf: Any) -> jax.Array:
-        host = _canonical(leaf)
+        host = canonical(leaf)
         copies = [jax.device_put(host[None], device) for device in devices]
         return jax.make_array_from_single_device_arrays(
             (count, *host.shape), sharding, copies, dtype=host.dtype
@@ -165,13 +165,23 @@ def replicate(tree: PyTree, devices: Devices) -> PyTree:
 
 
 def split(tree: PyTree, devices: Devices) -> PyTree:
-    """Place each entry of the leading axis on its device."""
-    sharding = _sharding(devices)
-    return jax.tree.map(lambda leaf: jax.device_put(_canonical(leaf), sharding), tree)
+    """Place each entry of the leading axis on its device: `[devices, rows, ...]`."""
+    count, sharding = len(devices), _sharding(devices)
+
+    def placed(leaf: Any) -> jax.Array:
+        shape = np.shape(leaf)
+        if shape[:1] != (count,):
+            raise ValueError(
+                f"split needs a leading axis over the {count} devices, got the shape {shape}:"
+                f" reshape the rows to [{count}, -1, ...]."
+            )
+        return jax.device_put(canonical(leaf), sharding)
+
+    return jax.tree.map(placed, tree)
 
 
-def _canonical(leaf: Any) -> np.ndarray:
-    """Convert a leaf to an array with a JAX dtype: without x64, 64 bits become 32.
+def canonical(leaf: Any) -> np.ndarray:
+    """Convert a leaf to a host array with a JAX dtype: without x64, 64 bits become 32.
 
     Integers that do not fit are clipped, so that a label out of range stays so.
     """

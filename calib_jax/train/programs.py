@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
 
 from calib_jax.core.examples import Draw, Source
+from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.due import Timetable
 from calib_jax.train.feeding import feed
+from calib_jax.train.forward import with_classes
 from calib_jax.train.measuring import Measuring
 from calib_jax.train.ordering import in_batches
 from calib_jax.train.plan import Task
 from calib_jax.train.runner import Feed, Runner
 from calib_jax.train.state import all_finite
-from calib_jax.train.step import make_train_step
+from calib_jax.train.step import make_train_step, same_kind
 
 
 class Programs:
@@ -34,6 +37,7 @@ class Programs:
 
     def __init__(self, task: Task, timetable: Timetable, arrangement: Arrangement) -> None:
         plan = timetable.plan
+        task = dataclasses.replace(task, forward=with_classes(task.forward, task.num_classes))
         self._task = task
         self._timetable = timetable
         self._arrangement = arrangement
@@ -70,7 +74,7 @@ class Programs:
         }
         size = plan.eval_batch_size or plan.batch_size
         self.evaluate = Measuring(task, feeds, size, arrangement)
-        self.update = jax.jit(task.objective.update)
+        self.update = jax.jit(same_kind(task.objective.update))
         self._all_finite = arrangement.on_devices(all_finite)
 
     def runner_of(self, number: int, seed: int, step: int) -> Runner:
@@ -94,6 +98,14 @@ class Programs:
             runner.begin(order, offset, Draw(seed, epoch), run=number)
             self._epochs[number] = epoch
         return runner
+
+    def check_update(self, loss_state: PyTree) -> None:
+        """Raise an error if the update after an epoch changes the kind of the state.
+
+        The other clocks need the logits: their updates are checked where they are compiled.
+        """
+        if self._task.objective.clock == "epoch":
+            jax.eval_shape(self.update, loss_state, NOTHING, self._timetable.progress_at(0))
 
     def all_finite(self, states: PyTree) -> list[Any]:
         """Return for each run whether its parameters and statistics are finite."""

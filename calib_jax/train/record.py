@@ -22,12 +22,14 @@ from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.console import Console
 from calib_jax.train.files import Row, writing
 from calib_jax.train.journal import ROWS, Journal, newer_format
+from calib_jax.train.parallel import canonical
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
 from calib_jax.train.together import Together
 from calib_jax.train.writers import MakeWriter
 
 CHECKPOINTS = "checkpoints"
+OF_STEPS = ("batch_size", "accumulate", "drop_last", "average")  # of the plan, change every step
 
 
 @dataclasses.dataclass
@@ -142,7 +144,8 @@ class Record:
 
     def resumed(self, total_steps: int) -> PyTree:
         """Restore the newest checkpoint in process 0, and broadcast its state."""
-        state = jax.tree.map(np.asarray, self.run.state)
+        # With the dtypes of the devices, which those of the checkpoints are.
+        state = jax.tree.map(canonical, self.run.state)
 
         def restore() -> bytes:
             nonlocal state
@@ -173,6 +176,7 @@ class Record:
         about = self._checkpoints.about()
         config, now = about["config"], self.run.config
         self.changes.check(self.folder, config, now, max(self._checkpoints.steps))
+        self._check_steps(about.get("steps", {}))  # which older checkpoints lack
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
         if not {field.name for field in dataclasses.fields(Ledger)}.issuperset(ledger):
@@ -199,6 +203,21 @@ class Record:
             self._checkpoints.check_room(template)
             self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
         return dataclasses.asdict(ledger), saved.state
+
+    def _steps_depend_on(self) -> dict[str, Any]:
+        """Return the values of the run and the plan on which the steps depend."""
+        values = {"seed": self.run.seed, **{name: getattr(self.plan, name) for name in OF_STEPS}}
+        return {name: np.asarray(value).item() for name, value in values.items()}  # for JSON
+
+    def _check_steps(self, before: Mapping[str, Any]) -> None:
+        """Raise `AnotherConfig` if the plan or the seed is another; a config may have its say."""
+        for name, value in self._steps_depend_on().items():
+            asked = name in before and name not in self.run.config
+            if asked and before[name] != value:
+                raise AnotherConfig(
+                    f"{self.folder} holds a run with {name}={before[name]}, and not {value}: choose"
+                    " another folder, or the old value."
+                )
 
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
@@ -306,7 +325,12 @@ class Record:
             kept |= {step for step in {*known, self.step} if step % every == 0}
         if self.step not in known:
             patience_for = self.plan.patience_for
-            about = {"config": self.run.config, "ledger": ledger, "patience_for": patience_for}
+            about = {
+                "config": self.run.config,
+                "ledger": ledger,
+                "patience_for": patience_for,
+                "steps": self._steps_depend_on(),
+            }
             self._checkpoints.save(host, about, self.step, kept=kept)
 
     def wait(self) -> None:

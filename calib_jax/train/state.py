@@ -11,6 +11,7 @@ import numpy as np
 import optax
 
 from calib_jax.core.types import Array, PyTree
+from calib_jax.train.parallel import canonical
 
 
 class TrainState(NamedTuple):
@@ -80,6 +81,8 @@ def create(
 ) -> TrainState:
     """Create the initial train state.
 
+    NumPy arrays and Python numbers in it become JAX arrays with JAX's dtypes.
+
     Args:
       variables: the variables of a linen network: `params` and any other collections.
       objective: the loss, whose `init` creates the loss state.
@@ -93,14 +96,25 @@ def create(
     counts = () if class_counts is None else (class_counts,)
     if "class_counts" not in inspect.signature(objective.init).parameters:
         counts = ()
-    others = {name: value for name, value in variables.items() if name != "params"}
+    params = _arrays(variables["params"])
+    others = _arrays({name: value for name, value in variables.items() if name != "params"})
     return TrainState(
         step=jnp.zeros((), jnp.int32),
-        params=variables["params"],
+        params=params,
         model_state=others,
-        opt_state=tx.init(variables["params"]),
-        loss_state=objective.init(num_classes, *counts),
+        opt_state=_arrays(tx.init(params)),
+        loss_state=_arrays(objective.init(num_classes, *counts)),
         rng=jax.random.key_data(jax.random.key(seed)),
         # Copy, because a buffer can be donated only once.
-        average=jax.tree.map(jnp.copy, (variables["params"], others)) if averaged else (),
+        average=jax.tree.map(jnp.copy, (params, others)) if averaged else (),
     )
+
+
+def _arrays(tree: PyTree) -> PyTree:
+    """Convert the leaves that are not JAX arrays to such, as the devices would hold them."""
+
+    def array(leaf: Any) -> Array:
+        # A copy, because a step may donate the buffer.
+        return leaf if isinstance(leaf, jax.Array) else jnp.array(canonical(leaf))
+
+    return jax.tree.map(array, tree)

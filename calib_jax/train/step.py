@@ -130,7 +130,8 @@ def make_train_step(
         if objective.clock == "step":
             seen = [objective.evidence(loss_state, logits, labels, w) for labels, w in parts]
             evidence = (seen[0] + seen[1] if mix else seen[0]).all_reduce(axis_name)
-            loss_state = objective.update(loss_state, evidence, progress_at(now))
+            update = same_kind(objective.update)
+            loss_state = update(loss_state, evidence, progress_at(now))
         if mix is not None and takes_soft_labels(objective, loss_state, logits, labels):
             parts = (_soft(parts, share, (weights, other_weights), logits.shape[-1]),)
         loss = sum(
@@ -151,6 +152,7 @@ def make_train_step(
     gradient_of = jax.grad(loss_of, has_aux=True)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
+        _check_batch(batch, accumulate)
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
 
         def add(carry: Any, part: Batch) -> tuple[Any, None]:
@@ -209,6 +211,36 @@ def make_train_step(
         ), measured
 
     return train_step
+
+
+def same_kind(update: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """Wrap the update of an objective: its result must have the structure and types of the state.
+
+    Else the steps would be compiled anew, and a checkpoint would not fit the initial state.
+    """
+
+    def checked(state: PyTree, evidence: Any, progress: Progress) -> PyTree:
+        new = update(state, evidence, progress)
+        before, after = (_kinds(tree) for tree in (state, new))
+        if before != after:
+            path = next(path for path in {**before, **after} if before.get(path) != after.get(path))
+            raise TypeError(
+                "the objective's update must keep the types of its state, got"
+                f" {after.get(path, 'nothing')} for {before.get(path, 'nothing')} at state{path}:"
+                " return the types of init."
+            )
+        return new
+
+    return checked
+
+
+def _kinds(tree: PyTree) -> dict[str, str]:
+    """Describe the type and shape of every leaf, by path."""
+    shapes = jax.eval_shape(lambda: tree)
+    return {
+        jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}"
+        for path, leaf in jax.tree.leaves_with_path(shapes)
+    }
 
 
 _Labelled = tuple[Array, Array]
@@ -314,8 +346,29 @@ def make_eval_step(
     return eval_step
 
 
+def _check_batch(batch: Batch, accumulate: int) -> None:
+    """Raise an error for a batch without weights or numbers, or with parts of unequal sizes."""
+    weights_of(batch)
+    rows = len(batch.labels)
+    if batch.index is None:
+        raise TypeError(
+            f"a batch to train on needs index, the number of each of its {rows} examples, got None:"
+            " give jnp.arange(rows)."
+        )
+    if rows % accumulate:
+        raise ValueError(
+            f"accumulate={accumulate} does not divide the {rows} rows of a batch: pad it with rows"
+            " of weight 0, as in_batches(..., accumulate=) does."
+        )
+
+
 def weights_of(batch: Batch) -> Array:
     """Broadcast the weights of a batch to the shape of its labels."""
+    if batch.weights is None:
+        raise TypeError(
+            f"a batch needs weights, got None: give jnp.ones({len(batch.labels)}), with 0 for rows"
+            " that pad it."
+        )
     missing = batch.labels.ndim - batch.weights.ndim
     weights = batch.weights.reshape(batch.weights.shape + (1,) * missing)
     return jnp.broadcast_to(weights, batch.labels.shape)

@@ -78,6 +78,7 @@ def test_images_and_label_maps_are_augmented_together(folder):
         ("test/frame_9.png", np.zeros((8, 16, 3), np.uint8), "16 x 8 pixels, and its label map"),
         ("testannot/frame_9.png", None, "has no frame_9 in testannot"),
         ("val/frame_9.png", b"no", r"val/frame_9\.png cannot be read as an image: no JPEG"),
+        ("valannot/frame_9.png", tiny.coded(np.zeros((12, 16), np.uint8), "JPEG"), "JPEG changes"),
         ("train/other.jpg", np.zeros((12, 16, 3), np.uint8), "has no other in trainannot"),
     ],
 )

@@ -84,7 +84,11 @@ def test_wrong_lists_of_places_are_named(folder, change, message):
     [
         ("images", {"id": 9, "file_name": "train_val2018/none.jpg"}, None),
         ("images", {"id": "9"}, r"images\[12\] has no id of type int"),
-        ("annotations", {"image_id": 99, "category_id": 1}, "cannot be read as a list"),
+        (
+            "annotations",
+            {"image_id": 99, "category_id": 1},
+            r"annotations\[\d+\] has the unknown image 99",
+        ),
         ("annotations", {"image_id": 0, "category_id": 5}, r"category_id must lie in \[0, 2\]"),
         ("categories", {"id": 7, "name": "x"}, "not numbered from 0"),
         ("categories", 3, r"categories\[3\] has no id"),
@@ -100,6 +104,17 @@ def test_wrong_lists_of_inaturalist_are_named(folder, key, value, message):
         message = "train2018.json names train_val2018/none.jpg, and .* does not have it: unpack"
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
+        data.inaturalist2018(data_dir=str(folder))
+
+
+@pytest.mark.parametrize("key", ["images", "annotations", "categories"])
+def test_a_list_of_inaturalist_without_a_table_is_named(folder, key):
+    tiny_scenes.inaturalist2018(folder)
+    path = folder / "inaturalist2018/train2018.json"
+    content = json.loads(path.read_text())
+    del content[key]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"list of iNaturalist: it has no table {key}; get it"):
         data.inaturalist2018(data_dir=str(folder))
 
 

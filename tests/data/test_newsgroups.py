@@ -114,9 +114,32 @@ def test_what_cannot_be_read_is_refused(folder):
     tiny.newsgroups(folder)
     group = folder / "newsgroups" / "20news-bydate-train" / "sci.med"
     group.rename(folder / "moved")
-    (folder / "newsgroups" / "20news-bydate-test" / "sci.med").rename(folder / "moved2")
     with pytest.raises(ValueError, match=r"has no message of sci\.med: unpack the whole archive"):
         data.newsgroups(data_dir=str(folder))
     tiny.newsgroups_19997(folder)
     with pytest.raises(ValueError, match=r"strip must be one of .*got 'header'"):
         data.newsgroups_19997(data_dir=str(folder), strip=("header",))
+
+
+def test_every_part_has_messages_of_every_group(folder):
+    test = tiny.newsgroups(folder) / "20news-bydate-test"
+    (test / "sci.med").rename(folder / "moved")
+    with pytest.raises(
+        ValueError, match=r"^the test part of .* has no message of sci\.med: unpack"
+    ):
+        data.newsgroups(data_dir=str(folder))
+    for group in sorted(test.iterdir())[1:]:
+        group.rename(folder / group.name)
+    with pytest.raises(ValueError, match=r"of comp\.graphics, .*, comp\.sys\.ibm\S* and 16 more:"):
+        data.newsgroups(data_dir=str(folder))
+    test.rename(folder / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=r"20news-bydate-test is not: unpack the whole"):
+        data.newsgroups(data_dir=str(folder))
+
+
+@pytest.mark.parametrize(("validation", "part"), [(0.0, "validation"), (1.0, "training")])
+def test_a_split_without_a_part_is_refused(folder, validation, part):
+    tiny.newsgroups(folder)
+    message = f"newsgroups: no example is left for {part}: validation={validation}"
+    with pytest.raises(ValueError, match=message):
+        data.newsgroups(data_dir=str(folder), validation=validation)

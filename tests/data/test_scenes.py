@@ -164,6 +164,7 @@ def test_options_and_folders_that_do_not_exist_are_refused(folder):
         ({"height": 8}, "give both height and width, or neither"),
         ({"crop": 0}, "crop must be at least 1, got 0"),
         ({"jitter": 2}, "jitter must lie in"),
+        ({"scales": ()}, "scales must have a factor or more"),
     ):
         with pytest.raises(ValueError, match=message):
             data.cityscapes(data_dir=str(folder), **options)

@@ -68,6 +68,12 @@ def test_fewer_training_pairs(folder):
         data.multi30k(data_dir=str(folder), training_size=31)
 
 
+def test_a_vocabulary_without_room_for_the_characters(folder):
+    tiny.multi30k(folder)
+    with pytest.raises(ValueError, match=r"^words must be at least .* characters, got 10"):
+        data.multi30k(data_dir=str(folder), words=10)
+
+
 def test_subwords_of_another_run(folder, tmp_path):
     tiny.multi30k(folder)
     subwords = data.Subwords.of(tiny.sentences(9)[0], size=40)

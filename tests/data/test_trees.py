@@ -53,6 +53,15 @@ def test_words_with_spaces_and_of_other_scripts():
     assert data.parse_tree(line).words == ("R  ock", "2\xa0R")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \t\n"])
+def test_white_space_at_the_ends_of_a_line_is_ignored(end):
+    assert data.parse_tree(f"\t (2 a){end}") == data.parse_tree("(2 a)")
+    with pytest.raises(ValueError, match="column 10: 1 bracket is not closed"):
+        data.parse_tree(f" (3 (2 a){end}")
+    with pytest.raises(ValueError, match="column 1: there is no tree"):
+        data.parse_tree(end)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

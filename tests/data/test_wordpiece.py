@@ -1,5 +1,6 @@
 """WordPiece: pieces derived by hand from BERT's rules, and (slow) the package tokenizers."""
 
+import json
 import os
 import sys
 import unicodedata
@@ -90,9 +91,28 @@ def test_a_folder_says_whether_its_vocabulary_is_cased(tmp_path, settings, lower
     assert len(pieces) == 6
 
 
-def test_a_folder_with_other_settings_is_refused(tmp_path):
-    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": "no"}')
-    with pytest.raises(ValueError, match="do_lower_case must be true or false, got 'no'"):
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, ["schon", "\u4e2d", "\u6587"]),
+        ({"strip_accents": None}, ["schon", "\u4e2d", "\u6587"]),
+        ({"strip_accents": False}, ["sch\u00f6n", "\u4e2d", "\u6587"]),
+        ({"do_lower_case": False}, ["Sch\u00f6n", "\u4e2d", "\u6587"]),
+        ({"do_lower_case": False, "strip_accents": True}, ["Schon", "\u4e2d", "\u6587"]),
+        ({"tokenize_chinese_chars": False}, ["schon", "\u4e2d\u6587"]),
+    ],
+)
+def test_a_folder_says_what_becomes_of_accents_and_chinese(tmp_path, settings, expected):
+    words = ["schon", "Schon", "sch\u00f6n", "Sch\u00f6n", "\u4e2d", "\u6587", "\u4e2d\u6587"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *words]), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert data.WordPiece.of_folder(tmp_path).pieces("Sch\u00f6n \u4e2d\u6587") == expected
+
+
+@pytest.mark.parametrize("name", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
+def test_a_folder_with_other_settings_is_refused(tmp_path, name):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({name: "no"}))
+    with pytest.raises(ValueError, match=f"{name} must be true or false, got 'no'"):
         data.WordPiece.of_folder(tmp_path)
 
 

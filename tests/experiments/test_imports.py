@@ -1,6 +1,7 @@
 """Members of the user's own by import path: how they are built, and what is refused."""
 
 import functools
+import importlib
 import inspect
 import json
 import sys
@@ -196,7 +197,7 @@ def parsed(monkeypatch, *arguments):
 @pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize("by_name", [True, False])
 def test_options_in_the_config_are_those_of_the_signature(package, monkeypatch, by_name):
-    file = inspect.getfile(sys.modules["configs.digits"])
+    file = inspect.getfile(importlib.import_module("configs.digits"))
     named = [f"--config={file}:focal", "--config.loss.name=own:certainty"]
     config = parsed(
         monkeypatch,
@@ -211,6 +212,17 @@ def test_options_in_the_config_are_those_of_the_signature(package, monkeypatch, 
     }
     assert config.model.to_dict() == {"name": "own:Small", "options": {"width": 4}}
     assert config.data.name == "digits"
+
+
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
+@pytest.mark.parametrize(("text", "value"), [("sharp", "sharp"), ("3", 3), ("0.5", 0.5)])
+def test_an_option_without_a_default_value_may_be_set(package, monkeypatch, text, value):
+    file = inspect.getfile(importlib.import_module("configs.digits"))
+    arguments = (f"--config={file}:own:certainty", f"--config.loss.options.note={text}")
+    config = parsed(monkeypatch, *arguments)
+    assert config.loss.options.to_dict() == {"power": 2.0, "note": value}
+    assert json.loads(json.dumps(cli.plain(config)))["loss"]["options"]["note"] == value
+    imports.loss(config.loss.name, config.loss.options)
 
 
 @pytest.mark.parametrize(

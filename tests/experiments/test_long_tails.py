@@ -42,6 +42,17 @@ def test_the_report_has_accuracies_and_groups_by_frequency():
         assert parts[0].value == pytest.approx(np.mean(labels[rows] == number), abs=1e-6)
 
 
+def test_several_labels_of_an_example_have_one_group_each():
+    logits, labels = (array.reshape(18, 5, *array.shape[1:]) for array in sample())
+    weights = np.random.default_rng(1).integers(0, 2, labels.shape)
+    options = long_tails.score_options(COUNTS, logits, 5)
+    options["metrics"] = ["accuracy"]
+    scored = report.score(logits, labels, weights=weights, num_resamples=2, **options)
+    rows = (logits.argmax(axis=-1) == 2) & (weights > 0)
+    (few,) = (part for part in scored.groups if part.part == "predicted class=few")
+    assert few.value == pytest.approx(np.mean(labels[rows] == 2), abs=1e-6)
+
+
 def dataset_of(images, labels):
     part = InMemory(images, labels, (labels < 2).astype(np.float32))
     names = ("sky", "road")

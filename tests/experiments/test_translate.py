@@ -1,5 +1,6 @@
 """Translating the lines of a text, the subwords of a run, and (slow) scores by sacrebleu."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -46,6 +47,33 @@ def test_every_line_has_its_translation():
     # A character that was never seen is an unknown subword.
     other = translated(["ein \u4e2d rennt."])[0]
     assert other == translated(["ein \u0429 rennt."])[0]
+
+
+def test_no_row_is_without_a_sentence(monkeypatch):
+    sources = []
+
+    def recorded(network, variables, source, **options):
+        sources.append(source)
+        return search(network, variables, source, **options)
+
+    search = models.translate
+    monkeypatch.setattr(models, "translate", recorded)
+    translated(["Hund.", "Mann.", "Kater.", "", "ein Hund."] * 2, batch_size=5)
+    assert [len(source) for source in sources] == [5, 4]
+    assert all(source.any(axis=1).all() for source in sources)
+
+
+def test_runs_with_other_data_or_subwords_are_not_compared():
+    first = translator()
+    data_of = ConfigDict({"data": {"name": "multi30k", "options": {"direction": "de-en"}}})
+    first = dataclasses.replace(first, config=data_of)
+    fewer = dataclasses.replace(first, subwords=data.Subwords(first.subwords.pieces[:-1]))
+    other = ConfigDict({"data": {"name": "multi30k", "options": {"direction": "en-de"}}})
+    translating.check_same_data({"a": first, "b": first})
+    with pytest.raises(ValueError, match="b and a have other subwords: train one of them with"):
+        translating.check_same_data({"a": first, "b": fewer})
+    with pytest.raises(ValueError, match="b and a translate other data"):
+        translating.check_same_data({"a": first, "b": dataclasses.replace(first, config=other)})
 
 
 def test_the_end_of_a_long_line_is_cut_off():
@@ -134,6 +162,9 @@ def test_a_run_translates_without_its_data_set(tmp_path):
     ended = translate(folder, b"Hund\n\xff\n")
     assert (ended.returncode, ended.stderr) == (2, b"error: line 2 of the input is not UTF-8.\n")
     (tmp_path / "moved").rename(tmp_path / "sets" / "multi30k")
+    code, output = run("evaluate", f"--workdir={folder}", sets, "--resamples=20")
+    assert (code, "predicted class=few" in output) == (0, True), output
+    assert "in 7 clusters" in output
     # Other subwords are of another run, whether there are as many or not.
     subwords = data.Subwords.read(folder / "subwords.txt")
     data.Subwords((*subwords.pieces[:-1], "zz")).write(folder / "subwords.txt")

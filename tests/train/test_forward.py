@@ -89,8 +89,59 @@ def test_calls_that_cannot_be_made_are_named():
     params = variables.pop("params")
     evaluated, *_ = train.linen(Averaged())(params, variables, x, train=False)
     np.testing.assert_allclose(evaluated, x, rtol=1e-4)
-    with pytest.raises(TypeError, match=r"Averaged has running statistics, .* the parameter mask"):
+    message = r"(?s)Averaged has running statistics, .* the parameter mask, .*models.BatchNorm\("
+    with pytest.raises(TypeError, match=message):
         train.linen(Averaged())(params, variables, x, train=True)
+
+
+@pytest.mark.parametrize("features", [False, True])
+def test_a_sequence_of_layers_gets_its_inputs_alone(features):
+    x = jnp.arange(6.0).reshape(3, 2)
+    layers = nn.Sequential([nn.Dense(4), nn.relu, nn.Dense(2)])
+    variables = train.init_variables(layers, jax.random.key(0), x)
+    rngs = nnx.Rngs(0)
+    newer = train.nnx(nnx.Sequential(nnx.Linear(2, 4, rngs=rngs), nnx.relu))
+    for training in (True, False):
+        forward = train.linen(layers, features=features)
+        logits, *_ = forward(variables["params"], {}, x, train=training, weights=jnp.ones(3))
+        np.testing.assert_allclose(logits, layers.apply(variables, x), rtol=1e-5)
+        logits, *_ = newer(newer.variables["params"], {}, x, train=training, weights=jnp.ones(3))
+        assert logits.shape == (3, 4)
+
+
+class Dropping(nn.Module):
+    @nn.compact
+    def __call__(self, x, *, train):
+        return nn.Dropout(0.5, deterministic=not train)(x)
+
+
+def test_dropout_of_flax_has_a_key_of_the_batch_in_training():
+    x = jnp.ones((3, 40))
+
+    def logits(seed, *, training=True):
+        keys = jax.random.split(jax.random.key(seed), 3)
+        return train.linen(Dropping())({}, {}, x, train=training, rng=keys)[0]
+
+    np.testing.assert_array_equal(logits(0), logits(0))
+    assert set(np.unique(logits(0))) == {0.0, 2.0}
+    assert not np.array_equal(logits(0), logits(1))
+    np.testing.assert_array_equal(logits(0, training=False), x)
+
+
+class Deterministic(nn.Module):
+    def __call__(self, x, *, deterministic=True):
+        return x
+
+
+class Training(nn.Module):
+    def __call__(self, x, is_training=False):
+        return x
+
+
+def test_another_name_for_the_mode_is_refused():
+    for module, name in ((Deterministic(), "deterministic"), (Training(), "is_training")):
+        with pytest.raises(TypeError, match=f"has the parameter {name}, .* take train instead"):
+            train.linen(module)
 
 
 class Normalized(nnx.Module):

@@ -362,6 +362,64 @@ def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     assert row["examples_per_second"] == pytest.approx(38 / 20)
 
 
+@pytest.mark.parametrize(
+    "init",
+    [lambda num_classes: np.full(num_classes, 2.0), lambda num_classes: 1.0],
+    ids=["an array of NumPy", "a number"],
+)
+def test_a_run_resumes_whose_state_came_from_numpy(tmp_path, monkeypatch, init):
+    def value(state, logits, labels, weights, *, axis_name):
+        return jnp.mean(state) * losses.cross_entropy(logits, labels)
+
+    objective = losses.make_objective(
+        value, init=init, update=lambda state, stat, progress: state + 1, clock="epoch"
+    )
+    task = task_of(objective)
+    start = {"params": jax.tree.map(np.float64, tasks.variables()["params"])}
+    state = train.create(start, objective, task.tx, tasks.NUM_CLASSES, seed=0)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype(np.float32)}
+    by_hand = state._replace(loss_state=init(tasks.NUM_CLASSES), params=start["params"])
+    devices = train.local_devices(1)
+    with monkeypatch.context() as patch:
+        stopping_after_pieces(patch, 4)
+        assert not train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True).finished
+        assert not train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True).finished
+    if isinstance(by_hand.loss_state, np.ndarray):
+        state = by_hand
+    outcome = train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True)
+    assert outcome.finished
+    np.testing.assert_array_equal(outcome.state.loss_state, init(tasks.NUM_CLASSES) + 3)
+
+
+@pytest.mark.parametrize("clock", ["step", "epoch", "validation"])
+def test_an_update_that_changes_the_type_of_the_state_is_refused(tmp_path, clock):
+    objective = losses.make_objective(
+        lambda state, logits, labels, weights, *, axis_name: losses.cross_entropy(logits, labels),
+        init=lambda num_classes: {"rounds": jnp.zeros((), jnp.int32)},
+        update=lambda state, stat, progress: {"rounds": state["rounds"] + 0.5},
+        clock=clock,
+    )
+    refused = r"update must keep the types .* got float32\[\] for int32\[\] at state\['rounds'\]"
+    with pytest.raises(TypeError, match=refused):
+        run(tmp_path, objective)
+
+
+def test_a_network_of_another_number_of_outputs_is_refused(tmp_path):
+    for num_classes in (4, 6):
+        task = task_of(losses.objective("cross_entropy"), num_classes=num_classes)
+        with pytest.raises(ValueError, match=f"has 5 outputs and the task {num_classes} classes"):
+            run(tmp_path, task.objective, task=task)
+
+
+def test_a_network_without_logits_is_refused(tmp_path):
+    def forward(*args, **options):
+        logits, state, aux = tasks.forward(*args, **options)
+        return {"logits": logits}, state, aux
+
+    with pytest.raises(TypeError, match=r"must return logits \[\*batch, classes\], got a dict"):
+        run(tmp_path, task=task_of(forward=forward))
+
+
 def test_a_finished_run_says_so(tmp_path, capsys):
     first = run(tmp_path)
     again = train.fit(
@@ -404,6 +462,24 @@ def test_another_config_is_refused_by_its_keys(tmp_path):
     with pytest.raises(AnotherConfig, match=r"another config \(rate: 0.1 before, 0.2 now\)"):
         run(tmp_path, config=changed, free=["run"])
     assert run(tmp_path, config={**changed, "rate": 0.1}, free=["run"]).already
+
+
+def test_another_batch_size_or_seed_is_refused_without_a_config(tmp_path):
+    run(tmp_path)
+    for change in ({"batch_size": 20}, {"accumulate": 2}, {"drop_last": True}, {"seed": 3}):
+        ((name, value),) = change.items()
+        plan = dataclasses.replace(PLAN, **change)
+        message = f"a run with {name}={getattr(PLAN, name)}, and not {value}: choose another folder"
+        with pytest.raises(AnotherConfig, match=message):
+            run(tmp_path, plan=plan)
+    longer = dataclasses.replace(PLAN, num_epochs=4)
+    assert run(tmp_path, plan=longer).step == 16
+
+
+def test_a_config_decides_which_of_its_values_may_change(tmp_path):
+    run(tmp_path, config={"batch_size": 10}, free=["batch_size"])
+    plan = dataclasses.replace(PLAN, batch_size=20)
+    assert run(tmp_path, plan=plan, config={"batch_size": 20}, free=["batch_size"]).already
 
 
 def test_a_run_of_another_version_is_refused(tmp_path):

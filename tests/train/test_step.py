@@ -1,5 +1,7 @@
 """What one step computes: against NumPy, with padding, in parts, mixed, and by its keys."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,6 +115,25 @@ def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     for key, value in measured_whole.items():
         np.testing.assert_allclose(value, measured_parts[key], rtol=1e-12)
+
+
+def test_a_batch_that_a_step_cannot_take_is_named():
+    source = tasks.examples(10)
+    whole = batch_of(source)
+    with pytest.raises(ValueError, match=r"accumulate=4 does not divide the 10 rows of a batch"):
+        moved(CROSS_ENTROPY, whole, accumulate=4)
+    for name in ("weights", "index"):
+        with pytest.raises(TypeError, match=f"batch .*needs {name}, .*got None"):
+            moved(CROSS_ENTROPY, dataclasses.replace(whole, **{name: None}))
+    evaluate = train.make_eval_step(tasks.forward, {})
+    with pytest.raises(TypeError, match=r"needs weights, got None: give jnp.ones\(10\)"):
+        evaluate(tasks.state_of(CROSS_ENTROPY), dataclasses.replace(whole, weights=None))
+
+
+def test_rows_without_an_axis_of_devices_are_refused():
+    devices = train.local_devices(2)
+    with pytest.raises(ValueError, match=r"over the 2 devices, got the shape \(10, 6\): reshape"):
+        train.split(np.ones((10, 6)), devices)
 
 
 def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
