@@ -54,8 +54,16 @@ def check_request(
                 f"{' and '.join(given)} need{'s' * (len(given) == 1)} calibrate, the name of a"
                 " calibrator such as temperature."
             )
+    elif not isinstance(calibrate, str):
+        raise TypeError(f"calibrate must be the name of a calibrator, got {calibrate!r}.")
+    elif not (fit_on is None or isinstance(fit_on, str)) and not _is_evidence(fit_on):
+        raise TypeError("fit_on must be (logits, labels) or (logits, labels, weights).")
     elif fit_on is not None and cross_fit is not None:
         raise ValueError("give fit_on or cross_fit, not both: they are two ways to fit.")
+
+
+def _is_evidence(fit_on: Any) -> bool:
+    return isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3)
 
 
 def calibrated(
@@ -87,6 +95,7 @@ def calibrated(
     if clusters is not None:
         unit = np.unique(clusters, return_inverse=True)[1].reshape(-1)
     num_units = int(unit.max()) + 1
+    checks.whole("cross_fit", cross_fit, 2)
     if not 2 <= cross_fit <= num_units:
         what = "examples" if clusters is None else "clusters"
         raise ValueError(

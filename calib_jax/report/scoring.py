@@ -182,6 +182,7 @@ def score(
         notes += [f"{other_name}: {note}" for note in other_notes]
 
     values = {k: metrics_package.values_of(several, z, labels, weights) for k, z in models.items()}
+    _check_numbers(values[name])
     samples = {
         k: metrics_package.bootstrap(several, z, labels, weights, **bootstrap)
         for k, z in models.items()
@@ -271,6 +272,16 @@ def score(
         notes=notes,
         worst=_worst(models, labels, weights, by_name, interval),
     )
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    """Raise an error for a metric that is more than one number."""
+    for name, value in values.items():
+        if not hasattr(value, "shape") or value.shape:
+            raise TypeError(
+                f"score: a row of the report is one number, and {name} is more: per_class=True adds"
+                " a table of the classes, and metrics.estimates takes any metric."
+            )
 
 
 def _held_out(
@@ -380,7 +391,8 @@ def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
     if groups is None:
         return {}
     columns = {}
-    for name, column in groups.items() if isinstance(groups, Mapping) else [("", groups)]:
+    several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
+    for name, column in groups.items() if several else [("", groups)]:
         values = np.asarray(column)
         checks.same_length(**{name or "groups": values, "labels": labels})
         single = not name and values.dtype.kind not in "biu"

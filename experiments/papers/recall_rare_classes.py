@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from experiments.papers import estimates, rules
-from experiments.papers.comparisons import Runs, difference
+from experiments.papers.comparisons import Runs, Seeds, difference
 from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Estimate, Predictions
 from experiments.papers.paired import over_seeds_and_rows
@@ -74,28 +74,32 @@ def of_tail(predictions: Predictions) -> Estimate:
     return estimates.mean_where(predictions.right, predictions.labels >= last)
 
 
-def statistic(runs: Runs) -> dict[str, Value]:
-    """Compare recall loss with cross-entropy on pixels and on a long tail, seed by seed."""
-    pairs = list(zip(runs["recall"], runs["ce"], strict=True))
-    rare = rare_recall(runs["ce"][0].measured[MEASURE]["class_counts"])
+def scene_changes(first: Seeds, second: Seeds) -> dict[str, Value]:
+    """Compare two losses on pixels, seed by seed, over seeds and images: `first` minus `second`."""
+    pairs = list(zip(first, second, strict=True))
     scenes = {
-        "recall of rare classes": rare,
+        "recall of rare classes": rare_recall(second[0].measured[MEASURE]["class_counts"]),
         "mean recall": mean_recall,
         "mean precision": mean_precision,
         "mIoU": mean_iou,
     }
     values = {
-        f"{name}, CamVid: recall - CE": over_seeds_and_rows(
-            [of_run(a, of) - of_run(b, of) for a, b in pairs]
-        )
+        name: over_seeds_and_rows([of_run(a, of) - of_run(b, of) for a, b in pairs])
         for name, of in scenes.items()
     }
     for phase in ("before", "after"):
         eces = [np.mean([plug_in_ece(pair[side], phase) for pair in pairs]) for side in (0, 1)]
-        values[f"CE2 of pixels {phase} T, CamVid: recall - CE"] = over_seeds_and_rows(
+        values[f"CE2 of pixels {phase} T"] = over_seeds_and_rows(
             [calibration(a, phase) - calibration(b, phase) for a, b in pairs],
             note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}",
         )
+    return values
+
+
+def statistic(runs: Runs) -> dict[str, Value]:
+    """Compare recall loss with cross-entropy on pixels and on a long tail, seed by seed."""
+    changes = scene_changes(runs["recall"], runs["ce"])
+    values = {f"{name}, CamVid: recall - CE": value for name, value in changes.items()}
     values["recall of rare classes, CIFAR-10-LT: recall - CE"] = difference(
         runs["recall_tail"], runs["ce_tail"], of_tail
     )

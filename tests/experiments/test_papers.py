@@ -285,6 +285,35 @@ def test_tables_of_pixels_are_of_the_summed_images(tmp_path):
     assert path.is_dir()
 
 
+def test_losses_on_pixels_are_compared_over_seeds_and_images(tmp_path):
+    table = trained_tables.TABLES[-1]
+    folder, draws = tmp_path / "results", np.random.default_rng(0)
+    recalls = {"Cross-Entropy": [], "Recall": []}
+    for method in recalls:
+        for seed in table.rows[method].of_seeds:
+            fabricate(tmp_path / "all", table.rows[method], seed)
+            confusion = draws.integers(1, 50, (6, 4, 4))
+            arrays = {"confusion": confusion, "class_counts": np.arange(4), "temperature": 1.5}
+            for phase in ("before", "after"):
+                arrays |= {
+                    f"{phase}_{name}": draws.uniform(1, 9, (6, 15))
+                    for name in ("weight", "confidence", "hit")
+                }
+            records.save(records.path_of(folder, table.rows[method], seed, "segments"), arrays)
+            total = confusion.sum(axis=0)
+            recalls[method].append(100 * np.mean(np.diagonal(total) / total.sum(axis=1)))
+    trained_tables.collect(folder, tmp_path / "all", None)
+    page = trained_tables.text(folder)
+    rows = [
+        line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| Recall")
+    ]
+    changes = next(row for row in rows if "[" in row[1])
+    expected = np.mean(recalls["Recall"]) - np.mean(recalls["Cross-Entropy"])
+    value, low, high = (float(x.strip("[],")) for x in changes[2].split())
+    np.testing.assert_allclose(value, expected, atol=0.06)
+    assert low < value < high
+
+
 def test_every_table_finds_the_published_numbers_of_its_network():
     for table in trained_tables.TABLES:
         found = {

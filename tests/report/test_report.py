@@ -270,6 +270,13 @@ def test_refusals():
         report.score(logits, labels, calibrate="temperature", **both, **FEW)
     with pytest.raises(ValueError, match="method must be one of 'valid', 'percentile', 'basic'"):
         report.score(logits, labels, method="bca", **FEW)
+    with pytest.raises(TypeError, match="a row of the report is one number, and per_class_ece is"):
+        report.score(logits, labels, metrics=["accuracy", "per_class_ece"])
+    for wrong in (logits, (logits,)):
+        with pytest.raises(TypeError, match=r"fit_on must be \(logits, labels\) or"):
+            report.score(logits, labels, calibrate="temperature", fit_on=wrong, **FEW)
+    with pytest.raises(TypeError, match="calibrate must be the name of a calibrator"):
+        report.score(logits, labels, calibrate=["temperature"], cross_fit=2, **FEW)
     bad = logits.copy()
     bad[4] = np.inf
     with pytest.raises(ValueError, match="1 of 30 rows have NaN or infinite logits"):
