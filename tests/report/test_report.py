@@ -6,6 +6,7 @@ import json
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -272,17 +273,22 @@ def test_refusals():
         report.score(logits, labels, method="bca", **FEW)
     with pytest.raises(TypeError, match="a row of the report is one number, and per_class_ece is"):
         report.score(logits, labels, metrics=["accuracy", "per_class_ece"])
-    for wrong in (logits, (logits,)):
-        with pytest.raises(TypeError, match=r"fit_on must be \(logits, labels\) or"):
-            report.score(logits, labels, calibrate="temperature", fit_on=wrong, **FEW)
-    with pytest.raises(TypeError, match="calibrate must be the name of a calibrator"):
-        report.score(logits, labels, calibrate=["temperature"], cross_fit=2, **FEW)
     bad = logits.copy()
     bad[4] = np.inf
     with pytest.raises(ValueError, match="1 of 30 rows have NaN or infinite logits"):
         report.score(bad, labels, **FEW)
     with pytest.raises(KeyError, match="no 'ece' of predictions 'platt'"):
         report.score(logits, labels, **FEW).value("ece", "platt")
+
+
+def test_arguments_of_another_kind(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    logits, labels = sample(num_rows=30)
+    for wrong in (logits, (logits,)):
+        with pytest.raises(TypeError, match=r"fit_on must be \(logits, labels\) or"):
+            report.score(logits, labels, calibrate="temperature", fit_on=wrong, **FEW)
+    with pytest.raises(TypeError, match="calibrate must be the name of a calibrator"):
+        report.score(logits, labels, calibrate=["temperature"], cross_fit=2, **FEW)
 
 
 UNTESTED = ["classwise_ece", "mce", "ks_error"]
