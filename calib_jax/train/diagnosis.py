@@ -58,6 +58,17 @@ def check_labels(name: str, source: Source, num_classes: int) -> None:
             raise ValueError(f"{label}: mend its label, or give it weight 0 in Examples.")
 
 
+def check_outputs(name: str, source: Source) -> None:
+    """Raise an error for outputs that all look like probabilities, if any example has weight."""
+    for start in range(0, len(source), _AT_ONCE):
+        weights = source[np.arange(start, min(start + _AT_ONCE, len(source)))][2]
+        if weights is None or np.any(weights > 0):
+            raise ValueError(
+                f"all outputs of the network on the {name} set look like probabilities: none is"
+                " negative, and they sum to 1. Leave out its softmax: losses take logits."
+            )
+
+
 def label_out_of_range(
     name: str, examples: Examples, index: Sequence[int] | np.ndarray, num_classes: int
 ) -> str:

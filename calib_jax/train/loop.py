@@ -86,8 +86,8 @@ class Loop:
             else:
                 self.console.say(f"{record.prefix}finished already.")
         states = self.arrangement.place(hosts)
-        self.programs = Programs(self.task, self.timetable, self.arrangement)
-        self.programs.check_update(hosts[0].loss_state)
+        loss_state = hosts[0].loss_state
+        self.programs = Programs(self.task, self.timetable, self.arrangement, loss_state)
         try:
             while self._active() and not self._stopped():
                 states = self._piece(states)

@@ -12,7 +12,7 @@ from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train import last_layer
 from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.diagnosis import check_labels
+from calib_jax.train.diagnosis import check_labels, check_outputs
 from calib_jax.train.files import Row
 from calib_jax.train.plan import Task
 from calib_jax.train.runner import Evaluate, Feed
@@ -84,6 +84,8 @@ class Measuring:
         for name, all_runs in stats.items():
             if any(float(of_run["wrong_labels"]["count"]) > 0 for of_run in all_runs):
                 check_labels(name, self._task.evaluated[name], self._task.num_classes)
+            if any(float(all_runs[number]["logits"]["count"]) == 0 for number in due):
+                check_outputs(name, self._task.evaluated[name])
         heads: list[PyTree] = [None] * len(wanted)
         if self._task.last_layer is not None:
             kernels = {last_layer.HEAD: states.evaluated[0][last_layer.HEAD]}

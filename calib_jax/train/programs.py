@@ -35,7 +35,9 @@ class Programs:
       update: the update of the objective's state.
     """
 
-    def __init__(self, task: Task, timetable: Timetable, arrangement: Arrangement) -> None:
+    def __init__(
+        self, task: Task, timetable: Timetable, arrangement: Arrangement, loss_state: PyTree
+    ) -> None:
         plan = timetable.plan
         task = dataclasses.replace(task, forward=with_classes(task.forward, task.num_classes))
         self._task = task
@@ -75,6 +77,9 @@ class Programs:
         size = plan.eval_batch_size or plan.batch_size
         self.evaluate = Measuring(task, feeds, size, arrangement)
         self.update = jax.jit(same_kind(task.objective.update))
+        if task.objective.clock == "epoch":
+            # The other clocks need logits: their updates are checked where they are compiled.
+            jax.eval_shape(self.update, loss_state, NOTHING, timetable.progress_at(0))
         self._all_finite = arrangement.on_devices(all_finite)
 
     def runner_of(self, number: int, seed: int, step: int) -> Runner:
@@ -98,14 +103,6 @@ class Programs:
             runner.begin(order, offset, Draw(seed, epoch), run=number)
             self._epochs[number] = epoch
         return runner
-
-    def check_update(self, loss_state: PyTree) -> None:
-        """Raise an error if the update after an epoch changes the kind of the state.
-
-        The other clocks need the logits: their updates are checked where they are compiled.
-        """
-        if self._task.objective.clock == "epoch":
-            jax.eval_shape(self.update, loss_state, NOTHING, self._timetable.progress_at(0))
 
     def all_finite(self, states: PyTree) -> list[Any]:
         """Return for each run whether its parameters and statistics are finite."""

@@ -318,7 +318,8 @@ def make_eval_step(
 
     Returns:
       The step. It returns a `Joint` with the keys `"metrics"` (a `Joint` by metric name),
-      `"evidence"`, `"last_layer"` and `"wrong_labels"`, which counts labels out of range.
+      `"evidence"`, `"last_layer"`, `"wrong_labels"`, which counts labels out of range, and
+      `"logits"`, which counts outputs that cannot be probabilities.
     """
 
     def eval_step(state: TrainState, batch: Batch) -> Joint:
@@ -331,7 +332,9 @@ def make_eval_step(
             weights=_per_row(weights),
         )
         seen = (logits, batch.labels, weights)
-        wrong = ~valid(batch.labels, logits.shape[-1]) & (weights > 0)
+        present = weights > 0
+        wrong = ~valid(batch.labels, logits.shape[-1]) & present
+        like_probabilities = jnp.all(logits >= 0, -1) & (jnp.abs(jnp.sum(logits, -1) - 1) <= 1e-3)
         stats = Joint({name: metric.stat(*seen) for name, metric in metrics.items()})
         evidence = NOTHING if objective is None else objective.evidence(state.loss_state, *seen)
         norms = NOTHING if last_layer is None else last_layer.stat(state.loss_state, *seen, aux)
@@ -339,7 +342,8 @@ def make_eval_step(
             "metrics": stats,
             "evidence": evidence,
             "last_layer": norms,
-            "wrong_labels": Sums({"count": jnp.sum(wrong.astype(jnp.float32))}),
+            "wrong_labels": Sums({"count": _number(wrong)}),
+            "logits": Sums({"count": _number(present & ~like_probabilities)}),
         }
         return Joint(statistics).all_reduce(axis_name)
 
@@ -360,6 +364,10 @@ def _check_batch(batch: Batch, accumulate: int) -> None:
             f"accumulate={accumulate} does not divide the {rows} rows of a batch: pad it with rows"
             " of weight 0, as in_batches(..., accumulate=) does."
         )
+
+
+def _number(chosen: Array) -> Array:
+    return jnp.sum(chosen.astype(jnp.float32))
 
 
 def weights_of(batch: Batch) -> Array:

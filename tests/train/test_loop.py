@@ -420,6 +420,17 @@ def test_a_network_without_logits_is_refused(tmp_path):
         run(tmp_path, task=task_of(forward=forward))
 
 
+def test_a_softmax_at_the_end_is_found_after_the_first_epoch(tmp_path):
+    """Softmax takes any numbers, so the training would go on, and its predictions be refused."""
+
+    def forward(*args, **options):
+        logits, state, aux = tasks.forward(*args, **options)
+        return jax.nn.softmax(logits), state, aux
+
+    with pytest.raises(ValueError, match="on the validation set look like probabilities"):
+        run(tmp_path, task=task_of(forward=forward))
+
+
 def test_a_finished_run_says_so(tmp_path, capsys):
     first = run(tmp_path)
     again = train.fit(
