@@ -29,6 +29,7 @@ class Programs:
       task: the network, loss, optimizer, metrics and data.
       timetable: the plan, and the steps of an epoch.
       arrangement: the placement of the runs on the devices.
+      loss_state: the state of the objective at the start of a run.
 
     Attributes:
       evaluate: the evaluation of all data sets.
