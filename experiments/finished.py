@@ -200,17 +200,7 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
         return summary.Run(name, seed, (), (), rows, streamed)
 
     def part(file: str) -> tuple[np.ndarray, ...]:
-        values = report.read_predictions(str(path / file))
-        logits = values.logits.reshape(-1, values.logits.shape[-1])
-        if values.weights is not None:
-            logits = logits[values.weights.reshape(-1) > 0]
-        wrong = int(np.sum(~np.isfinite(logits).all(axis=-1)))
-        if wrong:
-            raise ValueError(
-                f"{path / file} has NaN or infinite logits in {wrong:,} of {len(logits):,} rows:"
-                " compare a checkpoint from before the training went wrong."
-            )
-        logits, *others = values.weighted
+        logits, *others = report.read_predictions(str(path / file)).weighted
         return excluded.without(logits, config), *others
 
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
