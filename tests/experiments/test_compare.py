@@ -391,7 +391,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
         "has 3 classes and .*classes 2",
     )
     diverged = changed("diverged", lambda z, y: (np.where(y[:, None] == 1, np.nan, z), y))
-    refused(diverged, r"\d+ examples of .*diverged/predictions_test.npz have NaN or infinite logits")
+    refused(diverged, r"\d+ examples of .*diverged/predictions_test.npz have NaN or infinite")
 
     with pytest.raises(ValueError, match="give two folders or more, the baseline first"):
         finished.read([str(first)])
