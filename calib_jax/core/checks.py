@@ -280,7 +280,7 @@ def random_key(key: Any) -> None:
 def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
     """Validate that a static number is an integer of at least `bound`."""
     at_least(name, value, bound, why)
-    if concrete(value) and (np.ndim(value) or value != int(value) or isinstance(value, float)):
+    if concrete(value) and (np.ndim(value) or isinstance(value, float) or value != int(value)):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
 
 

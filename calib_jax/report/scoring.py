@@ -172,10 +172,11 @@ def score(
     for other_name, given_other in others.items():
         other = as_logits(given_other, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
-        if other.shape != logits.shape:
+        given_labels = np.asarray(labels)[slice(None) if weights is None else weights > 0]
+        if other.shape[-1] <= (largest := int(np.max(given_labels, initial=0))):
             raise ValueError(
-                f"score: {other_name} has {other.shape[-1]} classes and {name} has"
-                f" {logits.shape[-1]}: compare predictions of the same classes."
+                f"score: {other_name} has {other.shape[-1]} classes, and there is the label"
+                f" {largest}: compare predictions of the same classes."
             )
         models[other_name] = other
         other_notes = notes_on(given_other, other, labels, weights, **understood)
