@@ -172,7 +172,8 @@ def score(
     for other_name, given_other in others.items():
         other = as_logits(given_other, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
-        given_labels = np.asarray(labels)[slice(None) if weights is None else weights > 0]
+        present = slice(None) if weights is None else np.asarray(weights) > 0
+        given_labels = np.asarray(labels)[present]
         if other.shape[-1] <= (largest := int(np.max(given_labels, initial=0))):
             raise ValueError(
                 f"score: {other_name} has {other.shape[-1]} classes, and there is the label"
