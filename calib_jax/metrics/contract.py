@@ -224,12 +224,12 @@ def values_of(
     >>> {name: round(float(value), 3) for name, value in values.items()}
     {'accuracy': 0.667, 'ece': 0.433}
     """
-    members = members_of(metrics)
-    logits, labels, weights = checks.flat_rows(", ".join(dict(members)), logits, labels, weights)
+    by_name = dict(members_of(metrics))
+    logits, labels, weights = checks.flat_rows(_names(by_name), logits, labels, weights)
     if not known(logits, labels, weights):
-        return values_of_stats(dict(members), stats_of(dict(members), logits, labels, weights))
-    values, trouble = _checked_values(members, logits, labels, weights)
-    refuse(", ".join(dict(members)), trouble, logits.shape)
+        return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
+    values, trouble = _checked_values(tuple(by_name.items()), logits, labels, weights)
+    refuse(_names(by_name), trouble, logits.shape)
     return values
 
 

@@ -93,3 +93,9 @@ def test_bootstrapped_per_image():
 def test_options_that_cannot_be(name, options, message):
     with pytest.raises(ValueError, match=message):
         losses.objective(name, **options)
+
+
+@pytest.mark.parametrize("name", ["ohem", "bootstrapped"])
+def test_an_empty_batch_has_no_terms(name):
+    terms = losses.objective(name).value((), jnp.zeros((0, 3)), jnp.zeros(0, int), jnp.zeros(0))
+    assert terms.shape == (0,)

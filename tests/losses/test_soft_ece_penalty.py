@@ -88,3 +88,10 @@ def test_absent_examples_change_nothing():
         losses.soft_ece_penalty(logits[:9], labels[:9]),
         rtol=1e-5,
     )
+
+
+def test_without_cross_entropy_an_impossible_true_class_is_finite():
+    """0 times an infinite cross-entropy is 0."""
+    objective = losses.objective("soft_ece", cross_entropy_scale=0.0)
+    logits = np.array([[0.0, -np.inf], [1.0, 0.0]], np.float32)
+    assert np.isfinite(objective.value((), logits, np.array([1, 0]), None)).all()

@@ -41,6 +41,21 @@ def full():
     )
 
 
+def test_a_table_of_groups_is_columns_by_name():
+    class Table:  # as of pandas, which is no Mapping
+        columns = ("site",)
+
+        def items(self):
+            return [("site", np.arange(40) % 2)]
+
+    logits, labels = sample(num_rows=40)
+    few = {"metrics": ["accuracy"], "num_resamples": 20}
+    assert {p.part for p in report.score(logits, labels, groups=Table(), **few).groups} == {
+        "site=0",
+        "site=1",
+    }
+
+
 @pytest.mark.thorough
 def test_several_columns_of_groups():
     logits, labels = sample(num_rows=400)
