@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import uniform_edges
+from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics.classwise import class_gaps
 from calib_jax.metrics.clusters import CLUSTERS_AT_A_TIME, Clusters, signs, sums_of
@@ -295,7 +296,8 @@ def members_of_top_label(
     metrics: list[Metric], logits: Logits, labels: Labels
 ) -> tuple[list[Memberships], Column, Column]:
     """Return the memberships of every metric's bins, and the confidences and hits."""
-    confidence, hit, cells = jax.tree.map(np.asarray, _top_label(tuple(metrics), logits, labels))
+    function = functools.partial(_top_label, tuple(metrics))
+    confidence, hit, cells = of_few_shapes(function, logits, labels)
     confidence, hit = (part.astype(np.float64) for part in (confidence, hit))
     memberships = [
         members_of_equal_mass(confidence, bins_of(metric)[1])
@@ -350,7 +352,7 @@ def gaps_of_classes(
 ) -> Iterator[BinGaps]:
     """Compute the gaps of every class and bin, with some of the draws at a time."""
     num_bins, excluded = bins_of(metric)[1], bins_of(metric)[-1]
-    p = np.asarray(_probabilities(metric, logits, labels))
+    p = of_few_shapes(functools.partial(_probabilities, metric), logits, labels)
     order = in_order(np.max(p, axis=1), labels)
     classes = np.asarray(labels)[order]
     num_rows, num_classes = p.shape

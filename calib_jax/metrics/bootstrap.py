@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from calib_jax.core import checks, trouble
+from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, Labels, Number, PyTree
 from calib_jax.metrics import blocks, ready, resampling
 from calib_jax.metrics.contract import Members, Metric, members_of, owners, terms_of, values_of
@@ -152,12 +153,19 @@ def bootstrap(
     ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
     logits, labels, weights, kept = _measurable(logits, labels, weights)
 
-    num_rows = labels.shape[0]
-    cluster, num_drawn, classes = None, num_rows, labels if by_class else None
+    num_rows, padding = len(labels), len(labels) - len(kept)
+    num_drawn, size, cluster, classes = len(kept), num_rows, None, None
+    if by_class:
+        classes = np.asarray(labels)[:num_drawn]
     if ids is not None:
         _, first, cluster = np.unique(ids[kept], return_index=True, return_inverse=True)
+        if classes is not None:
+            classes = _classes_of_clusters(classes, first, cluster)
         num_drawn = len(first)
-        classes = _classes_of_clusters(labels, first, cluster) if by_class else None
+        size = padded_size(num_drawn) if padding else num_drawn
+        cluster = np.pad(cluster, (0, padding))
+    if classes is not None:
+        classes = np.pad(classes, (0, size - num_drawn), constant_values=logits.shape[-1])
     terms = _terms(members, logits, labels)
     entries = {name: ready.large_entries(part) for name, part in terms.items()}
     prepared = _prepare(terms, weights, entries)
@@ -169,7 +177,8 @@ def bootstrap(
         key,
         classes,
         cluster,
-        num_drawn=num_drawn,
+        resampling.drawn(num_drawn, scheme),
+        size=size,
         num_resamples=num_resamples,
         chunk_pairs=chunk_pairs,
         scheme=scheme,
@@ -396,33 +405,51 @@ def _p_value(samples: Any, value: Any, method: str) -> Array:
     return jnp.where(count > 0, p_value, jnp.nan)
 
 
-def _measurable(logits: Any, labels: Any, weights: Any) -> tuple[Array, Array, Array, Any]:
-    """Validate the values and drop the examples of weight 0; also return which rows are kept."""
+def _measurable(
+    logits: Any, labels: Any, weights: Any
+) -> tuple[Array, Array, Array, Int[np.ndarray, " kept"]]:
+    """Validate the values, and keep the rows of positive weight.
+
+    These come first, and their indices are also returned. Rows of weight 0 follow, as many as make
+    a size that other sets share, but never more rows than there were.
+    """
     name = "bootstrap"
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
         raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
     trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
     if weights is None:
-        return logits, labels, jnp.ones(labels.shape, jnp.float32), slice(None)
+        return logits, labels, jnp.ones(labels.shape, jnp.float32), np.arange(len(labels))
     kept = np.flatnonzero(np.asarray(weights) > 0)
     if len(kept) < len(labels):
-        logits, labels, weights = logits[kept], labels[kept], weights[kept]
+        rows = np.pad(kept, (0, min(len(labels), padded_size(len(kept))) - len(kept)))
+        logits, labels, weights = _first_rows(logits, labels, weights, rows, len(kept))
     return logits, labels, weights, kept
 
 
+@jax.jit
+def _first_rows(
+    logits: Array, labels: Array, weights: Array, rows: Array, number: Number
+) -> tuple[Array, Array, Array]:
+    """Take rows, and make those after the first ones absent."""
+    weights = jnp.where(jnp.arange(len(rows)) < number, weights[rows], 0)
+    return *present(logits[rows], labels[rows], weights), weights
+
+
 def _classes_of_clusters(
-    labels: Labels, first: Int[np.ndarray, " clusters"], cluster: Int[np.ndarray, " rows"]
-) -> Integer[Array, " clusters"]:
+    labels: Integer[np.ndarray, " rows"],
+    first: Int[np.ndarray, " clusters"],
+    cluster: Int[np.ndarray, " rows"],
+) -> Integer[np.ndarray, " clusters"]:
     """Return the class of each cluster, whose examples must all have the same."""
-    class_of_cluster = np.asarray(labels)[first]
-    num_mixed = len(np.unique(cluster[np.asarray(labels) != class_of_cluster[cluster]]))
+    class_of_cluster = labels[first]
+    num_mixed = len(np.unique(cluster[labels != class_of_cluster[cluster]]))
     if num_mixed:
         raise ValueError(
             f"by_class needs clusters of one class each, but {num_mixed} of {len(first)} contain"
             " several. Leave out by_class."
         )
-    return jnp.asarray(class_of_cluster)
+    return class_of_cluster
 
 
 # --------------------------------------------------------------------------------------------
@@ -442,7 +469,7 @@ def _prepare(
 
 
 @functools.partial(
-    jax.jit, static_argnames=("members", "num_drawn", "num_resamples", "chunk_pairs", "scheme")
+    jax.jit, static_argnames=("members", "size", "num_resamples", "chunk_pairs", "scheme")
 )
 def _samples(
     members: Members,
@@ -450,8 +477,9 @@ def _samples(
     key: Array,
     classes: Labels | None,
     cluster: Integer[Array, " rows"] | Int[np.ndarray, " rows"] | None,
+    drawn: resampling.Drawn,
     *,
-    num_drawn: int,
+    size: int,
     num_resamples: int,
     chunk_pairs: int,
     scheme: str,
@@ -466,7 +494,7 @@ def _samples(
     def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
         # Use one key per pair of resamples, so that the draws do not depend on the chunks.
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
-        counts = resampling.multiplicities(keys, num_drawn, scheme, classes)
+        counts = resampling.multiplicities(keys, size, scheme, classes, drawn)
         counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))

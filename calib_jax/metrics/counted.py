@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks, trouble
+from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics.predictions import Predictions
 
@@ -80,7 +82,9 @@ def counted_rows(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Log
             " weights of any kind."
         )
     rows = np.repeat(np.arange(counts.size), counts.astype(np.int64))
-    return logits[rows], labels[rows], rows
+    # On the host, since a gather is compiled again for every number of rows.
+    logits, labels = (jnp.asarray(np.asarray(values)[rows]) for values in (logits, labels))
+    return logits, labels, rows
 
 
 def are_counts(weights: Any) -> bool:
@@ -90,8 +94,8 @@ def are_counts(weights: Any) -> bool:
 
 def top_labels(logits: Logits, labels: Labels) -> tuple[Column, Column]:
     """Compute the confidence and the hit of every example, in the order of the rows."""
-    confidence, hit = _top_labels(logits, labels)
-    return np.asarray(confidence, np.float64), np.asarray(hit, np.float64)
+    confidence, hit = of_few_shapes(_top_labels, logits, labels)
+    return confidence.astype(np.float64), hit.astype(np.float64)
 
 
 def in_order(confidence: Column, labels: Any) -> np.ndarray:

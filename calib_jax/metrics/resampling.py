@@ -5,11 +5,17 @@ from 16 random bits each, is fast; their total varies, but the metrics divide by
 of exactly n examples, the counts are Poisson with a mean slightly below 1, and the few missing
 examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
 total, and they remain so when uniform draws are added.
+
+Rows may be padded: only the first `number` of them are drawn. Their number is an argument of the
+compiled program, so that sets of several sizes share one, and the draws of the first rows are the
+same as without padding.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,22 +27,42 @@ from calib_jax.core.types import Array, Labels
 SCHEMES = ("multinomial", "poisson")
 
 
+class Drawn(NamedTuple):
+    """How many rows a resample draws from, and how; created by `drawn`.
+
+    Attributes:
+      number: of the rows that are drawn; the others are padding.
+      thresholds: the 16 random bits of a row give the count k if they reach the first k of these.
+    """
+
+    number: Any
+    thresholds: Any
+
+
+def drawn(number: int, scheme: str) -> Drawn:
+    """Prepare the draws of so many rows, on the host."""
+    return Drawn(np.int32(number), np.array(_thresholds(_mean(number, scheme)), np.int32))
+
+
 def multiplicities(
-    keys: Array, num_rows: int, scheme: str, classes: Labels | None
+    keys: Array, size: int, scheme: str, classes: Labels | None, which: Drawn | None = None
 ) -> Float[Array, "resamples rows"]:
     """Draw two resamples per key, ordered by the first of every pair, then the second.
 
     Args:
       keys: one key per pair; its draws do not depend on the other keys.
-      num_rows: number of examples.
-      scheme: "multinomial": exactly `num_rows` examples; "poisson": about as many.
-      classes: if given, every class keeps its number of examples.
+      size: number of rows.
+      scheme: "multinomial": exactly as many examples as there are; "poisson": about as many.
+      classes: if given, every class keeps its number of examples; that of padding is a class of its
+        own.
+      which: the rows that are drawn; all if None.
     """
     if classes is not None:
         return _within_classes(_both(keys), classes)
+    which = drawn(size, scheme) if which is None else which
     if scheme == "poisson":
-        return _poisson(keys, num_rows, 1.0).astype(jnp.float32)
-    return _multinomial(keys, num_rows).astype(jnp.float32)
+        return _poisson(keys, size, which).astype(jnp.float32)
+    return _multinomial(keys, size, which).astype(jnp.float32)
 
 
 def _both(keys: Array) -> Array:
@@ -45,45 +71,59 @@ def _both(keys: Array) -> Array:
     return jnp.concatenate([pairs[:, 0], pairs[:, 1]])
 
 
-def _poisson(keys: Array, num_rows: int, mean: float) -> Int[Array, "resamples rows"]:
+def _mean(number: int, scheme: str) -> float:
+    """Return the mean of a row's Poisson count.
+
+    That of "multinomial" is six standard deviations below 1, so that the total exceeds the number
+    of rows once in 1e9 resamples.
+    """
+    return 1.0 if scheme == "poisson" else max(0.0, 1 - 6 / math.sqrt(number))
+
+
+@functools.cache
+def _thresholds(mean: float) -> list[int]:
+    """Return the inverse CDF of a Poisson count at 16 bits, as many as a mean of 1 needs."""
+    thresholds, probability, below = [], math.exp(-mean), 0.0
+    for count in range(1, 9):
+        below += probability
+        thresholds.append(round(below * 2**16))
+        probability *= mean / count
+    return thresholds
+
+
+def _poisson(keys: Array, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
     """Draw counts by inverse CDF from 16 random bits each, exact to 1.5e-5."""
-    bits = jax.vmap(lambda key: jax.random.bits(key, (num_rows,), jnp.uint32))(keys)
+    bits = jax.vmap(lambda key: jax.random.bits(key, (size,), jnp.uint32))(keys)
     halves = jnp.concatenate([bits >> 16, bits & 0xFFFF]).astype(jnp.int32)
     counts = jnp.zeros(halves.shape, jnp.int32)
-    probability, below = math.exp(-mean), 0.0
-    for count in range(1, 20):
-        below += probability
-        threshold = round(below * 2**16)
-        if threshold < 2**16:
-            counts += (halves >= threshold).astype(jnp.int32)
-        probability *= mean / count
-    return counts
+    for threshold in which.thresholds:
+        counts += (halves >= threshold).astype(jnp.int32)
+    return jnp.where(jnp.arange(size) < which.number, counts, 0)
 
 
-def _multinomial(keys: Array, num_rows: int) -> Int[Array, "resamples rows"]:
-    # Six standard deviations below 1, so the total exceeds num_rows once in 1e9 resamples.
-    mean = max(0.0, 1 - 6 / math.sqrt(num_rows))
-    expected = mean * num_rows
-    extra = num_rows - max(0, math.floor(expected - 6 * math.sqrt(expected)))
+def _multinomial(keys: Array, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
+    expected = size * _mean(size, "multinomial")
+    most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
 
     def fill(key: Array, counts: Int[Array, " rows"]) -> Int[Array, " rows"]:
-        missing = num_rows - jnp.sum(counts)
-        index = _below(num_rows, jax.random.bits(key, (extra,), jnp.uint32))
-        return counts.at[index].add((jnp.arange(extra) < missing).astype(jnp.int32))
+        missing = which.number - jnp.sum(counts)
+        index = _below(which.number, jax.random.bits(key, (most_missing,), jnp.uint32))
+        return counts.at[index].add((jnp.arange(most_missing) < missing).astype(jnp.int32))
 
     poisson_keys, fill_keys = (
-        jax.vmap(jax.random.fold_in, (0, None))(keys, which) for which in (0, 1)
+        jax.vmap(jax.random.fold_in, (0, None))(keys, part) for part in (0, 1)
     )
-    return jax.vmap(fill)(_both(fill_keys), _poisson(poisson_keys, num_rows, mean))
+    return jax.vmap(fill)(_both(fill_keys), _poisson(poisson_keys, size, which))
 
 
-def _below(bound: int, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
+def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
     """Compute floor(bits * bound / 2**32), a uniform integer, without a slow division.
 
     It multiplies 16-bit halves, because 64-bit integers may be disabled.
     """
     high, low = bits >> 16, bits & 0xFFFF
-    above, below = np.uint32(bound >> 16), np.uint32(bound & 0xFFFF)
+    bound = jnp.asarray(bound, jnp.uint32)
+    above, below = bound >> 16, bound & 0xFFFF
     middle = ((high * below) & 0xFFFF) + ((low * above) & 0xFFFF) + ((low * below) >> 16)
     product = high * above + ((high * below) >> 16) + ((low * above) >> 16) + (middle >> 16)
     return product.astype(jnp.int32)

@@ -15,6 +15,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
 from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
+from calib_jax.core.rows import padded_size
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.metrics.counted import are_counts
@@ -435,13 +436,15 @@ def _of_group(
     rows: np.ndarray,
     interval: Mapping[str, Any],
 ) -> list[Part]:
-    group_weights = None if weights is None else np.asarray(weights)[rows]
-    if group_weights is not None and not np.any(group_weights > 0):
+    given = np.ones(len(rows), np.float32) if weights is None else np.asarray(weights)[rows]
+    count = _num_present(rows, given)
+    if not count:
         return []
+    padding = (0, padded_size(len(rows)) - len(rows))  # groups share compiled programs
+    rows, group_weights = np.pad(rows, padding), np.pad(given, padding)
     ids = interval["clusters"]
     group_ids = None if ids is None else ids[rows]
     num_clusters = _num_clusters(group_ids, group_weights)
-    count = _num_present(rows, group_weights)
     group_interval = {**interval, "clusters": group_ids}
     parts = []
     for model, logits in models.items():

@@ -1,5 +1,7 @@
 """The bootstrap: its resamples, its values, its intervals, and what it refuses."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -135,6 +137,26 @@ def test_chunks_change_nothing():
     assert one.shape == (37,)
     np.testing.assert_allclose(one, many, rtol=1e-5)
     assert len(np.unique(np.asarray(one))) > 30
+
+
+@pytest.mark.parametrize("option", ["scheme", "by_class", "clusters"])
+def test_absent_rows_change_no_resample_and_sets_share_a_program(option):
+    logits, labels = sample(num_rows=600)
+    ids = np.arange(600) // 3
+    several = {name: metrics.named(name) for name in ("nll", "adaptive_ece")}
+
+    def samples(rows, weights=None):
+        options = {"scheme": "poisson", "by_class": True, "clusters": ids[rows]}
+        few = {"key": jax.random.key(3), "num_resamples": 4, option: options[option]}
+        return metrics.bootstrap(several, logits[rows], labels[rows], weights, **few)
+
+    kept, everything = np.arange(600) % 7 < 4, np.arange(600)
+    logits[~kept] = np.nan
+    assert_same(samples(everything, kept.astype(np.float32)), samples(np.flatnonzero(kept)))
+    programs = sys.modules["calib_jax.metrics.bootstrap"]._samples
+    before = programs._cache_size()
+    samples(everything, (kept & (ids > 10)).astype(np.float32))
+    assert programs._cache_size() == before
 
 
 def test_values_that_are_trees():

@@ -98,8 +98,15 @@ def test_parts_are_scored_on_their_own_examples(full):
     logits, labels = sample()
     few = {(p.metric, p.predictions): p for p in full.groups if p.part == "few"}
     assert few["nll", "as given"].examples == 60
-    expected = float(metrics.nll(logits[:60], labels[:60]))
-    assert few["nll", "as given"].value == pytest.approx(expected, rel=1e-5)
+    several = {name: metrics.named(name) for name in ("nll", "ece")}
+    key = jax.random.key(0)
+    alone = metrics.estimates(several, logits[:60], labels[:60], key=key, num_resamples=50)
+    for name, expected in alone.items():
+        part = few[name, "as given"]
+        assert (part.value, part.low, part.high) == pytest.approx(
+            tuple(map(float, expected[:3])), rel=1e-5
+        )
+        assert (part.floor, part.p_value) == (expected.floor, expected.p_value)
     recalls = metrics.per_class_recall(logits, labels)
     for k in range(3):
         (part,) = (
