@@ -102,7 +102,8 @@ def compare_refinement(
         rows, targets, cluster = counted_in_clusters(name, logits, labels, weights, clusters)
         fits.append(_fit(rows, targets))
     a, b = fits
-    nll = paired_test(b.loss - a.loss, cluster, level)
+    with np.errstate(invalid="ignore"):  # inf - inf
+        nll = paired_test(b.loss - a.loss, cluster, level)
     if a.deviance is None or b.deviance is None or _num_units(a, cluster) < LEAST_UNITS:
         return RefinementDifference(nll, *2 * (NormalTest(*4 * (math.nan,)),))
     refined = b.refined - a.refined

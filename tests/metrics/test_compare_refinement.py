@@ -131,6 +131,10 @@ def test_bad_input():
     with pytest.raises(ValueError, match="clusters must have shape"):
         compare(a, b, labels, clusters=np.arange(3))
     right = 3 * jnp.eye(3)[labels]
+    impossible = np.where(np.eye(3)[labels] * (np.arange(300) == 0)[:, None], -np.inf, a)
+    change = compare(impossible, impossible, labels)  # both NLLs are infinite, and the split NaN
+    assert np.isnan([*change.nll, *change.refinement, *change.calibration]).all()
+    assert compare(a, impossible, labels).nll.value == np.inf
     change = compare(right, b, labels)  # no temperature is the best
     assert np.isnan(change.calibration).all()
     assert np.isnan(change.refinement).all()
