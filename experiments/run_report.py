@@ -87,9 +87,7 @@ def write_seeds(
             each = [_of_sets(seed_rows, key) for seed_rows in rows.values()]
             if each[0]:
                 curves[title] = {name: np.stack([item[name] for item in each]) for name in each[0]}
-        figures["curves"] = plots.training_curves(
-            _alike(curves), epochs[0], title=f"{len(rows)} seeds"
-        )
+        figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
         plots.save(figures["curves"], workdir / PICTURES / "curves.png")
         names.append(f"{PICTURES}/curves.png")
         parts.append(f"![curves]({PICTURES}/curves.png)")
@@ -136,8 +134,7 @@ def pictures(
     curves = {title: panel for title, key in PANELS.items() if (panel := _of_sets(rows, key))}
     if "weight_norm" in rows[0]:
         curves[WEIGHTS] = {"network": _column(rows, "weight_norm")}
-    # The legend is taken from the first panel, which has all sets.
-    figures = {"curves": plots.training_curves(_alike(curves), epochs)}
+    figures = {"curves": plots.training_curves(curves, epochs)}
     if norms:
         chosen = _chosen(norms, show_epochs)
         for part in ("training", "validation"):
@@ -162,15 +159,6 @@ def _of_sets(rows: list[dict[str, Any]], key: str) -> dict[str, np.ndarray]:
 
 def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
     return np.array([math.nan if row.get(key) is None else row[key] for row in rows], float)
-
-
-def _alike(curves: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
-    """Add missing curves to each panel, so that all panels share one legend."""
-    names = list(dict.fromkeys(name for panel in curves.values() for name in panel))
-    missing = np.full_like(next(iter(next(iter(curves.values())).values())), math.nan)
-    return {
-        title: {name: panel.get(name, missing) for name in names} for title, panel in curves.items()
-    }
 
 
 def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Tables of bins, the input of reliability diagrams and bin-strength plots."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -9,6 +10,7 @@ from calib_jax.plots.style import count, of_same_length, vector
 __all__ = ["BinTable", "Bins"]
 
 FEW = 10  # bins with fewer examples are drawn faint
+NARROW = 0.002  # bins of less width look like a line, or like nothing
 
 
 @runtime_checkable
@@ -125,9 +127,30 @@ class CheckedBins(NamedTuple):
         kind = ""
         if np.allclose(width, width[0], atol=1e-6):
             kind = " of equal width"
-        elif np.ptp(self.weight) <= 1 or np.allclose(self.weight, self.weight[0], rtol=1e-4):
+        elif np.allclose(self.weight, self.weight[0], rtol=1e-4) or self._differ_by_rounding:
             kind = " of equal mass"
         return f"{len(width)} bins{kind}"
+
+    @property
+    def _differ_by_rounding(self) -> bool:
+        """Whether the weights are counts of examples that can be shared out no more evenly."""
+        counts = np.array_equal(self.weight, np.round(self.weight)) and np.all(self.filled)
+        return bool(counts and np.ptp(self.weight) <= 1)
+
+
+def note_on_narrow(panels: Mapping[str, CheckedBins]) -> str:
+    """Say which panels have bins that are too narrow to be seen, as of equal mass next to 1."""
+    notes = []
+    for name, bins in panels.items():
+        narrow = bins.filled & (bins.upper - bins.lower < NARROW)
+        if narrow.any():
+            share = bins.share[narrow].sum()
+            notes.append(
+                f"{name}: ".removeprefix(": ")
+                + f"{narrow.sum()} of {len(narrow)} bins, with {share:.1f}% of the examples, are"
+                " too narrow to see."
+            )
+    return " ".join(notes)
 
 
 _FIELDS = ("lower", "upper", "weight", "confidence", "accuracy")

@@ -77,11 +77,7 @@ def _add_hover(
     edges = np.linspace(0, 1, _HOVER_BOXES + 1)
     for left, right in pairwise(edges):
         rate = (left + right) / 2
-        # The highest point at or left of this rate, as the curve is a step function.
-        heights = {
-            name: true[max(np.searchsorted(false, rate, side="right") - 1, 0)]
-            for name, (false, true) in curves.items()
-        }
+        heights = {name: np.interp(rate, false, true) for name, (false, true) in curves.items()}
         lines = [f"{name or 'true positive rate'}: {high:.3f}" for name, high in heights.items()]
         text = "\n".join([f"false positive rate {rate:.3f}", *lines])
         style.add_hover(axes, text, left=left, right=right)

@@ -59,8 +59,8 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
     _, _, body = body.partition(">")
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = body.replace("xlink:href=", "href=")
-    body = _with_prefixed_ids(body, name)
-    body = _with_variables(body)
+    # In tags alone: a name in the figure may contain what looks like a color.
+    body = re.sub(r"<[^>]*>", lambda tag: _with_variables(tag[0]), _with_prefixed_ids(body, name))
     body = re.sub(r"(font: [^;\"']*px) '[^;\"]*", r"\1 'DejaVu Sans', Verdana, sans-serif", body)
     width, height = (72 * inches for inches in figure.get_size_inches())
     label = html.escape(description)
@@ -76,14 +76,17 @@ def _with_prefixed_ids(body: str, name: str) -> str:
     def identifier(match: re.Match[str]) -> str:
         return f' id="{name}-{match[1]}"' if match[1] in used else ""
 
-    body = re.sub(r' id="([^"]*)"', identifier, body)
-    return re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", body)
+    def prefixed(tag: re.Match[str]) -> str:
+        text = re.sub(r' id="([^"]*)"', identifier, tag[0])
+        return re.sub(r"(url\(#|href=\"#)", rf"\g<1>{name}-", text)
+
+    return re.sub(r"<[^>]*>", prefixed, body)
 
 
-def _with_variables(body: str) -> str:
+def _with_variables(tag: str) -> str:
     """Replace colors by CSS variables, which work in style attributes only."""
-    body = re.sub(r' (fill|stroke)="(#[0-9a-f]{6})"', r' style="\1: \2"', body)
-    return re.sub(r"#([0-9a-f]{6})\b", r"var(--c\1, #\1)", body)
+    tag = re.sub(r' (fill|stroke)="(#[0-9a-f]{6})"', r' style="\1: \2"', tag)
+    return re.sub(r"#([0-9a-f]{6})\b", r"var(--c\1, #\1)", tag)
 
 
 def _hover_box(figure: "matplotlib.figure.Figure", box: style.HoverBox) -> str:

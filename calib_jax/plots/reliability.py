@@ -7,7 +7,7 @@ import numpy as np
 
 from calib_jax.core import checks, outside
 from calib_jax.plots import style
-from calib_jax.plots.bins import FEW, CheckedBins, checked
+from calib_jax.plots.bins import FEW, CheckedBins, checked, note_on_narrow
 from calib_jax.plots.style import count
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def reliability_grid(
     figure = style.canvas(width, rows * (room + 0.55) + 0.7)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     handles: list[Any] = []
-    for place, (name, table) in zip(axes.flat, tables.items(), strict=False):
-        bins = checked("reliability_grid", table)
+    panels = {name: checked("reliability_grid", table) for name, table in tables.items()}
+    for place, (name, bins) in zip(axes.flat, panels.items(), strict=False):
         handles += _diagram(place, bins, level)
         number = style.number(bins.ece if ece is None or ece[name] is None else ece[name])
         place.set_title(style.wrapped(f"{name}\nECE {number}, {bins.n}", room))
@@ -122,7 +122,8 @@ def reliability_grid(
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     captions = [] if ece is None else [ece[name] for name in tables]
-    style.legend_below(figure, handles, width, _why_outside(captions))
+    notes = [_why_outside(captions), note_on_narrow(panels)]
+    style.legend_below(figure, handles, width, " ".join(filter(None, notes)))
     return figure
 
 
@@ -149,7 +150,10 @@ def _figure(
     axes[0, 0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
     axes[1, 0].set_ylabel("examples, %")
     figure.align_ylabels()
-    style.legend_below(figure, handles, width, _why_outside([ece for _, ece, _ in panels]))
+    several = len(panels) > 1
+    narrow = note_on_narrow({title or "" if several else "": bins for bins, _, title in panels})
+    notes = [_why_outside([ece for _, ece, _ in panels]), narrow]
+    style.legend_below(figure, handles, width, " ".join(filter(None, notes)))
     return figure
 
 

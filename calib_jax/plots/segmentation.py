@@ -76,7 +76,10 @@ def segmentation(
         axes.set_axis_off()
         if name == "confidence":
             drawn = axes.imshow(confidence, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
-            figure.colorbar(drawn, ax=axes, location="bottom", fraction=0.06, pad=0.02)
+            # Below the panel, which keeps its place beside the others.
+            figure.colorbar(
+                drawn, cax=axes.inset_axes((0, -0.09, 1, 0.04)), orientation="horizontal"
+            )
         else:
             axes.imshow(panels[name], interpolation="nearest")
         axes.set_title(f"error ({share:.1%} wrong)" if name == "error" else name)

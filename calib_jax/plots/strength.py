@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.binning import bin_index, uniform_edges
 from calib_jax.plots import style
-from calib_jax.plots.bins import checked
+from calib_jax.plots.bins import checked, note_on_narrow
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -67,7 +67,7 @@ def bin_strength(
             bounds = {"left": bins.lower[number], "right": bins.upper[number]}
             style.add_hover(axes, bins.described(int(number)), **bounds)
     style.label_grid(grid, len(panels), x="confidence", y=_UNITS[unit])
-    style.legend_below(figure, handles, width)
+    style.legend_below(figure, handles, width, note_on_narrow(panels))
     return figure
 
 

@@ -287,8 +287,11 @@ def characters(width: float) -> float:
     return 14 * width
 
 
+_BLANK = "\x00"  # of a formula, where no line breaks
+
+
 def wrapped(text: str, width: float) -> str:
-    """Wrap a text to a width in inches; break long names after _, /, . or -.
+    """Wrap a text to a width in inches; break long names after _, /, . or -, but no formula.
 
     >>> print(wrapped("of adaptive_debiased_rms_error", 1.3))
     of
@@ -298,15 +301,17 @@ def wrapped(text: str, width: float) -> str:
     letters = max(int(characters(width)), 8)
 
     def line_broken(line: str) -> str:
-        words = " ".join(" ".join(_parts(word, letters)) for word in line.split())
-        return "\n".join(textwrap.wrap(words, letters, break_on_hyphens=False))
+        whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", _BLANK), line)
+        words = " ".join(" ".join(_parts(word, letters)) for word in whole.split())
+        options = {"break_on_hyphens": False, "break_long_words": "$" not in line}
+        return "\n".join(textwrap.wrap(words, letters, **options)).replace(_BLANK, " ")
 
     return "\n".join(map(line_broken, text.splitlines() or [""]))
 
 
 def _parts(word: str, letters: int) -> list[str]:
     """Split a word that is longer than a line into parts, after its separators."""
-    if len(word) <= letters:
+    if len(word) <= letters or "$" in word:
         return [word]
     parts = [""]
     for piece in re.split(r"(?<=[_/.\-])", word):

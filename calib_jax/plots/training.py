@@ -1,7 +1,7 @@
 """Training curves: metrics over epochs, for several methods and seeds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def training_curves(
 
     Args:
       curves: metrics by name, each with its methods by name, each `[runs, epochs]` or
-        `[epochs]`.
+        `[epochs]`. A method looks the same in all panels, and may be missing in some.
       epochs: `[epochs]`, ascending; or the values of another axis.
       columns: panels per row.
       axis: the label of the horizontal axis, such as "temperature".
@@ -52,11 +52,11 @@ def training_curves(
     rows = -(-len(panels) // columns)
     figure = style.canvas(width, 2.4 * rows + 1.0)
     axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
-    handles: list[Any] = []
+    names = list(dict.fromkeys(name for methods in panels.values() for name in methods))
+    lines: dict[str, Any] = {}
     leaves_panel = False
     for place, (metric, methods) in zip(axes.flat, panels.items(), strict=False):
-        lines = _panel(place, methods, epochs)
-        handles = handles or lines
+        lines = _panel(place, methods, epochs, names) | lines
         height = 0.8 * 2.4
         place.set_ylabel(style.wrapped(metric, height))
         limits = _without_spike(list(methods.values()))
@@ -69,12 +69,15 @@ def training_curves(
     style.label_grid(axes, len(panels), x=axis)
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+    handles = [lines[name] for name in names]
     style.legend_below(figure, handles, width, _note(panels, leaves_panel))
     return figure
 
 
 def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[str, np.ndarray]:
     """Convert the values of every method to `[runs, epochs]`."""
+    if not methods:
+        raise ValueError(f"training_curves: {metric} has no method to draw.")
     runs = {}
     for name, given in methods.items():
         values = np.atleast_2d(np.asarray(given, np.float64))
@@ -88,14 +91,19 @@ def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[s
 
 
 def _panel(
-    axes: "matplotlib.axes.Axes", methods: Mapping[str, np.ndarray], epochs: np.ndarray
-) -> list[Any]:
-    lines: list[Any] = []
-    for number, (name, values) in enumerate(methods.items()):
+    axes: "matplotlib.axes.Axes",
+    methods: Mapping[str, np.ndarray],
+    epochs: np.ndarray,
+    names: Sequence[str],
+) -> dict[str, Any]:
+    """Draw the curves of one metric; a method looks the same in all panels."""
+    lines: dict[str, Any] = {}
+    for name, values in methods.items():
+        number = names.index(name)
         look = style.curve_look(number)
         marks = style.curve_marks(number, len(epochs))
         mean = values.mean(axis=0)
-        lines += axes.plot(epochs, mean, label=name, linewidth=1.2, **look, **marks)
+        (lines[name],) = axes.plot(epochs, mean, label=name, linewidth=1.2, **look, **marks)
         if len(values) > 1:
             low, high = values.min(axis=0), values.max(axis=0)
             axes.fill_between(epochs, low, high, color=look["color"], alpha=0.12, linewidth=0)

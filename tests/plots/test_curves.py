@@ -20,6 +20,12 @@ def test_a_curve_and_its_area(array):
     assert "AUROC 0.700 [0.600, 0.800]" in words(plots.roc(FALSE, TRUE, auroc=(0.7, 0.6, 0.8)))
 
 
+def test_the_values_under_the_pointer_are_those_of_the_drawn_line():
+    figure = plots.roc([0, 0.5, 1], [0, 0.7, 1])
+    svg = plots.inline_svg(figure, "roc", description="A curve.")
+    assert "false positive rate 0.488\ntrue positive rate: 0.682" in svg
+
+
 def test_curves_by_name_differ_without_colour():
     names = [f"method {k}" for k in range(6)]
     figure = plots.roc(

@@ -10,7 +10,7 @@ from calib_jax import plots
 
 from .tables import table
 
-NAMED = "<model> & co"
+NAMED = "<model> & co, nano#123abc"
 
 
 def drawn(name="first"):

@@ -79,12 +79,28 @@ def test_the_caption_says_what_the_number_is():
             {"weight": [5, 5, 5, 5], "confidence": [0.3] * 4, "accuracy": [0.2] * 4, "low": None},
             "n = 20, 4 bins of equal mass",
         ),
+        (
+            {"weight": [6, 5, 5, 6], "confidence": [0.3] * 4, "accuracy": [0.2] * 4, "low": None},
+            "n = 22, 4 bins of equal mass",
+        ),
         ({"weight": [1e6, 0, 2.5e5, 0]}, "n = 1,250,000, 4 bins"),
         ({"weight": [0.5, 0, 0.25, 0]}, "n = 0.75, 4 bins"),
+        ({"weight": [1, 0, 1, 0]}, "n = 2, 4 bins"),
     ],
 )
 def test_the_caption_says_how_many_and_how_they_were_cut(changes, said):
-    assert said in words(plots.reliability_diagram(table(**changes)))
+    text = words(plots.reliability_diagram(table(**changes)))
+    assert said in text
+    assert (" of equal " in text) == (" of equal " in said)
+
+
+def test_bins_that_are_too_narrow_to_see_are_named():
+    narrow = table(lower=[0, 0.5, 1, 1], upper=[0.5, 1, 1, 1], weight=[5.0, 5, 5, 5])
+    narrow = narrow._replace(confidence=[0.3, 0.8, 1, 1], accuracy=[0.2] * 4, low=None)
+    said = "2 of 4 bins, with 50.0% of the examples, are too narrow to see."
+    for figure in (plots.reliability_diagram(narrow), plots.bin_strength(narrow)):
+        assert said in figure.legends[0].get_title().get_text().replace("\n", " ")
+    assert "too narrow" not in plots.reliability_diagram(table()).legends[0].get_title().get_text()
 
 
 def test_arrays_of_both_kinds_draw_the_same():

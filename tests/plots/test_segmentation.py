@@ -19,7 +19,7 @@ def drawn(**options):
 
 def test_every_panel_shows_its_pixels():
     figure = drawn(class_names=("sky", "road"), title="an image")
-    image, label, prediction, confidence, error, _ = figure.axes
+    image, label, prediction, confidence, error = figure.axes
     np.testing.assert_array_equal(image.images[0].get_array(), IMAGE)
     palette = colored(np.arange(3))
     shown = label.images[0].get_array()
@@ -34,6 +34,13 @@ def test_every_panel_shows_its_pixels():
     np.testing.assert_array_equal(confidence.images[0].get_array(), CONFIDENCE)
     assert error.get_title("left") == "error (25.0% wrong)"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["sky", "road", "2"]
+
+
+def test_pixels_line_up_across_the_panels():
+    figure = drawn()
+    figure.draw_without_rendering()
+    bottoms = [axes.get_window_extent().y0 for axes in figure.axes]
+    np.testing.assert_allclose(bottoms, bottoms[0])
 
 
 def test_the_colors_of_classes_differ():

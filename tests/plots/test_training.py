@@ -49,6 +49,21 @@ def test_ten_curves_differ_in_color_line_and_marker_also_at_one_epoch():
     assert len(set(many)) == 100
 
 
+def test_a_method_looks_the_same_in_all_panels_and_in_the_legend():
+    curves = {"gamma": {"b": [1, 2]}, "NLL": {"a": [1, 2], "b": [2, 3]}, "ECE": {"c": [1, 1]}}
+    figure = plots.training_curves(curves, [1, 2])
+    shown = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert shown == {"a", "b", "c"}
+    handles = {handle.get_label(): handle for handle in figure.legends[0].legend_handles}
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_label() in shown]
+    assert len(lines) == 4
+    for line in lines:
+        assert line.get_color() == handles[line.get_label()].get_color()
+    assert len({handle.get_color() for handle in handles.values()}) == 3
+    with pytest.raises(ValueError, match="NLL has no method"):
+        plots.training_curves({"NLL": {}}, [1, 2])
+
+
 def test_a_spike_of_the_first_epochs_does_not_stretch_a_panel():
     epochs = np.arange(1.0, 11.0)
     late = np.linspace(0.4, 0.3, 8)
