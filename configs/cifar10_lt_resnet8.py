@@ -1,4 +1,4 @@
-r"""ResNet-8 on CIFAR-10-LT, whose classes fall from 4,435 images to 44: long tail at laptop size.
+r"""ResNet-8 on CIFAR-10-LT, whose classes fall from 4,475 images to 44: long tail at laptop size.
 
     python -m experiments.train --config=configs/cifar10_lt_resnet8.py:recall \
         --workdir=/tmp/long_tail --data_dir=DIR

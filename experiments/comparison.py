@@ -226,8 +226,8 @@ def _head(comparison: Comparison) -> str:
     names = ", ".join(folder.name for folder in folders[1:])
     return (
         f"{names} against {about['baseline']}, on the same {about['examples']:,} test examples in"
-        f" {about['classes']} classes; {about['level']:.0%} intervals of {about['resamples']:,}"
-        " resamples, the same for all."
+        f" {about['classes']} classes; {100 * about['level']:g}% intervals of"
+        f" {about['resamples']:,} resamples, the same for all."
     )
 
 
@@ -356,7 +356,7 @@ def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:
         title=", ".join(folder.name for folder in comparison.folders),
         head=_head(comparison),
         facts={
-            "level of the intervals": f"{about['level']:.0%}",
+            "level of the intervals": f"{100 * about['level']:g}%",
             "test examples (n)": about["examples"],
             "classes": about["classes"],
             "baseline": about["baseline"],

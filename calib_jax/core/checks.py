@@ -331,6 +331,15 @@ def same_length(**named: Any) -> None:
         raise ValueError(f"lengths must agree: {sizes}.")
 
 
+def of_one_kind(array: np.ndarray) -> np.ndarray:
+    """Convert a column of objects that are all strings or all integers; return others unchanged."""
+    if array.dtype == object:
+        for kind, dtype in ((str, str), (int | np.integer, np.int64)):
+            if all(isinstance(entry, kind) for entry in array.flat):
+                return array.astype(dtype)
+    return array
+
+
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
     # `as_array` takes columns of numbers alone.
@@ -339,10 +348,7 @@ def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
         raise ValueError(
             f"clusters must have shape {shape}, one for each example, got {ids.shape}."
         )
-    if ids.dtype == object:  # a column of a table
-        for kind, dtype in ((str, str), (int | np.integer, np.int64)):
-            if all(isinstance(name, kind) for name in ids.flat):
-                ids = ids.astype(dtype)
+    ids = of_one_kind(ids)
     if ids.dtype.kind not in "iuUS":
         raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
     return ids.reshape(-1)

@@ -1,5 +1,6 @@
 """Arrays of other libraries: converted here for every function that takes logits or labels."""
 
+import numbers
 from typing import Any
 
 import jax
@@ -58,8 +59,11 @@ def _from_device(value: Any) -> Any:
 
 def _numbers(array: np.ndarray) -> np.ndarray:
     """Validate that a column or table holds numbers."""
-    if array.dtype.kind in "OUST" and not all(isinstance(entry, int) for entry in array.flat):
-        example = next(entry for entry in array.flat if not isinstance(entry, int))
+    if array.dtype == object and all(isinstance(entry, numbers.Real) for entry in array.flat):
+        integers = all(isinstance(entry, numbers.Integral) for entry in array.flat)
+        return array if integers else array.astype(np.float64)
+    if array.dtype.kind in "OUST":
+        example = next(entry for entry in array.flat if not isinstance(entry, numbers.Real))
         raise TypeError(
             f"a column or table must hold numbers, got {example!r}. Give classes as 0, 1, ..."
         )

@@ -10,7 +10,7 @@ from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import PyTree
 from calib_jax.data.dataset import Augment, Dataset
-from calib_jax.data.images import Statistics, normalized
+from calib_jax.data.images import Statistics, eight_bits, normalized
 
 __all__ = ["arrays_of", "from_arrays"]
 
@@ -21,8 +21,8 @@ def from_arrays(
     inputs: PyTree,
     labels: Any,
     *,
-    validation: float | Part = 0.15,
-    test: float | Part = 0.15,
+    validation: float | Sequence[Any] = 0.15,
+    test: float | Sequence[Any] = 0.15,
     class_names: Sequence[str] | None = None,
     seed: int = 0,
     augment: Augment | None = None,
@@ -54,8 +54,8 @@ def from_arrays(
     given = {"train": (inputs, labels)}
     fractions: dict[str, float] = {}
     for part, value in (("validation", validation), ("test", test)):
-        if isinstance(value, tuple):
-            given[part] = value
+        if isinstance(value, Sequence):
+            given[part] = tuple(value)
         else:
             fractions[part] = value
     names = _class_names(given, class_names)
@@ -68,7 +68,7 @@ def from_arrays(
         name,
         names,
         sources,
-        f"{name}: {_held_out(fractions, seed)}",
+        f"{name}: {held_out(fractions, seed)}",
         augment=augment,
         prepare=prepare,
     )
@@ -177,11 +177,11 @@ def split_by_class(
     return {part: np.sort(np.concatenate(rows)) for part, rows in chosen.items()}
 
 
-def _held_out(fractions: Mapping[str, float], seed: int) -> str:
+def held_out(fractions: Mapping[str, float], seed: int) -> str:
     """Describe a split."""
     if not fractions:
         return "parts as given"
-    shares = " and ".join(f"{fraction:.0%} for {part}" for part, fraction in fractions.items())
+    shares = " and ".join(f"{100 * share:g}% for {part}" for part, share in fractions.items())
     return f"{shares} held out of each class with seed {seed}"
 
 
@@ -193,13 +193,13 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
                 f"class_names must be two names or more, all different, got {list(class_names)}."
             )
         return tuple(class_names)
-    labels = np.concatenate([np.asarray(part[1]).reshape(-1) for part in given.values()])
-    if labels.dtype.kind in "US":
-        names = tuple(np.unique(labels.astype(str)).tolist())
-    elif labels.dtype.kind in "iu" and labels.size:
-        names = tuple(map(str, range(int(labels.max()) + 1)))
+    labels = np.concatenate(
+        [_labels(part, values[1]).reshape(-1) for part, values in given.items()]
+    )
+    if labels.dtype.kind == "U":
+        names = tuple(np.unique(labels).tolist())
     else:
-        raise TypeError(f"labels must be integers or names of classes, got {labels.dtype}.")
+        names = tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
     if len(names) < 2:
         raise ValueError(f"labels must have two classes or more, got only {', '.join(names)}.")
     return names
@@ -207,16 +207,17 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
 
 def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyTree, np.ndarray]:
     """Validate the inputs and the labels of a part; number labels that are names."""
-    inputs, labels = jax.tree.map(_array, values[0]), np.asarray(values[1])
+    inputs, labels = jax.tree.map(_array, values[0]), _labels(part, values[1])
     leaves = jax.tree.leaves(inputs)
     lengths = {len(leaf) if leaf.ndim else 0 for leaf in leaves}
     if lengths != {len(labels)} or labels.ndim != 1:
-        shapes = ", ".join(str(leaf.shape) for leaf in leaves)
+        shapes = ", ".join(str(leaf.shape) for leaf in leaves[:3]) + ", ..." * (len(leaves) > 3)
+        advice = " Stack a list of arrays: np.stack(inputs)." if isinstance(values[0], list) else ""
         raise ValueError(
             f"{part}: inputs and labels must have one entry for each example, got inputs {shapes}"
-            f" and labels {labels.shape}."
+            f" and labels {labels.shape}.{advice}"
         )
-    if labels.dtype.kind in "US":
+    if labels.dtype.kind == "U":
         number = {name: k for k, name in enumerate(class_names)}
         unknown = next((str(text) for text in labels if str(text) not in number), None)
         if unknown is not None:
@@ -232,6 +233,18 @@ def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyT
             f" [0, {len(class_names) - 1}]."
         )
     return inputs, labels.astype(np.int32)
+
+
+def _labels(part: str, values: Any) -> np.ndarray:
+    """Convert labels to an array of integers or strings."""
+    labels = checks.of_one_kind(np.asarray(values))
+    if labels.dtype.kind == "S":
+        labels = np.char.decode(labels, "utf-8")
+    if labels.dtype.kind == "b":
+        labels = labels.astype(np.int32)
+    if labels.dtype.kind not in "iuU":
+        raise TypeError(f"{part}: labels must be integers or names of classes, got {labels.dtype}.")
+    return labels
 
 
 def _array(leaf: Any) -> np.ndarray:
@@ -261,7 +274,8 @@ def arrays_of(
       dataset: the data set.
       inputs: the key of the inputs in a row, or their position.
       labels: the key or the position of the labels.
-      size: height and width to which images of Pillow are resized; needed if they differ.
+      size: height and width to which images of Pillow are resized; needed if they differ. Grey ones
+        among images in colour get three equal channels, and 16 bits become 8.
       channels_first: whether images are `[channels, height, width]`, as those of torch.
 
     >>> rows = [{"pixels": [[0.0, 1.0]], "label": 1}, {"pixels": [[2.0, 3.0]], "label": 0}]
@@ -269,7 +283,7 @@ def arrays_of(
     >>> x.shape, y
     ((2, 1, 2), array([1, 0]))
     """
-    values, classes = [], []
+    values, classes, modes = [], [], set()
     for number in range(len(dataset)):
         row = dataset[number]
         try:
@@ -281,15 +295,23 @@ def arrays_of(
                 " labels."
             ) from error
         if hasattr(value, "convert") and hasattr(value, "resize"):  # an image of Pillow
-            value = value.convert("L" if value.mode in ("1", "L") else "RGB")
+            grey = value.mode in ("1", "L", "F") or value.mode.startswith("I")
+            try:
+                value = eight_bits(value, "L" if grey else "RGB")
+            except ValueError as error:
+                raise ValueError(f"the image of row {number} cannot be read: {error}.") from error
             value = value if size is None else value.resize(size[::-1])
+            modes.add(value.mode)
         values.append(np.asarray(value))
         classes.append(np.asarray(label))
     if not values:
         raise ValueError("the data set has no examples.")
+    if len(modes) > 1:  # grey images among images in colour
+        values = [np.repeat(v[..., None], 3, axis=-1) if v.ndim == 2 else v for v in values]
     shapes = {value.shape for value in values}
     if len(shapes) > 1:
         some = ", ".join(map(str, sorted(shapes)[:3]))
-        raise ValueError(f"all inputs must have one shape, got {some}: set size=(height, width).")
+        advice = ": set size=(height, width)" if modes and size is None else ""
+        raise ValueError(f"all inputs must have one shape, got {some}{advice}.")
     stacked = np.stack(values)
     return np.moveaxis(stacked, 1, -1) if channels_first else stacked, np.stack(classes)

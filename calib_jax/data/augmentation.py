@@ -223,7 +223,7 @@ def on_inputs(augmentation: Augmentation) -> Callable[[Any, Examples], Examples]
 def on_pairs(augmentation: Augmentation) -> Callable[[Any, Examples], Examples]:
     """Return a function that augments inputs, label map and weights alike, with the same key.
 
-    Pixels that a crop adds have weight 0.
+    Pixels that a crop adds have weight 0; with `fill="reflect"` they have labels and weights.
 
     Args:
       augmentation: of one image, such as `random_crop()`; it must move pixels without changing

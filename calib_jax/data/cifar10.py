@@ -79,8 +79,10 @@ def cifar10(
       training_size: use only the first training_size examples of the shuffled training part; None
         uses all.
       imbalance: makes the training part long-tailed: class sizes fall exponentially from the first
-        class to the last, which has imbalance times fewer examples (`long_tailed`); 100 gives
-        CIFAR-10-LT. Validation and test keep equal classes. None keeps all examples.
+        class to the last, which has imbalance times fewer examples (`long_tailed`). The first class
+        has as many as the smallest one after the validation part is held out, some 4,480; in the
+        CIFAR-10-LT of other papers, which hold out none, 5,000. Validation and test keep equal
+        classes. None keeps all examples.
 
     References:
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.

@@ -78,7 +78,7 @@ def digits(
         test=part(2),
         description=(
             f"Handwritten digits of UCI, 8 x 8 grey: {sizes[0]} to train, {sizes[1]} to validate,"
-            f" {sizes[2]} to test, drawn with seed {seed}; {label_noise:.0%} of the labels of"
+            f" {sizes[2]} to test, drawn with seed {seed}; {100 * label_noise:g}% of the labels of"
             f" {', '.join(noisy) or 'no part'} replaced at random. Licence CC BY 4.0, Alpaydin and"
             " Kaynak 1998."
         ),

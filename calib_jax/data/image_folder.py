@@ -15,16 +15,17 @@ from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
 from calib_jax.core.packages import require
 from calib_jax.data import decoded, files
-from calib_jax.data.arrays import assembled, split_by_class
+from calib_jax.data.arrays import assembled, held_out, split_by_class
 from calib_jax.data.augmentation import compose, on_inputs, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
+from calib_jax.data.images import eight_bits
 
 __all__ = ["from_folder"]
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _ADVICE = "replace this file or remove it"
-_ORDER = 1  # increment if this file changes the pixels or their order
+_ORDER = 2  # increment if this file changes the pixels or their order
 _LONGEST = 1 << 28  # limit on the bytes of an image
 _MOST_PIXELS = 100_000_000
 # Names of folders and of the column `split`, by the part that they hold.
@@ -101,7 +102,7 @@ def from_folder(
     """
     checks.one_of("augment", augment, ("none", "flip", "crop_and_flip"))
     for name, value in (("height", height), ("width", width)):
-        checks.at_least(name, value, 1)
+        checks.whole(name, value)
     if channels not in _MODES:
         raise ValueError(f"channels must be 3 for colour or 1 for grey, got {channels}.")
     place = files.given(folder, "", data_dir)
@@ -114,7 +115,7 @@ def from_folder(
     names = _class_names(images, classes, place)
     number = {name: k for k, name in enumerate(names)}
     labels = np.array([number[image.label] for image in images], np.int32)
-    rows = _parts(images, labels, names, {"validation": validation, "test": test}, seed)
+    rows, drawn = _parts(images, labels, names, {"validation": validation, "test": test}, seed)
     pixels = _cached(place, images, (height, width, channels))
     sources = {part: InMemory(pixels[index], labels[index]) for part, index in rows.items()}
     flip = random_flip()
@@ -128,7 +129,7 @@ def from_folder(
         "own_images",
         names,
         sources,
-        f"Images of {place.name}, {height} x {width}, split with seed {seed}",
+        f"Images of {place.name}, {height} x {width}, {held_out(drawn, seed)}",
         augment=augmentations[augment],
     )
 
@@ -156,13 +157,19 @@ def _of_classes(place: pathlib.Path) -> Iterator[Listed]:
             f" {place.name}/CLASS/IMAGE.png, or name a CSV file of files and labels (csv_file)."
         )
     for folder in folders:
-        images = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in ENDINGS]
+        images = [path for path in sorted(folder.rglob("*")) if _is_image(path, folder)]
         if not images:
             raise ValueError(
                 f"the class {folder} has no images: add some, or remove the folder.\nImages end in"
                 f" {', '.join(ENDINGS)}."
             )
         yield from (Listed(path, folder.name) for path in images)
+
+
+def _is_image(path: pathlib.Path, folder: pathlib.Path) -> bool:
+    """Check for an image that is not hidden, as the copies of notebooks and of macOS are."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.suffix.lower() in ENDINGS and not hidden and path.is_file()
 
 
 def _folders(place: pathlib.Path) -> list[pathlib.Path]:
@@ -238,16 +245,15 @@ def _parts(
     names: Sequence[str],
     fractions: dict[str, float],
     seed: int,
-) -> dict[str, np.ndarray]:
-    """Return the numbers of the images of each part; hold out what is not given."""
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Return the numbers of the images of each part, and the fractions of those not given."""
     given = np.array([image.part or "train" for image in images])
-    held_out = {part: share for part, share in fractions.items() if not np.any(given == part)}
+    drawn = {part: share for part, share in fractions.items() if not np.any(given == part)}
     training = np.flatnonzero(given == "train")
-    rows = split_by_class(labels[training], names, held_out, seed)
+    rows = split_by_class(labels[training], names, drawn, seed)
     parts = {part: training[index] for part, index in rows.items()}
-    return parts | {
-        part: np.flatnonzero(given == part) for part in fractions if part not in held_out
-    }
+    parts |= {part: np.flatnonzero(given == part) for part in fractions if part not in drawn}
+    return parts, drawn
 
 
 def _cached(
@@ -275,15 +281,19 @@ def _cached(
 def _pixels(path: pathlib.Path, shape: tuple[int, int, int]) -> Any:
     """Decode an image, cut it to the proportions of the shape, and resize it."""
     require("PIL")
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     height, width, channels = shape
     coded = reading.content(path, "an image", _ADVICE, at_most=_LONGEST)
     with reading.guard(path, "an image", _ADVICE, library=True):
-        with Image.open(io.BytesIO(coded)) as image:
+        try:
+            opened = Image.open(io.BytesIO(coded))
+        except UnidentifiedImageError as error:  # its message contains a memory address
+            raise ValueError("Pillow knows no such format") from error
+        with opened as image:
             # Check before decoding: a file of a few bytes can decode to gigabytes.
             if image.width * image.height > _MOST_PIXELS:
                 raise ValueError(f"it has {image.width} x {image.height} pixels")
-            turned = ImageOps.exif_transpose(image).convert(_MODES[channels])
+            turned = eight_bits(ImageOps.exif_transpose(image), _MODES[channels])
         fitted = ImageOps.fit(turned, (width, height), Image.Resampling.BILINEAR)
         return np.asarray(fitted).reshape(shape)

@@ -41,9 +41,12 @@ def gaussian_noise(
     >>> round(float(np.std(noisy.inputs / 255)), 2)
     0.04
     """
+    checks.whole("severity", severity)
     checks.between("severity", severity, 1, len(SIGMAS))
     checks.above("brightest", brightest, 0)
     checks.at_least("seed", seed, 0)
+    if not len(source):
+        raise ValueError("gaussian_noise: the source has no examples.")
     generator = np.random.default_rng(seed)
     parts = []
     for start in range(0, len(source), _CHUNK):

@@ -285,10 +285,10 @@ def deeplab(
             f"blocks and multi_grid must not be empty, got {tuple(blocks)} and {tuple(multi_grid)}."
         )
     for number in blocks:
-        checks.at_least("blocks", number, 1)
+        checks.whole("blocks", number)
     for factor in multi_grid:
         checks.at_least("multi_grid", factor, 1)
-    checks.at_least("width", width, 1)
+    checks.whole("width", width)
     checks.at_least("channels", channels, 1)
     checks.at_least("low_channels", low_channels, 1)
     checks.one_of("resizing", resizing, RESIZINGS)

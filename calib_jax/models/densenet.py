@@ -225,8 +225,8 @@ def densenet(
     if not blocks:
         raise ValueError("blocks must name at least one block, got none.")
     for number in blocks:
-        checks.at_least("blocks", number, 1)
-    checks.at_least("growth", growth, 1)
+        checks.whole("blocks", number)
+    checks.whole("growth", growth)
     checks.one_of("stem", stem, STEMS)
     checks.one_of("new", new, _NEW)
     recipe(init)

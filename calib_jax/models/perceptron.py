@@ -1,6 +1,6 @@
 """Networks without convolutions: a linear classifier and a multilayer perceptron."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -74,7 +74,11 @@ def mlp(
     >>> logits.shape
     (2, 3)
     """
+    if not isinstance(hidden, Iterable):
+        raise TypeError(
+            f"hidden must be the widths of the hidden layers, got {hidden!r}: ({hidden},)?"
+        )
     for width in hidden:
-        checks.at_least("hidden", width, 1)
+        checks.whole("hidden", width)
     recipe(init)
     return Perceptron(num_classes=num_classes, dtype=dtype, hidden=tuple(hidden), initializer=init)

@@ -253,8 +253,8 @@ def resnet(
     if not blocks:
         raise ValueError("blocks must name at least one stage, got none.")
     for number in blocks:
-        checks.at_least("blocks", number, 1)
-    checks.at_least("width", width, 1)
+        checks.whole("blocks", number)
+    checks.whole("width", width)
     checks.at_least("cells", cells, 1)
     checks.one_of("stem", stem, STEMS)
     checks.one_of("norm", norm, NORMS)

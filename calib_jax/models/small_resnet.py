@@ -57,8 +57,8 @@ def small_resnet(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
     269722
     """
-    checks.at_least("blocks", blocks, 1)
-    checks.at_least("width", width, 1)
+    checks.whole("blocks", blocks)
+    checks.whole("width", width)
     checks.one_of("norm", norm, NORMS)
     checks.one_of("shortcut", shortcut, SHORTCUTS)
     recipe(init)

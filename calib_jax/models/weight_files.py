@@ -101,9 +101,8 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
     with zipfile.ZipFile(path, "w") as file:
         for name, array in arrays.items():
             if array.dtype.kind not in "biufc":
-                raise ValueError(
-                    f"{name} is {array.dtype}, which .npz has no name for: use .safetensors."
-                )
+                advice = ": use .safetensors" if array.dtype.kind == "V" else ", and is no number"
+                raise ValueError(f"{name} is {array.dtype}, which .npz has no name for{advice}.")
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 

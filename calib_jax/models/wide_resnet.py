@@ -151,7 +151,7 @@ def wide_resnet(
         raise ValueError(
             f"depth must be 6 n + 4 with n at least 1, such as 16, 22, 28 or 40, got {depth}."
         )
-    checks.at_least("widening", widening, 1)
+    checks.whole("widening", widening)
     recipe(init)
     return WideResNet(
         num_classes=num_classes,

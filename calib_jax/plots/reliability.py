@@ -120,7 +120,7 @@ def reliability_grid(
     style.label_grid(axes, len(tables), x="confidence", y="accuracy")
     axes[0, 0].set_xticks(np.linspace(0, 1, 3))
     if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        figure.suptitle(style.wrapped(title, width), x=0.01, ha="left", fontsize=10)
     captions = [] if ece is None else [ece[name] for name in tables]
     notes = [_why_outside(captions), note_on_narrow(panels)]
     style.legend_below(figure, handles, width, " ".join(filter(None, notes)))

@@ -303,8 +303,10 @@ def wrapped(text: str, width: float) -> str:
     def line_broken(line: str) -> str:
         whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", _BLANK), line)
         words = " ".join(" ".join(_parts(word, letters)) for word in whole.split())
-        options = {"break_on_hyphens": False, "break_long_words": "$" not in line}
-        return "\n".join(textwrap.wrap(words, letters, **options)).replace(_BLANK, " ")
+        lines = textwrap.wrap(
+            words, letters, break_on_hyphens=False, break_long_words="$" not in line
+        )
+        return "\n".join(lines).replace(_BLANK, " ")
 
     return "\n".join(map(line_broken, text.splitlines() or [""]))
 

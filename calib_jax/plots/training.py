@@ -68,7 +68,7 @@ def training_curves(
         _add_hover(place, metric, methods, epochs, axis)
     style.label_grid(axes, len(panels), x=axis)
     if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10)
+        figure.suptitle(style.wrapped(title, width), x=0.01, ha="left", fontsize=10)
     handles = [lines[name] for name in names]
     style.legend_below(figure, handles, width, _note(panels, leaves_panel))
     return figure

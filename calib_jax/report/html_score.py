@@ -32,7 +32,7 @@ def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure])
     return Page(
         title="Calibration report",
         head=tables.headline(report),
-        facts={"level of the intervals": f"{settings['level']:.0%}", **facts},
+        facts={"level of the intervals": f"{100 * settings['level']:g}%", **facts},
         sections=tables.titled(report),
         notes=tables.notes(report),
         figures=figures,

@@ -106,7 +106,7 @@ class OutOfDistribution:
             title="Out-of-distribution detection",
             head=self._headline(),
             facts={
-                "level of the intervals": f"{settings['level']:.0%}",
+                "level of the intervals": f"{100 * settings['level']:g}%",
                 "in distribution (n)": settings["inside"],
                 **sizes,
                 "resamples": settings["resamples"],
@@ -145,9 +145,10 @@ class OutOfDistribution:
         sizes = ", ".join(f"{count:,} of {name}" for name, count in settings["outside"].items())
         line = (
             f"{settings['inside']:,} examples in distribution, out of it {sizes};"
-            f" {settings['level']:.0%} intervals of {settings['resamples']:,} resamples of each"
-            " set. An AUROC of .5 is chance; AUPR counts examples out of distribution as positives;"
-            " FPR95 is the share in distribution that is rejected where 95 % of the others are."
+            f" {100 * settings['level']:g}% intervals of {settings['resamples']:,} resamples of"
+            " each set. An AUROC of .5 is chance; AUPR counts examples out of distribution as"
+            " positives; FPR95 is the share in distribution that is rejected where 95 % of the"
+            " others are."
         )
         if self.calibrator:
             line += f" {calibration.sentence(self.calibrator)}"

@@ -128,7 +128,7 @@ def headline(report: Results) -> str:
         within = f"{clusters:,} clusters; whole clusters are resampled. {classes}"
     line = (
         f"{settings['examples']:,} examples{weighted} in {within};"
-        f" {settings['level']:.0%} {_kind(report)} of {settings['resamples']:,} resamples."
+        f" {100 * settings['level']:g}% {_kind(report)} of {settings['resamples']:,} resamples."
     )
     if len(report.calibrators) > 1:
         line += f" The temperatures were fitted on {report.calibrator['fitted_on']}."

@@ -137,7 +137,12 @@ def test_an_array_that_nobody_can_copy_is_refused():
         metrics.accuracy(stuck(LOGITS), LABELS)
 
 
-@pytest.mark.parametrize("names", [["cat", "dog", "dog", "cat"], [0.5, None, 1, 2]])
+def test_a_column_of_objects_that_are_numbers_is_one_of_numbers():
+    assert as_array(Column(np.array([0.5, 1], object))).tolist() == [0.5, 1.0]
+    assert as_array(Column(np.array([0.5, 1], object))).dtype == np.float64
+
+
+@pytest.mark.parametrize("names", [["cat", "dog", "dog", "cat"], [None, 0.5, 1, 2]])
 def test_a_column_without_numbers_is_refused(names):
     with pytest.raises(TypeError, match=f"must hold numbers, got {names[0]!r}"):
         metrics.accuracy(LOGITS, Column(np.array(names, object)))

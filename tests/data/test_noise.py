@@ -45,3 +45,5 @@ def test_refusals():
         data.gaussian_noise(grey(0.5), severity=6)
     with pytest.raises(ValueError, match="must be images"):
         data.gaussian_noise(InMemory(np.zeros((3, 4)), np.zeros(3)))
+    with pytest.raises(ValueError, match="the source has no examples"):
+        data.gaussian_noise(InMemory(np.zeros((0, 4, 4, 1)), np.zeros(0)))

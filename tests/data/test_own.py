@@ -58,6 +58,8 @@ def test_arrays_may_have_their_parts_names_and_trees():
         (LABELS, {"class_names": ["a", "b"]}, r"the label 2 of example 2 must lie in \[0, 1\]"),
         (LABELS.astype(str), {"class_names": ["0", "1"]}, "the label '2' is none of the classes"),
         (LABELS, {"class_names": ["a", "a"]}, "class_names must be two names or more"),
+        (LABELS + 0.5, {"class_names": ["a", "b", "c"]}, "train: labels must be integers or names"),
+        (np.array([0, None] * 15), {}, "train: labels must be integers or names"),
         (LABELS * 0, {}, "labels must have two classes or more, got only 0"),
         (LABELS / 2, {}, "labels must be integers or names of classes, got float64"),
         (LABELS, {"test": 0.9}, "leave examples to train on, got fractions that sum to 1.05"),
@@ -68,6 +70,22 @@ def test_arrays_may_have_their_parts_names_and_trees():
 def test_arrays_that_are_no_data_set(labels, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         data.from_arrays(PIXELS, labels, **options)
+
+
+def test_labels_of_any_library():
+    names = np.array(["cat", "dog", "eel"])
+    expected = data.from_arrays(PIXELS, names[LABELS])
+    for labels in (names[LABELS].astype(object), np.char.encode(names[LABELS], "utf-8")):
+        dataset = data.from_arrays(PIXELS, labels)
+        assert dataset.class_names == tuple(names)
+        assert rows(dataset.train) == rows(expected.train)
+    numbers = data.from_arrays(PIXELS, LABELS.astype(object), class_names=names.tolist())
+    assert rows(numbers.train) == rows(expected.train)
+    assert data.from_arrays(PIXELS, LABELS == 1).class_names == ("0", "1")
+    with pytest.raises(ValueError, match=r"\(4, 5, 3, 1\), \.\.\. and labels .* np\.stack"):
+        data.from_arrays(list(PIXELS), LABELS)
+    pair = [PIXELS[:6], LABELS[:6]]
+    assert len(data.from_arrays(PIXELS, LABELS, validation=pair).validation) == 6
 
 
 class Rows:
@@ -100,6 +118,44 @@ def test_data_sets_of_other_libraries_become_arrays():
         data.arrays_of(hugging_face, inputs="img")
     with pytest.raises(ValueError, match="has no examples"):
         data.arrays_of(Rows())
+    mixed = Rows((photos[0], 0), (photos[1].convert("L"), 1))
+    x, _ = data.arrays_of(mixed, size=(3, 2))
+    assert x.shape == (2, 3, 2, 3)
+    assert np.ptp(x[1], axis=-1).max() == 0
+
+
+def grey_16(values):
+    return Image.fromarray(np.array(values, np.uint16).reshape(4, 5))
+
+
+def test_images_of_16_bits_keep_their_range_and_fractions_are_refused(tmp_path):
+    values = 65535 * np.arange(20) // 19
+    expected = np.round(values.reshape(4, 5) / 257)
+    x, _ = data.arrays_of(Rows((grey_16(values), 0)))
+    np.testing.assert_array_equal(x[0], expected)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for k in range(3):
+            grey_16(values).save(tmp_path / name / f"{k}.png")
+    images = data.from_folder(str(tmp_path), **SMALL, channels=1)
+    np.testing.assert_array_equal(images.train.inputs[0, ..., 0], expected)
+    assert images.description.startswith(f"Images of {tmp_path.name}, 4 x 5, 15% for validation")
+    fractions = Image.fromarray(np.zeros((4, 5), np.float32))
+    with pytest.raises(ValueError, match="row 0 cannot be read: its pixels are floating-point"):
+        data.arrays_of(Rows((fractions, 0)))
+    fractions.save(tmp_path / "a" / "3.tiff")
+    with pytest.raises(ValueError, match=r"3\.tiff cannot be read as an image: its pixels are fl"):
+        data.from_folder(str(tmp_path), **SMALL)
+
+
+def test_hidden_copies_are_no_images(tmp_path):
+    folder = tiny.own_images(tmp_path)
+    count = len(data.from_folder(str(folder), **SMALL).train)
+    (folder / "cat" / ".ipynb_checkpoints").mkdir()
+    for name in (".ipynb_checkpoints/0-checkpoint.png", "._0.png"):
+        (folder / "cat" / name).write_bytes((folder / "cat" / "0.png").read_bytes())
+    (folder / "cat" / "sub.png").mkdir()
+    assert len(data.from_folder(str(folder), **SMALL).train) == count
 
 
 SMALL = {"height": 4, "width": 5}
@@ -205,6 +261,8 @@ def test_folders_that_are_no_data_set(tmp_path):
     (folder / "empty").rmdir()
     (folder / "dog" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     refused(r"dog/1\.png cannot be read as an image: .*; replace this file or remove it", folder)
+    (folder / "dog" / "1.png").write_bytes(b"no image")
+    refused(r"1\.png cannot be read as an image: Pillow knows no such format; replace", folder)
     assert not (folder / decoded.NAME).exists()
     for path in (folder / "dog").iterdir():
         path.unlink()

@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -44,6 +45,20 @@ from .members import images
 )
 def test_a_wrong_option_is_named(make, error, message):
     with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: models.mlp(hidden=32), "widths of the hidden layers, got 32"),
+        (lambda: models.small_resnet(1, width=2.5), "width must be an integer, got 2.5"),
+        (lambda: models.wide_resnet(10, 1.5), "widening must be an integer, got 1.5"),
+    ],
+)
+def test_a_number_of_another_type_is_named(monkeypatch, make, message):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    with pytest.raises(TypeError, match=message):
         make()
 
 

@@ -148,6 +148,7 @@ def test_other_files(tmp_path):
     ("name", "array", "suffix", "message"),
     [
         ("a", np.zeros(2, jnp.bfloat16), "npz", "a is bfloat16.*use .safetensors"),
+        ("a", np.array(["x"]), "npz", "a is <U1, which .npz has no name for, and is no number"),
         ("a", np.array([Trap()]), "npz", "a is object"),
         ("a", np.zeros(2, complex), "safetensors", "no place for a of dtype complex128"),
         ("__metadata__", np.zeros(2), "safetensors", "no place for __metadata__"),

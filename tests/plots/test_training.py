@@ -135,3 +135,13 @@ def test_a_grid_has_a_diagram_for_every_model():
         )
     with pytest.raises(ValueError, match="there is no table to draw"):
         plots.reliability_grid({})
+
+
+def test_no_line_breaks_within_a_formula():
+    title = r"AdaFocal with a start of $\gamma = 1$ and $\lambda = 1$ on CIFAR-10"
+    figure = plots.training_curves({"NLL": {"a": [1, 2]}}, [1, 2], title=title, width=3)
+    assert figure.get_suptitle().replace("\n", " ") == title
+    lines = figure.get_suptitle().splitlines()
+    assert len(lines) > 1
+    for line in lines:
+        assert line.count("$") % 2 == 0
