@@ -1,7 +1,7 @@
 """Build the data set, network, objective, optimizer and plan that a config names."""
 
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -373,6 +373,24 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
         return train.optimizer(settings.name, rate, **options)
     by_pattern = {pattern: dict(own) for pattern, own in dict(groups).items()}
     return train.grouped(settings.name, rate, groups=by_pattern, **options)
+
+
+def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
+    """Describe the given keys of optimizer and schedule that the chosen ones do not have."""
+    common = {
+        "optimizer": ("name", "learning_rate", "groups"),
+        "schedule": ("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
+    }
+    chosen = {"optimizer": train.OPTIMIZERS, "schedule": train.SCHEDULES}
+    notes = []
+    for full in given:
+        section, _, key = full.partition(".")
+        if section in chosen:
+            name = config[section].name
+            known = checks.options_of(chosen[section][name])
+            if key.partition(".")[0] not in (*known, *common[section]):
+                notes.append(f"{section} {name} does not use config.{full}")
+    return notes
 
 
 def devices(config: ConfigDict) -> train.Devices:

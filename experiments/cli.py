@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the requ
 
 import difflib
 import errno
+import functools
 import json
 import os
 import pathlib
@@ -200,6 +201,12 @@ def reason(error: Exception) -> str:
 def say_step(line: str) -> None:
     """Print the next step to standard error, apart from the results."""
     print(line, file=sys.stderr, flush=True)
+
+
+@functools.cache
+def say_once(line: str) -> None:
+    """Print the same, if it was not printed before."""
+    say_step(line)
 
 
 def define_options(function: Callable[..., Any]) -> Callable[[], dict[str, Any]]:

@@ -224,8 +224,10 @@ def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
 def _head(comparison: Comparison) -> str:
     about, folders = comparison.about, comparison.folders
     names = ", ".join(folder.name for folder in folders[1:])
+    number = comparison.parts[0].summary.about.get("clusters")
+    kind = f"test labels of {number:,} examples" if number else "test examples"
     return (
-        f"{names} against {about['baseline']}, on the same {about['examples']:,} test examples in"
+        f"{names} against {about['baseline']}, on the same {about['examples']:,} {kind} in"
         f" {about['classes']} classes; {100 * about['level']:g}% intervals of"
         f" {about['resamples']:,} resamples, the same for all."
     )
@@ -307,6 +309,7 @@ def _caveats(comparison: Comparison) -> list[str]:
     first = comparison.parts[0].summary
     streamed = dict.fromkeys(name for part in comparison.parts for name in part.summary.streamed)
     return [
+        *summary.clustered(first),
         *summary.on_grids(first),
         *summary.without_rows(list(streamed)),
         *summary.notes_of(cells),
@@ -329,6 +332,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "metrics": rows,
         "settings": [dataclasses.asdict(item) for item in comparison.settings],
         "notes": [*comparison.notes, *_caveats(comparison)],
+        "provenance": provenance.describe(),
     }
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")

@@ -56,7 +56,9 @@ from calib_jax.train.journal import read_rows
 from experiments import (
     building,
     cli,
+    evaluation_record,
     excluded,
+    finished,
     imports,
     initial,
     long_tails,
@@ -69,6 +71,7 @@ from experiments import (
     subword_files,
     summary,
 )
+from experiments.label_rows import label_rows
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
@@ -91,7 +94,7 @@ _CRITERION = flags.DEFINE_list(
 )
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer(
-    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=1
+    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=20
 )
 _OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
 _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
@@ -116,13 +119,21 @@ class Trained(NamedTuple):
     state: train.TrainState
     checkpoint: str = ""
 
+    def record(self) -> dict[str, Any]:
+        """Write which weights the predictions are of, and return it."""
+        if not self.checkpoint:  # given weights, without a run
+            return provenance.describe()
+        record = evaluation_record.write(self.folder, self.checkpoint, int(self.state.step))
+        of_weights = {"checkpoint": f"{self.checkpoint}, step {int(self.state.step):,}"}
+        return of_weights | record["provenance"]
+
 
 def restored(
     folders: Iterable[pathlib.Path], checkpoint: str | None, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, list[Trained]]:
     """Restore a checkpoint of each of several seeds, and build the experiment of their config."""
     experiment: building.Experiment | None = None
-    trained = []
+    trained: list[Trained] = []
     folders = list(folders)
     for folder in folders:
         checkpoints = initial.opened(str(folder))
@@ -133,8 +144,17 @@ def restored(
         try:
             name = checkpoint or initial.chosen(checkpoints)
             step = initial.step_of(checkpoints, name)
-            if experiment is None:
-                config = initial.config_of(checkpoints)
+            config = initial.config_of(checkpoints)
+            if experiment is not None:
+                same = train.differences(
+                    cli.plain(experiment.config), cli.plain(config), free=finished.SEED_KEYS
+                )
+                if same:
+                    raise ValueError(
+                        f"{trained[0].folder} and {folder} are seeds of different trainings"
+                        f" ({'; '.join(same[:3])}): train them alike, or evaluate them one by one."
+                    )
+            else:
                 imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
                 experiment = building.build(config, data_dir=data_dir)
             subword_files.check(folder, experiment.dataset.vocabulary)
@@ -239,7 +259,7 @@ def main() -> int:
         print(
             source or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
         )
-        _score(experiment, network.folder, answers, list(others))
+        _score(experiment, network, answers, list(others))
         if not source:  # rewrites the page of the run, which links the new report
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, network.folder, dataset.description, shown)
@@ -270,6 +290,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
         calibrate=_CALIBRATE.value,
         batch_size=_BATCH_SIZE.value or experiment.plan.batch_size,
     )
+    cli.refusing(network.record)
     if _LOGITS.value == "float16":
         print(f"written: {network.folder}/predictions_validation and predictions_test, in blocks")
     _show("test set", scored, network.folder / "report")
@@ -277,20 +298,6 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
 
 
 Answers = dict[str, train.Predicted]
-
-
-def _present(predicted: train.Predicted) -> tuple[train.Predicted, np.ndarray | None]:
-    """Return the labels that have weight, and the number of the example of each.
-
-    Predictions of one label an example stay as they are, and have no numbers. Others are pixels or
-    tokens, which depend on each other; most tokens can be padding, which would only need memory.
-    """
-    labels, weights = predicted.labels, predicted.weights
-    if np.ndim(labels) == 1:
-        return predicted, None
-    kept = np.ones(labels.shape, bool) if weights is None else weights > 0
-    kept_weights = None if weights is None else weights[kept]
-    return train.Predicted(predicted.present, labels[kept], kept_weights), np.nonzero(kept)[0]
 
 
 def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
@@ -301,19 +308,20 @@ def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> No
 
 
 def _score(
-    experiment: building.Experiment, folder: pathlib.Path, answers: Answers, others: Sequence[str]
+    experiment: building.Experiment, network: Trained, answers: Answers, others: Sequence[str]
 ) -> None:
     """Write the score report of one network."""
+    folder, made = network.folder, cli.refusing(network.record)
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
         calibrated["calibrate"] = calibration.registered(_CALIBRATE.value)
-        calibrated["fit_on"], _ = _present(answers["validation"])
+        calibrated["fit_on"] = label_rows(*answers["validation"])[:3]
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
     class_names = experiment.dataset.class_names
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
-            (logits, labels, weights), examples = _present(answers[name])
+            logits, labels, weights, examples = label_rows(*answers[name])
             counts = experiment.dataset.class_counts
             long_tailed = long_tails.score_options(counts, logits, of_bins["num_bins"])
             scored = cli.refusing(
@@ -327,15 +335,25 @@ def _score(
                 **calibrated,
                 **long_tailed,
             )
+            first = [f"Weights: {made['checkpoint']}."] if "checkpoint" in made else []
             if note := excluded.sentence(experiment.config, class_names):
-                scored = dataclasses.replace(scored, notes=[note, *scored.notes])
+                first.append(note)
+            scored = dataclasses.replace(
+                scored, notes=[*first, *scored.notes], settings=scored.settings | made
+            )
             _show(f"{name} set", scored, folder / place)
     if others:
-        outer = {name: answers[name].present for name in others}
+        inner, *outer = (label_rows(*answers[name]) for name in ("test", *others))
+        if inner.examples is not None:
+            numbers = {name: rows.examples for name, rows in zip(others, outer, strict=True)}
+            calibrated["clusters"] = inner.examples, numbers
         if _CALIBRATE.value:
             calibrated["criterion"] = _CRITERION.value[0]
         separated = cli.refusing(
-            report.out_of_distribution, answers["test"].present, outer, **calibrated
+            report.out_of_distribution,
+            inner.logits,
+            {name: rows.logits for name, rows in zip(others, outer, strict=True)},
+            **calibrated,
         )
         _show("out of distribution", separated, folder / "report")
 
@@ -371,8 +389,10 @@ def _score_all(
         "provenance": provenance.describe(),
     }
     criteria = _CRITERION.value
-    if runs[0].streamed and _CALIBRATE.value != "temperature":
-        criteria = []  # the table has temperatures, and the logits for them were not kept
+    if _CALIBRATE.value != "temperature":
+        criteria = []
+        fitted = f": {_CALIBRATE.value} is in the reports of the seeds" if _CALIBRATE.value else ""
+        about["what"] += f" As trained{fitted}."
     options = {
         "num_bins": experiment.config.num_bins,
         "num_resamples": _RESAMPLES.value,

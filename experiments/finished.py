@@ -12,13 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import report
+from calib_jax import report, train
 from calib_jax.core import reading
 from calib_jax.train import journal
-from experiments import excluded, renamed, seed_folders, streamed_scores, summary
+from experiments import (
+    evaluation_record,
+    excluded,
+    renamed,
+    resuming,
+    seed_folders,
+    streamed_scores,
+    summary,
+)
 from experiments.short_names import short_names
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
+SEED_KEYS = (*resuming.MEASURED, "seed", "num_seeds", "best")  # in which seeds may differ
 ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
 
 
@@ -138,9 +147,11 @@ def read(given: Sequence[str]) -> Shared:
                     _same_examples(*first_with_rows, path, run)
                 shared.runs[loss].append(run)
         shared.configs[loss] = {
-            folder.name: _config(folder.runs[loss][seeds[0]]) for folder in folders
+            folder.name: _config_of_seeds([folder.runs[loss][seed] for seed in seeds])
+            for folder in folders
         }
     shared.notes.extend(_left_out(folders, shared.seeds))
+    shared.notes.extend(_checkpoints(folders, shared.seeds))
     return shared
 
 
@@ -193,8 +204,26 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
     return notes
 
 
+def _checkpoints(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
+    """Name the evaluated weights of every folder, unless all are the last ones."""
+    named = {}
+    for folder in folders:
+        paths = [folder.runs[loss][seed] for loss, seeds in shared.items() for seed in seeds]
+        records = filter(None, map(evaluation_record.read, paths))
+        named[folder.name] = sorted({record.checkpoint for record in records})
+    if all(names in ([], ["latest"]) for names in named.values()):
+        return []
+    described = [f"{name} {', '.join(names) or 'unknown'}" for name, names in named.items()]
+    return [f"Checkpoints: {'; '.join(described)}."]
+
+
 def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     """Read the predictions or the streamed values of a run, and its log."""
+    if stale := evaluation_record.stale(path):
+        raise ValueError(
+            f"{path} was trained on after step {stale.trained:,}, where it was evaluated: python -m"
+            f" experiments.evaluate --workdir={path} evaluates it again."
+        )
     rows, config = journal.read_rows(path / journal.ROWS), _config(path)
     if streamed := streamed_scores.read(path):
         return summary.Run(name, seed, (), (), rows, streamed)
@@ -246,6 +275,20 @@ def _same_examples(
             f"{path} and {other_path} differ in their test labels, first of example {unlike[0][0]}:"
             " a paired comparison needs the same examples in the same order."
         )
+
+
+def _config_of_seeds(paths: Sequence[pathlib.Path]) -> dict[str, Any] | None:
+    """Read the config of several seeds; raise an error if it is not the same for all."""
+    configs = [_config(path) for path in paths]
+    for path, config in zip(paths, configs, strict=True):
+        if config is None or configs[0] is None:
+            continue
+        if unlike := train.differences(configs[0], config, free=SEED_KEYS):
+            raise ValueError(
+                f"{paths[0]} and {path} are seeds of different trainings ({'; '.join(unlike[:3])}):"
+                " train them alike, or compare single runs."
+            )
+    return configs[0]
 
 
 def _config(path: pathlib.Path) -> dict[str, Any] | None:

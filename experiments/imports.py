@@ -17,7 +17,6 @@ with --allow_imports, or if the flags that name it are given again:
     python -m experiments.evaluate --workdir=run --config.loss.name=my_package.losses:mine
 """
 
-import functools
 import inspect
 import pathlib
 import re
@@ -147,12 +146,18 @@ def called(
 
 
 def define_config(
-    help_string: str, flag_values: flags.FlagValues = flags.FLAGS
+    help_string: str, flag_values: flags.FlagValues = flags.FLAGS, *, losses: str = ""
 ) -> flags.FlagHolder[ConfigDict]:
-    """Define --config, whose members may be import paths."""
+    """Define --config, whose members may be import paths.
+
+    Args:
+      help_string: of the flag.
+      flag_values: where it is defined.
+      losses: the name of a flag that lists losses; a config without a loss gets the first.
+    """
     holder = config_flags.DEFINE_config_file("config", None, help_string, flag_values)
     flag = flag_values["config"]
-    flag.parser = _ConfigParser(flag.parser)
+    flag.parser = _ConfigParser(flag.parser, losses)
     return holder
 
 
@@ -169,8 +174,9 @@ class _ConfigParser(flags.ArgumentParser):
     options.
     """
 
-    def __init__(self, parser: flags.ArgumentParser) -> None:
+    def __init__(self, parser: flags.ArgumentParser, losses: str = "") -> None:
         self._of_files = parser
+        self._losses = losses
 
     def flag_type(self) -> str:
         """Return the type of the flag for --help."""
@@ -181,6 +187,11 @@ class _ConfigParser(flags.ArgumentParser):
         names = _on_the_command_line([f"{section}.name" for section in SECTIONS])
         paths = {key.removesuffix(".name"): name for key, name in names.items() if is_path(name)}
         file, _, loss = path.partition(":")
+        if not loss and (
+            listed := _on_the_command_line([self._losses], start="").get(self._losses)
+        ):
+            loss = listed.split(",")[0]
+            path = f"{file}:{loss}"
         if is_path(loss):
             paths["loss"], path = loss, file
         config: Any = self._of_files.parse(path)
@@ -198,13 +209,13 @@ class _ConfigParser(flags.ArgumentParser):
         return config
 
 
-def _on_the_command_line(keys: Iterable[str]) -> dict[str, str]:
-    """Return the values of --config.KEY for those of the keys that are given."""
+def _on_the_command_line(keys: Iterable[str], start: str = "config.") -> dict[str, str]:
+    """Return the values of --config.KEY, or another start, for those of the keys that are given."""
     values = {}
     for place, argument in enumerate(sys.argv):
         flag, equals, value = argument.partition("=")
-        key = flag.lstrip("-").removeprefix("config.")
-        if flag.lstrip("-").startswith("config.") and key in keys:
+        key = flag.lstrip("-").removeprefix(start)
+        if flag.lstrip("-").startswith(start) and key in keys:
             values[key] = value if equals else "".join(sys.argv[place + 1 : place + 2])
     return values
 
@@ -218,7 +229,7 @@ def _use_network(config: ConfigDict, name: str) -> None:
     if name not in models.catalogue():
         return  # building the network raises an error with the nearest name
     if dropped := ", ".join(config.model.options):
-        _say_once(
+        cli.say_once(
             f"note: the options of {config.model.name} ({dropped}) fall away, and {name} has its"
             " defaults."
         )
@@ -226,11 +237,6 @@ def _use_network(config: ConfigDict, name: str) -> None:
         network = models.catalogue()[name]
         options = _default_options(network) | _given_options("model", network)
         config.model.options = ConfigDict(options)
-
-
-@functools.cache
-def _say_once(line: str) -> None:
-    cli.say_step(line)
 
 
 def _check_switches(config: ConfigDict) -> None:

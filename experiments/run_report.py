@@ -14,7 +14,7 @@ from calib_jax import plots, train
 from calib_jax.core import reading
 from calib_jax.report import html_page, tables
 from calib_jax.train import journal
-from experiments import renamed
+from experiments import evaluation_record, renamed
 
 PAGE, HTML, PICTURES = "report.md", "report.html", "pictures"
 
@@ -85,8 +85,11 @@ def write_seeds(
         curves = {}
         for title, key in PANELS.items():
             each = [_of_sets(seed_rows, key) for seed_rows in rows.values()]
-            if each[0]:
-                curves[title] = {name: np.stack([item[name] for item in each]) for name in each[0]}
+            names_of_all = [name for name in each[0] if all(name in item for item in each)]
+            if names_of_all:
+                curves[title] = {
+                    name: np.stack([item[name] for item in each]) for name in names_of_all
+                }
         figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
         plots.save(figures["curves"], workdir / PICTURES / "curves.png")
         names.append(f"{PICTURES}/curves.png")
@@ -115,6 +118,8 @@ def _seeds_table(folders: Mapping[int, pathlib.Path]) -> tables.Table:
     last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
+    # Seeds that were added later may measure other metrics.
+    keys = [key for key in keys if all(key in row for row in last.values())]
     table = [["seed", "epoch", *(key.replace("_", " ", 1) for key in keys)]]
     for seed, row in last.items():
         cells = [f"{row[key]:.4f}" if row[key] is not None else "" for key in keys]
@@ -180,9 +185,7 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
         *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),
     ]
     if (folder / "report" / PAGE).is_file():
-        parts.append(
-            "The test set, with intervals and after calibration: [report](report/report.md)."
-        )
+        parts.append(f"{_scored(folder)}: [report](report/report.md).")
     table = train.last_table(folder)
     if table:
         parts += [f"## {STATE}", f"```\n{table}\n```"]
@@ -191,6 +194,15 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
         starts = "\n".join(f"- {start}" for start in lines[:-1])
         parts += ["## Environment", starts, lines[-1]]
     return "\n\n".join(parts) + "\n"
+
+
+def _scored(folder: pathlib.Path) -> str:
+    """Name the report of the test set, and the weights that it is of."""
+    evaluated = evaluation_record.read(folder)
+    of = f" ({evaluated})" if evaluated else ""
+    if evaluation_record.stale(folder):
+        of = f" ({evaluated}; the training went on after it)"
+    return f"The test set, with intervals and after calibration{of}"
 
 
 def _html(
@@ -211,9 +223,7 @@ def _html(
         notes=_environment(folder),
         figures=figures,
         texts={STATE: state} if state else {},
-        links={"test set, with intervals and after calibration": f"report/{HTML}"}
-        if scored
-        else {},
+        links={_scored(folder): f"report/{HTML}"} if scored else {},
         metrics=list(PANELS.values()),
     )
 

@@ -101,6 +101,7 @@ def scored(
         fit_on=(logits, labels),
         metrics=TOKEN_METRICS,
         num_resamples=_RESAMPLES.value,
+        level=LEVEL,
     )
     losses_before, losses_after = (
         np.asarray(losses.cross_entropy(test_logits / np.float32(t), test_labels), np.float64)

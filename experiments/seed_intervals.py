@@ -47,13 +47,17 @@ class SeedInterval(NamedTuple):
 
 
 def of_samples(
-    values: Sequence[float], samples: Float[np.ndarray, "runs resamples"]
+    values: Sequence[float],
+    samples: Float[np.ndarray, "runs resamples"],
+    *,
+    most: float = math.inf,
 ) -> SeedInterval:
     """Compute the interval of the mean of a regular, non-negative metric.
 
     Args:
       values: of every run.
       samples: the bootstrap samples of every run, with the same resamples for all.
+      most: the largest possible value.
     """
     from experiments.papers.paired import nested  # loads scipy.stats, which takes half a second
 
@@ -64,7 +68,7 @@ def of_samples(
     of_runs = [float(np.nanvar(row)) for row in samples]
     of_mean = float(np.nanvar(np.mean(samples, axis=0)))
     value = nested(values, of_mean, of_runs, rows=0)
-    return SeedInterval(max(0.0, value.low), value.high, "examples" + WITH_SEEDS)
+    return SeedInterval(max(0.0, value.low), min(most, value.high), "examples" + WITH_SEEDS)
 
 
 def of_bounds(bounds: Sequence[metrics.NoiseBound]) -> SeedInterval:

@@ -40,11 +40,13 @@ from calib_jax.report import calibration, caveats, html_page, paired_tests, tabl
 from calib_jax.report.paired_tests import Residuals
 from calib_jax.report.pictures import drawable, file_name
 from calib_jax.report.scoring import chosen_metrics
+from experiments.label_rows import label_rows
 from experiments.seed_intervals import WITH_SEEDS, SeedInterval, of_bounds, of_samples
 from experiments.streamed_scores import Scores
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
 SHOWN = ("error", "nll", "ece", "adaptive_ece")
+MOST = {"error": 1.0, "brier": 2.0}  # the largest values
 BEFORE, AFTER = "as trained", "after temperature"
 SEEDS_FOR_A_TEST = 5
 LEVEL = 0.9
@@ -83,6 +85,11 @@ class Run:
         logits, labels, *weights = self.test
         num_labels = int(np.sum(weights[0] > 0)) if weights else labels.size
         return TestSize(num_labels, logits.shape[-1])
+
+    @property
+    def num_examples(self) -> int | None:
+        """The number of test examples, if these have several labels and the logits were kept."""
+        return None if self.streamed else label_rows(*self.test).num_examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +223,7 @@ def summarize(
             if loss in streamed:
                 continue
             answers = [run.logits[phase] for run in measured]
-            labels, *weighted = loss_runs[0].test[1:]
-            weights = weighted[0] if weighted else None
+            _, labels, weights, examples = label_rows(*loss_runs[0].test)
             label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
             drawn = [
                 metrics.bootstrap(
@@ -227,6 +233,7 @@ def summarize(
                     weights,
                     key=jax.random.key(0),
                     num_resamples=num_resamples,
+                    clusters=examples,
                 )
                 for logits in answers
             ]
@@ -236,6 +243,7 @@ def summarize(
                     logits,
                     labels,
                     weights,
+                    examples,
                     num_bins=num_bins,
                     key=jax.random.key(0),
                     number=number * len(runs) + place,
@@ -247,7 +255,7 @@ def summarize(
                 name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
             }
             bounds = [
-                _bounds(chosen, logits, labels, weights, num_draws=num_resamples)
+                _bounds(chosen, logits, labels, weights, examples, num_draws=num_resamples)
                 for logits in answers
             ]
             intervals[loss, phase] = {
@@ -256,6 +264,7 @@ def summarize(
                 else of_samples(
                     [run[name] for run in values[loss, phase]],
                     np.array([item[name] for item in drawn]),
+                    most=MOST.get(name, np.inf),
                 )
                 for name in CELLS
             }
@@ -306,7 +315,7 @@ def summarize(
         curves,
         epochs,
         baseline,
-        dict(about or {}),
+        dict(about or {}) | {"clusters": next(filter(None, (r.num_examples for r in runs)), None)},
         streamed,
     )
 
@@ -316,6 +325,7 @@ def _bounds(
     logits: Any,
     labels: Any,
     weights: Any,
+    examples: Any,
     *,
     num_draws: int,
 ) -> dict[str, metrics.NoiseBound]:
@@ -323,11 +333,9 @@ def _bounds(
     if not are_counts(weights):
         return {}
     bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
-    draws = max(num_draws, least_draws(LEVEL))
-    key = jax.random.key(0)
-    bounds: dict[str, metrics.NoiseBound] = noise_bound(
-        bounded, logits, labels, weights, key=key, level=LEVEL, num_draws=draws
-    )
+    draws = max(num_draws, 2 * least_draws(LEVEL))  # twice the mean p-value of seeds is compared
+    options = {"key": jax.random.key(0), "level": LEVEL, "num_draws": draws, "clusters": examples}
+    bounds: dict[str, metrics.NoiseBound] = noise_bound(bounded, logits, labels, weights, **options)
     return bounds
 
 
@@ -357,15 +365,16 @@ def _measured(
         values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
         temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
         return _Measured(values, temperatures, {})
-    logits, temperatures = {BEFORE: np.asarray(run.test[0])}, {}
+    before, labels, weights, _ = label_rows(*run.test)
+    logits, temperatures = {BEFORE: np.asarray(before)}, {}
     for phase, criterion in criteria.items():
         params = calibration.fit_of("temperature", criterion)(*run.validation)
         temperatures[phase] = float(params.temperature)
-        logits[phase] = np.asarray(calibrators.temperature.apply(params, run.test[0]))
+        logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
     values = {
         phase: {
             name: float(value)
-            for name, value in metrics.values_of(chosen, answer, *run.test[1:]).items()
+            for name, value in metrics.values_of(chosen, answer, labels, weights).items()
         }
         for phase, answer in logits.items()
     }
@@ -538,6 +547,17 @@ def _head(summary: Summary) -> str:
     return str(summary.about.get("what", ""))
 
 
+def clustered(summary: Summary) -> list[str]:
+    """Say how intervals were computed where an example has several labels."""
+    number = summary.about.get("clusters")
+    if not number:
+        return []
+    return [
+        f"The test set has {number:,} examples of several labels: intervals and tests draw whole"
+        " examples."
+    ]
+
+
 def _foot(summary: Summary) -> list[str]:
     cell = summary.cells[0]
     bins = summary.about.get("num_bins", 15)
@@ -551,6 +571,7 @@ def _foot(summary: Summary) -> list[str]:
     return [
         f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
         f" with {bins} bins of equal width, adaptive_ece of equal mass.",
+        *clustered(summary),
         *[caveats.star(summary.baseline, "losses")] * tested,
         *on_grids(summary),
         *without_rows(summary.streamed),

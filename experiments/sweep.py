@@ -49,6 +49,7 @@ from calib_jax.train.lock import only_one
 from experiments import (
     building,
     cli,
+    evaluation_record,
     excluded,
     imports,
     initial,
@@ -60,7 +61,11 @@ from experiments import (
     summary,
 )
 
-_CONFIG = imports.define_config("File of the config, without a loss.")
+_CONFIG = imports.define_config(
+    "File of the config; options of a loss, --config.loss.options.KEY, are those of the first of"
+    " --losses.",
+    losses="losses",
+)
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Folder of the sweep; created if it does not exist."
 )
@@ -92,6 +97,7 @@ _LOGITS = flags.DEFINE_enum(
 )
 
 RESULT = "result.json"
+_FLAGS_OF_KEYS = {"loss.name": "losses", "num_seeds": "seeds"}
 
 
 class Member(NamedTuple):
@@ -167,12 +173,17 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     for loss in losses:
         config = _config_of(loss)
         may_change[loss] = resuming.free(built(config))
+        for note in building.unused(
+            config, config_flags.get_override_values(flags.FLAGS["config"])
+        ):
+            cli.say_once(f"note: {note}.")
         first = config.seed
         for seed in range(first, first + seeds):
             seed_config = building.of_seed(config, seed)
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
     for member in requested:
         if result := member.result():
+            _check_kept(member, result)
             rows = read_rows(member.folder / "metrics.jsonl")
             changes = Changes(may_change[member.loss], renamed.current)
             step = rows[-1]["step"] if rows else 0
@@ -188,6 +199,17 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     return requested
 
 
+def _check_kept(member: Member, result: Mapping[str, Any]) -> None:
+    """Raise an error if a finished run did not keep the checkpoint that is asked for."""
+    name = (_CHECKPOINT.value or "latest").removeprefix("best_")
+    kept = result["config"].get("best", {})
+    if name != "latest" and name not in kept:
+        raise ValueError(
+            f"{member.name} has kept no best_{name} ({', '.join(kept) or 'only the latest'}): give"
+            f" --checkpoint=best_{name} in a new folder, from the start."
+        )
+
+
 def _config_file() -> tuple[str, str]:
     """Return the file of the config, and the loss behind it, if there is one."""
     file, _, loss = str(config_flags.get_config_filename(flags.FLAGS["config"])).partition(":")
@@ -199,6 +221,9 @@ def _config_of(loss: str) -> ConfigDict:
     config = imports.config_of(_config_file()[0], loss)
     try:
         overrides = config_flags.get_override_values(flags.FLAGS["config"])
+        for key, flag in _FLAGS_OF_KEYS.items():
+            if key in overrides:
+                raise ValueError(f"a sweep takes --{flag}, and not --config.{key}.")
         config.update_from_flattened_dict(overrides)
     except (KeyError, AttributeError) as error:
         raise ValueError(f"for the loss {loss!r}, {cli.sentence(error)}") from error
@@ -291,6 +316,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         states = [state for _, _, state in through]
         cli.failing(finish, [member for member, _, _ in through], experiment, states)
     for member, name, state in through:  # written last, since it marks a run as finished
+        cli.failing(evaluation_record.write, member.folder, name, int(state.step))
         record = {
             "config": cli.plain(member.config),
             "asked": _CHECKPOINT.value,
@@ -338,7 +364,7 @@ def main() -> int:
             _tabulate(folder, through, baseline, failed)
     if failed:
         first, why = next(iter(failed.items()))
-        left = "are not in the table" if through else "so that there is no table"
+        left = "they are not in the table" if through else "there is no table"
         raise cli.Failed(
             f"{len(failed)} of {len(asked)} runs failed ({', '.join(failed)}), and {left};"
             f" {first}: {why}"

@@ -43,7 +43,7 @@ from typing import Any
 
 import jax
 from absl import flags
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
 from calib_jax.core import checks
@@ -139,6 +139,9 @@ def _same_in_all(config: ConfigDict) -> dict[str, str]:
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     """Train, and return the exit code and the error message, if any."""
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
+    given = config_flags.get_override_values(flags.FLAGS["config"])
+    for note in building.unused(config, given) if jax.process_index() == 0 else []:
+        cli.say_step(f"note: {note}.")
     cli.failing(cli.refusing, experiment.check_memory, config.num_seeds)
     folders = cli.refusing(seed_folders.of_config, workdir, config)
     if jax.process_index() == 0:  # other processes need no folder

@@ -146,9 +146,9 @@ class OutOfDistribution:
         line = (
             f"{settings['inside']:,} examples in distribution, out of it {sizes};"
             f" {100 * settings['level']:g}% intervals of {settings['resamples']:,} resamples of"
-            " each set. An AUROC of .5 is chance; AUPR counts examples out of distribution as"
-            " positives; FPR95 is the share in distribution that is rejected where 95 % of the"
-            " others are."
+            f" each set{', whole clusters at a time' * settings['clusters']}."
+            " An AUROC of .5 is chance; AUPR counts examples out of distribution as positives;"
+            " FPR95 is the share in distribution that is rejected where 95 % of the others are."
         )
         if self.calibrator:
             line += f" {calibration.sentence(self.calibrator)}"
@@ -189,6 +189,7 @@ def out_of_distribution(
     method: str = "percentile",
     num_resamples: int = 1000,
     seed: int = 0,
+    clusters: tuple[Any, Mapping[str, Any]] | None = None,
 ) -> OutOfDistribution:
     """Measure how well uncertainty scores separate out-of-distribution sets from the test set.
 
@@ -203,6 +204,9 @@ def out_of_distribution(
       method: "percentile" or "basic" intervals.
       num_resamples: number of bootstrap resamples; each set keeps its size.
       seed: seed of the bootstrap.
+      clusters: the cluster of each row of `inside`, such as the image of a pixel, and those of each
+        of `outside` by name, as integers. Whole clusters are resampled, and each set keeps their
+        number.
 
     >>> from calib_jax import report
     >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
@@ -236,6 +240,7 @@ def out_of_distribution(
 
     rows, curves = [], {}
     for name in outside:
+        ids = None if clusters is None else _joined(clusters[0], clusters[1][name])
         for score in scores:
             several = {
                 metric: metrics_package.named(metric).with_options(score=score)
@@ -251,6 +256,7 @@ def out_of_distribution(
                     method=method,
                     num_resamples=num_resamples,
                     by_class=True,
+                    clusters=ids,
                 )
                 rows += [
                     Detection(name, predictions, score, metric, *map(float, estimate[:3]))
@@ -266,8 +272,15 @@ def out_of_distribution(
             "interval": method,
             "resamples": num_resamples,
             "seed": seed,
+            "clusters": clusters is not None,
         },
         rows=rows,
         curves=curves,
         calibrator=described,
     )
+
+
+def _joined(inside: Any, outside: Any) -> np.ndarray:
+    """Number the clusters of both sets, in the order of `metrics.in_and_out`."""
+    numbers = [np.unique(np.asarray(ids), return_inverse=True)[1] for ids in (inside, outside)]
+    return np.concatenate([numbers[0], numbers[1] + np.max(numbers[0], initial=-1) + 1])

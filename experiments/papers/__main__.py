@@ -61,6 +61,14 @@ def main() -> int:
     """Run, list and write the page, in this order."""
     if _MINUTES.value:
         return _session()
+    idle = {
+        "--tiny": _TINY.value and "--minutes=M",
+        "--same_training": _SAME.value and not _RUN.value and "--run=ENTRY",
+        "--precision": flags.FLAGS["precision"].present and _SCALE.value != "gpu" and "--scale=gpu",
+    }
+    for flag, needed in idle.items():
+        if needed:
+            raise cli.Refused(f"{flag} needs {needed}.")
     if not (_LIST.value or _RUN.value or _PAGE.value or _TABLES.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM], --tables or --page: see --help.")
     from experiments.papers import entry, listing, page, scales, verdicts

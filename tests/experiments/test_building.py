@@ -62,6 +62,16 @@ def test_an_optimizer_gets_the_options_that_it_has():
         building.build(config)
 
 
+def test_keys_that_the_chosen_ones_do_not_use_are_named():
+    config = config_of("digits")
+    config.optimizer.name = "adam"
+    given = ["optimizer.momentum", "optimizer.learning_rate", "schedule.milestones", "seed"]
+    assert building.unused(config, given) == [
+        "optimizer adam does not use config.optimizer.momentum",
+        "schedule constant does not use config.schedule.milestones",
+    ]
+
+
 def test_groups_of_the_optimizer():
     config = config_of("digits")
     config.optimizer.update({"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": 0.0})

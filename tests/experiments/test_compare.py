@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.stats
 
 from calib_jax import calibrators, metrics
-from experiments import comparison, finished, streamed_scores, summary
+from experiments import comparison, evaluation_record, finished, streamed_scores, summary
 from tests.experiments.processes import ROOT, run
 
 # Few probabilities of these models lie in the first bin: where as many do, programs are shared.
@@ -359,6 +359,14 @@ def test_folders_of_several_seeds_are_compared_over_those_that_both_have(tmp_pat
         compared(tmp_path / "one", tmp_path / "three")
 
 
+def test_weights_that_are_not_the_last_ones_are_named(tmp_path):
+    folders = [leave(tmp_path / name, 1) for name in ("one", "two")]
+    evaluation_record.write(folders[0], "latest", 6)
+    evaluation_record.write(folders[1], "best_nll", 2)
+    shared = finished.read([str(folder) for folder in folders])
+    assert shared.notes == ["Checkpoints: one latest; two best_nll."]
+
+
 def test_names_are_short_and_no_other_folders(tmp_path):
     same = [leave(tmp_path / above / "run", 1) for above in "ab"]
     assert [one.name for one in finished.folders_of(same)] == ["a/run", "b/run"]
@@ -405,6 +413,20 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     trained = leave(tmp_path / "trained", 1)
     (trained / "predictions_test.npz").unlink()
     refused(trained, r"has no predictions_test.npz; python -m experiments.evaluate --workdir=\S*ed")
+    prolonged = leave(tmp_path / "prolonged", 1)
+    evaluation_record.write(prolonged, "latest", 6)
+    assert finished.read([str(first), str(prolonged)]).notes == []
+    with (prolonged / "metrics.jsonl").open("a") as log:
+        log.write('{"epoch": 9, "step": 18}\n')
+    refused(prolonged, "prolonged was trained on after step 6, .*evaluate --workdir=.*prolonged")
+    for number in (1, 2):
+        leave(tmp_path / "seeds" / f"seed_{number}", 1, number)
+    config = tmp_path / "seeds" / "seed_2" / "config.json"
+    config.write_text(config.read_text().replace('"options": {}', '"options": {"gamma": 3}'))
+    others = leave(tmp_path / "same" / "seed_1", 1, 1).parent
+    leave(others / "seed_2", 1, 2)
+    with pytest.raises(ValueError, match=r"are seeds of different trainings .*gamma"):
+        finished.read([str(tmp_path / "seeds"), str(others)])
     damaged = leave(tmp_path / "damaged", 1)
     (damaged / "config.json").write_text("{")
     refused(damaged, "damaged/config.json cannot be read as a config")

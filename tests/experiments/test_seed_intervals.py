@@ -20,6 +20,12 @@ def test_one_run_has_the_interval_of_its_examples():
     assert seed_intervals.of_bounds([bound(0.3, 0.1, 0.4)]) == (0.1, 0.4, "noise bound")
 
 
+def test_no_interval_leaves_the_range_of_its_metric():
+    samples = np.array([[0.1, 0.2], [0.7, 0.9]])
+    assert seed_intervals.of_samples([0.15, 0.8], samples, most=1.0)[:2] == (0, 1)
+    assert seed_intervals.of_samples([0.15, 0.8], samples).high > 1
+
+
 def test_bounds_of_several_runs_are_widened_by_the_seeds():
     bounds = [bound(0.30, 0.22, 0.40), bound(0.34, 0.28, 0.42), bound(0.35, 0.28, 0.46)]
     low, high, kind = seed_intervals.of_bounds(bounds)

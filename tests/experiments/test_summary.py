@@ -340,6 +340,41 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
     assert "No interval of the difference of ece, adaptive_ece" in summary.text(made)
 
 
+def pixels(loss, seed):
+    """A run on 40 images of 5 x 5 pixels, of which each is wholly right or wholly wrong."""
+    sets = []
+    for part in (0, 1):
+        labels = np.random.default_rng(part).integers(4, size=(40, 5, 5))
+        right = np.random.default_rng([part, seed, ord(loss)]).random((40, 1, 1)) < 0.7
+        logits = 2 * np.eye(4, dtype=np.float32)[np.where(right, labels, (labels + 1) % 4)]
+        weights = np.ones(labels.shape, np.float32)
+        weights[:, 0] = 0
+        sets.append((logits, labels, weights))
+    return summary.Run(loss, seed, *sets, [])
+
+
+def test_whole_images_are_drawn_where_pixels_have_labels():
+    made = summary.summarize(
+        [pixels("a", 1), pixels("b", 1)], baseline="a", num_bins=NUM_BINS, num_resamples=200
+    )
+    one, other = (cell(made, loss, summary.BEFORE, "error") for loss in "ab")
+    logits, labels, weights = pixels("a", 1).test
+    images = np.broadcast_to(np.arange(40)[:, None, None], labels.shape)
+    expected = metrics.estimates(
+        metrics.named("error"), logits, labels, weights, key=jax.random.key(0), num_resamples=200,
+        clusters=images,
+    )  # fmt: skip
+    assert (one.value, one.low, one.high) == pytest.approx([float(x) for x in expected[:3]])
+    assert one.high - one.low > 0.15  # of 40 images; of 800 pixels it would be .05
+    assert other.difference_high - other.difference_low > 0.15
+    bound = metrics.noise_bound(
+        metrics.ece.with_options(num_bins=NUM_BINS), logits, labels, weights,
+        key=jax.random.key(0), clusters=images,
+    )  # fmt: skip
+    assert cell(made, "a", summary.BEFORE, "ece").high == pytest.approx(bound.high, abs=0.02)
+    assert "40 examples of several labels: intervals and tests draw whole" in summary.text(made)
+
+
 def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     lines = []
     alone = summary.summarize(

@@ -92,6 +92,10 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
     )
     assert code == 0, output
     assert "1 of 1 runs are done already" in output
+    best = (*longer, "--checkpoint=best_nll")
+    code, output = run("sweep", *sweep(one, *best, losses="cross_entropy"))
+    assert code == 2
+    assert "cross_entropy seed 1 has kept no best_nll (only the latest): give" in output
     code, output = run("sweep", *sweep(one, constant, "--config.num_epochs=3"))
     assert code == 2
     assert "a sweep of another config (num_epochs: 4 before, 3 now)" in output
@@ -121,6 +125,15 @@ def test_a_stopped_sweep_goes_on(tmp_path):
     [
         (["--losses=cross_entropy,focl"], "no config for a loss 'focl'; did you mean"),
         (["--losses=brier", "--config.loss.options.gamma=3"], "gamma"),
+        (
+            ["--losses=focal,brier", "--config.loss.options.gamma=3"],
+            "for the loss 'brier', Key \"gamma\" does not exist",
+        ),
+        (
+            ["--losses=brier", "--config.loss.name=focal"],
+            "takes --losses, and not --config.loss.na",
+        ),
+        (["--losses=brier", "--config.num_seeds=3"], "takes --seeds, and not --config.num_seeds"),
         (["--losses=brier", "--baseline=focal"], "--baseline=focal is not among --losses=brier"),
         (
             ["--losses=brier", "--init_from=absent.npz"],

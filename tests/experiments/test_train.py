@@ -90,7 +90,12 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
     with np.load(folder / "predictions_training.npz") as result:
         assert result["logits"].shape == (500, 10)
     assert (folder / "report_training" / "reliability_temperature.png").exists()
-    assert "(report/report.md)" in (folder / "report.md").read_text()
+    of_best = f"best_nll, step {best['step']:,}"
+    assert f"({of_best}): [report](report/report.md)." in (folder / "report.md").read_text()
+    assert f"Weights: {of_best}." in (folder / "report" / "report.md").read_text()
+    settings = json.loads((folder / "report" / "report.json").read_text())["settings"]
+    assert settings["checkpoint"] == of_best
+    assert {"command", "commit", "date", "device"} <= settings.keys()
     assert (folder / "report" / "roc_gaussian_noise_severity_4.png").exists()
     told = json.loads((folder / "report" / "ood.json").read_text())["metrics"]
     doubts = []
@@ -325,6 +330,10 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
         with np.load(folder / "predictions_test.npz") as result:
             assert result["logits"].shape == (1000, 10)
     assert (tmp_path / "report" / "report.md").exists()
+    code, output = run("evaluate", f"--workdir={tmp_path}", "--resamples=20", "--calibrate=")
+    assert code == 0, output
+    assert "Checkpoints: latest. As trained." in output
+    assert "after temperature" not in output
     code, output = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
     assert code == 2
     assert (

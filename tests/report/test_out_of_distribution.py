@@ -98,3 +98,18 @@ def test_refusals():
         report.out_of_distribution(INSIDE, {"near": NEAR}, scores=["doubt"])
     with pytest.raises(ValueError, match="same classes"):
         report.out_of_distribution(INSIDE, {"near": NEAR[:, :3]}, num_resamples=2)
+
+
+def test_whole_clusters_are_drawn():
+    """Copies of an example in its cluster say no more than the example."""
+    few = {"scores": ("entropy",), "num_resamples": 40}
+    ids = np.repeat(np.arange(60), 9), {"near": np.repeat(np.arange(50), 9)}
+    copies = report.out_of_distribution(
+        np.repeat(INSIDE, 9, axis=0), {"near": np.repeat(NEAR, 9, axis=0)}, clusters=ids, **few
+    )
+    alone = report.out_of_distribution(INSIDE, {"near": NEAR}, **few)
+    for copied, row in zip(copies.rows, alone.rows, strict=True):
+        assert copied.value == pytest.approx(row.value, abs=1e-5)
+        if row.metric == "ood_auroc":
+            assert copied.high - copied.low == pytest.approx(row.high - row.low, rel=0.5)
+    assert "40 resamples of each set, whole clusters at a time. An AUROC" in str(copies)
