@@ -364,7 +364,7 @@ def main() -> int:
             _tabulate(folder, through, baseline, failed)
     if failed:
         first, why = next(iter(failed.items()))
-        left = "they are not in the table" if through else "there is no table"
+        left = "are not in the table" if through else "there is no table"
         raise cli.Failed(
             f"{len(failed)} of {len(asked)} runs failed ({', '.join(failed)}), and {left};"
             f" {first}: {why}"
