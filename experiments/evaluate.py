@@ -344,7 +344,7 @@ def _score(
             _show(f"{name} set", scored, folder / place)
     if others:
         inner, *outer = (label_rows(*answers[name]) for name in ("test", *others))
-        if inner.examples is not None:
+        if all(rows.examples is not None for rows in (inner, *outer)):
             numbers = {name: rows.examples for name, rows in zip(others, outer, strict=True)}
             calibrated["clusters"] = inner.examples, numbers
         if _CALIBRATE.value:

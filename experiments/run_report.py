@@ -90,10 +90,11 @@ def write_seeds(
                 curves[title] = {
                     name: np.stack([item[name] for item in each]) for name in names_of_all
                 }
-        figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
-        plots.save(figures["curves"], workdir / PICTURES / "curves.png")
-        names.append(f"{PICTURES}/curves.png")
-        parts.append(f"![curves]({PICTURES}/curves.png)")
+        if curves:
+            figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
+            plots.save(figures["curves"], workdir / PICTURES / "curves.png")
+            names.append(f"{PICTURES}/curves.png")
+            parts.append(f"![curves]({PICTURES}/curves.png)")
     (workdir / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     page = html_page.Page(
         title=f"{len(rows)} seeds",

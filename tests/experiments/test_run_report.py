@@ -1,0 +1,32 @@
+"""The pages of runs, from the files in their folders."""
+
+import json
+
+from experiments import evaluation_record, run_report
+
+
+def leave(folder, **measured):
+    """Write what a training of two epochs leaves."""
+    folder.mkdir(parents=True)
+    names = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
+    (folder / "config.json").write_text(json.dumps(names | {"num_bins": 15}))
+    rows = [{"epoch": e, "step": 4 * e, "validation_error": 0.5 / e, **measured} for e in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path):
+    folders = {1: leave(tmp_path / "seed_1", test_error=0.3), 2: leave(tmp_path / "seed_2")}
+    assert "pictures/curves.png" in run_report.write_seeds(tmp_path, folders, "Two seeds.")
+    page = (tmp_path / "report.md").read_text()
+    assert "| seed | epoch | validation error |" in page
+    assert "| mean ± sd |  | 0.2500 ± 0.0000 |" in page
+
+
+def test_a_report_of_older_weights_says_so(tmp_path):
+    folder = leave(tmp_path / "run")
+    evaluation_record.write(folder, "latest", 8)
+    assert run_report._scored(folder).endswith("after calibration (latest, step 8)")
+    with (folder / "metrics.jsonl").open("a") as log:
+        log.write('{"epoch": 3, "step": 12}\n')
+    assert run_report._scored(folder).endswith("(latest, step 8; the training went on after it)")
