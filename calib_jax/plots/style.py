@@ -287,6 +287,7 @@ def characters(width: float) -> float:
     return 14 * width
 
 
+_FORMULA = re.compile(r"(?<!\\)\$[^$]*(?<!\\)\$")
 _BLANK = "\x00"  # of a formula, where no line breaks
 
 
@@ -301,10 +302,10 @@ def wrapped(text: str, width: float) -> str:
     letters = max(int(characters(width)), 8)
 
     def line_broken(line: str) -> str:
-        whole = re.sub(r"\$[^$]*\$", lambda formula: formula[0].replace(" ", _BLANK), line)
+        whole = _FORMULA.sub(lambda formula: formula[0].replace(" ", _BLANK), line)
         words = " ".join(" ".join(_parts(word, letters)) for word in whole.split())
         lines = textwrap.wrap(
-            words, letters, break_on_hyphens=False, break_long_words="$" not in line
+            words, letters, break_on_hyphens=False, break_long_words=not _FORMULA.search(line)
         )
         return "\n".join(lines).replace(_BLANK, " ")
 
@@ -313,7 +314,7 @@ def wrapped(text: str, width: float) -> str:
 
 def _parts(word: str, letters: int) -> list[str]:
     """Split a word that is longer than a line into parts, after its separators."""
-    if len(word) <= letters or "$" in word:
+    if len(word) <= letters or _FORMULA.search(word):
         return [word]
     parts = [""]
     for piece in re.split(r"(?<=[_/.\-])", word):
