@@ -548,7 +548,7 @@ def _head(summary: Summary) -> str:
 
 
 def clustered(summary: Summary) -> list[str]:
-    """Say how intervals were computed where an example has several labels."""
+    """Describe the intervals where an example has several labels."""
     number = summary.about.get("clusters")
     if not number:
         return []

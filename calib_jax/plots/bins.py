@@ -139,7 +139,7 @@ class CheckedBins(NamedTuple):
 
 
 def note_on_narrow(panels: Mapping[str, CheckedBins]) -> str:
-    """Say which panels have bins that are too narrow to be seen, as of equal mass next to 1."""
+    """Count the bins of each panel that are too narrow to see, such as of equal mass next to 1."""
     notes = []
     for name, bins in panels.items():
         narrow = bins.filled & (bins.upper - bins.lower < NARROW)
