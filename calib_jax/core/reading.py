@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from calib_jax.core import machine
+from calib_jax.core.packages import PackageNeeded
 
 PathLike = str | os.PathLike[str]
 
@@ -53,7 +54,8 @@ def guard(
     The guard converts OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError and
     RuntimeError with their subclasses, and the errors of zlib, lzma, zipfile, tarfile and struct.
     The original exception becomes the cause. TypeError, AttributeError, AssertionError and others
-    are bugs and pass unchanged, as does an `Unreadable`. A missing file raises FileNotFoundError.
+    are bugs and pass unchanged, as do `Unreadable` and `PackageNeeded`. A missing file raises
+    FileNotFoundError.
 
     Args:
       path: of the file, for the message.
@@ -70,7 +72,7 @@ def guard(
     taken = (Exception,) if library else _DAMAGE
     try:
         yield
-    except Unreadable:
+    except (Unreadable, PackageNeeded):
         raise
     except FileNotFoundError as error:
         if error.errno is None:  # raised by this library, with its own message

@@ -10,7 +10,8 @@ from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.types import PyTree
 from calib_jax.data.dataset import Augment, Dataset
-from calib_jax.data.images import Statistics, eight_bits, normalized
+from calib_jax.data.image_files import eight_bits
+from calib_jax.data.images import Statistics, normalized
 
 __all__ = ["arrays_of", "from_arrays"]
 

@@ -1,7 +1,6 @@
 """Cache decoded images beside the files that they were decoded from."""
 
 import contextlib
-import io
 import os
 import pathlib
 import warnings
@@ -11,6 +10,7 @@ import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.core.packages import require
+from calib_jax.data.image_files import opened
 
 NAME = "calib_jax_decoded.npz"
 _KEY = "made_from"
@@ -18,11 +18,7 @@ _KEY = "made_from"
 
 def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
     """Decode a PNG or JPEG file; repeat a grey image over the channels."""
-    require("PIL")
-    from PIL import Image
-
-    with Image.open(io.BytesIO(coded), formats=("PNG", "JPEG")) as image:
-        # Check before decoding: a file of a few bytes can decode to gigabytes.
+    with opened(coded) as image:
         if (image.height, image.width) != shape[:2]:
             raise ValueError(
                 f"an image is {image.height} x {image.width}, and not {shape[0]} x {shape[1]}"

@@ -19,7 +19,7 @@ from calib_jax.data.arrays import assembled, held_out, split_by_class
 from calib_jax.data.augmentation import compose, on_inputs, random_crop, random_flip
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.images import eight_bits
+from calib_jax.data.image_files import eight_bits, opened
 
 __all__ = ["from_folder"]
 
@@ -27,7 +27,6 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _ADVICE = "replace this file or remove it"
 _ORDER = 2  # increment if this file changes the pixels or their order
 _LONGEST = 1 << 28  # limit on the bytes of an image
-_MOST_PIXELS = 100_000_000
 # Names of folders and of the column `split`, by the part that they hold.
 _PARTS = {
     **{"train": "train", "training": "train"},
@@ -281,19 +280,12 @@ def _cached(
 def _pixels(path: pathlib.Path, shape: tuple[int, int, int]) -> Any:
     """Decode an image, cut it to the proportions of the shape, and resize it."""
     require("PIL")
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageOps
 
     height, width, channels = shape
     coded = reading.content(path, "an image", _ADVICE, at_most=_LONGEST)
     with reading.guard(path, "an image", _ADVICE, library=True):
-        try:
-            opened = Image.open(io.BytesIO(coded))
-        except UnidentifiedImageError as error:  # its message contains a memory address
-            raise ValueError("Pillow knows no such format") from error
-        with opened as image:
-            # Check before decoding: a file of a few bytes can decode to gigabytes.
-            if image.width * image.height > _MOST_PIXELS:
-                raise ValueError(f"it has {image.width} x {image.height} pixels")
+        with opened(coded, formats=None) as image:
             turned = eight_bits(ImageOps.exif_transpose(image), _MODES[channels])
         fitted = ImageOps.fit(turned, (width, height), Image.Resampling.BILINEAR)
         return np.asarray(fitted).reshape(shape)

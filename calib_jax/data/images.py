@@ -54,23 +54,6 @@ def normalized(statistics: Statistics) -> Callable[[Any], Array]:
     return prepare
 
 
-def eight_bits(image: Any, mode: str) -> Any:
-    """Convert an image of Pillow to mode "L" or "RGB", whose pixels are bytes.
-
-    Grey values of 16 bits are divided by 257; Pillow itself makes all above 255 white.
-    """
-    if image.mode == "F":
-        raise ValueError("its pixels are floating-point numbers: save it with 8 or 16 bits a pixel")
-    if image.mode.startswith("I"):
-        from PIL import Image
-
-        values = np.asarray(image)
-        if values.min() < 0 or values.max() > 65535:
-            raise ValueError("its pixels have more than 16 bits: save it with 8 or 16 bits a pixel")
-        image = Image.fromarray(np.round(values / 257).astype(np.uint8))
-    return image.convert(mode)
-
-
 prepare_cifar10 = normalized(CIFAR10)  # the papers also use it for CIFAR-100 and SVHN
 crop_and_flip = on_inputs(compose(random_crop(padding=4), random_flip()))  # of the papers
 

@@ -5,7 +5,6 @@ device needs one shape. The result is uint8, which the device normalises.
 """
 
 import dataclasses
-import io
 import math
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -14,13 +13,12 @@ import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.core.examples import Draw, Examples
-from calib_jax.core.packages import require
+from calib_jax.data.image_files import opened
 
 # Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 _TRIES = 10
-_MOST_PIXELS = 100_000_000
 
 Box = tuple[int, int, int, int]
 
@@ -104,7 +102,7 @@ def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.nd
     """
     from PIL import ImageOps
 
-    with _opened(coded) as image:
+    with opened(coded) as image:
         width, height = image.size
         left, top, wide, tall = window(width, height, random)
         mirrored = random.random() < 0.5
@@ -150,27 +148,13 @@ def center(coded: bytes, size: int, resize: int) -> np.ndarray:
 
     The photograph is decoded at full resolution and resized by a bilinear antialiased filter.
     """
-    with _opened(coded) as image:
+    with opened(coded) as image:
         shorter = min(image.size)
         width, height = (side * resize // shorter for side in image.size)
         pixels = np.asarray(_resized(image, (width, height), None))
     # Round half pixels to even, as in the centre crop behind published errors.
     top, left = round((height - size) / 2), round((width - size) / 2)
     return pixels[top : top + size, left : left + size]
-
-
-def _opened(coded: bytes) -> Any:
-    require("PIL")
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        image = Image.open(io.BytesIO(coded), formats=("JPEG", "PNG"))
-    except UnidentifiedImageError as error:  # its message contains a memory address
-        raise ValueError("no JPEG or PNG") from error
-    # Check before decoding: a file of a few bytes can decode to gigabytes.
-    if image.width * image.height > _MOST_PIXELS:
-        raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
-    return image
 
 
 def _resized(image: Any, size: tuple[int, int], box: list[float] | None) -> Any:

@@ -1,12 +1,12 @@
 """Images and label maps from coded files: decoded, checked and resized alike."""
 
-import io
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.core.packages import require
+from calib_jax.data.image_files import opened
 
 ADVICE = "get the data set anew"
 UNKNOWN = -1  # in a table of values: no class has this value, and void has another
@@ -45,9 +45,8 @@ def table_of(classes: dict[int, int], void: tuple[int, ...], void_class: int) ->
 
 def opened_image(name: str, coded: bytes) -> Any:
     """Decode an image as RGB, as an image of Pillow."""
-    require("PIL")
     with reading.guard(name, "an image", ADVICE, library=True):
-        return _opened(coded).convert("RGB")
+        return opened(coded, most_pixels=_MOST_PIXELS).convert("RGB")
 
 
 def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
@@ -65,7 +64,7 @@ def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
     from PIL import Image
 
     with reading.guard(name, "a label map", ADVICE, library=True):
-        image = _opened(coded)
+        image = opened(coded, most_pixels=_MOST_PIXELS)
         if image.format != "PNG":
             raise ValueError("JPEG changes class numbers, and only PNG keeps them")
         if image.mode == "RGB" and image.tile and image.tile[0][3] == _UPPER:
@@ -114,19 +113,6 @@ def _resized(image: Any, size: Size | None, box: Box | None, method: Any) -> Any
 def size_of(image: Any) -> Size:
     """Return the height and width of an image of Pillow."""
     return image.height, image.width
-
-
-def _opened(coded: bytes) -> Any:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        image = Image.open(io.BytesIO(coded), formats=("PNG", "JPEG"))
-    except UnidentifiedImageError as error:  # its message contains a memory address
-        raise ValueError("no JPEG or PNG") from error
-    # Check before decoding: a file of a few bytes can decode to gigabytes.
-    if image.width * image.height > _MOST_PIXELS:
-        raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
-    return image
 
 
 def _first_of_16_bits(image: Any) -> np.ndarray:

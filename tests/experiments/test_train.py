@@ -334,6 +334,14 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
     assert code == 0, output
     assert "Checkpoints: latest. As trained." in output
     assert "after temperature" not in output
+    other = tmp_path / "seed_3"
+    longer = ("--config.num_epochs=4", SHORT[1], "--config.seed=3")
+    code, output = run("train", CONFIG, f"--workdir={other}", *longer)
+    assert code == 0, output
+    code, output = run("evaluate", f"--workdir={tmp_path}")
+    assert code == 2
+    assert "seed_3 are seeds of different trainings (num_epochs: 3 before, 4 now" in output
+    shutil.rmtree(other)
     code, output = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
     assert code == 2
     assert (

@@ -1,0 +1,54 @@
+"""Image files of any origin, opened with Pillow after checks, and their conversion to bytes."""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from calib_jax.core.packages import require
+
+
+def opened(
+    coded: bytes,
+    formats: tuple[str, ...] | None = ("PNG", "JPEG"),
+    *,
+    most_pixels: int = 100_000_000,
+) -> Any:
+    """Open an image file as an image of Pillow, which is decoded when its pixels are read.
+
+    Args:
+      coded: the contents of the file.
+      formats: the formats by Pillow's names; None allows all that Pillow knows.
+      most_pixels: the limit on width x height; a file of a few bytes can decode to gigabytes.
+
+    Raises:
+      ValueError: it has another format or too many pixels.
+    """
+    require("PIL")
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        image = Image.open(io.BytesIO(coded), formats=formats)
+    except UnidentifiedImageError as error:  # its message contains a memory address
+        known = "Pillow knows no such format" if formats is None else f"no {' or '.join(formats)}"
+        raise ValueError(known) from error
+    if image.width * image.height > most_pixels:
+        raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
+    return image
+
+
+def eight_bits(image: Any, mode: str) -> Any:
+    """Convert an image of Pillow to mode "L" or "RGB", whose pixels are bytes.
+
+    Grey values of 16 bits are divided by 257; Pillow itself makes all above 255 white.
+    """
+    if image.mode == "F":
+        raise ValueError("its pixels are floating-point numbers: save it with 8 or 16 bits a pixel")
+    if image.mode.startswith("I"):
+        from PIL import Image
+
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > 65535:
+            raise ValueError("its pixels have more than 16 bits: save it with 8 or 16 bits a pixel")
+        image = Image.fromarray(np.round(values / 257).astype(np.uint8))
+    return image.convert(mode)
