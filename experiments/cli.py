@@ -231,11 +231,17 @@ def define_options(function: Callable[..., Any]) -> Callable[[], dict[str, Any]]
     return lambda: {name: holder.value for name, holder in holders.items()}
 
 
-def use_compilation_cache(folder: pathlib.Path | str | None = None) -> None:
-    """Store compiled programs in a folder, see `calib_jax.core.compiled.keep_programs`."""
-    from calib_jax.core import compiled  # imports jax, and --help shall start fast
+def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
+    """Store compiled programs where JAX is configured to, or else in a folder.
 
-    compiled.keep_programs(folder)
+    Args:
+      otherwise: by default the user's, see `calib_jax.core.compiled.keep_programs`.
+    """
+    import jax  # late, because --help shall start fast
+
+    from calib_jax.core import compiled
+
+    compiled.keep_programs(None if jax.config.jax_compilation_cache_dir else otherwise)
 
 
 def plain(config: Any) -> dict[str, Any]:
