@@ -12,10 +12,9 @@ def with_default(name: str, value: str) -> str:
     return flags if name in flags or not exists(name) else f"{flags} --{name}={value}".strip()
 
 
-def without(name: str) -> str:
-    """Return XLA_FLAGS without this flag."""
-    flags = os.environ.get("XLA_FLAGS", "").split()
-    return " ".join(flag for flag in flags if not flag.startswith(f"--{name}="))
+def without(name: str, flags: str) -> str:
+    """Return flags without the one of this name."""
+    return " ".join(flag for flag in flags.split() if not flag.startswith(f"--{name}="))
 
 
 def exists(name: str) -> bool:

@@ -11,14 +11,18 @@ import sys
 import tempfile
 import time
 
-from tests.flags import without
+from tests.flags import with_default, without
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def environment():
-    """Return the variables of a binary: a user has no simulated devices."""
-    return os.environ | {"XLA_FLAGS": without("xla_force_host_platform_device_count")}
+    """Return the variables of a binary: a user has no simulated devices.
+
+    Its programs are not optimized in any selection of tests, so that selections share them.
+    """
+    flags = with_default("xla_backend_optimization_level", "0")
+    return os.environ | {"XLA_FLAGS": without("xla_force_host_platform_device_count", flags)}
 
 
 def start(binary, *arguments):

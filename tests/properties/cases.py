@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.memory import drop_many_programs
 
-FEW, MORE, MANY = 30, 150, 10_000
+FEW, MORE, MANY = 30, 80, 10_000
 KINDS = ("normal", "whole numbers", "two levels", "one large", "equal rows")
 DTYPES = ("int8", "uint8", "int16", "int32")
 
@@ -111,13 +111,13 @@ def few_and_many(
     more: dict[str, st.SearchStrategy] | None = None,
     share: float = 1.0,
 ) -> Callable[[Callable[..., None]], type]:
-    """Make a property three tests: 30 cases, 150 (`thorough`) and 10,000 (`slow`).
+    """Make a property three tests: 30 cases, 80 (`thorough`) and 10,000 (`slow`).
 
     Args:
       few: strategies of the arguments of the 30 cases. Programs are compiled for each shape, type
         and function: of 30 cases with many of these every one would compile its own.
       many: the same for the 10,000 cases.
-      more: the same for the 150 cases; by default `few`.
+      more: the same for the 80 cases; by default `few`.
       share: of the number of cases, where several properties of one subject divide them.
     """
 
