@@ -418,7 +418,7 @@ def test_a_commit_that_is_absent_cannot_be_measured():
         same_training.measure(same_training.Other(CE, "abc", "HEAD"), None)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_change_of_the_training_is_measured(monkeypatch):
     """With another batch size every seed has other losses; with the same code none has."""
     archived = same_training._git
