@@ -84,14 +84,22 @@ class Binned(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """A weighted sum of debiased squared errors, and its variance if an error is not 0, or all are.
+    """A weighted sum of debiased squared errors, and what its noise is.
 
-    The variances are NaN with fewer clusters than `LEAST_UNITS`.
+    All but the value are NaN with fewer clusters than `LEAST_UNITS`.
+
+    Attributes:
+      value: the sum.
+      linear: its variance if an error is not 0.
+      degenerate: its variance if all errors are 0.
+      largest: the largest expected product of the noise of a bin's mean gap with itself, which the
+        squared gap contains; summed over models, as if their noise were the same.
     """
 
     value: float
     linear: float
     degenerate: float
+    largest: float
 
 
 def binned(logits: Logits, labels: Labels, cluster: Clusters | None, *, num_bins: int) -> Binned:
@@ -144,24 +152,27 @@ def moments(models: Sequence[tuple[float, Binned]]) -> Moments:
     """Compute the weighted sum of the errors of models on the same examples, and its variances."""
     value = sum(factor * bins.value for factor, bins in models)
     if math.isnan(value):
-        return Moments(*3 * (math.nan,))
+        return Moments(*4 * (math.nan,))
     of = _of_rows if models[0][1].in_clusters is None else _of_clusters
     return Moments(value, *of(models))
 
 
-def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float]:
+def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, float]:
     num_rows = len(models[0][1].residual)
     linear = np.zeros(num_rows)
-    degenerate = 0.0
+    degenerate = largest = 0.0
     for number, (factor, bins) in enumerate(models):
         mean = bins.mean[bins.bin]
         linear += factor * (2 * bins.residual * mean - np.square(mean))
-        variance = np.maximum(bins.square, bins.spread) / np.maximum(bins.size, 1)
         # Bins with one example contribute nothing to the error.
-        degenerate += factor**2 * np.sum(np.where(bins.size >= 2, np.square(variance), 0))
+        share = np.where(bins.size >= 2, 1 / np.maximum(bins.size, 1), 0)
+        variance = share * np.maximum(bins.square, bins.spread)
+        degenerate += factor**2 * np.sum(np.square(variance))
+        largest += abs(factor) * np.max(variance) / num_rows
         for other_factor, other in models[:number]:
             degenerate += 2 * factor * other_factor * _shared(bins, other)
-    return float(np.var(linear)) / num_rows, max(0.0, 2 * float(degenerate) / num_rows**2)
+    of_all_zero = max(0.0, 2 * float(degenerate) / num_rows**2)
+    return float(np.var(linear)) / num_rows, of_all_zero, float(largest)
 
 
 def _shared(a: Binned, b: Binned) -> float:
@@ -172,8 +183,8 @@ def _shared(a: Binned, b: Binned) -> float:
     return float(np.sum(np.square(products.reshape(num_bins, num_bins)) / sizes))
 
 
-def _of_clusters(models: Sequence[tuple[float, Binned]]) -> tuple[float, float]:
-    columns, factors, linear = [], [], []
+def _of_clusters(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, float]:
+    columns, factors, linear, largest = [], [], [], 0.0
     for factor, bins in models:
         sums, counts = bins.in_clusters or (np.zeros((0, 0)),) * 2
         total, pairs = np.sum(sums, axis=0), pair_factors(counts)
@@ -183,9 +194,10 @@ def _of_clusters(models: Sequence[tuple[float, Binned]]) -> tuple[float, float]:
         linear.append(factor * (2 * (sums * (total - sums)) @ pairs - counts @ share))
         columns.append(sums)
         factors.append(factor * pairs)
+        largest += abs(factor) * float(np.max(pairs * squares))
     if len(columns[0]) < LEAST_UNITS:
-        return math.nan, math.nan
+        return math.nan, math.nan, math.nan
     u = functools.reduce(np.add, linear)
     stacked, of_columns = np.concatenate(columns, axis=1), np.concatenate(factors)
     degenerate = 2 * of_columns @ np.square(stacked.T @ stacked) @ of_columns
-    return float(np.sum(np.square(u - np.mean(u)))), max(0.0, float(degenerate))
+    return float(np.sum(np.square(u - np.mean(u)))), max(0.0, float(degenerate)), largest

@@ -56,11 +56,16 @@ def debiased_squared_error(
     level: float = 0.9,
     clusters: Any = None,
 ) -> SquaredError:
-    """Compute the debiased squared calibration error of the top label, with its interval.
+    r"""Compute the debiased squared calibration error of the top label, with its interval.
 
-    The interval is asymptotic: nominal 90 % intervals covered 87 to 99.5 % in simulations of 1,000
-    and 10,000 examples. The examples must be independent, or independent between `clusters`, and
-    no calibrator fitted on them.
+    The interval is that of Sun et al. with a larger upper end. Theirs is too low where most
+    examples lie in one bin and its gap is small, as for accurate networks: there nominal 90 %
+    intervals covered 77 %. The squared mean gap of a bin, times the bin's share of the examples,
+    contains noise of expectation $\lambda = \sigma_b^2 / n$. The largest $\lambda$ times $1 + z^2$
+    is added, so that the upper end is $(|m| + z \sqrt\lambda)^2$ for a single bin of mean gap m.
+    In simulations of 1,000 and 10,000 examples nominal 90 % intervals covered 90 to 99 %. The
+    examples must be independent, or independent between `clusters`, and no calibrator fitted on
+    them.
 
     Args:
       logits: `[*batch, classes]`.
@@ -69,8 +74,8 @@ def debiased_squared_error(
       num_bins: number of bins of equal width.
       level: the nominal coverage of the interval, a fraction.
       clusters: `[*batch]`, the cluster of each example, as integers or strings. In
-        simulations nominal 90 % intervals covered 80 to 98 % with 50 clusters of 20 examples, and
-        90 to 99 % with 500; the ends are NaN with fewer than 10.
+        simulations nominal 90 % intervals of Sun et al. covered 80 to 98 % with 50 clusters of 20
+        examples, and 90 to 99 % with 500; the ends are NaN with fewer than 10.
 
     References:
       Sun, Chaudhari, Barnett and Dobriban, A confidence interval for the expected calibration
@@ -81,7 +86,7 @@ def debiased_squared_error(
     >>> logits = jnp.tile(jnp.log(jnp.array([[0.9, 0.1]])), (100, 1))
     >>> error = metrics.debiased_squared_error(logits, (jnp.arange(100) < 40).astype(int))
     >>> round(error.value, 4), round(error.root_low, 2), round(error.root_high, 2)
-    (0.0876, 0.21, 0.37)
+    (0.0876, 0.21, 0.38)
     """
     checks.level(level)
     data = counted_in_clusters("debiased_squared_error", logits, labels, weights, clusters)
@@ -89,8 +94,8 @@ def debiased_squared_error(
 
 
 def interval_of(error: Moments, level: float) -> SquaredError:
-    """Compute the interval of Sun et al. from an error and its variances."""
-    value, linear, degenerate = error
+    """Compute the interval of Sun et al., with a larger upper end, from an error and its noise."""
+    value, linear, degenerate, largest = error
     if math.isnan(value + linear):
         positive = max(0.0, value) if value == value else value
         return SquaredError(value, math.nan, math.nan, math.sqrt(positive), math.nan, math.nan)
@@ -105,5 +110,6 @@ def interval_of(error: Moments, level: float) -> SquaredError:
         low = positive / 2
     else:
         low = max(0.0, positive - z_one * step)
-    high = min(1.0, positive + z_two * step)
+    # The second term is exact for a single bin, and small beside the first for many.
+    high = min(1.0, positive + z_two * step + (1 + z_two**2) * largest)
     return SquaredError(value, low, high, *map(math.sqrt, (positive, low, high)))

@@ -66,11 +66,12 @@ def products(sums, counts):
 
 
 def moments_of(models, factors):
-    """Return the sum of errors with its two variances, by loops over clusters and bins."""
+    """Return the sum of errors, its variances and a bin's noise, by loops over clusters and bins."""
     num_rows = models[0][1].sum()
-    value, u, columns = 0.0, np.zeros(len(models[0][0])), []
+    value, u, columns, largest = 0.0, np.zeros(len(models[0][0])), [], 0.0
     for (sums, counts), factor in zip(models, factors, strict=True):
         value += factor * products(sums, counts)
+        noise = [0.0]
         for s, n in zip(sums.T, counts.T, strict=True):
             pairs = n.sum() ** 2 - (n**2).sum()
             if pairs:
@@ -79,8 +80,10 @@ def moments_of(models, factors):
                 u += [2 * scale * x * (s.sum() - x) - factor * m / num_rows * gap
                       for x, m in zip(s, n, strict=True)]  # fmt: skip
                 columns.append((scale, s))
+                noise.append(abs(scale) * (s**2).sum())
+        largest += max(noise)
     null = 2 * sum(a * b * (x @ y) ** 2 for a, x in columns for b, y in columns)
-    return value, ((u - u.mean()) ** 2).sum(), null
+    return value, ((u - u.mean()) ** 2).sum(), null, largest
 
 
 def test_errors_of_clusters_against_sums_over_pairs():
@@ -93,9 +96,10 @@ def test_errors_of_clusters_against_sums_over_pairs():
     error = metrics.debiased_squared_error(logits, labels, num_bins=5, clusters=cluster)
     z = stats.norm.isf(0.05)
     assert error.value == pytest.approx(wanted[0], rel=1e-4)
-    assert error.high == pytest.approx(max(wanted[0], 0) + z * math.sqrt(wanted[1]), rel=1e-4)
+    high = max(wanted[0], 0) + z * math.sqrt(wanted[1]) + (1 + z**2) * wanted[3]
+    assert error.high == pytest.approx(high, rel=1e-4)
 
-    value, linear, null = moments_of(sums, [-1, 1])
+    value, linear, null, _ = moments_of(sums, [-1, 1])
     deviation = math.sqrt(max(linear - null, null))
     change = metrics.compare_calibration(logits, other, labels, num_bins=5, clusters=cluster)
     assert change.value == pytest.approx(value, rel=1e-4)

@@ -25,6 +25,18 @@ def pairs(confidence, hit, num_bins):
     return total / len(residual)
 
 
+def noise_of_a_bin(confidence, hit, num_bins):
+    """Return the largest noise of a bin of two examples or more in the squared error."""
+    confidence, residual = np.array(confidence), np.array(confidence) - hit
+    index = np.ceil(np.round(confidence * num_bins, 6))
+    noise = [0.0]
+    for b in np.unique(index):
+        c, r = confidence[index == b], residual[index == b]
+        if len(r) > 1:
+            noise.append(max(np.mean(r**2), np.mean(c * (1 - c))) / len(residual))
+    return max(noise)
+
+
 def sums(model):
     logits, labels = golden(model)
     return moments([(1.0, binned(jnp.asarray(logits), jnp.asarray(labels), None, num_bins=5))])
@@ -43,7 +55,26 @@ def test_golden_numbers_of_one_model():
         assert error.root == pytest.approx(math.sqrt(max(value, 0)), rel=1e-5)
         assert error.low == 0  # the test of a squared error of 0 accepts
         z = stats.norm.isf(0.05)
-        assert error.high == pytest.approx(max(value, 0) + z * math.sqrt(variance / 12), abs=1e-5)
+        own = (1 + z**2) * noise_of_a_bin(CONFIDENCE[model], HIT[model], 5)
+        wanted = max(value, 0) + z * math.sqrt(variance / 12) + own
+        assert error.high == pytest.approx(wanted, abs=1e-5)
+
+
+def test_the_interval_covers_where_all_examples_are_in_one_bin():
+    """There the upper end is that of the gap itself: (|m| + z deviation)^2."""
+    random = np.random.default_rng(0)
+    truth, num_sets, missed = 0.01, 200, 0
+    for _ in range(num_sets):
+        confidence = 1 - random.uniform(0, 0.06, 1000)
+        logits = np.log(np.stack([confidence, 1 - confidence], axis=1)).astype(np.float32)
+        labels = (random.random(1000) > confidence - truth).astype(int)
+        error = metrics.debiased_squared_error(logits, labels)
+        missed += not error.root_low <= truth <= error.root_high
+    assert missed / num_sets < 0.1 + 3 * math.sqrt(0.1 * 0.9 / num_sets)
+    residual = confidence - (labels == 0)
+    noise = max(np.mean(residual**2), np.mean(confidence * (1 - confidence))) / 1000
+    step = stats.norm.isf(0.05) * math.sqrt(noise)
+    assert error.root_high == pytest.approx(abs(residual.mean()) + step, rel=0.02)
 
 
 def test_golden_numbers_of_two_models():
