@@ -241,7 +241,8 @@ def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
 
     from calib_jax.core import compiled
 
-    compiled.keep_programs(None if jax.config.jax_compilation_cache_dir else otherwise)
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    compiled.keep_programs(None if configured else otherwise)
 
 
 def plain(config: Any) -> dict[str, Any]:

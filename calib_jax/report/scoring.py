@@ -63,7 +63,7 @@ def score(
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
-    metrics: Sequence[str] | Metrics = DEFAULT_METRICS,
+    metrics: Sequence[str | Metric] | Metrics = DEFAULT_METRICS,
     num_bins: int = 15,
     costs: Any = None,
     abstain_cost: float | None = None,
@@ -81,7 +81,8 @@ def score(
     Args:
       logits: `[n, classes]`, or `[n]` for a binary model.
       labels: `[n]`.
-      weights: `[n]`; weight 0 excludes an example.
+      weights: `[n]`; weight 0 excludes an example. Whole numbers above 1 are copies for noise
+        bounds and for p-values of calibration errors; percentile intervals draw whole examples.
       groups: `[n]` group names of any type, or several such columns by name; adds metrics per
         group, and a search for groups, also of two columns, that are over- or underconfident (see
         `metrics.worst_groups`). Columns of floats only take part in the search.
@@ -99,7 +100,7 @@ def score(
         names to several of them.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions, if they are not a mapping.
-      metrics: names of metrics, or a mapping from names to metrics.
+      metrics: names of metrics or metrics, or a mapping from names to metrics.
       num_bins: number of bins of every metric that has bins.
       costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
         model's decisions, `metrics.expected_cost`, and the cost that it states.
@@ -123,6 +124,7 @@ def score(
     True
     """
     checks.one_of("method", method, INTERVALS)
+    checks.whole("seed", seed, 0)
     calibration.check_request(calibrate, fit_on, cross_fit, criterion)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
     logits, labels, weights = (as_array(array) for array in (logits, labels, weights))
@@ -133,6 +135,12 @@ def score(
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     called = _distinct(class_names, logits.shape[-1])
     notes = notes_on(given, logits, labels, weights, **understood)
+    if weights is not None and are_counts(weights) and np.max(weights) > 1:
+        notes.append(
+            "Some weights are larger than 1. Noise bounds take them for copies; percentile"
+            " intervals draw whole examples with their weights, and are wider. If they are copies,"
+            " repeat the examples."
+        )
     several = chosen_metrics(metrics, num_bins)
     if costs is not None or abstain_cost is not None:
         options = {"costs": None if costs is None else np.asarray(costs)}
@@ -330,17 +338,21 @@ def convention_of(metric: Metric) -> str:
     return text
 
 
-def chosen_metrics(metrics: Sequence[str] | Metrics, num_bins: int) -> dict[str, Metric]:
-    """Return metrics by name, and set `num_bins` for those that have this option."""
+def chosen_metrics(metrics: Sequence[str | Metric] | Metrics, num_bins: int) -> dict[str, Metric]:
+    """Return metrics by name, and set `num_bins` for those given by name that have this option."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
-    by_name = {name: metrics_package.named(name) for name in metrics}
-    return {
-        name: metric.with_options(num_bins=num_bins) if "num_bins" in metric.defaults() else metric
-        for name, metric in by_name.items()
-    }
+    chosen = {}
+    for metric in metrics:
+        if isinstance(metric, Metric):
+            chosen[metric.name] = metric
+        else:
+            named = metrics_package.named(metric)
+            binned = "num_bins" in named.defaults()
+            chosen[metric] = named.with_options(num_bins=num_bins) if binned else named
+    return chosen
 
 
 def _per_class(

@@ -1,7 +1,8 @@
 """AdaFocal, whose gamma follows the calibration error of the validation set: Ghosh et al. 2022.
 
-The values are the defaults of their command line. The paper's tables report means of five runs.
-`rule="slides"` is the plain rule, without sign, switch and clipping.
+The values are the defaults of their command line, but for `binning`: their bins of equal mass hold
+whole examples ("released"), and ours split the examples at a boundary ("mass"). The paper's tables
+report means of five runs. `rule="slides"` is the plain rule, without sign, switch and clipping.
 """
 
 from ml_collections import ConfigDict

@@ -220,6 +220,8 @@ def test_apply_refuses_what_does_not_fit(name):
     if name not in ("temperature", "ensemble_temperature"):
         with pytest.raises(ValueError, match="was fitted on 3 classes and the logits"):
             apply(params, np.zeros((2, 4), np.float32))
+    with pytest.raises(ValueError, match=f"{name}: all 2 rows of the logits look like prob"):
+        apply(params, np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], np.float32))
 
 
 @pytest.mark.parametrize("name", ["temperature", "platt", "histogram"])

@@ -66,7 +66,7 @@ def products(sums, counts):
 
 
 def moments_of(models, factors):
-    """Return the sum of errors, its variances and a bin's noise, by loops over clusters and bins."""
+    """Return the sum of errors, its variances and a bin's noise, by loops over all bins."""
     num_rows = models[0][1].sum()
     value, u, columns, largest = 0.0, np.zeros(len(models[0][0])), [], 0.0
     for (sums, counts), factor in zip(models, factors, strict=True):

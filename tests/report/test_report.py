@@ -227,6 +227,12 @@ def test_weights_leave_examples_out():
     assert (actual.settings["examples"], actual.settings["left_out"]) == (40, 10)
     expected = float(metrics.nll(logits[:40], labels[:40]))
     assert actual.value("nll") == pytest.approx(expected, rel=1e-5)
+    assert not actual.notes
+    chosen = report.score(logits, labels, metrics=["nll", metrics.ece.with_options(num_bins=3)])
+    assert [row.metric for row in chosen.rows] == ["nll", "ece"]
+    assert chosen.value("ece") == pytest.approx(float(metrics.ece(logits, labels, num_bins=3)))
+    copies = report.score(logits, labels, weights=2 * weights, **FEW)
+    assert "If they are copies, repeat the examples." in str(copies)
 
 
 def test_binary_models_and_probabilities():
