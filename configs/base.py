@@ -44,7 +44,8 @@ def base(loss: str) -> ConfigDict:
                 "clip_norm": 2.0,  # 0 disables clipping
             },
             "schedule": {
-                "name": "multi_step",  # constant, multi_step, exponential, cosine, poly
+                # constant, multi_step, exponential, cosine, poly, linear, inverse_sqrt
+                "name": "multi_step",
                 "milestones": (150, 250),
                 "factor": 0.1,
                 "power": 0.9,

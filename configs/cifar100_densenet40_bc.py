@@ -7,8 +7,10 @@ DIR is the folder of the data sets; calib_jax/data/README.md describes its layou
 
 The recipe of the code released with Guo et al. 2017: DenseNet-40-BC with growth 12, 300 epochs in
 batches of 64, learning rate 0.1 with Nesterov momentum, dropped at half and three quarters of the
-epochs, and the mean over the batch. The code defines a weight decay of 1e-4 but never passes it to
-its optimizer, so there is none here. Its 5,000 validation images are chosen by a different rule.
+epochs, and the mean over the batch. The code steps its schedule before the epoch, so it drops the
+rate one epoch earlier in effect: --config.schedule.milestones="(149, 224)". The code defines a
+weight decay of 1e-4 but never passes it to its optimizer, so there is none here. Its 5,000
+validation images are chosen by a different rule.
 
 Not run here yet, and our sources contain no error or ECE for it.
 """

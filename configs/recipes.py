@@ -33,7 +33,8 @@ def tiny_imagenet(network: str, loss: str) -> ConfigDict:
 
     The split is that of their paper: 90,000 images for training, 10,000 for validation, and the
     official validation set for test. Their code trains on all 100,000 and chooses the temperature
-    on the test images: --config.data.options.split=released.
+    on the test images: --config.data.options.split=released. The scheduled gammas of their focal
+    loss (flsc531, flsc532) change at epochs 30 and 70.
     """
     options = {
         "split": "papers",
@@ -47,6 +48,8 @@ def tiny_imagenet(network: str, loss: str) -> ConfigDict:
     config.schedule.milestones = (40, 60)
     if loss == "brier":
         config.optimizer.learning_rate = 0.035
+    if loss.startswith("flsc"):
+        config.loss.options.milestones = (30, 70)
     return config
 
 

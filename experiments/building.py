@@ -376,7 +376,7 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
 
 
 def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
-    """Describe the given keys of optimizer and schedule that the chosen ones do not have."""
+    """Describe the given keys and the milestones of the schedule that have no effect."""
     common = {
         "optimizer": ("name", "learning_rate", "groups"),
         "schedule": ("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
@@ -390,6 +390,14 @@ def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
             known = checks.options_of(chosen[section][name])
             if key.partition(".")[0] not in (*known, *common[section]):
                 notes.append(f"{section} {name} does not use config.{full}")
+    if config.schedule.name == "multi_step":
+        late = [epoch for epoch in config.schedule.milestones if epoch >= config.num_epochs]
+        if late:
+            noun = "milestones" if len(late) > 1 else "milestone"
+            notes.append(
+                f"num_epochs={config.num_epochs} does not reach the {noun}"
+                f" {', '.join(map(str, late))} of the schedule"
+            )
     return notes
 
 

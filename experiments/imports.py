@@ -183,7 +183,7 @@ class _ConfigParser(flags.ArgumentParser):
         return self._of_files.flag_type()
 
     def parse(self, path: str) -> Any:
-        """Load a config; replace members given by import path, and the options of the network."""
+        """Load a config; replace members given by import path, and add the options of flags."""
         names = _on_the_command_line([f"{section}.name" for section in SECTIONS])
         paths = {key.removesuffix(".name"): name for key, name in names.items() if is_path(name)}
         file, _, loss = path.partition(":")
@@ -205,6 +205,7 @@ class _ConfigParser(flags.ArgumentParser):
                 for key, value in values.items():
                     config[section][key] = value
         _use_network(config, names.get("model.name", ""))
+        _add_settings(config)
         _check_switches(config)
         return config
 
@@ -237,6 +238,30 @@ def _use_network(config: ConfigDict, name: str) -> None:
         network = models.catalogue()[name]
         options = _default_options(network) | _given_options("model", network)
         config.model.options = ConfigDict(options)
+
+
+def _add_settings(config: ConfigDict) -> None:
+    """Add the options of optimizers and schedules that the flags set and the config lacks.
+
+    The flags then replace the defaults. Other such options stay out of the config, as in the
+    folders of earlier runs.
+    """
+    from calib_jax import train  # imported here so that --help starts fast
+
+    optional: dict[str, dict[str, Any]] = {
+        "optimizer": {"groups": ()},
+        "schedule": {"start": 0.0, "warm_up_steps": 0},
+    }
+    for optimizer in train.OPTIMIZERS.values():
+        optional["optimizer"].update(checks.options_of(optimizer))
+    for section, defaults in optional.items():
+        if section not in config:
+            continue
+        given = _on_the_command_line([f"{section}.{key}" for key in defaults])
+        with config.unlocked():
+            for key, default in defaults.items():
+                if f"{section}.{key}" in given and key not in config[section]:
+                    config[section][key] = default
 
 
 def _check_switches(config: ConfigDict) -> None:

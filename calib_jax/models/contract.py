@@ -167,7 +167,8 @@ class Network(nn.Module):
             raise ValueError(f"{name}: inputs must have shape {wanted}, got {x.shape}.")
         if jax.dtypes.canonicalize_dtype(self.dtype) != jnp.dtype(self.dtype):
             raise ValueError(
-                f"{name}: dtype {self.dtype!r} needs jax.config.update('jax_enable_x64', True)."
+                f"{name}: dtype {self.dtype!r} needs the environment variable JAX_ENABLE_X64=1,\n"
+                "or jax.config.update('jax_enable_x64', True) at the start of the program."
             )
         x = x.astype(self.dtype)
         if mask is None:

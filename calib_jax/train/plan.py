@@ -85,8 +85,8 @@ class Plan:
       seed: the seed of the order of examples.
       drop_last: drop the last, incomplete batch of an epoch.
       accumulate: the number of microbatches in a step.
-      warm_up_epochs: the number of epochs with the warm-up objective. The objective's updates
-        start when the warm-up ends.
+      warm_up_epochs: the number of epochs with the warm-up objective, less than `num_epochs`. The
+        objective's updates start when the warm-up ends.
       eval_every_steps: the steps between evaluations; 0 evaluates at the end of every epoch.
       eval_batch_size: the batch size of evaluation; 0 uses `batch_size`.
       resident_bytes: the largest size at which in-memory examples are copied to the devices.
@@ -132,6 +132,11 @@ class Plan:
             raise ValueError(
                 f"accumulate={self.accumulate} makes more parts than a batch has examples,"
                 f" {self.batch_size}."
+            )
+        if self.num_epochs <= self.warm_up_epochs:
+            raise ValueError(
+                f"warm_up_epochs={self.warm_up_epochs} leaves none of num_epochs={self.num_epochs}"
+                " for the loss itself: give fewer warm_up_epochs or more num_epochs."
             )
         checks.between("average", self.average, 0, 1)
         for name, direction in self.best.items():

@@ -72,6 +72,25 @@ def test_keys_that_the_chosen_ones_do_not_use_are_named():
     ]
 
 
+@pytest.mark.parametrize(
+    ("num_epochs", "milestones", "notes"),
+    [
+        (3, (150, 250), ["num_epochs=3 does not reach the milestones 150, 250 of the schedule"]),
+        (200, (150, 250), ["num_epochs=200 does not reach the milestone 250 of the schedule"]),
+        (250, (150, 250), ["num_epochs=250 does not reach the milestone 250 of the schedule"]),
+        (251, (150, 250), []),
+        (3, (), []),
+    ],
+)
+def test_milestones_that_are_not_reached_are_named(num_epochs, milestones, notes):
+    config = config_of("digits")
+    config.schedule.update({"name": "multi_step", "milestones": milestones})
+    config.num_epochs = num_epochs
+    assert building.unused(config, ["num_epochs", "schedule.name"]) == notes
+    config.schedule.name = "constant"
+    assert building.unused(config, ["num_epochs"]) == []
+
+
 def test_groups_of_the_optimizer():
     config = config_of("digits")
     config.optimizer.update({"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": 0.0})
@@ -205,6 +224,14 @@ def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
             "show_epochs must be numbers, such as 1,10,20, got 1, last",
         ),
         ({"accumulate": 51}, "accumulate=51 makes more parts than a batch has examples, 50"),
+        (
+            {"num_epochs": 2, "warm_up_epochs": 2},
+            "warm_up_epochs=2 leaves none of num_epochs=2 for the loss itself: give fewer",
+        ),
+        (
+            {"num_epochs": 2, "warm_up_epochs": 5},
+            "warm_up_epochs=5 leaves none of num_epochs=2 for the loss itself: give fewer",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(change, message):

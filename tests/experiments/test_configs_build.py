@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import configs
-from calib_jax import data, train
+from calib_jax import data, losses, train
 from calib_jax.core import InMemory
 from calib_jax.data import tfds
 from experiments import building
@@ -191,6 +191,24 @@ def test_the_rates_of_tiny_imagenet(name, loss, peak):
     assert (config.num_epochs, config.batch_size) == (100, 64)
     result = rates(name, loss, [0, 39, 40, 59, 60, 99])
     assert result == pytest.approx([peak, peak, peak / 10, peak / 10, peak / 100, peak / 100])
+
+
+@pytest.mark.parametrize("loss", ["flsc531", "flsc532", "flsd53"])
+@pytest.mark.parametrize(
+    ("name", "milestones"),
+    [
+        ("tiny_imagenet_resnet50", (30, 70)),
+        ("tiny_imagenet_resnet110", (30, 70)),
+        ("sst_tree_lstm", (3, 7)),
+        ("newsgroups_cnn", None),  # 14 and 35 of 50, in proportion to 100 and 250 of 350
+        ("cifar10_resnet50", None),
+    ],
+)
+def test_the_released_epochs_of_scheduled_gammas(name, milestones, loss):
+    options = config_of(name, loss).loss.options
+    assert options.get("milestones") == (milestones if loss.startswith("flsc") else None)
+    objective = losses.objective(loss, **options)  # takes them
+    assert objective.clock == ("epoch" if loss.startswith("flsc") else "never")
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,39 @@ def test_an_option_without_a_default_value_may_be_set(package, monkeypatch, text
     imports.loss(config.loss.name, config.loss.options)
 
 
+SETTINGS = {
+    "optimizer.name=adam": "adam",
+    "optimizer.b2=0.98": 0.98,
+    'optimizer.groups=(("*/bias", {"weight_decay": 0.0}),)': (("*/bias", {"weight_decay": 0.0}),),
+    "schedule.name=linear": "linear",
+    "schedule.start=1": 1.0,
+    "schedule.warm_up_steps=5": 5,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
+def test_flags_add_the_keys_of_optimizers_and_schedules_that_the_config_lacks(monkeypatch):
+    file = inspect.getfile(importlib.import_module("configs.digits"))
+    plain = parsed(monkeypatch, f"--config={file}:focal")
+    assert cli.plain(plain) == cli.plain(config_of("digits", "focal"))
+    given = [f"--config.{setting}" for setting in SETTINGS]
+    config = parsed(monkeypatch, f"--config={file}:focal", *given)
+    added = {"optimizer": {"b2", "groups"}, "schedule": {"start", "warm_up_steps"}}
+    for section, keys in added.items():
+        assert {*config[section]} - {*plain[section]} == keys
+    values = {setting.partition("=")[0]: value for setting, value in SETTINGS.items()}
+    flat = config.to_dict()
+    assert {key: flat[key.split(".")[0]][key.split(".")[1]] for key in values} == values
+    assert [float(building.learning_rate(config, 10)(step)) for step in (0, 5)] == pytest.approx(
+        [config.optimizer.learning_rate * config.schedule.warm_up_factor, 0.1], rel=1e-3
+    )
+    building.optimizer(config, 0.1)
+    with pytest.raises(AttributeError, match="b3"):
+        parsed(monkeypatch, f"--config={file}:focal", "--config.optimizer.b3=0.9")
+    centered = parsed(monkeypatch, f"--config={file}", "--config.optimizer.centered")
+    assert centered.optimizer.centered is True
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [
