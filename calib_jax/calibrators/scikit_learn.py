@@ -14,12 +14,15 @@ This file needs scikit-learn: pip install 'calib_jax[sklearn]'. It is imported b
 
 from __future__ import annotations
 
+import inspect
+import numbers
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 
 try:
+    from sklearn import get_config
     from sklearn.base import (
         BaseEstimator,
         ClassifierMixin,
@@ -28,7 +31,7 @@ try:
         is_classifier,
     )
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import cross_val_predict
+    from sklearn.model_selection import StratifiedGroupKFold, check_cv, cross_val_predict
     from sklearn.utils import get_tags
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -44,8 +47,14 @@ from calib_jax.core.foreign import as_array
 
 __all__ = ["EXPECTED_FAILURES", "CalibratedClassifier", "Calibrator"]
 
-# Smaller probabilities of a classifier are raised to this value, so that their logarithm is finite.
-FLOOR = 1e-6
+# Classifiers that count examples, such as forests, often give the probability 0, also to the true
+# class. A floor below 1e-6 lets these few examples dominate the fit of a temperature.
+LOG_FLOOR = float(np.log(1e-6))
+# Other classifiers give 0 only by underflow, so the floor is the logarithm of the smallest
+# normal float32.
+LOG_UNDERFLOW = float(np.log(np.finfo(np.float32).tiny))
+# `cross_val_predict` fills the columns of classes that a fold lacks with the lowest float.
+ABSENT = -1e30
 
 _COLUMNS = "it gives fewer columns than classes, and logits have one column per class"
 _NUMBERS = "it gives names or floats as labels, and labels are the numbers of the columns"
@@ -60,6 +69,7 @@ EXPECTED_FAILURES = {
             "check_readonly_memmap_input",
             "check_sample_weights_not_an_array",
             "check_sample_weights_not_overwritten",
+            "check_sample_weights_pandas_series",
             "check_sample_weights_shape",
         ),
         _COLUMNS,
@@ -129,9 +139,19 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     `sklearn.frozen.FrozenEstimator(classifier)`; `fit` then takes held-out examples, and only the
     calibrator is fitted.
 
+    The logits are the log-softmax of `decision_function` if the classifier has it, with one column
+    per class or one column for two classes. Otherwise they are `predict_log_proba`, or the
+    logarithm of `predict_proba`. This order keeps the ranking of overconfident predictions, whose
+    probabilities round to 0 or 1. `decision_function` comes last if a fold lacks a class, because
+    `cross_val_predict` then refuses it, and for an `SVC` of three or more classes, whose scores are
+    votes of pairs of classes.
+
+    Log-probabilities have a floor: the smallest positive probability of the cross-validated
+    predictions, but at most 1e-6. If none of these predictions is 0, the floor is at most 1.2e-38.
+
     Args:
-      estimator: a classifier with `predict_proba` or `decision_function`; None is
-        `LogisticRegression()`.
+      estimator: a classifier with `decision_function`, `predict_log_proba` or `predict_proba`; None
+        is `LogisticRegression()`.
       method: the name of a calibrator, one of `calibrators.catalogue()`.
       cv: the number of folds, or a splitter of scikit-learn.
 
@@ -139,6 +159,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
       estimator_: the classifier, fitted on all examples.
       params_: the parameters of the calibrator, which `calibrators.save` writes.
       classes_: the class names, sorted.
+      response_method_: the name of the method of the classifier that gives the logits.
+      log_floor_: the logarithm of the smallest probability that the calibrator is given.
     """
 
     def __init__(self, estimator: Any = None, method: Any = "temperature", cv: Any = 5) -> None:
@@ -146,31 +168,52 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.method = method
         self.cv = cv
 
-    def fit(self, X: Any, y: Any) -> CalibratedClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> CalibratedClassifier:
         """Fit the calibrator by cross-validation, and the classifier on all examples.
 
         Args:
           X: the inputs, in any form that the classifier takes.
           y: the classes, numbers or names.
+          sample_weight: `[n]`; the classifier and the calibrator take it. The folds do not depend
+            on it.
+          groups: `[n]`; examples of the same group are never in two folds. If `cv` is a number, the
+            splitter is `StratifiedGroupKFold(cv)`.
         """
         calibrator = calibrators.named(self.method)
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
+        weights = _weights(sample_weight, len(y))
+        if len(np.unique(labels if weights is None else labels[weights > 0])) < 2:
             raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
         base = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(base):
             raise TypeError(f"CalibratedClassifier needs a classifier, got {base!r}.")
-        self.estimator_ = clone(base).fit(X, y)
+        fit_params = _fit_params(base, weights)
+        groups = _groups(groups, len(y))
+        self.estimator_ = clone(base).fit(X, y, **fit_params)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
                 f"the classifier knows the classes {self.estimator_.classes_} and y has"
                 f" {self.classes_}: give examples of the same classes."
             )
-        scores = cross_val_predict(base, X, y, cv=self.cv, method=_method_of(base))
-        _check_one_per_class(base, scores, len(self.classes_))
-        self.params_ = calibrator.fit(_logits(scores, _method_of(base)), labels)
+        splits = _splits(self.cv, X, y, groups)
+        complete = all(len(np.unique(y[train])) == len(self.classes_) for train, _ in splits)
+        for method in _response_methods(self.estimator_, len(self.classes_), complete):
+            with np.errstate(divide="ignore"):  # forests compute log(0)
+                scores = cross_val_predict(base, X, y, cv=splits, method=method, params=fit_params)
+            if (2 if np.ndim(scores) == 1 else np.shape(scores)[1]) == len(self.classes_):
+                break
+        else:
+            raise _pairs_error(self.estimator_, len(self.classes_))
+        logs = _log_scores(scores, method)
+        self.response_method_ = method
+        self.log_floor_ = _log_floor(logs)
+        self.params_ = calibrator.fit(np.maximum(logs, self.log_floor_), labels, weights)
+        if method == "decision_function":
+            self.log_floor_ = -np.inf  # nothing underflows, and no class is absent any more
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -179,9 +222,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Compute the calibrated probabilities, one column per entry of `classes_`."""
         check_is_fitted(self)
-        method = _method_of(self.estimator_)
-        scores = getattr(self.estimator_, method)(X)
-        return _probabilities(self.method, self.params_, _logits(scores, method))
+        with np.errstate(divide="ignore"):  # forests compute log(0)
+            scores = getattr(self.estimator_, self.response_method_)(X)
+        logs = np.maximum(_log_scores(scores, self.response_method_), self.log_floor_)
+        return _probabilities(self.method, self.params_, logs)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of each example."""
@@ -196,30 +240,132 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
 
 _FLOATS = (np.float32, np.float64)
+_RESPONSE_METHODS = ("decision_function", "predict_log_proba", "predict_proba")
 
 
-def _method_of(classifier: Any) -> str:
-    """Choose the method whose output becomes logits."""
-    return "predict_proba" if hasattr(classifier, "predict_proba") else "decision_function"
-
-
-def _check_one_per_class(classifier: Any, scores: Any, num_classes: int) -> None:
-    """Raise an error for scores of pairs of classes, of which three classes have three as well."""
-    columns = 2 if np.ndim(scores) == 1 else np.shape(scores)[1]
-    pairs = getattr(classifier, "decision_function_shape", None) == "ovo" and num_classes > 2
-    if columns != num_classes or (pairs and _method_of(classifier) == "decision_function"):
+def _weights(sample_weight: Any, number: int) -> np.ndarray | None:
+    """Validate the weights of the examples."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(as_array(sample_weight), np.float64)
+    if weights.shape != (number,):
         raise ValueError(
-            f"{type(classifier).__name__} must score each of the {num_classes} classes, not pairs"
-            ' of them: set decision_function_shape="ovr".'
+            f"sample_weight has the shape {weights.shape}, but there are {number} examples: give"
+            " one weight per example."
         )
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError("sample_weight has values that are negative or not finite: remove them.")
+    if not weights.any():
+        raise ValueError("sample_weight is zero for all examples: give a weight above zero.")
+    return weights
 
 
-def _logits(scores: Any, method: str) -> np.ndarray:
-    """Convert the output of a classifier to logits `[n, classes]`."""
-    scores = np.asarray(scores)
+def _groups(groups: Any, number: int) -> np.ndarray | None:
+    """Validate the groups of the examples."""
+    if groups is None:
+        return None
+    array = np.asarray(groups)
+    if array.shape != (number,):
+        raise ValueError(
+            f"groups has the shape {array.shape}, but there are {number} examples: give one group"
+            " per example."
+        )
+    return array
+
+
+def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return the keyword arguments of the classifier's `fit`; pipelines weight their last step."""
+    if weights is None:
+        return {}
+    prefix, last = _last_step(classifier)
+    parameters = inspect.signature(last.fit).parameters
+    if "sample_weight" not in parameters and not any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    ):
+        raise TypeError(
+            f"the fit of {type(last).__name__} takes no sample_weight: use a classifier that takes"
+            " it, or fit without weights."
+        )
+    routed = get_config()["enable_metadata_routing"]
+    return {"sample_weight" if routed else "__".join([*prefix, "sample_weight"]): weights}
+
+
+def _last_step(classifier: Any) -> tuple[list[str], Any]:
+    """Return the last step of nested pipelines, and the names that lead to it."""
+    names = []
+    while hasattr(classifier, "steps"):
+        name, classifier = classifier.steps[-1]
+        names.append(name)
+    return names, classifier
+
+
+def _splits(cv: Any, X: Any, y: np.ndarray, groups: np.ndarray | None) -> list[Any]:
+    """Split the examples into folds; raise an error if examples of a group are in two folds."""
+    if groups is None:
+        return list(check_cv(cv, y, classifier=True).split(X, y))
+    if cv is None or isinstance(cv, numbers.Integral):
+        cv = StratifiedGroupKFold(5 if cv is None else int(cv))
+    splits = list(check_cv(cv, y, classifier=True).split(X, y, groups))
+    for train, test in splits:
+        shared = np.intersect1d(groups[train], groups[test])
+        if len(shared):
+            raise ValueError(
+                f"cv={cv} puts examples of the group {shared[0]} into two folds: use GroupKFold or"
+                " StratifiedGroupKFold."
+            )
+    return splits
+
+
+def _response_methods(classifier: Any, num_classes: int, complete: bool) -> list[str]:
+    """List the methods that give logits, the best one first.
+
+    Args:
+      classifier: the fitted classifier.
+      num_classes: the number of classes.
+      complete: every fold is trained on all classes.
+    """
+    methods = [name for name in _RESPONSE_METHODS if hasattr(classifier, name)]
+    if not methods:
+        raise TypeError(
+            f"{type(classifier).__name__} has no method {', '.join(_RESPONSE_METHODS)}: use a"
+            " classifier that has one."
+        )
+    # Support vector machines train on pairs of classes, and only they have this attribute. Three
+    # classes have three pairs, so the number of columns alone does not show them.
+    shape = getattr(_last_step(classifier)[1], "decision_function_shape", None)
+    if num_classes > 2 and shape == "ovo":
+        methods = [name for name in methods if name != "decision_function"]
+    elif not complete or (num_classes > 2 and shape == "ovr"):
+        methods.sort(key="decision_function".__eq__)  # the last one
+    return methods
+
+
+def _pairs_error(classifier: Any, num_classes: int) -> ValueError:
+    return ValueError(
+        f"{type(classifier).__name__} must score each of the {num_classes} classes, not pairs"
+        ' of them: set decision_function_shape="ovr".'
+    )
+
+
+def _log_scores(scores: Any, method: str) -> np.ndarray:
+    """Convert the output of a classifier to log-probabilities `[n, classes]`."""
+    scores = np.asarray(scores, np.float64)
+    if method == "predict_log_proba":
+        return scores
     if method == "predict_proba":
-        return np.log(np.clip(scores, FLOOR, 1))
-    return np.stack([np.zeros_like(scores), scores], axis=1) if scores.ndim == 1 else scores
+        with np.errstate(divide="ignore"):
+            return np.log(scores)
+    if scores.ndim == 1:
+        scores = np.stack([np.zeros_like(scores), scores], axis=1)
+    # Not the scores themselves: `vector` and `matrix` depend on a shift of a row.
+    return log_softmax(np.where(scores < ABSENT, -np.inf, scores), axis=1)
+
+
+def _log_floor(logs: np.ndarray) -> float:
+    """Compute the floor of the log-probabilities from those of the fit."""
+    positive = logs >= ABSENT
+    highest = LOG_UNDERFLOW if positive.all() else LOG_FLOOR
+    return float(np.min(logs, where=positive, initial=highest))
 
 
 def _probabilities(method: str, params: Any, logits: np.ndarray) -> np.ndarray:
