@@ -57,6 +57,24 @@ def test_the_code_of_a_page(page):
     ), report.getvalue()
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["flsd53", "recall", "flsc531", "adafocal"])
+def test_the_loop_of_the_page_serves_every_clock(name):
+    """A compiled step that holds the state as a constant would train with the initial one."""
+    text = PAGES["loop"].read_text(encoding="utf-8")
+    call = f'"{name}", milestones=(1, 2)' if name == "flsc531" else f'"{name}"'
+    assert text.count('"adafocal"') == 1
+    names = {"__name__": "page"}
+    for block in code_blocks(text.replace('"adafocal"', call)):
+        exec(compile(block, str(PAGES["loop"]), "exec"), names)
+    objective, batch = names["objective"], names["batches"][0]
+    used = [
+        names["step"](names["params"], names["opt_state"], state, *batch)[2]
+        for state in (objective.init(3), names["state"])
+    ]
+    assert (used[0] != used[1]) == (objective.clock != "never")
+
+
 def test_relative_links_lead_to_files():
     """The build of the site checks anchors too, but takes a link it cannot parse for text."""
     folders = ("calib_jax", "configs", "experiments", "tests")

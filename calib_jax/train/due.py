@@ -67,7 +67,10 @@ class Timetable(NamedTuple):
         return step % self._eval_steps == 0 or step == self.total_steps
 
     def is_warm_up(self, step: int) -> bool:
-        """Return whether the warm-up objective trains after this number of steps."""
+        """Return whether the warm-up objective trains after this number of steps.
+
+        The first clock tick at a step where this is false updates the state of the objective.
+        """
         return step // self.epoch_steps < self.plan.warm_up_epochs
 
     def progress_at(self, step: Any) -> Progress:

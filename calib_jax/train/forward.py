@@ -60,7 +60,7 @@ class _Call(NamedTuple):
                 f"{self.name} has running statistics, so its call needs the parameter mask, which"
                 " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
                 " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
-                " calib_jax.train, or Flax's own with mask[:, None] and axis_name=AXIS."
+                " calib_jax.train."
             )
         values = {"train": train, "mask": None if weights is None else weights > 0}
         if train:
@@ -112,7 +112,9 @@ def linen(module: Any, *, features: bool = False) -> Forward:
 
     Its call takes the inputs, and may take `train`; `mask`, which has the real rows of a batch; and
     `keys`, one key per example, in training. A module with running statistics needs `mask`. Flax's
-    own dropout gets a key of the whole batch, that of its first example.
+    own dropout gets a key of the whole batch, that of its first example, and streams of any other
+    name, such as `self.make_rng("noise")`, draw from another key of the batch. Evaluation has no
+    streams.
 
     Args:
       module: the network.
@@ -147,7 +149,8 @@ def linen(module: Any, *, features: bool = False) -> Forward:
             logits, given = _with_features(module, variables, inputs, call)
             return logits, model_state, given
         if train and rng is not None and not of_library:
-            call["rngs"] = {"dropout": rng[0]}
+            # Flax draws from "params" for every name without a stream of its own.
+            call["rngs"] = {"dropout": rng[0], "params": jax.random.fold_in(rng[0], 1)}
         if not (train and model_state):
             return module.apply(variables, inputs, **call), model_state, None
         logits, changed = module.apply(variables, inputs, **call, mutable=list(model_state))

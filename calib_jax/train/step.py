@@ -82,10 +82,14 @@ def make_train_step(
 ) -> Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]:
     """Build the training step `(state, batch) -> (state, measured)`.
 
+    The step updates the state of an objective with clock "step". With the clocks "epoch" and
+    "validation" the caller does, with `objective.update` and `state._replace(loss_state=...)`.
+
     Args:
       forward: the forward pass of the network, such as `linen(module)`.
       objective: the loss to minimise.
-      tx: the optimizer.
+      tx: the optimizer. Transformations that need `value`, such as
+        `optax.contrib.reduce_on_plateau`, get the loss of the batch after `reduction`.
       reduction: "mean" over the weights of the batch; "sum", as in the papers' recipes; or
         "examples": the sum over the labels of an example, and the mean over examples, each of
         which counts with the largest weight of its labels.
@@ -150,6 +154,7 @@ def make_train_step(
         return jnp.asarray(loss), (model_state, loss_state, measured)
 
     gradient_of = jax.grad(loss_of, has_aux=True)
+    tx = optax.with_extra_args_support(tx)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
         _check_batch(batch, accumulate)
@@ -187,7 +192,9 @@ def make_train_step(
         def updated() -> tuple[PyTree, PyTree, PyTree]:
             # Divided here, a large gradient is not written and read once more.
             divided = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
-            updates, opt_state = tx.update(divided, state.opt_state, state.params)
+            updates, opt_state = tx.update(
+                divided, state.opt_state, state.params, value=measured["loss"] / mass
+            )
             params = optax.apply_updates(state.params, updates)
             averages = state.average
             if averages:

@@ -7,6 +7,7 @@ import types
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from calib_jax import losses, metrics, models, train
@@ -112,6 +113,30 @@ def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
     for seed, outcome in zip(SEEDS, together(tmp_path, over="vmap"), strict=True):
         for a, b in zip(*map(jax.tree.leaves, (outcome.state, wanted[seed].state)), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("over", ["map", "vmap", "devices"])
+def test_each_run_has_the_plateau_of_its_own_loss(tmp_path, over):
+    objective = losses.objective("cross_entropy")
+    tx = optax.chain(tasks.sgd(), optax.contrib.reduce_on_plateau(0.5, patience=1))
+
+    def outcomes(folder, seeds, **options):
+        runs = [run_of(folder, seed, objective=objective) for seed in seeds]
+        runs = [
+            run._replace(state=run.state._replace(opt_state=tx.init(run.state.params)))
+            for run in runs
+        ]
+        return together(folder, runs=runs, task=task_of(objective, tx=tx), **options)
+
+    several = outcomes(tmp_path / "several", SEEDS[:2], over=over)
+    alone = [outcomes(tmp_path / "alone", [seed])[0] for seed in SEEDS[:2]]
+    for one, other in zip(several, alone, strict=True):
+        for a, b in zip(*map(jax.tree.leaves, (one.state, other.state)), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    best = [float(one.state.opt_state[1].best_value) for one in several]
+    assert np.isfinite(best).all()
+    assert best[0] != best[1]
 
 
 @pytest.mark.thorough

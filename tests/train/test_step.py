@@ -1,6 +1,7 @@
 """What one step computes: against NumPy, with padding, in parts, mixed, and by its keys."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -115,6 +116,70 @@ def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     for key, value in measured_whole.items():
         np.testing.assert_allclose(value, measured_parts[key], rtol=1e-12)
+
+
+def remembering():
+    """A transformation that needs `value`, as optax's `reduce_on_plateau`, and keeps the last."""
+
+    def update(updates, state, params=None, *, value, **others):
+        return updates, jnp.asarray(value, state.dtype)
+
+    return optax.GradientTransformationExtraArgs(lambda params: jnp.zeros(()), update)
+
+
+@pytest.mark.parametrize(
+    ("reduction", "accumulate"), [("mean", 1), ("mean", 3), ("sum", 1), ("examples", 3)]
+)
+def test_the_optimizer_gets_the_loss_whose_gradient_it_gets(reduction, accumulate, x64):
+    """The hand-made reference of the whole batch, over the same mass as the gradient."""
+    source, weights = tasks.examples(12), np.array([1.0] * 9 + [0.0, 2.0, 0.5])
+    tx = optax.chain(optax.sgd(1.0), remembering())
+    options = {"reduction": reduction, "accumulate": accumulate}
+    state, _ = moved(CROSS_ENTROPY, batch_of(source, weights), tx=tx, **options)
+    _, loss, _ = reference_gradient(source, weights, mean=False)
+    mass = 1.0 if reduction == "sum" else weights.sum()
+    assert float(state.opt_state[1]) == pytest.approx(loss / mass, rel=1e-12)
+    void = batch_of(source, np.zeros(12))
+    after, _ = moved(CROSS_ENTROPY, void, tx=tx, start=state, **options)
+    assert float(after.opt_state[1]) == float(state.opt_state[1])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_optimizer_gets_the_same_loss_on_every_device(accumulate, x64):
+    options = {"steps": 4, "tx": optax.chain(remembering(), tasks.sgd()), "accumulate": accumulate}
+    source = tasks.examples(38)  # the last batch has 8 rows, so devices hold unequal numbers
+    for num_devices in (1, 4):
+        states, measured = tasks.trained(CROSS_ENTROPY, source, num_devices=num_devices, **options)
+        assert train.differing(states) == []
+        mean = measured["loss"][-1] / measured["weight"][-1]
+        assert tasks.the_only(states).opt_state[0] == pytest.approx(mean, rel=1e-12)
+
+
+def test_a_plateau_of_the_loss_lowers_the_rate():
+    batch = batch_of(tasks.examples(12))
+    plateau = optax.contrib.reduce_on_plateau(0.5, patience=2, accumulation_size=1)
+    tx = optax.chain(optax.sgd(0.0), plateau)
+    state = None
+    for _ in range(5):  # the first is the best, and every second one after it halves the rate
+        state, _ = moved(CROSS_ENTROPY, batch, tx=tx, start=state)
+    assert float(state.opt_state[1].scale) == 0.25
+
+
+def test_the_loss_of_an_optimizer_that_ignores_it_is_not_compiled():
+    """Chains take any extra argument; a program without it is the same, so its numbers are too."""
+
+    def program(tx):
+        step = jax.jit(train.make_train_step(tasks.forward, CROSS_ENTROPY, tx))
+        lowered = step.lower(tasks.state_of(CROSS_ENTROPY, tx), batch_of(tasks.examples(12)))
+        places = r", metadata={[^}]*}|^(File|Function|Stack)\w+$|^\d+ .*$"  # in the source code
+        return re.sub(places, "", lowered.compile().as_text(), flags=re.MULTILINE).split()
+
+    chain = tasks.sgd()
+    assert isinstance(chain, optax.GradientTransformationExtraArgs)
+    plain = optax.GradientTransformation(
+        chain.init, lambda updates, state, params=None: chain.update(updates, state, params)
+    )
+    assert program(chain) == program(plain)
 
 
 def test_a_batch_that_a_step_cannot_take_is_named():
