@@ -8,6 +8,11 @@ expected to be higher for out-of-distribution examples:
     "max_confidence"    negative of the largest probability
     "energy"            negative logsumexp of the logits
 
+The energy needs the offset of each row. All log-probabilities have the energy 0, so their ranking
+is that of rounding errors, and so is that of any logits whose rows were normalised. `platt` and
+most other calibrators normalise them or subtract the maximum of each row; `temperature`, `vector`
+and `matrix` keep the offsets.
+
 With `positive="out"`, the default, the metrics detect out-of-distribution examples, highest score
 first. With `positive="in"` they detect in-distribution examples, lowest score first.
 
@@ -141,7 +146,9 @@ def ood_auroc(ranked: Ranked, *, positive: str = "out") -> Scalar:
       ranked: scores, and whether each example is out of distribution.
       positive: "out" or "in". Both give the same value, because exchanging the two sets and
         reversing the order keeps the ranking of every pair of examples.
-      score: "entropy", "max_confidence" or "energy"; each is higher out of distribution.
+      score: "entropy", "max_confidence" or "energy"; each is higher out of distribution. The
+        energy needs logits with the offset of each row: log-probabilities, and the output of most
+        calibrators, have none.
 
     References:
       Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution

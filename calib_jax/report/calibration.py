@@ -14,6 +14,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
 from calib_jax.core import checks, import_paths, rows
 from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.report.predictions import as_logits
 
 # Logits, labels and weights of held-out examples.
 Evidence: TypeAlias = tuple[Any, Any, Any]
@@ -64,6 +65,19 @@ def check_request(
 
 def _is_evidence(fit_on: Any) -> bool:
     return isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3)
+
+
+def held_out(
+    logits: Any, labels: Any, weights: Any = None, *, num_classes: int, **understood: Any
+) -> tuple[Logits, Labels, Weights | None]:
+    """Validate the examples on which a calibrator is fitted."""
+    logits = as_logits(logits, weights=weights, name="fit_on", **understood)
+    if logits.shape[-1] != num_classes:
+        raise ValueError(
+            f"fit_on has {logits.shape[-1]} classes, and the predictions to score have"
+            f" {num_classes}: a calibrator is fitted on predictions of the same model."
+        )
+    return checks.flat_rows("fit_on", logits, labels, weights)
 
 
 def calibrated(

@@ -6,19 +6,25 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax import plots
 from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
+from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
+from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.types import Logits
 from calib_jax.report import calibration, files, html_page, tables
-from calib_jax.report.predictions import as_logits
+from calib_jax.report.overlap import same_examples
+from calib_jax.report.predictions import FLOOR, as_logits
 from calib_jax.report.records import GIVEN
 
 if TYPE_CHECKING:
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
 SCORES = ("entropy", "max_confidence", "energy")
 METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
+# Rows whose logsumexp is this close to 0 are log-probabilities.
+_NORMALISED = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +68,14 @@ class OutOfDistribution:
       rows: the metrics.
       curves: the ROC curves, by set, predictions and score.
       calibrator: its name, parameters and the data of its fit; empty without a calibrator.
+      notes: why a score was left out.
     """
 
     settings: dict[str, Any]
     rows: list[Detection]
     curves: dict[tuple[str, str, str], Any]
     calibrator: dict[str, Any]
+    notes: list[str] = dataclasses.field(default_factory=list)
 
     def value(self, outside: str, score: str, metric: str, predictions: str = GIVEN) -> float:
         """Return the value of one metric."""
@@ -155,7 +165,8 @@ class OutOfDistribution:
         return line
 
     def _notes(self) -> list[str]:
-        return outside_interval.reasons((row.value, row.low, row.high) for row in self.rows)
+        marked = outside_interval.reasons((row.value, row.low, row.high) for row in self.rows)
+        return [*self.notes, *marked]
 
     def _table(self) -> tables.Table:
         cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
@@ -182,14 +193,16 @@ def out_of_distribution(
     outside: Mapping[str, Any],
     *,
     calibrate: str | None = None,
-    fit_on: tuple[Any, ...] | None = None,
+    fit_on: Any = None,
     criterion: str = "nll",
-    scores: Sequence[str] = SCORES,
+    scores: Sequence[str] | None = None,
     level: float = 0.9,
     method: str = "percentile",
     num_resamples: int = 1000,
     seed: int = 0,
-    clusters: tuple[Any, Mapping[str, Any]] | None = None,
+    clusters: Any = None,
+    probabilities: bool = False,
+    floor: float = FLOOR,
 ) -> OutOfDistribution:
     """Measure how well uncertainty scores separate out-of-distribution sets from the test set.
 
@@ -197,9 +210,14 @@ def out_of_distribution(
       inside: logits of the test set, `[n, classes]`.
       outside: logits of the out-of-distribution sets, by name.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
-      fit_on: logits, labels and, if there are any, weights to fit the calibrator on.
+      fit_on: logits, labels and, if there are any, weights to fit the calibrator on. It is never
+        fitted on the examples that are scored.
       criterion: what a temperature minimises; see `score`.
-      scores: any of "entropy", "max_confidence" and "energy".
+      scores: any of "entropy", "max_confidence" and "energy", by default all of them that the
+        logits allow. The energy, -logsumexp of the logits, needs the offset of each row, so
+        log-probabilities have none, and neither has the output of a calibrator that removes
+        offsets. It is then left out, and `notes` says why; if `scores` contains it and the given
+        logits have none, it is an error.
       level: nominal coverage of the intervals, a fraction.
       method: "percentile" or "basic" intervals.
       num_resamples: number of bootstrap resamples; each set keeps its size.
@@ -207,6 +225,8 @@ def out_of_distribution(
       clusters: the cluster of each row of `inside`, such as the image of a pixel, and those of each
         of `outside` by name, as integers. Whole clusters are resampled, and each set keeps their
         number.
+      probabilities: whether all given predictions are probabilities.
+      floor: smaller probabilities are raised to this value.
 
     >>> from calib_jax import report
     >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
@@ -214,7 +234,12 @@ def out_of_distribution(
     >>> detections.value("noise", "entropy", "ood_auroc")
     1.0
     """
-    for score in scores:
+    if isinstance(scores, str):
+        raise TypeError(f"scores must be a list of names, got the string {scores!r}.")
+    wanted = SCORES if scores is None else tuple(scores)
+    if not wanted:
+        raise ValueError(f"scores is empty. Give any of {', '.join(SCORES)}.")
+    for score in wanted:
         checks.one_of("score", score, SCORES)
     if not isinstance(outside, Mapping):
         raise TypeError(
@@ -225,28 +250,54 @@ def out_of_distribution(
         raise ValueError(
             "out_of_distribution: outside is empty. Give at least one set of logits by name."
         )
-    sets = {GIVEN: (as_logits(inside), {k: as_logits(z) for k, z in outside.items()})}
-    described: dict[str, Any] = {}
-    if calibrate is not None:
-        if fit_on is None:
+    _check_clusters(clusters, outside)
+    _check_calibrator(calibrate, fit_on, criterion)
+    understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
+    sets = {
+        GIVEN: (
+            as_logits(inside, name="inside", **understood),
+            {k: as_logits(z, name=f"outside[{k!r}]", **understood) for k, z in outside.items()},
+        )
+    }
+    without_energy, notes = set(), []
+    if "energy" in wanted and any(map(_normalised, (sets[GIVEN][0], *sets[GIVEN][1].values()))):
+        if scores is not None:
             raise ValueError(
-                "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."
+                "out_of_distribution: the score energy needs logits with the offset of each row,"
+                " and these rows are log-probabilities (logsumexp 0).\nGive the logits of the"
+                " network, or leave energy out of scores."
             )
-        logits, labels, weights = (*fit_on, None)[:3]
-        held_out = (as_logits(logits, weights=weights), labels, weights)
-        apply, described = calibration.fitted(calibrate, held_out, criterion)
+        without_energy = {GIVEN, calibrate}
+        notes.append(
+            "No energy: the rows are log-probabilities (logsumexp 0), and energy, -logsumexp of"
+            " the logits, needs the offset of each row."
+        )
+    described: dict[str, Any] = {}
+    if calibrate is not None and fit_on is not None:
         given, others = sets[GIVEN]
+        fit_on = tuple(map(as_array, fit_on))
+        held_out = calibration.held_out(*fit_on, num_classes=given.shape[-1], **understood)
+        _check_other_examples((fit_on[0], held_out[2]), inside, outside)
+        apply, described = calibration.fitted(calibrate, held_out, criterion)
         sets[calibrate] = (apply(given), {name: apply(logits) for name, logits in others.items()})
+        if "energy" in wanted and not without_energy and _removes_offsets(apply, given):
+            without_energy = {calibrate}
+            notes.append(
+                f"No energy after {calibrate}: it removes the offset of each row, which energy,"
+                " -logsumexp of the logits, needs."
+            )
 
     rows, curves = [], {}
     for name in outside:
         ids = None if clusters is None else _joined(clusters[0], clusters[1][name])
-        for score in scores:
+        for score in wanted:
             several = {
                 metric: metrics_package.named(metric).with_options(score=score)
                 for metric in METRICS
             }
             for predictions, (inside_logits, others) in sets.items():
+                if score == "energy" and predictions in without_energy:
+                    continue
                 both = metrics_package.in_and_out(inside_logits, others[name])
                 estimates = metrics_package.estimates(
                     several,
@@ -277,7 +328,84 @@ def out_of_distribution(
         rows=rows,
         curves=curves,
         calibrator=described,
+        notes=notes,
     )
+
+
+def _check_calibrator(calibrate: Any, fit_on: Any, criterion: Any) -> None:
+    """Raise an error for options of a calibrator that are incomplete or would have no effect."""
+    if not isinstance(criterion, str):
+        raise TypeError(f"criterion must be one name, got {criterion!r}.")
+    calibration.check_request(calibrate, fit_on, None, criterion)
+    if isinstance(fit_on, str):
+        raise TypeError(
+            f"fit_on must be (logits, labels) or (logits, labels, weights), got {fit_on!r}."
+        )
+    if calibrate is not None and fit_on is None:
+        raise ValueError(
+            "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."
+        )
+
+
+def _check_clusters(clusters: Any, outside: Mapping[str, Any]) -> None:
+    """Raise an error for clusters that are not given for every set."""
+    if clusters is None:
+        return
+    is_pair = isinstance(clusters, tuple | list) and len(clusters) == 2
+    if not is_pair or not isinstance(clusters[1], Mapping):
+        raise TypeError(
+            "clusters must be (clusters of inside, {name: clusters of this set of outside})."
+        )
+    if missing := [name for name in outside if name not in clusters[1]]:
+        raise ValueError(
+            f"clusters has none of {', '.join(map(repr, missing))}: give the clusters of every set"
+            " of outside by its name."
+        )
+
+
+def _check_other_examples(fit_on: tuple[Any, Any], inside: Any, outside: Mapping[str, Any]) -> None:
+    """Raise an error if a set that is scored has the rows of the fit; sets have no labels.
+
+    Args:
+      fit_on: logits or probabilities as given, and weights or None.
+      inside: those of the test set.
+      outside: those of the other sets.
+    """
+    fit_rows, weights = fit_on
+    sets = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
+    for name, rows in sets.items():
+        if same_examples(_unlabelled(rows), _unlabelled(fit_rows, weights)):
+            raise ValueError(
+                f"out_of_distribution: fit_on holds the examples of {name}, and a calibrator is"
+                " never fitted on the examples that are scored.\nGive other examples."
+            )
+
+
+def _unlabelled(predictions: Any, weights: Any = None) -> tuple[Any, Any, Any]:
+    predictions = np.asarray(as_array(predictions))
+    num_rows = math.prod(predictions.shape[:-1]) if predictions.ndim > 1 else len(predictions)
+    return predictions, np.zeros(num_rows, np.int32), weights
+
+
+def _normalised(logits: Logits) -> bool:
+    """Check whether all rows are log-probabilities, up to the rounding of their precision."""
+    rounding = float(jnp.finfo(logits.dtype).eps) * max(1.0, math.log(logits.shape[-1]))
+    return bool(jnp.all(jnp.abs(_log_total(logits)) <= max(_NORMALISED, rounding)))
+
+
+def _removes_offsets(apply: Callable[[Logits], Logits], logits: Logits) -> bool:
+    """Check whether a calibrator gives equal results with and without the offset of each row."""
+    logits = at_least_float32(logits)
+    # Subtraction of the maximum cannot overflow, and such calibrators begin with it.
+    below = logits - jnp.max(logits, axis=-1, keepdims=True)
+    if jnp.array_equal(logits, below):
+        return False  # the given rows have no offsets that could be removed
+    with_offsets, without = (np.asarray(_log_total(apply(rows))) for rows in (logits, below))
+    return np.allclose(with_offsets, without, rtol=1e-5, atol=1e-5)
+
+
+def _log_total(logits: Logits) -> jax.Array:
+    return jax.nn.logsumexp(at_least_float32(logits), axis=-1)
 
 
 def _joined(inside: Any, outside: Any) -> np.ndarray:

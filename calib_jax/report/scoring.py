@@ -165,7 +165,7 @@ def score(
     if calibrate is not None:
         held_out = None
         if fit_on is not None:
-            held_out = _held_out(*fit_on, num_classes=logits.shape[-1], **understood)
+            held_out = calibration.held_out(*fit_on, num_classes=logits.shape[-1], **understood)
             _, held_out_labels, held_out_weights = held_out
             if same_examples(
                 (given, labels, weights), (fit_on[0], held_out_labels, held_out_weights)
@@ -293,19 +293,6 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
                 f"score: a row of the report is one number, and {name} is more: per_class=True adds"
                 " a table of the classes, and metrics.estimates takes any metric."
             )
-
-
-def _held_out(
-    logits: Any, labels: Any, weights: Any = None, *, num_classes: int, **understood: Any
-) -> tuple[Logits, Labels, Weights | None]:
-    """Validate the examples on which a calibrator is fitted."""
-    logits = as_logits(logits, weights=weights, name="fit_on", **understood)
-    if logits.shape[-1] != num_classes:
-        raise ValueError(
-            f"fit_on has {logits.shape[-1]} classes, and the predictions to score have"
-            f" {num_classes}: a calibrator is fitted on predictions of the same model."
-        )
-    return checks.flat_rows("fit_on", logits, labels, weights)
 
 
 def _distinct(class_names: Sequence[str] | None, num_classes: int) -> list[str]:

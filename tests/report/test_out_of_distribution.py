@@ -3,7 +3,9 @@
 import csv
 import json
 import re
+import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
@@ -113,3 +115,197 @@ def test_whole_clusters_are_drawn():
         if row.metric == "ood_auroc":
             assert copied.high - copied.low == pytest.approx(row.high - row.low, rel=0.5)
     assert "40 resamples of each set, whole clusters at a time. An AUROC" in str(copies)
+
+
+def offset_sets(num_rows=200, offset=3.0):
+    """Draw logits whose rows have offsets, inside, outside and held out, with labels."""
+    random = np.random.default_rng(7)
+    labels = random.integers(4, size=num_rows)
+    sets = []
+    for scale in (3.0, 1.5, 3.0):
+        logits = scale * (random.standard_normal((num_rows, 4)) + 2 * np.eye(4)[labels])
+        sets.append((logits + offset * random.standard_normal((num_rows, 1))).astype(np.float32))
+    return sets[0], sets[1], (sets[2], labels)
+
+
+def log_p(logits):
+    return scipy.special.log_softmax(logits, axis=-1).astype(np.float32)
+
+
+def energies(detections):
+    return {row.predictions for row in detections.rows if row.score == "energy"}
+
+
+FEW = {"num_resamples": 20}
+KEEP_OFFSETS = {"temperature", "vector", "matrix"}
+FIRST = ["bias_corrected_temperature", "dirichlet", "platt", "histogram"]
+OTHERS = sorted({*calibrators.catalogue()} - KEEP_OFFSETS - {*FIRST})
+
+
+@pytest.mark.parametrize(
+    "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)]
+)
+def test_no_energy_after_a_calibrator_that_removes_offsets(name, tmp_path):
+    inside, outside, held_out = offset_sets()
+    detections = report.out_of_distribution(
+        inside, {"o": outside}, calibrate=name, fit_on=held_out, scores=["energy"], **FEW
+    )
+    assert energies(detections) == {"as given"}
+    (note,) = detections.notes
+    assert f"No energy after {name}" in note
+    assert note in str(detections)
+    detections.save(tmp_path)
+    assert note in json.loads((tmp_path / "ood.json").read_text())["notes"]
+    assert note in "".join(read((tmp_path / "ood.html").read_text()).text)
+
+
+@pytest.mark.parametrize("name", sorted(KEEP_OFFSETS))
+@pytest.mark.parametrize(
+    "scale", [1.0, *(pytest.param(scale, marks=pytest.mark.thorough) for scale in (1e-3, 1e5))]
+)
+def test_calibrators_that_keep_offsets_have_an_energy(name, scale):
+    inside, outside, (logits, labels) = offset_sets()
+    detections = report.out_of_distribution(
+        scale * inside,
+        {"o": scale * outside},
+        calibrate=name,
+        fit_on=(scale * logits, labels),
+        scores=["energy"],
+        **FEW,
+    )
+    assert energies(detections) == {"as given", name}
+    assert detections.notes == []
+
+
+def test_logits_without_offsets_lose_none_in_a_calibrator():
+    sets = [z - z.max(axis=1, keepdims=True) for z in (INSIDE, NEAR, HELD_OUT[0])]
+    detections = report.out_of_distribution(
+        sets[0],
+        {"near": sets[1]},
+        calibrate="temperature",
+        fit_on=(sets[2], HELD_OUT[1]),
+        scores=["energy"],
+        **FEW,
+    )
+    assert energies(detections) == {"as given", "temperature"}
+
+
+def test_a_calibrator_of_ones_own_that_removes_offsets_is_detected(monkeypatch):
+    own = types.SimpleNamespace(
+        Params=tuple,
+        fit=lambda logits, labels, weights=None: (),
+        apply=lambda params, logits: logits - logits.mean(-1, keepdims=True),
+    )
+    catalogue = {**calibrators.catalogue(), "centered": own}
+    monkeypatch.setattr(calibrators, "named", catalogue.__getitem__)
+    inside, outside, held_out = (np.float64(offset_sets()[0]), *offset_sets()[1:])
+    detections = report.out_of_distribution(
+        inside, {"o": outside}, calibrate="centered", fit_on=held_out, **FEW
+    )
+    assert energies(detections) == {"as given"}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
+def test_log_probabilities_have_no_energy(dtype):
+    inside, outside, (logits, labels) = offset_sets()
+    inside, outside, logits = (log_p(z).astype(dtype) for z in (inside, outside, logits))
+    detections = report.out_of_distribution(inside, {"o": outside}, **FEW)
+    assert {row.score for row in detections.rows} == {"entropy", "max_confidence"}
+    (note,) = detections.notes
+    assert note in str(detections)
+    assert note.startswith("No energy: the rows are log-probabilities")
+    # Without offsets in the input, the output of a calibrator has none.
+    fit = {"calibrate": "temperature", "fit_on": (logits, labels)}
+    assert not energies(report.out_of_distribution(inside, {"o": outside}, **fit, **FEW))
+    for scores in (["energy"], ["entropy", "energy"]):
+        with pytest.raises(ValueError, match=r"score energy needs logits .* log-probabilities"):
+            report.out_of_distribution(inside, {"o": outside}, scores=scores, **FEW)
+
+
+def test_one_set_of_log_probabilities_is_enough_to_have_no_energy():
+    inside, outside, _ = offset_sets()
+    for sets in ((log_p(inside), outside), (inside, log_p(outside))):
+        assert not energies(report.out_of_distribution(sets[0], {"o": sets[1]}, **FEW))
+    # One normalised row among others is a coincidence.
+    inside[0] = log_p(inside[0])
+    assert energies(report.out_of_distribution(inside, {"o": outside}, **FEW))
+
+
+def test_probabilities_equal_their_logarithms():
+    inside, outside, (logits, labels) = offset_sets()
+    fit = {"calibrate": "temperature", **FEW}
+    p = [np.exp(log_p(z)) for z in (inside, outside, logits)]
+    actual = report.out_of_distribution(
+        p[0], {"o": p[1]}, fit_on=(p[2], labels), probabilities=True, **fit
+    )
+    expected = report.out_of_distribution(
+        log_p(inside), {"o": log_p(outside)}, fit_on=(log_p(logits), labels), **fit
+    )
+    for one, other in zip(actual.rows, expected.rows, strict=True):
+        assert one.value == pytest.approx(other.value, abs=2e-3)
+    p[0][0] = [1, 0, 0, 0]
+    options = {"probabilities": True, "scores": ["entropy"], **FEW}
+    floored = report.out_of_distribution(p[0], {"o": p[1]}, floor=1e-3, **options)
+    assert np.isfinite([row.value for row in floored.rows]).all()
+    for sets, name in ((p[:2], "inside"), ((inside, p[1]), r"outside\['o'\]")):
+        with pytest.raises(ValueError, match=f"(?s)^{name}: all 200 rows .* probabilities=True"):
+            report.out_of_distribution(sets[0], {"o": sets[1]}, **FEW)
+    with pytest.raises(ValueError, match=r"^fit_on: all 200 rows .*"):
+        report.out_of_distribution(inside, {"o": outside}, fit_on=(p[2], labels), **fit)
+
+
+def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
+    inside, outside, held_out = offset_sets()
+    labels = held_out[1]
+    order = np.random.default_rng(0).permutation(200)
+    padded = np.concatenate([inside, outside[:1]]), np.append(labels, 0), np.arange(201) < 200
+    fit = {"calibrate": "temperature", **FEW}
+    for fit_on, name in (
+        ((inside, labels), "inside"),
+        ((inside.astype(np.float64), labels), "inside"),
+        ((inside[order], labels[order]), "inside"),
+        (padded, "inside"),
+        ((outside, labels), r"outside\['o'\]"),
+    ):
+        with pytest.raises(ValueError, match=f"fit_on holds the examples of {name}"):
+            report.out_of_distribution(inside, {"o": outside}, fit_on=fit_on, **fit)
+    weighted = (*held_out, np.arange(200) % 2)
+    detections = report.out_of_distribution(inside, {"o": outside}, fit_on=weighted, **fit)
+    assert "fitted on 100 other examples" in str(detections)
+
+
+def test_options_of_a_calibrator_are_checked():
+    inside, outside, (logits, labels) = offset_sets()
+
+    def score(**options):
+        return report.out_of_distribution(inside, {"o": outside}, **options, **FEW)
+
+    with pytest.raises(ValueError, match=r"^fit_on needs calibrate, the name"):
+        score(fit_on=(logits, labels))
+    with pytest.raises(ValueError, match=r"^criterion needs calibrate, the name"):
+        score(criterion="ece")
+    fit = {"calibrate": "temperature"}
+    with pytest.raises(ValueError, match=r"^fit_on has 3 classes, and the predictions .* have 4"):
+        score(fit_on=(logits[:, :3], labels % 3), **fit)
+    for fit_on in (logits, logits[:3], (logits,), (logits, labels, None, 3), "val.npz"):
+        with pytest.raises(TypeError, match=r"^fit_on must be \(logits, labels\) or"):
+            score(fit_on=fit_on, **fit)
+    with pytest.raises(ValueError, match=r"all 200 .*labels|labels .*200"):
+        score(fit_on=(logits, labels[:3]), **fit)
+    with pytest.raises(TypeError, match="criterion"):
+        score(fit_on=(logits, labels), criterion=["nll", "ece"], **fit)
+
+
+def test_clusters_and_scores_are_checked():
+    inside, outside, _ = offset_sets()
+    ids = np.arange(200)
+    sets = {"o": outside, "far": outside}
+    with pytest.raises(ValueError, match="clusters has none of 'far': give the clusters"):
+        report.out_of_distribution(inside, sets, clusters=(ids, {"o": ids}), **FEW)
+    for clusters in (ids, (ids, ids), (ids,), (ids, {"o": ids}, 3)):
+        with pytest.raises(TypeError, match=r"clusters must be \(clusters of inside, \{name:"):
+            report.out_of_distribution(inside, {"o": outside}, clusters=clusters, **FEW)
+    with pytest.raises(TypeError, match="scores must be a list of names, got the string 'energy'"):
+        report.out_of_distribution(inside, {"o": outside}, scores="energy", **FEW)
+    with pytest.raises(ValueError, match="scores is empty"):
+        report.out_of_distribution(inside, {"o": outside}, scores=[], **FEW)
