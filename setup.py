@@ -21,8 +21,10 @@ def version() -> str:
 # The file imports the standard library alone.
 PACKAGES = runpy.run_path(str(ROOT / "calib_jax" / "core" / "packages.py"))["PACKAGES"]
 PARQUET = ["pyarrow>=15"]
+SKLEARN = ["scikit-learn>=1.6"]
 TEST = [
     *PARQUET,
+    *SKLEARN,
     "beartype>=0.20",
     "hypothesis>=6.130",
     "pytest>=8.3",
@@ -62,7 +64,7 @@ setup(
             *("myst-nb>=1.3", "sphinx>=8.2", "sphinx-book-theme>=1.1.4"),
         ],
         # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
-        "sklearn": ["scikit-learn>=1.6"],
+        "sklearn": SKLEARN,
         "tensorboard": ["tensorboardX>=2.6.2"],
         "wandb": ["wandb>=0.19.10"],
         # BLEU and chrF of translations.

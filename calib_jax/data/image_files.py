@@ -10,7 +10,7 @@ from calib_jax.core.packages import require
 
 def opened(
     coded: bytes,
-    formats: tuple[str, ...] | None = ("PNG", "JPEG"),
+    formats: tuple[str, ...] | None = ("JPEG", "PNG"),
     *,
     most_pixels: int = 100_000_000,
 ) -> Any:
