@@ -155,7 +155,7 @@ def test_a_module_may_draw_from_streams_of_any_name():
     np.testing.assert_array_equal(logits(0), logits(0))
     columns = np.concatenate([logits(0)[:, 1:], logits(1)[:, 1:]], axis=1).T
     assert len(np.unique(columns, axis=0)) == 6
-    # What is drawn for "dropout" is drawn from the same key as without the other streams.
+    # Dropout keeps its key when a module has other streams.
     key = jax.random.split(jax.random.key(0), len(x))[0]
     alone = Dropping().apply({}, x, train=True, rngs={"dropout": key})
     again = train.linen(Dropping())({}, {}, x, train=True, rng=key[None])[0]
