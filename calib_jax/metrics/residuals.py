@@ -92,8 +92,8 @@ class Moments(NamedTuple):
       value: the sum.
       linear: its variance if an error is not 0.
       degenerate: its variance if all errors are 0.
-      largest: the largest expected product of the noise of a bin's mean gap with itself, which the
-        squared gap contains; summed over models, as if their noise were the same.
+      largest: the largest variance of a bin's mean gap, times the bin's share of the examples;
+        summed over models, as if their noise were the same.
     """
 
     value: float

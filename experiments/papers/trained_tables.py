@@ -201,7 +201,8 @@ TABLES = (
             "bsce-gra": ("CIFAR10", "ResNet50"),
         },
         note="40 epochs without augmentation, so errors are larger than those of ResNet-50 on all"
-        " 45,000 images. MMCE is `mmce`; the released scripts train `mmce_weighted`.",
+        " 45,000 images. MMCE is the loss `mmce`; the scripts released with Mukhoti et al. train"
+        " `mmce_weighted`.",
     ),
     TrainedTable(
         "Global pooling CNN on 20 Newsgroups",

@@ -43,6 +43,15 @@ print(jax.jit(lambda x: x + 1)(1))
         )
         assert output == "2\n"
         assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept
+    # A sweep names a folder of its own, and JAX's configured one comes before it.
+    of_sweep = program.replace("cache()", f"cache(pathlib.Path({str(tmp_path / 'own')!r}))")
+    for configured, used in (("", "own"), (str(tmp_path / "configured"), "configured")):
+        environment["JAX_COMPILATION_CACHE_DIR"] = configured
+        command = [sys.executable, "-c", f"import pathlib\n{of_sweep}"]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+        assert [path.name for path in tmp_path.iterdir() if any(path.glob("*-cache"))] == [used]
+        for path in (tmp_path / used).glob("*-cache"):
+            path.unlink()
 
 
 def test_help_lists_the_config():
