@@ -100,7 +100,7 @@ def score(
         names to several of them.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions, if they are not a mapping.
-      metrics: names of metrics or metrics, or a mapping from names to metrics.
+      metrics: metrics or their names, or a mapping from names to metrics.
       num_bins: number of bins of every metric that has bins.
       costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
         model's decisions, `metrics.expected_cost`, and the cost that it states.
