@@ -38,6 +38,7 @@ from experiments.benchmarks import reference, simulations, tables
 LEVEL, SIZE = 0.9, 0.05
 ROUNDING = 1e-6  # wider than intervals of float32 values that differ by rounding alone
 TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.15, 1.5)}
+GAPS = {f"gap {gap:g}": gap for gap in (0.0, 0.01, 0.03)}
 
 
 class Outcome(NamedTuple):
@@ -114,8 +115,30 @@ def bounds(
     temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
     data = simulations.one_model(data_key, rows, classes, dependent, temperature)
     true = functools.partial(_truth_of, classes=classes, temperature=temperature, logits=data[0])
+    return _bounds_of(data, key, draws, _clusterings(rows, dependent), true)
+
+
+def of_confident(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+    """Compute the same of a model whose examples lie in one bin."""
+    data_key, key = jax.random.split(key)
+    gap = GAPS[case]
+    data = simulations.confident(data_key, rows, classes, gap)
+
+    def true(name: str) -> float:
+        return gap**2 if name == "squared_error" else gap
+
+    return _bounds_of(data, key, draws, [("", {})], true)
+
+
+def _bounds_of(
+    data: tuple[jax.Array, jax.Array],
+    key: jax.Array,
+    draws: int,
+    clusterings: Sequence[tuple[str, dict[str, Any]]],
+    true: Callable[[str], float],
+) -> Outcomes:
     by_name: Outcomes = {}
-    for suffix, clusters in _clusterings(rows, dependent):
+    for suffix, clusters in clusterings:
         bound = metrics.noise_bound(
             TOP_LABEL, *data, key=key, level=LEVEL, num_draws=draws, **clusters
         )
@@ -256,6 +279,16 @@ QUESTIONS = {
         T1,
         bounds,
         lambda rows, classes: 1.0,
+    ),
+    "confident": Question(
+        "Intervals and tests of binned errors of confident models",
+        f"The same for models with confidences of {simulations.LEAST:g} to {simulations.MOST:g}, all"
+        " in one of 15 bins, that are right less often by the gap. The gap is their true error, and"
+        " its square the true squared error.",
+        tuple(GAPS),
+        ("gap 0",),
+        of_confident,
+        lambda rows, classes: 0.5,
     ),
     "classwise": Question(
         "Intervals and tests of the classwise error",

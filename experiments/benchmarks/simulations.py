@@ -2,7 +2,7 @@ r"""Data sets whose calibration error is known: one model or two, independent ro
 
 A calibrated model has logits $z \sim s N(0, I)$ and labels drawn from softmax(z); its logits times
 T are overconfident if T > 1. The true value of a metric is its expectation over the labels, on a
-million logits, in float64 NumPy.
+million logits, in float64 NumPy. `confident` draws probabilities instead, and knows its errors.
 """
 
 import functools
@@ -32,6 +32,28 @@ def one_model(
     noise, coin = jax.random.split(key)
     z = scale_of(classes) * jax.random.normal(noise, (rows, classes))
     return temperature * z, _labels(coin, z, dependent)
+
+
+LEAST, MOST = 0.94, 0.99  # confidences in the last of 15 bins
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def confident(key: jax.Array, rows: int, classes: int, gap: float) -> tuple[jax.Array, jax.Array]:
+    """Draw a confident model, all of whose examples lie in one bin, with the gap in it.
+
+    The confidence c is uniform, and the answer is right with probability c - gap; the other classes
+    share what is left. So every top-label error over bins is the gap, and its square the squared
+    error.
+    """
+    of_confidence, of_class, coin = jax.random.split(key, 3)
+    confidence = jax.random.uniform(of_confidence, (rows, 1), minval=LEAST, maxval=MOST)
+    predicted = jax.random.randint(of_class, (rows,), 0, classes)
+    is_predicted = jax.nn.one_hot(predicted, classes, dtype=bool)
+
+    def log_p(of_predicted: jax.Array) -> jax.Array:
+        return jnp.log(jnp.where(is_predicted, of_predicted, (1 - of_predicted) / (classes - 1)))
+
+    return log_p(confidence), jax.random.categorical(coin, log_p(confidence - gap))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))

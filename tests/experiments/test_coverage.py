@@ -72,6 +72,15 @@ def test_models_have_the_errors_that_they_are_drawn_with(dependent):
     np.testing.assert_allclose(b, 1.5 * np.asarray(a), rtol=1e-6)
 
 
+@pytest.mark.parametrize("classes", [2, 100])
+def test_a_confident_model_has_one_bin_and_its_gap(classes):
+    logits, labels = simulations.confident(jax.random.key(1), 50_000, classes, 0.03)
+    confidence, predicted = top(logits)
+    assert set(np.ceil(15 * confidence)) == {15}
+    right = predicted == np.asarray(labels)
+    assert np.mean(confidence) - np.mean(right) == pytest.approx(0.03, abs=0.004)
+
+
 def test_examples_of_a_cluster_depend_on_each_other():
     logits, labels = simulations.one_model(jax.random.key(0), 20_000, 2, True, 1.0)
     confidence, predicted = top(logits)
