@@ -282,9 +282,9 @@ QUESTIONS = {
     ),
     "confident": Question(
         "Intervals and tests of binned errors of confident models",
-        f"The same for models with confidences of {simulations.LEAST:g} to {simulations.MOST:g}, all"
-        " in one of 15 bins, that are right less often by the gap. The gap is their true error, and"
-        " its square the true squared error.",
+        f"The same for models with confidences of {simulations.LEAST:g} to {simulations.MOST:g},"
+        " all in one of 15 bins, that are right less often by the gap. The gap is their true error,"
+        " and its square the true squared error.",
         tuple(GAPS),
         ("gap 0",),
         of_confident,
