@@ -12,7 +12,7 @@ from calib_jax.models.contract import DType, register
 from calib_jax.models.initializers import recipe
 from calib_jax.models.resnet import SHORTCUTS, ResNet
 
-__all__ = ["resnet8", "resnet20", "resnet56", "resnet110_small", "small_resnet"]
+__all__ = ["resnet8", "resnet20", "resnet32", "resnet56", "resnet110_small", "small_resnet"]
 
 _STAGES = 3
 
@@ -35,7 +35,8 @@ def small_resnet(
     linear layer. Images may have any size and number of channels.
 
     Args:
-      blocks: n; 1, 3, 9 and 18 give `resnet8`, `resnet20`, `resnet56` and `resnet110_small`.
+      blocks: n; 1, 3, 5, 9 and 18 give `resnet8`, `resnet20`, `resnet32`, `resnet56` and
+        `resnet110_small`.
       num_classes: the number of logits per example.
       width: the channels of the first stage.
       norm: "batch", or "none" for a network without normalization, as in `resnet`.
@@ -86,5 +87,6 @@ def _of_depth(name: str, blocks: int, millions: str) -> Callable[..., nn.Module]
 
 resnet8 = _of_depth("resnet8", 1, "0.075")
 resnet20 = _of_depth("resnet20", 3, "0.27")
+resnet32 = _of_depth("resnet32", 5, "0.46")
 resnet56 = _of_depth("resnet56", 9, "0.85")
 resnet110_small = _of_depth("resnet110_small", 18, "1.7")

@@ -51,8 +51,9 @@ PARAMETERS = {
     "deeplabv3_resnet18": 15_310_922,
     "deeplabv3_resnet101": 58_037_834,
     "resnet8": 75_290,
-    # He et al. 2016, table 6: 0.27, 0.85 and 1.7 million.
+    # He et al. 2016, table 6: 0.27, 0.46, 0.85 and 1.7 million.
     "resnet20": 269_722,
+    "resnet32": 464_154,
     "resnet56": 853_018,
     "resnet110_small": 1_727_962,
 }
