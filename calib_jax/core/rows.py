@@ -11,6 +11,7 @@ value of a wrapped class or any other wrong finite number. `as_labels` clips lab
 narrows their type, so that this holds for every label that is passed.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,27 @@ def present(
     logits = jnp.where(counts[..., None], logits, 0)
     soft = labels.ndim == logits.ndim
     return logits, jnp.where(counts[..., None] if soft else counts, labels, 0)
+
+
+def thinned(
+    logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**14
+) -> tuple[Array, Array, Array | None]:
+    """Keep an even grid of the labels of every example if it has more than `most`.
+
+    An image of 1,024 x 2,048 pixels has two million labels, and statistics with one row per label
+    do not need them all.
+
+    >>> logits = jnp.zeros((1, 1024, 2048, 1))
+    >>> thinned(logits, jnp.zeros((1, 1024, 2048), int), None)[1].shape
+    (1, 86, 171)
+    """
+    step, sizes = 1, labels.shape[1:]
+    while math.prod(-(-size // step) for size in sizes) > most:
+        step += 1
+    if step == 1:
+        return logits, labels, weights
+    grid = (slice(None), *(slice((min(step, size) - 1) // 2, None, step) for size in sizes))
+    return logits[grid], labels[grid], None if weights is None else weights[grid]
 
 
 def padded_size(number: int) -> int:

@@ -18,6 +18,7 @@ from calib_jax.core.binning import (
 )
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
+from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
@@ -227,6 +228,7 @@ def _adafocal(
     def evidence(
         state: AdaFocalState, logits: Logits, labels: Labels, weights: Weights | None
     ) -> Rows:
+        logits, labels, weights = thinned(logits, labels, weights)
         confidence, hit = top_label(logits, labels)
         weights = None if weights is None else weights.reshape(-1)
         return adafocal_rows(confidence.reshape(-1), hit.reshape(-1), weights)

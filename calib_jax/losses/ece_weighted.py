@@ -24,7 +24,7 @@ from calib_jax.core.binning import (
 from calib_jax.core.former import former_options
 from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import cross_entropy_and_view
-from calib_jax.core.rows import weigh, widened
+from calib_jax.core.rows import thinned, weigh, widened
 from calib_jax.core.statistics import Joint, Rows, Sums, gather
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import (
@@ -162,8 +162,9 @@ def _ece_weighted(
     def evidence(
         state: EceWeightedState, logits: Logits, labels: Labels, weights: Weights | None
     ) -> Joint:
-        confidence, hit = top_label(logits, labels)
-        weight = weigh(jnp.ones_like(confidence), weights)
+        some_logits, some_labels, some_weights = thinned(logits, labels, weights)
+        confidence, hit = top_label(some_logits, some_labels)
+        weight = weigh(jnp.ones_like(confidence), some_weights)
         columns = {"confidence": confidence, "hit": hit, "weight": weight}
         p = jax.nn.softmax(at_least_float32(logits))
         return Joint(

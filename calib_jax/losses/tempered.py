@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from calib_jax.core import checks
 from calib_jax.core.binning import calibration_error, fixed_bin_sums
-from calib_jax.core.rows import weigh
+from calib_jax.core.rows import thinned, weigh
 from calib_jax.core.statistics import Rows
 from calib_jax.core.temperature import accumulated_grid, fit_grid
 from calib_jax.core.top_label import top_label
@@ -88,6 +88,7 @@ def tempered(
     def evidence(
         state: TemperedState, logits: Logits, labels: Labels, weights: Weights | None
     ) -> Rows:
+        logits, labels, weights = thinned(logits, labels, weights)
         weight = weigh(jnp.ones(labels.shape, jnp.float32), weights)
         return Rows(
             {

@@ -30,6 +30,20 @@ def test_no_harm_in_gradients_either():
     np.testing.assert_allclose(gradient, [[0.5, 0.5], [0.0, 0.0]])
 
 
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [((4, 3), (4, 3)), ((4,), (4,)), ((2, 5, 2), (2, 3, 1)), ((2, 1, 9), (2, 1, 5))],
+)
+def test_large_examples_keep_an_even_grid_of_their_labels(shape, kept):
+    labels = jnp.arange(np.prod(shape)).reshape(shape)
+    logits = jnp.stack([labels, -labels], axis=-1).astype(float)
+    some = rows.thinned(logits, labels, 2 * labels, 5)
+    assert some[1].shape == kept
+    np.testing.assert_array_equal(some[0], jnp.stack([some[1], -some[1]], axis=-1))
+    np.testing.assert_array_equal(some[2], 2 * some[1])
+    assert rows.thinned(logits, labels, None, 5)[2] is None
+
+
 def test_without_weights_everything_counts():
     logits, labels, values = jnp.ones((2, 3)), jnp.asarray([0, 7]), jnp.ones(2)
     assert rows.present(logits, labels, None) == (logits, labels)

@@ -1,9 +1,10 @@
-"""Memory of losses of pixels, as XLA plans it: weights of a class or of p_y need no more arrays."""
+"""Memory of losses of pixels: of a step, as XLA plans it, and of the statistics that are kept."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from calib_jax import losses
@@ -36,3 +37,42 @@ def bytes_per_pixel(name):
 @pytest.mark.parametrize("name", ["focal", "adafocal", "bsce_gra", "recall"])
 def test_weights_need_little_memory(name):
     assert bytes_per_pixel(name) <= 1.2 * bytes_per_pixel("cross_entropy")
+
+
+BY_VALIDATION = [
+    name for name in losses.catalogue() if losses.objective(name).clock == "validation"
+]
+
+
+@pytest.mark.parametrize("name", BY_VALIDATION)
+def test_statistics_do_not_grow_with_the_pixels_of_an_image(name):
+    """Two images of Cityscapes keep a few megabytes, and not one row for each of their pixels."""
+    objective = losses.objective(name)
+    state = objective.init(CLASSES)
+    pixels = jax.ShapeDtypeStruct((2, 1024, 2048), jnp.int32)
+    logits = jax.ShapeDtypeStruct((*pixels.shape, CLASSES), jnp.float32)
+    weights = jax.ShapeDtypeStruct(pixels.shape, jnp.float32)
+    kept = jax.eval_shape(objective.evidence, state, logits, pixels, weights)
+    assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) < 4e6
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["adafocal", "ece_weighted"])
+def test_few_pixels_tell_what_all_do(name):
+    """The grid of an image, whose rows differ in confidence, gives nearly the state of all."""
+    draw = np.random.default_rng(0)
+    height, width, classes = 150, 200, 3
+    sharpness = np.linspace(0.5, 4, height)[:, None, None]
+    z = sharpness * draw.standard_normal((height, width, classes))
+    labels = jnp.asarray((z + draw.gumbel(size=z.shape)).argmax(axis=-1))[None]
+    logits = jnp.asarray(1.5 * z, jnp.float32)[None]
+    objective = losses.objective(name)
+    start = objective.init(classes)
+    of_all, of_grid = (
+        objective.update(start, objective.evidence(start, *given, None), Progress(1, 1, 2))
+        for given in ((logits.reshape(-1, classes), labels.reshape(-1)), (logits, labels))
+    )
+    for whole, part in zip(jax.tree.leaves(of_all), jax.tree.leaves(of_grid), strict=True):
+        np.testing.assert_allclose(part, whole, atol=0.07)
+    moved = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)), of_all, start)
+    assert max(jax.tree.leaves(moved)) > 0.05
