@@ -44,7 +44,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from absl import flags
 from ml_collections import ConfigDict
 
@@ -118,6 +117,10 @@ class Trained(NamedTuple):
     folder: pathlib.Path
     state: train.TrainState
     checkpoint: str = ""
+
+    def begin(self) -> None:
+        """Remove what an evaluation of other weights left."""
+        evaluation_record.begin(self.folder, self.checkpoint, int(self.state.step))
 
     def record(self) -> dict[str, Any]:
         """Write which weights the predictions are of, and return it."""
@@ -243,15 +246,15 @@ def main() -> int:
     if _TRAINING.value:
         sources["training"] = dataset.train
     all_answers: list[Answers] = [{} for _ in trained]
+    for network in trained:
+        cli.refusing(network.begin)
     for name, examples in {**sources, **others}.items():
         predicted = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
         if name in sources:  # labels of other sets are not used
             cli.refusing(_check_labels, name, predicted, dataset.num_classes)
         for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):
             answers[name] = predicted._replace(logits=logits)
-            path = network.folder / f"predictions_{name}.npz"
-            cli.refusing(np.savez, path, **answers[name].arrays)
-            cli.refusing(streamed_scores.remove, network.folder)
+            path = cli.refusing(evaluation_record.keep, network.folder, name, answers[name])
             print(f"written: {path} ({len(predicted.labels):,} examples)")
             answers[name] = predicted._replace(logits=excluded.without(logits, experiment.config))
     print(dataset.description)
@@ -281,6 +284,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
     if _CRITERION.value != ["nll"]:
         raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     streamed_scores.check_calibrator(_CALIBRATE.value)
+    cli.refusing(network.begin)
     scored = streamed_scores.evaluate_network(
         experiment,
         network.state,

@@ -35,7 +35,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
@@ -96,7 +95,6 @@ _LOGITS = flags.DEFINE_enum(
     "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
 )
 
-RESULT = "result.json"
 _FLAGS_OF_KEYS = {"loss.name": "losses", "num_seeds": "seeds"}
 
 
@@ -115,7 +113,7 @@ class Member(NamedTuple):
 
     def result(self) -> dict[str, Any] | None:
         """Read the file that a finished run writes; None if it is missing or damaged."""
-        path = self.folder / RESULT
+        path = self.folder / evaluation_record.OF_SWEEP
         try:
             record = reading.json_mapping(path, "a result", "it is written again")
         except FileNotFoundError:
@@ -259,6 +257,7 @@ def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.Train
 
 def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
     """Write the predictions of all seeds of a loss, or their streamed values."""
+    batch_size = experiment.plan.batch_size
     if _LOGITS.value != "keep":
         for member, state in zip(members, states, strict=True):
             scored = streamed_scores.evaluate_network(
@@ -268,7 +267,7 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
                 logits=_LOGITS.value,
                 names=summary.CELLS,
                 calibrate="temperature",
-                batch_size=1024,
+                batch_size=batch_size,
             )
             scored.save(member.folder / "report")
         return
@@ -278,15 +277,11 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             states,
             getattr(experiment.dataset, part),
             prepare=experiment.dataset.prepare,
-            batch_size=1024,
+            batch_size=batch_size,
             devices=building.devices(experiment.config),
         )
         for member, logits in zip(members, predicted.logits, strict=True):
-            path = member.folder / f"predictions_{part}.npz"
-            with files.writing(path):
-                np.savez(path, **predicted._replace(logits=logits).arrays)
-    for member in members:
-        streamed_scores.remove(member.folder)
+            evaluation_record.keep(member.folder, part, predicted._replace(logits=logits))
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
@@ -314,6 +309,8 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
     ]
     if through:
         states = [state for _, _, state in through]
+        for member, name, state in through:
+            cli.failing(evaluation_record.begin, member.folder, name, int(state.step))
         cli.failing(finish, [member for member, _, _ in through], experiment, states)
     for member, name, state in through:  # written last, since it marks a run as finished
         cli.failing(evaluation_record.write, member.folder, name, int(state.step))
@@ -323,7 +320,8 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
             "checkpoint": name,
             "step": int(state.step),
         }
-        cli.failing(files.replace, member.folder / RESULT, json.dumps(record) + "\n")
+        path = member.folder / evaluation_record.OF_SWEEP
+        cli.failing(files.replace, path, json.dumps(record) + "\n")
     return outcomes
 
 

@@ -42,9 +42,16 @@ def append(path: Path, text: str) -> None:
 
 def replace(path: Path, text: str) -> None:
     """Replace the content of a file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, which replaces the old one when the block ends."""
     temporary = path.with_name(path.name + ".new")
     with writing(path):
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         temporary.replace(path)
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from calib_jax.core.examples import Source
+from calib_jax.core import machine
+from calib_jax.core.examples import Examples, Source
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
-from calib_jax.train import parallel
+from calib_jax.train import memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.feeding import feed
 from calib_jax.train.forward import Forward
+from calib_jax.train.ordering import with_weights
 from calib_jax.train.parallel import Devices
 from calib_jax.train.runner import one_pass
-from calib_jax.train.step import identity, make_eval_step
+from calib_jax.train.step import Batch, identity, make_eval_step
+
+MANY_LABELS = 2**22  # fewer need little memory, and the check traces the network once more
+COPIES = 3  # of logits at the peak: those of batches, of all batches, and without padding
 
 
 class Predicted(NamedTuple):
@@ -98,6 +104,7 @@ def predict_all(
     Returns:
       Logits of each state, labels and weights, in the order of the source.
     """
+    _check_memory(forward, states, source, prepare)
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
     step = make_eval_step(forward, {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare)
@@ -110,3 +117,26 @@ def predict_all(
     labels, weights = (np.asarray(rows_of_states[0][key])[real] for key in ("labels", "weights"))
     logits = [np.asarray(rows["logits"])[real] for rows in rows_of_states]
     return Predicted(logits, labels, None if np.all(weights == 1) else weights)
+
+
+def _check_memory(
+    forward: Forward,
+    states: Sequence[PyTree],
+    source: Source,
+    prepare: Callable[[PyTree], PyTree],
+) -> None:
+    """Raise `DoesNotFit` if the logits of many labels, such as those of pixels, do not fit."""
+    inputs, labels, label_weights = Examples(*source[np.arange(1)])
+    if labels.size * len(source) < MANY_LABELS:
+        return
+    weights = with_weights(np.ones(1, np.float32), label_weights)
+    step = make_eval_step(forward, {"all": Everything}, prepare=prepare)
+    of_one = jax.eval_shape(step, states[0], Batch(inputs, labels, weights, np.arange(1)))
+    logits = memory.size(of_one["metrics"]["all"]["logits"]) * len(source) * len(states)
+    left = machine.free_memory()
+    if logits * COPIES > left:
+        raise memory.DoesNotFit(
+            f"the logits of {len(source):,} examples take {memory.text_of(logits)}, {COPIES} times"
+            f" while batches are joined, and {memory.text_of(left)} are free: take fewer networks"
+            " at once, or train.predict_blocks (--logits=none or float16)."
+        )

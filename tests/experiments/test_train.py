@@ -16,6 +16,7 @@ import scipy.special
 
 from calib_jax import train
 from calib_jax.train import journal
+from experiments import finished
 from tests.experiments.processes import ROOT, run, start, stop_after
 
 CONFIG = "--config=configs/digits.py:adafocal"
@@ -107,6 +108,22 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
     values = {(r["score"], r["predictions"], r["metric"]): r["value"] for r in told}
     assert values["max_confidence", "as given", "ood_auroc"] == pytest.approx(auroc, abs=1e-4)
     assert f"step {best['step']} of" in output
+
+
+@pytest.mark.thorough
+def test_an_evaluation_that_ends_early_leaves_no_predictions_of_two_checkpoints(
+    evaluated, tmp_path
+):
+    folder = tmp_path / "copy"
+    shutil.copytree(evaluated[0], folder)
+    (folder / "predictions_test.npz.new").mkdir()  # so that this file cannot be written
+    code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest")
+    assert code == 2
+    assert "predictions_test.npz.new cannot be written to" in output.splitlines()[-1]
+    left = sorted(path.name for path in folder.glob("predictions_*.npz"))
+    assert left == ["predictions_validation.npz"]
+    with pytest.raises(FileNotFoundError, match=r"has no predictions_test.npz"):
+        finished.read([str(folder), str(evaluated[0])])
 
 
 @pytest.mark.thorough

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, train
-from calib_jax.core import InMemory
+from calib_jax.core import InMemory, machine
+from calib_jax.train import prediction
 
 from . import tasks
 
@@ -55,6 +56,18 @@ def test_metrics_of_blocks_are_those_of_the_whole():
         stream.update(logits[0], labels, weights)
     for name, value in metrics.values_of(several, *expected()).items():
         np.testing.assert_allclose(stream.compute()[name], value, rtol=1e-5, err_msg=name)
+
+
+def test_logits_that_do_not_fit_are_refused_before_they_are_computed(monkeypatch):
+    """Such as those of a million pixels an image; blocks of them need no more memory."""
+    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
+    classes = expected()[0].shape[-1]
+    monkeypatch.setattr(prediction, "MANY_LABELS", 21)
+    monkeypatch.setattr(machine, "free_memory", lambda: 3 * 2 * 21 * classes * 4)
+    predict = functools.partial(train.predict_all, tasks.forward, source=SOURCE, batch_size=8)
+    assert len(predict([state, state]).logits) == 2
+    with pytest.raises(train.DoesNotFit, match=r"the logits of 21 examples take .*none or float16"):
+        predict([state, state, state])
 
 
 def test_written_blocks_are_read_back(tmp_path):
