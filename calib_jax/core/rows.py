@@ -36,7 +36,7 @@ def present(
 
 
 def thinned(
-    logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**14
+    logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**15
 ) -> tuple[Array, Array, Array | None]:
     """Keep an even grid of the labels of every example if it has more than `most`.
 
@@ -45,7 +45,7 @@ def thinned(
 
     >>> logits = jnp.zeros((1, 1024, 2048, 1))
     >>> thinned(logits, jnp.zeros((1, 1024, 2048), int), None)[1].shape
-    (1, 86, 171)
+    (1, 128, 256)
     """
     step, sizes = 1, labels.shape[1:]
     while math.prod(-(-size // step) for size in sizes) > most:

@@ -53,7 +53,7 @@ def test_statistics_do_not_grow_with_the_pixels_of_an_image(name):
     logits = jax.ShapeDtypeStruct((*pixels.shape, CLASSES), jnp.float32)
     weights = jax.ShapeDtypeStruct(pixels.shape, jnp.float32)
     kept = jax.eval_shape(objective.evidence, state, logits, pixels, weights)
-    assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) < 4e6
+    assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) < 8e6
 
 
 @pytest.mark.thorough
@@ -61,7 +61,7 @@ def test_statistics_do_not_grow_with_the_pixels_of_an_image(name):
 def test_few_pixels_tell_what_all_do(name):
     """The grid of an image, whose rows differ in confidence, gives nearly the state of all."""
     draw = np.random.default_rng(0)
-    height, width, classes = 150, 200, 3
+    height, width, classes = 180, 200, 3
     sharpness = np.linspace(0.5, 4, height)[:, None, None]
     z = sharpness * draw.standard_normal((height, width, classes))
     labels = jnp.asarray((z + draw.gumbel(size=z.shape)).argmax(axis=-1))[None]
