@@ -1,6 +1,7 @@
 """Data sets of the user's own from arrays, and arrays from data sets of other libraries."""
 
-from collections.abc import Callable, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from calib_jax.data.images import Statistics, normalized
 __all__ = ["arrays_of", "from_arrays"]
 
 Part = tuple[Any, Any]
+_CHUNK = 1 << 20  # values of pixels that are counted at a time
 
 
 def from_arrays(
@@ -38,7 +40,8 @@ def from_arrays(
         mean and the deviation of the training part.
       labels: `[n]`, integers from 0 or names of classes.
       validation: the fraction of each class to hold out, or `(inputs, labels)`. A fraction holds
-        out at least one example of each class.
+        out at least one example of each class. Given inputs have the tree, the dtypes and the
+        shapes of the training inputs.
       test: the same for the test part.
       class_names: names of the classes in the order of their numbers. By default the sorted names
         in `labels`, or the numbers up to the largest label.
@@ -52,15 +55,26 @@ def from_arrays(
     >>> pets.class_names, len(pets.train), len(pets.validation), len(pets.test)
     (('cat', 'dog'), 12, 4, 4)
     """
+    if augment is not None and not callable(augment):
+        raise TypeError(
+            "augment must be a function, such as data.on_inputs(data.random_flip()), or None, got"
+            f" {augment!r}."
+        )
+    if prepare is not None and not callable(prepare):
+        raise TypeError(f"prepare must be a function of the inputs, or None, got {prepare!r}.")
     given = {"train": (inputs, labels)}
     fractions: dict[str, float] = {}
     for part, value in (("validation", validation), ("test", test)):
         if isinstance(value, Sequence):
-            given[part] = tuple(value)
+            given[part] = _pair(part, value)
+        elif isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0:
+            fractions[part] = float(value)
         else:
-            fractions[part] = value
+            raise _no_part(part, value)
     names = _class_names(given, class_names)
     arrays = {part: _as_arrays(part, values, names) for part, values in given.items()}
+    for part, (held, _) in arrays.items():
+        _check_inputs(part, held, arrays["train"][0])
     parts = split_by_class(arrays["train"][1], names, fractions, seed)
     sources = {part: InMemory(*values) for part, values in arrays.items()}
     whole = sources["train"]
@@ -121,9 +135,13 @@ def statistics_of(pixels: np.ndarray) -> Statistics:
     Statistics(mean=(0.5,), deviation=(0.5,))
     """
     channels = pixels.shape[-1]
-    counts = np.stack(
-        [np.bincount(pixels[..., k].reshape(-1), minlength=256) for k in range(channels)]
-    )
+    counts = np.zeros((channels, 256), np.int64)
+    # NumPy widens the pixels that it counts to 8 bytes each.
+    step = max(1, _CHUNK // max(1, pixels[:1].size))
+    for start in range(0, len(pixels), step):
+        for k in range(channels):
+            chunk = pixels[start : start + step, ..., k]
+            counts[k] += np.bincount(chunk.reshape(-1), minlength=256)
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(axis=1)
     square = counts @ levels**2 / counts.sum(axis=1)
@@ -149,6 +167,7 @@ def split_by_class(
     >>> split_by_class(np.array([0, 0, 0, 1, 1, 1]), ["a", "b"], {"test": 0.3}, seed=0)
     {'train': array([0, 1, 3, 4]), 'test': array([2, 5])}
     """
+    checks.whole("seed", seed, 0)
     for part, fraction in fractions.items():
         checks.between(part, fraction, 0, 1)
     if sum(fractions.values()) >= 1:
@@ -186,6 +205,50 @@ def held_out(fractions: Mapping[str, float], seed: int) -> str:
     return f"{shares} held out of each class with seed {seed}"
 
 
+def _pair(part: str, value: Sequence[Any]) -> Part:
+    """Validate the inputs and the labels of a part."""
+    without_weights = len(value) == 3 and value[2] is None  # `Examples`
+    if isinstance(value, str) or not (len(value) == 2 or without_weights):
+        raise _no_part(part, value)
+    return value[0], value[1]
+
+
+def _no_part(part: str, value: Any) -> ValueError:
+    """Build the error for a part that is neither a fraction nor a pair of inputs and labels."""
+    length = len(value) if isinstance(value, Sized) and not isinstance(value, str) else None
+    got = repr(value) if length is None else f"{type(value).__name__} of length {length}"
+    advice = " For weights, make a Dataset of InMemory sources." if length == 3 else ""
+    return ValueError(f"{part} must be a fraction or a pair (inputs, labels), got {got}.{advice}")
+
+
+def _check_inputs(part: str, inputs: PyTree, training: PyTree) -> None:
+    """Validate that the inputs of a part have the tree, dtypes and shapes of the training's."""
+    trees: list[Any] = [jax.tree.structure(inputs), jax.tree.structure(training)]
+    tree, expected_tree = trees
+    if tree != expected_tree:
+        raise ValueError(
+            f"{part}: inputs must have the tree of training, {expected_tree}, got {tree}."
+        )
+    expected_leaves = jax.tree.leaves(training)
+    for (path, leaf), expected in zip(
+        jax.tree.leaves_with_path(inputs), expected_leaves, strict=True
+    ):
+        if (leaf.dtype, leaf.shape[1:]) != (expected.dtype, expected.shape[1:]):
+            raise ValueError(
+                f"{part}: inputs{jax.tree_util.keystr(path)} must be {_kind(expected)} as in"
+                f" training, got {_kind(leaf)}."
+            )
+
+
+def _kind(array: np.ndarray) -> str:
+    """Describe the dtype and the shape of an example.
+
+    >>> _kind(np.zeros((9, 4, 5), np.uint8))
+    'uint8 [n, 4, 5]'
+    """
+    return f"{array.dtype} [{', '.join(map(str, ['n', *array.shape[1:]]))}]"
+
+
 def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -> tuple[str, ...]:
     """Name the classes: as given, by the names in the labels, or by the numbers of the labels."""
     if class_names is not None:
@@ -208,6 +271,8 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
 
 def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyTree, np.ndarray]:
     """Validate the inputs and the labels of a part; number labels that are names."""
+    for leaf in jax.tree.leaves(values[0]):
+        _refuse_masked(part, "inputs", leaf)
     inputs, labels = jax.tree.map(_array, values[0]), _labels(part, values[1])
     leaves = jax.tree.leaves(inputs)
     lengths = {len(leaf) if leaf.ndim else 0 for leaf in leaves}
@@ -238,6 +303,7 @@ def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyT
 
 def _labels(part: str, values: Any) -> np.ndarray:
     """Convert labels to an array of integers or strings."""
+    _refuse_masked(part, "labels", values)
     labels = checks.of_one_kind(np.asarray(values))
     if labels.dtype.kind == "S":
         labels = np.char.decode(labels, "utf-8")
@@ -246,6 +312,16 @@ def _labels(part: str, values: Any) -> np.ndarray:
     if labels.dtype.kind not in "iuU":
         raise TypeError(f"{part}: labels must be integers or names of classes, got {labels.dtype}.")
     return labels
+
+
+def _refuse_masked(part: str, what: str, values: Any) -> None:
+    """Raise an error for masked values, whose mask a plain array does not have."""
+    if np.ma.is_masked(values):
+        count = np.ma.count_masked(values)
+        raise ValueError(
+            f"{part}: {count} of the {what} {'is' if count == 1 else 'are'} masked: leave these"
+            " examples out, or fill the values."
+        )
 
 
 def _array(leaf: Any) -> np.ndarray:

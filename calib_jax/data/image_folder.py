@@ -79,6 +79,7 @@ def from_folder(
       data_dir: the folder of the data sets, see `cifar10`.
       csv_file: the name of a CSV file in the folder with columns `file` (a path in the folder),
         `label` and optionally `split` (train, val or test); it replaces the folders of classes.
+        It lists each image once.
       height, width: of the result, in pixels.
       channels: 3 for colour, 1 for grey.
       classes: the names of the classes in the order of their numbers; others are an error.
@@ -190,6 +191,7 @@ def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
                 )
         absent = []
         listed = []
+        lines: dict[pathlib.Path, int] = {}
         for row in rows:
             file, label, part = (
                 (row[columns[key]] or "").strip() if key in columns else ""
@@ -203,6 +205,11 @@ def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
                     f"{where} has the split {part!r}, which must be train, val or test."
                 )
             image = place / file
+            first = lines.setdefault(image.resolve(), rows.line_num)
+            if first != rows.line_num:
+                raise reading.Unreadable(
+                    f"{where} names {file} again (line {first}): list each image once."
+                )
             if not image.is_file():
                 absent.append(f"{image} (line {rows.line_num})")
             listed.append(Listed(image, label, _PARTS.get(part.lower(), "")))

@@ -1,11 +1,17 @@
 """Data sets of the user's own: arrays, folders of images, and data sets of other libraries."""
 
+import contextlib
+import tracemalloc
+
+import jaxtyping
 import numpy as np
 import pytest
 from PIL import Image
 
 from calib_jax import data
+from calib_jax.core.examples import Examples, InMemory
 from calib_jax.data import decoded
+from calib_jax.data.arrays import statistics_of
 from tests.data import tiny
 
 RANDOM = np.random.default_rng(0)
@@ -70,6 +76,109 @@ def test_arrays_may_have_their_parts_names_and_trees():
 def test_arrays_that_are_no_data_set(labels, options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         data.from_arrays(PIXELS, labels, **options)
+
+
+WORDS = {"words": np.zeros((30, 7), int), "length": np.ones(30, int)}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "held", "message"),
+    [
+        (
+            PIXELS,
+            PIXELS / np.float32(255),
+            r"test: inputs must be uint8 \[n, 4, 5, 3\] as in training, got float32 \[n, 4, 5, 3\]",
+        ),
+        (PIXELS, PIXELS[:, :3], r"must be uint8 \[n, 4, 5, 3\] .* got uint8 \[n, 3, 5, 3\]"),
+        (PIXELS, PIXELS[..., 0], r"must be uint8 \[n, 4, 5, 3\] .* got uint8 \[n, 4, 5, 1\]"),
+        (
+            WORDS,
+            WORDS | {"words": WORDS["words"][:, :5]},
+            r"test: inputs\['words'\] must be int64 \[n, 7\] as in training, got int64 \[n, 5\]",
+        ),
+        (WORDS, {"words": WORDS["words"]}, r"tree of training, .*'length'.*, got .*'words': \*"),
+        (WORDS, WORDS["words"], r"test: inputs must have the tree of training, .*, got .*\(\*\)"),
+    ],
+)
+def test_parts_of_other_inputs_than_those_of_training_are_refused(inputs, held, message):
+    with pytest.raises(ValueError, match=message):
+        data.from_arrays(inputs, LABELS, test=(held, LABELS))
+
+
+def test_a_part_is_a_fraction_or_a_pair():
+    pair = Examples(PIXELS[:6], LABELS[:6])  # without weights
+    assert len(data.from_arrays(PIXELS, LABELS, validation=pair).validation) == 6
+    with jaxtyping_disabled():
+        fraction = np.float32(0.2)
+        assert len(data.from_arrays(PIXELS, LABELS, validation=fraction).validation) == 6
+    weights = np.ones(30)
+    wrong = {
+        "list of length 1": [PIXELS],
+        "tuple of length 3": (PIXELS, LABELS, weights),
+        "Examples of length 3": Examples(PIXELS, LABELS, weights),
+        "ndarray of length 2": np.array([0.1, 0.2]),
+        "'ab'": "ab",
+        "None": None,
+        "InMemory of length 30": InMemory(PIXELS, LABELS),
+        "dict of length 2": {"inputs": PIXELS, "labels": LABELS},
+    }
+    for text, value in wrong.items():
+        with (
+            jaxtyping_disabled(),
+            pytest.raises(
+                (ValueError, TypeError),
+                match=r"test must be a fraction or a pair \(inputs, labels\), got " + text,
+            ) as caught,
+        ):
+            data.from_arrays(PIXELS, LABELS, test=value)
+        assert ("InMemory" in str(caught.value)) == ("3" in text)
+
+
+@contextlib.contextmanager
+def jaxtyping_disabled():
+    """Call functions as a user does, without checks of the annotations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        yield
+
+
+def test_masked_arrays_are_refused():
+    mask = np.arange(30) == 4
+    no_mask = np.ma.array(LABELS, mask=False)
+    assert len(data.from_arrays(PIXELS, no_mask).train) == 18
+    with pytest.raises(
+        ValueError, match="train: 1 of the labels is masked: leave these examples out"
+    ):
+        data.from_arrays(PIXELS, np.ma.array(LABELS, mask=mask))
+    with pytest.raises(ValueError, match="train: 2 of the inputs are masked"):
+        data.from_arrays({"x": np.ma.array(np.eye(30)[:, :2], mask=np.eye(30)[:, :2])}, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"augment": "flip"}, r"augment must be a function, such as .*random_flip.*, got 'flip'"),
+        ({"prepare": 255}, "prepare must be a function of the inputs, or None, got 255"),
+        ({"seed": 0.5}, "seed must be an integer, got 0.5"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+    ],
+)
+def test_options_of_arrays_are_named(options, message):
+    with jaxtyping_disabled(), pytest.raises((TypeError, ValueError), match=message):
+        data.from_arrays(PIXELS, LABELS, **options)
+
+
+def test_statistics_need_little_memory():
+    pixels = RANDOM.integers(0, 256, (700, 64, 64, 3), dtype=np.uint8)
+    scaled = pixels.reshape(-1, 3) / 255
+    tracemalloc.start()
+    statistics = statistics_of(pixels)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_allclose(statistics.mean, scaled.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(statistics.deviation, scaled.std(axis=0), rtol=1e-9)
+    # NumPy widens the counted pixels of one channel to 8 bytes each.
+    assert peak < pixels.nbytes
 
 
 def test_labels_of_any_library():
@@ -243,6 +352,28 @@ def test_a_table_of_images_may_give_the_labels(tmp_path):
             data.from_folder(str(folder), csv_file="a.csv", classes=("dog", "cat"), **SMALL)
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["cat/0.png,cat", "cat/1.png,cat", "cat/0.png,cat"],
+        ["cat/0.png,cat,train", "cat/1.png,cat,val", "cat/0.png,cat,test"],
+        ["cat/0.png,cat", "cat/1.png,cat", "cat/0.png,dog"],
+        ["cat/0.png,cat", "cat/1.png,cat", "dog/../cat/./0.png,cat"],
+        ["cat/0.png,cat", "cat/1.png,cat", "../own_images/cat/0.png,cat"],
+        ["cat/0.png,cat", "cat/1.png,cat", "linked.png,cat"],
+    ],
+)
+def test_a_table_that_names_an_image_twice_is_refused(tmp_path, lines):
+    """An image in two parts would be trained on and tested."""
+    folder = tiny.own_images(tmp_path)
+    (folder / "linked.png").symlink_to(folder / "cat" / "0.png")
+    (folder / "l.csv").write_text("\n".join(["file,label,split", *lines]) + "\n")
+    again = lines[-1].partition(",")[0]
+    message = rf"line 4 of .*l\.csv names {again} again \(line 2\): list each image once\."
+    with pytest.raises(ValueError, match=message):
+        data.from_folder(str(folder), csv_file="l.csv", **SMALL)
+
+
 def test_folders_that_are_no_data_set(tmp_path):
     def refused(message, folder=tmp_path, **options):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
@@ -253,6 +384,7 @@ def test_folders_that_are_no_data_set(tmp_path):
     folder = tiny.own_images(tmp_path, {"cat": 4, "dog": 3})
     refused("augment must be one of 'none', .* got 'turn'", folder, augment="turn")
     refused("channels must be 3 for colour or 1 for grey, got 4", folder, channels=4)
+    refused("seed must be at least 0, got -1", folder, seed=-1)
     (folder / "empty").mkdir()
     refused("the class .*empty has no images: add some, or remove the folder", folder)
     (folder / "empty" / "0.png").write_bytes((folder / "cat" / "0.png").read_bytes())
