@@ -1,5 +1,7 @@
 """Gaussian noise: its size on the scale of the pixels, its ends, and that it can be repeated."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -40,9 +42,35 @@ def test_the_seed_is_all_that_chance_depends_on():
     assert np.mean(one != other) > 0.8
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_the_noise_of_an_example_is_that_of_one_draw(dtype):
+    """However many examples are read at a time: 1,500 are several reads."""
+    shape = (1500, 16, 16, 3)
+    images = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
+    weights = np.linspace(0, 1, 1500)
+    source = InMemory(images, np.arange(1500) % 10, weights)
+    noisy = data.gaussian_noise(source, severity=2, seed=7)
+    noise = np.random.default_rng(7).standard_normal(shape, dtype=np.float32)
+    expected = np.clip(images.astype(np.float32) / 255 + 0.06 * noise, 0, 1) * 255
+    np.testing.assert_array_equal(noisy.inputs, expected.astype(dtype))
+    np.testing.assert_array_equal(noisy.labels, source.labels)
+    np.testing.assert_array_equal(noisy.weights, weights)
+
+
+def test_noise_needs_memory_for_its_result_alone():
+    source = InMemory(np.zeros((60, 256, 256, 3), np.float32), np.arange(60))
+    tracemalloc.start()
+    noisy = data.gaussian_noise(source)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * noisy.inputs.nbytes
+
+
 def test_refusals():
     with pytest.raises(ValueError, match=r"severity must lie in \[1, 5\], got 6"):
         data.gaussian_noise(grey(0.5), severity=6)
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        data.gaussian_noise(grey(0.5), seed=-1)
     with pytest.raises(ValueError, match="must be images"):
         data.gaussian_noise(InMemory(np.zeros((3, 4)), np.zeros(3)))
     with pytest.raises(ValueError, match="the source has no examples"):
