@@ -73,7 +73,8 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
     >>> shuffled(5)
     array([2, 1, 4, 0, 3])
     """
-    checks.at_least("count", count, 1)
+    checks.whole("count", count)
+    checks.whole("seed", seed, 0)
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
     return order
@@ -85,15 +86,21 @@ def some_of_each(
     """Draw per_class examples of every class, for validation; others must be left.
 
     Args:
-      labels: the classes of all examples, in ascending order.
+      labels: the class of each example.
       class_names: one name for each class.
-      per_class: how many examples of each class are drawn.
+      per_class: how many examples of each class are drawn, at least 1.
       name: the data set, for error messages.
       seed: seed of the draw.
+
+    Returns:
+      The numbers of the drawn examples, in ascending order.
 
     >>> some_of_each(np.array([0, 0, 0, 1, 1]), ("cat", "dog"), 1, name="pets")
     array([2, 4])
     """
+    checks.whole("per_class", per_class)
+    checks.whole("seed", seed, 0)
+    by_class = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=len(class_names)))
     random = np.random.default_rng(seed)
     drawn = []
@@ -103,7 +110,7 @@ def some_of_each(
                 f"{name}: validation_per_class={per_class} leaves nothing of the class"
                 f" {class_name}, which has {end - start} photographs."
             )
-        drawn.append(start + random.permutation(end - start)[:per_class])
+        drawn.append(by_class[start + random.permutation(end - start)[:per_class]])
     return np.sort(np.concatenate(drawn))
 
 

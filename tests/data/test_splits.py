@@ -9,6 +9,7 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
+from calib_jax.data.splits import some_of_each
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 RECIPES = json.loads((FOLDER / "recipes.json").read_text(encoding="utf-8"))
@@ -84,11 +85,31 @@ def test_what_is_in_memory_stays_in_memory():
         (lambda: data.subset(OnDisk(5), np.array([True] * 5)), "integers, got bool"),
         (lambda: data.split(10, validation=1.5), r"validation must lie in \[0, 1\], got 1.5"),
         (lambda: data.split(0), "count must be at least 1, got 0"),
+        (lambda: data.split(10, seed=-1), "seed must be at least 0, got -1"),
+        (lambda: drawn_of([0, 0, 1, 1], 0), "per_class must be at least 1, got 0"),
+        (lambda: drawn_of([0, 0, 1, 1], 1, seed=-1), "seed must be at least 0, got -1"),
+        (lambda: drawn_of([0, 0, 1], 1), "pets: .*=1 leaves nothing of the class dog, which has 1"),
     ],
 )
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def drawn_of(labels, per_class, **options):
+    return some_of_each(np.array(labels), ("cat", "dog"), per_class, name="pets", **options)
+
+
+def test_some_of_each_class_are_drawn_in_any_order_of_the_labels():
+    labels = np.array([0, 1, 0, 1, 1, 0])
+    for seed in range(20):
+        assert labels[drawn_of(labels, 1, seed=seed)].tolist() in ([0, 1], [1, 0])
+        assert np.bincount(labels[drawn_of(labels, 2, seed=seed)]).tolist() == [2, 2]
+    ordered = np.argsort(labels, kind="stable")
+    expected = np.sort(ordered[drawn_of(labels[ordered], 2, seed=3)])
+    np.testing.assert_array_equal(drawn_of(labels, 2, seed=3), expected)
+    # Recorded when labels had to be in order.
+    assert drawn_of(np.repeat([0, 1], [9, 6]), 2, seed=3).tolist() == [0, 7, 9, 14]
 
 
 def test_long_tailed_cifar_has_the_published_class_sizes():
