@@ -56,6 +56,14 @@ def digits(
     >>> some.inputs.shape, some.inputs.dtype, some.labels.dtype
     ((3, 8, 8, 1), dtype('uint8'), dtype('int32'))
     """
+    for option, size in (
+        ("training_size", training_size),
+        ("validation_size", validation_size),
+        ("test_size", test_size),
+    ):
+        if size is not None:
+            checks.whole(option, size)
+    checks.whole("seed", seed, 0)
     images, labels = _load()
     sizes = _sizes(len(images), training_size, validation_size, test_size)
     checks.between("label_noise", label_noise, 0, 1)

@@ -68,7 +68,8 @@ def gaussians(
         "test_size": test_size,
     }
     for option, size in sizes.items():
-        checks.at_least(option, size, 1)
+        checks.whole(option, size)
+    checks.whole("seed", seed, 0)
     checks.at_least("magnitude", magnitude, 0)
     checks.one_of("means", means, ("uniform", "pair"))
     if means == "pair":

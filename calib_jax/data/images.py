@@ -143,6 +143,7 @@ def papers_dataset(
 def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
     """Return the first training_size numbers, or all."""
     if training_size is not None:
+        checks.whole("training_size", training_size)
         checks.between("training_size", training_size, 1, len(numbers))
     return numbers[:training_size]
 

@@ -2,12 +2,14 @@
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import scipy.stats
 
 from calib_jax import data
 from calib_jax.core.examples import InMemory, Source, wrong_label
+from calib_jax.data.images import first
 
 PARTS = ("train", "validation", "test")
 
@@ -117,7 +119,9 @@ def test_label_noise_only_where_it_is_asked_for():
     [
         ({"training_size": 1700}, "1797 .*training_size=1700, validation_size=297, test_size=None"),
         ({"test_size": 1001}, "1797 .*training_size=500, validation_size=297, test_size=1001"),
-        ({"validation_size": 0}, "at least one: got training_size=500, validation_size=0"),
+        ({"validation_size": 0}, "validation_size must be at least 1, got 0"),
+        ({"training_size": 1500}, "at least one: got training_size=1500, validation_size=297"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
         ({"label_noise": 15}, r"label_noise must lie in \[0, 1\], got 15"),
         ({"noisy": ("training",)}, r"got 'training'; did you mean 'train'\?"),
     ],
@@ -185,11 +189,29 @@ def test_a_part_does_not_depend_on_the_size_of_others():
         ({"means": "pairs"}, r"got 'pairs'; did you mean 'pair'\?"),
         ({"test_size": 0}, "test_size must be at least 1, got 0"),
         ({"magnitude": -1.0}, "magnitude must be at least 0, got -1.0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )
 def test_mixtures_that_do_not_exist_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         data.gaussians(**options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: data.digits(training_size=100.5), "training_size must be an integer, got 100.5"),
+        (lambda: data.digits(test_size=7.5), "test_size must be an integer, got 7.5"),
+        (lambda: data.gaussians(training_size=10.5), "training_size must be an integer, got 10.5"),
+        (lambda: data.gaussians(seed=0.5), "seed must be an integer, got 0.5"),
+        (lambda: first(np.arange(9), 2.5), "training_size must be an integer, got 2.5"),
+        (lambda: data.shuffled(10.5), "count must be an integer, got 10.5"),
+    ],
+)
+def test_fractions_of_examples_are_refused(monkeypatch, make, message):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    with pytest.raises(TypeError, match=message):
+        make()
 
 
 def test_the_posterior_names_inputs_of_another_size():
