@@ -1,21 +1,24 @@
-"""Ghosh et al., table 1 on CIFAR-10: AdaFocal beside cross-entropy and FLSD-53."""
+"""Ghosh et al., table 1 on CIFAR-10: AdaFocal beside five losses."""
 
 from experiments.papers import comparisons, estimates, rules
 from experiments.papers.comparisons import Runs, ce2, difference
 from experiments.papers.entry import Entry
-from experiments.papers.trainings import ADAFOCAL, CE, FLSD53
+from experiments.papers.trainings import ADAFOCAL, BRIER, CE, FLSD53, LABEL_SMOOTHING, MMCE
 from experiments.papers.values import Value
 
 MARGIN = 0.005  # of the error
+OTHERS = {"ce": "CE", "brier": "Brier", "mmce": "MMCE", "ls": "LS", "flsd": "FLSD-53"}
 
 
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare errors in bins of equal mass, before the temperature, and error rates."""
     ce, flsd, adafocal = runs["ce"], runs["flsd"], runs["adafocal"]
     adaptive = estimates.adaptive_squared_error
+    changes = {
+        _name(other): ce2(runs[key], adafocal, binned=adaptive) for key, other in OTHERS.items()
+    }
     return {
-        "AdaCE2(CE) - AdaCE2(AdaFocal)": ce2(ce, adafocal, binned=adaptive),
-        "AdaCE2(FLSD-53) - AdaCE2(AdaFocal)": ce2(flsd, adafocal, binned=adaptive),
+        **changes,
         "AdaCE2(CE) - AdaCE2(AdaFocal), after T": ce2(
             ce, adafocal, comparisons.after, binned=adaptive
         ),
@@ -24,13 +27,24 @@ def statistic(runs: Runs) -> dict[str, Value]:
     }
 
 
+def _name(other: str) -> str:
+    return f"AdaCE2({other}) - AdaCE2(AdaFocal)"
+
+
 ENTRY = Entry(
     claims={
-        "adafocal-beats-ce-flsd-cifar10": rules.above(
-            "AdaCE2(CE) - AdaCE2(AdaFocal)", "AdaCE2(FLSD-53) - AdaCE2(AdaFocal)"
-        ),
+        "adafocal-beats-ce-flsd-cifar10": rules.above(*map(_name, OTHERS.values())),
         "adafocal-error-not-worse": rules.below("error(AdaFocal) - error(CE)", margin=MARGIN),
     },
-    runs={"ce": CE, "flsd": FLSD53, "adafocal": ADAFOCAL},
+    runs={
+        "ce": CE,
+        "brier": BRIER,
+        "mmce": MMCE,
+        "ls": LABEL_SMOOTHING,
+        "flsd": FLSD53,
+        "adafocal": ADAFOCAL,
+    },
     statistic=statistic,
+    note="ResNet-8 learns its 10,000 images by heart with every loss; the papers' networks have"
+    " 50,000.",
 )

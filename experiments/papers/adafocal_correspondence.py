@@ -1,4 +1,8 @@
-"""Ghosh et al.: the training and the validation confidence of a bin move together over training."""
+"""Ghosh et al.: the training and the validation confidence of a bin move together over training.
+
+Both rise with training, and any two rising series correlate. So their changes from epoch to epoch
+are correlated, and the levels stand beside.
+"""
 
 import numpy as np
 import scipy.stats
@@ -16,19 +20,24 @@ REGIONS = ("low", "middle", "high")
 def statistic(runs: Runs) -> dict[str, Value]:
     """Correlate the two confidences over the epochs, by region; average over the gammas."""
     values = {}
-    for number, region in enumerate(REGIONS):
-        by_gamma = [
-            [
-                _correlation(*(run.measured[MEASURE][part][:, number] for part in _PARTS))
-                for run in seeds
+    for of, step in (("changes", np.diff), ("levels", np.asarray)):
+        for number, region in enumerate(REGIONS):
+            by_gamma = [
+                [
+                    _correlation(*(step(run.measured[MEASURE][part][:, number]) for part in _PARTS))
+                    for run in seeds
+                ]
+                for seeds in runs.values()
             ]
-            for seeds in runs.values()
-        ]
-        values[f"rank correlation, {region}"] = paired.over_seeds(
-            list(np.mean(by_gamma, axis=0)),
-            note="gamma 0, 3, 5: " + ", ".join(f"{np.mean(seeds):.2f}" for seeds in by_gamma),
-        )
+            values[_name(of, region)] = paired.over_seeds(
+                list(np.mean(by_gamma, axis=0)),
+                note="gamma 0, 3, 5: " + ", ".join(f"{np.mean(seeds):.2f}" for seeds in by_gamma),
+            )
     return values
+
+
+def _name(of: str, region: str) -> str:
+    return f"rank correlation of {of}, {region}"
 
 
 _PARTS = ("training", "validation")
@@ -43,7 +52,7 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
 ENTRY = Entry(
     claims={
         "adafocal-train-val-confidence-correspond": rules.above(
-            *(f"rank correlation, {region}" for region in REGIONS)
+            *(_name("changes", region) for region in REGIONS)
         )
     },
     runs={

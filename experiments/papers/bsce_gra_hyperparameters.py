@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from experiments.papers import estimates, rules
-from experiments.papers.comparisons import Runs, Seeds, ce2
+from experiments.papers.comparisons import Runs, Seeds, beyond, ce2
 from experiments.papers.entry import Entry, Training
 from experiments.papers.trainings import BSCE_GRA, FL1, FL2, FL3, FL4
 from experiments.papers.values import Value
@@ -14,7 +14,6 @@ STANDARD = (2.0, 2.0)
 SETTINGS = list(itertools.product((1.0, 2.0, 3.0, 4.0), (1.0, 2.0)))
 OTHERS = [setting for setting in SETTINGS if setting != STANDARD]
 FOCAL = {"fl1": FL1, "fl2": FL2, "fl3": FL3, "fl4": FL4}
-MARGIN = 0.005  # half a point of the error
 
 
 def statistic(runs: Runs) -> dict[str, Value]:
@@ -22,10 +21,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
     standard = runs[_key(STANDARD)]
     values = {_name(setting): ce2(standard, runs[_key(setting)]) for setting in OTHERS}
     for setting in OTHERS:
-        change = values[_name(setting)]
-        values[_beyond(setting)] = change._replace(
-            value=change.value - _margin(runs[_key(setting)])
-        )
+        values[_beyond(setting)] = beyond(values[_name(setting)], runs[_key(setting)])
     of_gamma = [_ece(runs[_key((gamma, 2.0))]) for gamma in (1.0, 2.0, 3.0, 4.0)]
     values["range of the ECE over gamma, BSCE-GRA"] = Value(float(np.ptp(of_gamma)))
     of_focal = [_ece(runs[name]) for name in FOCAL]
@@ -35,13 +31,6 @@ def statistic(runs: Runs) -> dict[str, Value]:
 
 def _ece(seeds: Seeds) -> float:
     return float(np.mean([estimates.ece(run.test) for run in seeds]))
-
-
-def _margin(seeds: Seeds) -> float:
-    """Return the change of the squared error if its root grows by half a point."""
-    errors = [estimates.squared_error(run.test).value for run in seeds]
-    root = max(0.0, sum(errors) / len(errors)) ** 0.5
-    return (root + MARGIN) ** 2 - root**2
 
 
 def _key(setting: tuple[float, float]) -> str:

@@ -11,6 +11,9 @@ from experiments.papers.estimates import Columns, Estimate, Predictions
 from experiments.papers.records import Trained
 from experiments.papers.values import Value
 
+FITTED = 0.01  # the largest training error of a network that fits
+HALF_A_POINT = 0.005
+
 Seeds = Sequence[Trained]
 Runs = Mapping[str, Seeds]
 Part = Predictions | Columns
@@ -91,6 +94,23 @@ def _slope_factors(sizes: Iterable[int]) -> list[float]:
     logs = np.log(np.array(list(sizes), float))
     centered = logs - logs.mean()
     return [float(factor) for factor in centered / np.sum(np.square(centered))]
+
+
+def training_error(seeds: Seeds) -> Value:
+    """Return the largest error of a seed on its training set, in the last epoch."""
+    return Value(max(float(run.log[-1]["train_error"]) for run in seeds), seeds=len(seeds))
+
+
+def fitted(by_size: Mapping[int, Trained]) -> dict[int, Trained]:
+    """Return the networks that fit their training set; others calibrate as if stopped early."""
+    return {size: run for size, run in by_size.items() if training_error([run]).value <= FITTED}
+
+
+def beyond(change: Value, others: Seeds, part: Callable[[Trained], Part] = before) -> Value:
+    """Subtract from a change of CE2 the change if the root of the others' grew by half a point."""
+    errors = [estimates.squared_error(part(run)).value for run in others]
+    root = max(0.0, sum(errors) / len(errors)) ** 0.5
+    return change._replace(value=change.value - (root + HALF_A_POINT) ** 2 + root**2)
 
 
 def eces(runs: Runs) -> dict[str, Value]:

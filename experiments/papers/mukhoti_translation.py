@@ -29,7 +29,7 @@ DISTANCE = "largest distance of the best T of BLEU and of the validation ECE"
 
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare calibration, NLL, temperatures and BLEU."""
-    values = {}
+    values = {"seeds": Value(min(map(len, runs.values())))}
     for key, name in (("ce", "CE"), ("ls", "LS-0.1")):
         pairs = list(zip(runs[key], runs["fl1"], strict=True))
         for phase in PHASES:
@@ -155,9 +155,10 @@ def _at_low_error(values: Values) -> Judgement:
     correlation = values[CORRELATION]
     if correlation.p_above() < SIZE:
         return Judgement(FAILS, correlation.p_above())
-    close = values[DISTANCE].value <= 0.2 + 1e-6
-    holds = correlation.p_below() < SIZE and close
-    return Judgement(HOLDS if holds else UNDECIDED, correlation.p_below())
+    if values[DISTANCE].value > 0.2 + 1e-6:
+        return Judgement(UNDECIDED)
+    p = correlation.p_below()
+    return Judgement(HOLDS if p < SIZE else UNDECIDED, p)
 
 
 AT_LOW_ERROR = Rule(
@@ -166,6 +167,9 @@ AT_LOW_ERROR = Rule(
     _at_low_error,
     (CORRELATION, DISTANCE),
 )
+
+
+ENOUGH_SEEDS = rules.at_least("seeds", 3)
 
 
 def figures(runs: Runs) -> "dict[str, matplotlib.figure.Figure]":
@@ -189,10 +193,11 @@ def _training(loss: str, **options: float) -> Training:
 
 ENTRY = Entry(
     claims={
-        "mukhoti-translation-ece": rules.above(
-            *(_error(name, phase) for name in ("CE", "LS-0.1") for phase in PHASES)
+        "mukhoti-translation-ece": rules.given(
+            ENOUGH_SEEDS,
+            rules.above(*(_error(name, phase) for name in ("CE", "LS-0.1") for phase in PHASES)),
         ),
-        "mukhoti-translation-temperature-one": NEAR_ONE,
+        "mukhoti-translation-temperature-one": rules.given(ENOUGH_SEEDS, NEAR_ONE),
         "mukhoti-translation-bleu-at-low-ece": AT_LOW_ERROR,
     },
     runs={
@@ -205,7 +210,8 @@ ENTRY = Entry(
     statistic=statistic,
     figures=figures,
     note="Multi30k, German to English, in place of WMT14. One seed: intervals are over sentences of"
-    " the test part. BLEU is that of beam search with four candidates. The interval of the"
-    " correlation resamples the sentences of BLEU alone. Gamma 1 and smoothing 0.1 are chosen"
-    " here: those of the source are lost in our copy.",
+    " the test part, and the claims on calibration, which need three, stay undecided. BLEU is that"
+    " of beam search with four candidates. The interval of the correlation resamples the sentences"
+    " of BLEU alone. Gamma 1 and smoothing 0.1 are chosen here: those of the source are lost in our"
+    " copy.",
 )

@@ -28,7 +28,11 @@ def statistic(runs: Runs) -> dict[str, Value]:
 
 
 ENTRY = Entry(
-    claims={"recall-better-with-sgd-large-batch": rules.above("mIoU: SGD - Adam")},
+    claims={
+        "recall-better-with-sgd-large-batch": rules.undecided(
+            "one learning rate of SGD was tried", "mIoU: SGD - Adam"
+        )
+    },
     runs={
         "adam": Training("cross_entropy", config=SCENES, keep="none"),
         "sgd": Training("cross_entropy", config=SCENES, changes=SGD, alias="sgd", keep="none"),
@@ -36,5 +40,6 @@ ENTRY = Entry(
     measures=(MEASURE,),
     statistic=statistic,
     note="Chosen here: learning rate 0.05, weight decay 5e-4 and polynomial decay for SGD with"
-    " batches of 16. One learning rate was tried, so a better one may change the verdict.",
+    " batches of 16. A better learning rate, chosen on validation images for both, may change the"
+    " sign.",
 )

@@ -125,6 +125,7 @@ ENTRY = Entry(
     },
     measures=(MEASURE,),
     statistic=statistic,
-    note="The three classes with the fewest training labels are the rare ones. Intervals are over"
-    " seeds and test images, whose pixels depend on each other.",
+    note="Final recalls stand for their course in training. The three classes with the fewest"
+    " training labels are the rare ones. Intervals are over seeds and test images, whose pixels"
+    " depend on each other.",
 )

@@ -62,49 +62,89 @@ def true(*names: str) -> Rule:
     return Rule(f"{words}; does not hold otherwise", judge, names)
 
 
-def at_least(name: str, holds: float, fails: float) -> Rule:
-    """Holds if a value is at least `holds`; does not hold if it is at most `fails`.
+def at_least(name: str, holds: float, fails: float | None = None) -> Rule:
+    """Holds if a value is at least `holds`; does not hold if it is at most `fails`, if given.
 
     >>> at_least("count", 11, 5).judge({"count": Value(8)}).state
     'undecided'
     """
-    words = f"holds if {name} is at least {holds:g}; does not hold if it is at most {fails:g}"
+    words = f"holds if {name} is at least {holds:g}"
+    words += "" if fails is None else f"; does not hold if it is at most {fails:g}"
 
     def judge(values: Values) -> Judgement:
         value = values[name].value
-        return Judgement(HOLDS if value >= holds else FAILS if value <= fails else UNDECIDED)
+        if value >= holds:
+            return Judgement(HOLDS)
+        return Judgement(UNDECIDED if fails is None or value > fails else FAILS)
 
-    return Rule(words + "; undecided in between", judge, (name,))
+    return Rule(words + "; undecided otherwise", judge, (name,))
 
 
 def within(name: str, low: float, high: float) -> Rule:
-    """Holds if a value lies in [low, high]; does not hold otherwise."""
+    """Holds if the 90 % interval lies in [low, high]; does not hold if it lies outside.
 
-    def judge(values: Values) -> Judgement:
-        return Judgement(HOLDS if low <= values[name].value <= high else FAILS)
-
-    words = f"holds if {name} lies in [{low:g}, {high:g}]; does not hold otherwise"
-    return Rule(words, judge, (name,))
-
-
-def none_above(*names: str, margin: float = 0.0) -> Rule:
-    """Holds if no 90 % interval lies above the margin; does not hold if one does.
-
-    >>> none_above("a").judge({"a": Value(3.0, 1.0)}).state
-    'does not hold'
+    >>> [within("T", 0.9, 1.1).judge({"T": Value(t, 0.04)}).state for t in (1.0, 1.1, 1.3)]
+    ['holds', 'undecided', 'does not hold']
     """
 
     def judge(values: Values) -> Judgement:
-        least = min(values[name].p_above(margin) for name in names)
-        if least >= SIZE:
-            return Judgement(HOLDS)
-        return Judgement(FAILS, min(1.0, least * len(names)))
+        value = values[name]
+        p_inside = max(value.p_above(low), value.p_below(high))
+        p_outside = min(value.p_below(low), value.p_above(high))
+        random = value.deviation is not None
+        if p_inside < SIZE or (not random and low <= value.value <= high):
+            return Judgement(HOLDS, p_inside if random else None)
+        if p_outside < SIZE:
+            return Judgement(FAILS, p_outside if random else None)
+        return Judgement(UNDECIDED, min(p_inside, p_outside))
 
     words = (
-        f"holds if no 90 % interval of {_listed(names)} lies above {margin:g}; does not hold if one"
-        " does"
+        f"holds if the 90 % interval of {name} lies in [{low:g}, {high:g}]; does not hold if it"
+        " lies outside; undecided otherwise"
     )
-    return Rule(words, judge, names)
+    return Rule(words, judge, (name,))
+
+
+def undecided(why: str, *names: str) -> Rule:
+    """Leave a claim undecided whose runs cannot decide it, with the values that they gave."""
+    return Rule(f"undecided: {why}", lambda values: Judgement(UNDECIDED), names)
+
+
+def given(condition: Rule, rule: Rule) -> Rule:
+    """Judge by a rule where a condition holds; undecided where it does not.
+
+    >>> decided = given(at_least("seeds", 3), above("change"))
+    >>> decided.judge({"seeds": Value(1), "change": Value(3.0, 1.0)}).state
+    'undecided'
+    """
+
+    def judge(values: Values) -> Judgement:
+        met = condition.judge(values).state == HOLDS
+        return rule.judge(values) if met else Judgement(UNDECIDED)
+
+    first, _, _ = condition.words.removeprefix("holds if ").partition(";")
+    names = tuple(dict.fromkeys((*rule.names, *condition.names)))
+    return Rule(f"{rule.words}; undecided, too, unless {first}", judge, names)
+
+
+def agreeing(*rules: Rule) -> Rule:
+    """Holds, or does not hold, if all rules say so; for claims with more than one reading.
+
+    >>> both = agreeing(above("a"), above("b"))
+    >>> both.judge({"a": Value(3.0, 1.0), "b": Value(-3.0, 1.0)}).state
+    'undecided'
+    """
+
+    def judge(values: Values) -> Judgement:
+        outcomes = [rule.judge(values) for rule in rules]
+        if len({outcome.state for outcome in outcomes}) > 1:
+            return Judgement(UNDECIDED)
+        random = [outcome.p for outcome in outcomes if outcome.p is not None]
+        return Judgement(outcomes[0].state, max(random, default=None))
+
+    names = tuple(dict.fromkeys(name for rule in rules for name in rule.names))
+    words = "; and ".join(rule.words for rule in rules)
+    return Rule(f"each alone: {words}; undecided where they disagree", judge, names)
 
 
 def every(*rules: Rule) -> Rule:

@@ -3,18 +3,30 @@
 import math
 from typing import Any, NamedTuple
 
+import scipy.optimize
 import scipy.special
 
 LEVEL = 0.9
 
 
 class Value(NamedTuple):
-    """A number that a verdict rests on.
+    r"""A number that a verdict rests on.
+
+    Its variance has two parts: one between a few seeds, with few degrees of freedom f, and one
+    between many examples, which is known well. The interval of Howe (1974) adds both,
+
+    $$\theta \pm \sqrt{t_f^2 \, \sigma_{seeds}^2 + z^2 \, \sigma_{rows}^2},$$
+
+    and the p-value is the one at which it begins to contain the margin. In simulations with three
+    and five seeds and any ratio of both parts, its size was between 0 and 1 times the nominal one
+    at 5 %, at .1 % and at .01 %. Satterthwaite's degrees of freedom, which three seeds estimate
+    badly, gave 1.2, 10 and 53 times.
 
     Attributes:
       value: the estimate.
       deviation: its standard deviation; None for a number without uncertainty.
-      freedom: degrees of freedom of the deviation; infinite for a normal interval.
+      freedom: degrees of freedom of the part between seeds; infinite if there is none.
+      of_rows: the part of the variance that is between examples, if `freedom` is finite.
       seeds: number of trained networks, or of draws of a toy; 0 if there are none.
       rows: number of examples; 0 if there are none.
       note: what the reader must know beside it.
@@ -23,6 +35,7 @@ class Value(NamedTuple):
     value: float
     deviation: float | None = None
     freedom: float = math.inf
+    of_rows: float = 0.0
     seeds: int = 0
     rows: int = 0
     note: str = ""
@@ -31,7 +44,18 @@ class Value(NamedTuple):
         """Return a quantile of the confidence distribution; the value itself if it is exact."""
         if not self.deviation:
             return self.value
-        return self.value + self.deviation * _quantile(share, self.freedom)
+        distance = self._distance(min(share, 1 - share))
+        return self.value + (distance if share > 0.5 else -distance)
+
+    def _distance(self, p: float) -> float:
+        """Return the distance from the value to the margin whose one-sided p-value is p < 1/2."""
+        assert self.deviation is not None
+        normal = float(scipy.special.ndtri(p))
+        if math.isinf(self.freedom):
+            return -normal * self.deviation
+        student = float(scipy.special.stdtrit(self.freedom, p))
+        of_seeds = max(0.0, self.deviation**2 - self.of_rows)
+        return math.sqrt(student**2 * of_seeds + normal**2 * self.of_rows)
 
     @property
     def low(self) -> float:
@@ -47,11 +71,25 @@ class Value(NamedTuple):
         """Return the one-sided p-value of the hypothesis that the truth is at most `margin`."""
         if not self.deviation:
             return 0.0 if self.value > margin else 1.0
-        return _survival((self.value - margin) / self.deviation, self.freedom)
+        p = self._p(abs(self.value - margin))
+        return p if self.value > margin else 1 - p
 
     def p_below(self, margin: float = 0.0) -> float:
         """Return the one-sided p-value of the hypothesis that the truth is at least `margin`."""
-        return Value(-self.value, self.deviation, self.freedom).p_above(-margin)
+        return self._replace(value=-self.value).p_above(-margin)
+
+    def _p(self, distance: float) -> float:
+        """Invert `_distance`."""
+        if math.isinf(self.freedom):
+            assert self.deviation is not None
+            return float(scipy.special.ndtr(-distance / self.deviation))
+        least, most = math.log(1e-100), math.log(0.5)
+        if distance >= self._distance(math.exp(least)):
+            return 0.0
+        root = scipy.optimize.brentq(
+            lambda log_p: self._distance(math.exp(log_p)) - distance, least, most
+        )
+        return math.exp(root)
 
     def text(self) -> str:
         """Format the value with its interval and n.
@@ -75,17 +113,6 @@ class Value(NamedTuple):
     @classmethod
     def of(cls, record: dict[str, Any]) -> "Value":
         """Read a value that `plain` wrote."""
-        fields = {name: record[name] for name in cls._fields}
+        fields = {name: record[name] for name in cls._fields if name != "of_rows"}
+        fields["of_rows"] = record.get("of_rows", 0.0)  # older records have none
         return cls(**fields | {"freedom": fields["freedom"] or math.inf})
-
-
-def _quantile(share: float, freedom: float) -> float:
-    if math.isinf(freedom):
-        return float(scipy.special.ndtri(share))
-    return float(scipy.special.stdtrit(freedom, share))
-
-
-def _survival(score: float, freedom: float) -> float:
-    if math.isinf(freedom):
-        return float(scipy.special.ndtr(-score))
-    return float(scipy.special.stdtr(freedom, -score))

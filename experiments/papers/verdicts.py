@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import pathlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,10 +18,11 @@ from calib_jax import plots, train
 from calib_jax.core import reading
 from experiments import provenance
 from experiments.papers import claims, records, rules, same_training
-from experiments.papers.entry import Entry
+from experiments.papers.entry import FOLDER, Entry
 from experiments.papers.values import Value
 
 KEYS = {"entry", "digest", "claims", "beside", "runs", "figures", "seconds", "provenance"}
+_WORDS = r'^\s*(#.*$|r?"""[\s\S]*?""")'
 AGAIN = "python -m experiments.papers --run={name} writes it again"
 
 
@@ -47,16 +49,26 @@ class Verdict(NamedTuple):
 
 
 def digest(entry: Entry) -> str:
-    """Return a checksum of the rules and the runs of an entry."""
+    """Return a checksum of the rules, the runs and the code of an entry."""
     parts = {
+        "code": _code(entry.name),
         "rules": {claim: rule.words for claim, rule in sorted(entry.claims.items())},
         "runs": {
-            name: f"{training.config} {training.label} {training.seeds}"
+            name: f"{training.config} {training.label} {training.seeds} {training.checkpoint}"
             for name, training in sorted(entry.runs.items())
         },
         "measures": entry.measures,
     }
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _code(name: str) -> str:
+    """Return the code of an entry's file without docstrings, lines of comments and white space."""
+    path = FOLDER / f"{name}.py"
+    if not path.is_file():
+        return ""
+    code = re.sub(_WORDS, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return "".join(code.split())
 
 
 def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:

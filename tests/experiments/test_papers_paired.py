@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from experiments.papers import estimates, paired
 from experiments.papers.estimates import Estimate, Predictions
+from experiments.papers.values import Value
 
 
 def effects(draws, seeds, rows, of_seed, of_row, of_both):
@@ -43,6 +45,41 @@ def test_the_interval_contains_the_truth_in_many_tables(case, seeds):
     """Nominal 90 %, with a standard error of .003. Two seeds estimate their variance badly."""
     lowest = {2: 0.825, 3: 0.86, 5: 0.88}[seeds]
     assert lowest <= coverage(case, seeds, 10_000) <= 0.97
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("ratio", [0.03, 0.3, 1, 3, 10, 100])
+@pytest.mark.parametrize("size", [0.05, 1e-3, 1e-5])
+def test_a_true_hypothesis_is_rejected_no_more_often_than_stated(seeds, ratio, size):
+    """Also far in the tail, which the adjustment for many claims uses.
+
+    The share of rejections is an integral over the variance between seeds, which few seeds
+    estimate; `ratio` is its truth, and that between rows is 1.
+    """
+    shares = (np.arange(2000) + 0.5) / 2000
+    estimated = ratio * scipy.stats.chi2.ppf(shares, seeds - 1) / (seeds - 1)
+    rejected = [
+        scipy.stats.norm.sf(
+            Value(0, np.sqrt(of_seeds + 1), seeds - 1, 1.0).quantile(1 - size) / np.sqrt(ratio + 1)
+        )
+        for of_seeds in estimated
+    ]
+    assert np.mean(rejected) <= 1.01 * size
+
+
+def test_the_p_value_is_where_the_interval_begins_to_contain_the_margin():
+    value = Value(0.3, 0.1, 2, 0.004)
+    for share in (0.05, 1e-3, 1e-7):
+        assert value.p_above(value.quantile(share)) == pytest.approx(share, rel=1e-6)
+        assert value.p_below(value.quantile(share)) == pytest.approx(1 - share)
+    assert value.p_above(0.3) == pytest.approx(0.5)
+    for alone, law in (
+        (Value(0.3, 0.1, 2), scipy.stats.t(2)),
+        (Value(0.3, 0.1, 2, 0.01), scipy.stats.norm()),
+        (Value(0.3, 0.1), scipy.stats.norm()),
+    ):
+        assert alone.p_above(0.0) == pytest.approx(law.sf(3), rel=1e-6)
+        assert alone.high == pytest.approx(0.3 + 0.1 * law.ppf(0.95))
 
 
 def test_both_variances_enter():
