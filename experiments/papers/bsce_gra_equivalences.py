@@ -17,7 +17,6 @@ from experiments.papers.values import Value
 if TYPE_CHECKING:
     import matplotlib.figure
 
-LEVELS = np.linspace(0.3, 1.7, 15)
 NAMES = {"FL": "focal", "DFL": "dual focal", "gBS": "Brier"}
 
 

@@ -174,8 +174,8 @@ def _losses(training: Training, commit: str, data_dir: str | None) -> list[list[
             command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
         )
         if process.returncode:
-            told = (process.stderr or process.stdout).strip().splitlines()[-3:]
-            raise ValueError("\n".join([f"{commit} does not train {training.label}:", *told]))
+            output = (process.stderr or process.stdout).strip().splitlines()[-3:]
+            raise ValueError("\n".join([f"{commit} does not train {training.label}:", *output]))
         rows = [
             train.files.json_rows(workdir / f"seed_{seed}" / "metrics.jsonl").rows
             for seed in range(1, SEEDS + 1)

@@ -162,8 +162,8 @@ def _check_commits(
             for name, seed, commit in commits:
                 by_commit.setdefault(commit, []).append(f"{name} {seed}")
             described = "; ".join(
-                f"{commit}: {', '.join(told[:3])}" + ", ..." * (len(told) > 3)
-                for commit, told in by_commit.items()
+                f"{commit}: {', '.join(names[:3])}" + ", ..." * (len(names) > 3)
+                for commit, names in by_commit.items()
             )
             raise ValueError(
                 f"the runs of {entry.name} are of commits with different code ({described}): they"
@@ -221,7 +221,8 @@ def read(folder: pathlib.Path) -> dict[str, Verdict]:
 def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, tuple[str, float | None]]:
     """Return the state of every claim, and its p-value after Holm within its source.
 
-    A state whose adjusted p-value is above .05 becomes undecided.
+    A state whose adjusted p-value is above .05 becomes undecided. Every claim with a p-value is
+    counted, also one that its rule left undecided, whose p-value is not returned.
     """
     states: dict[str, tuple[str, float | None]] = {}
     sources: dict[str, dict[str, float]] = {}
@@ -232,6 +233,7 @@ def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, tuple[str, float | No
             sources.setdefault(source, {})[claim] = verdict.p
     for p_values in sources.values():
         for claim, p in rules.holm(p_values).items():
-            kept = p <= rules.SIZE or verdicts[claim].state == rules.UNDECIDED
-            states[claim] = (verdicts[claim].state if kept else rules.UNDECIDED, p)
+            if verdicts[claim].state != rules.UNDECIDED:
+                kept = p <= rules.SIZE
+                states[claim] = (verdicts[claim].state if kept else rules.UNDECIDED, p)
     return states

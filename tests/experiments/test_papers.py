@@ -542,6 +542,8 @@ def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir):
     assert states["certain"] == ("holds", None)
     several["weak"] = several["weak"]._replace(p=0.06)
     assert verdicts.adjusted(several)["weak"] == ("undecided", 0.06)
+    several["weak"] = several["weak"]._replace(state="undecided")
+    assert verdicts.adjusted(several)["weak"] == ("undecided", None)
 
 
 # --------------------------------------------------------------------------------------------
