@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks, reading
-from calib_jax.data import decoded, files
+from calib_jax.data import decoded, files, tfds
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.images import IMAGENET, normalized
@@ -210,7 +210,7 @@ def _prepared(folder: pathlib.Path, part: str) -> _Pairs:
         return {"names": np.array(names, np.bytes_)}
 
     # Listing reads every record, 11 GB.
-    key = json.dumps([folder.name, part, len(records)])
+    key = json.dumps([folder.name, part, len(records), tfds.fingerprint_of_records(folder)])
     names = decoded.cached(folder / f"calib_jax_{part}.npz", key, listed)["names"]
     order = np.argsort(names, kind="stable")
 

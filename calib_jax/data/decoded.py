@@ -1,10 +1,11 @@
 """Cache decoded images beside the files that they were decoded from."""
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -28,6 +29,25 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
     if pixels.shape != shape or pixels.dtype != np.uint8:
         raise ValueError(f"an image is {pixels.shape} {pixels.dtype}, and not {shape} uint8")
     return pixels
+
+
+def fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
+    """Compute a digest of the names, sizes and modification times of files, in their order.
+
+    It goes into the key of `cached`, so that what was read from other files is not used.
+
+    Args:
+      folder: the folder of the files.
+      names: their paths in the folder.
+    """
+    digest = hashlib.sha256()
+    for name in names:
+        try:
+            about = os.stat(os.path.join(folder, name))
+        except (OSError, ValueError) as error:  # a name with a NUL raises ValueError
+            raise reading.Unreadable(f"{folder} has no {name}: get the data set anew.") from error
+        digest.update(os.fsencode(f"{name} {about.st_size} {about.st_mtime_ns}\n"))
+    return digest.hexdigest()
 
 
 def cached(

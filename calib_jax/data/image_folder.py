@@ -1,7 +1,6 @@
 """Images of the user's own: a folder for each class, or a CSV file of files and labels."""
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -266,11 +265,6 @@ def _cached(
     place: pathlib.Path, images: Sequence[Listed], shape: tuple[int, int, int]
 ) -> np.ndarray:
     """Decode the images, or read them as they were decoded before."""
-    digest = hashlib.sha256()
-    for image in images:
-        about = image.path.stat()
-        name = os.path.relpath(image.path, place)
-        digest.update(f"{name} {about.st_size} {int(about.st_mtime)}\n".encode())
 
     def decode() -> dict[str, np.ndarray]:
         pixels = np.empty((len(images), *shape), np.uint8)
@@ -280,7 +274,8 @@ def _cached(
                 advance(1)
         return {"pixels": pixels}
 
-    key = json.dumps([_ORDER, *shape, digest.hexdigest()])
+    names = (os.path.relpath(image.path, place) for image in images)
+    key = json.dumps([_ORDER, *shape, decoded.fingerprint(place, names)])
     return decoded.cached(place / decoded.NAME, key, decode)["pixels"]
 
 

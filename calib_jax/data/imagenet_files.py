@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -254,7 +254,8 @@ def _prepared(folder: pathlib.Path) -> Parts:
                 for what, array in _indexed(folder, part, source, advance).items()
             }
 
-    arrays = decoded.cached(folder / _INDEX, _fingerprint(folder), index)
+    key = json.dumps([folder.name, tfds.fingerprint_of_records(folder)])
+    arrays = decoded.cached(folder / _INDEX, key, index)
 
     def listed(part: str) -> Listed:
         names, labels, records = (
@@ -286,13 +287,3 @@ def _indexed(
     keys = np.array(names, np.bytes_)
     order = np.lexsort((keys, labels))
     return {"names": keys[order], "labels": labels[order], "records": order.astype(np.int64)}
-
-
-def _fingerprint(folder: pathlib.Path) -> str:
-    """Return a fingerprint of the files, so that an index of other files is not reused."""
-
-    def files() -> Iterator[tuple[str, int, int]]:
-        for path in sorted(folder.glob("*.array_record*")):
-            yield path.name, path.stat().st_size, int(path.stat().st_mtime)
-
-    return json.dumps([folder.name, *files()])

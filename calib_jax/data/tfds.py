@@ -181,12 +181,16 @@ def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
     return pathlib.Path(folder).expanduser().absolute(), why
 
 
+def fingerprint_of_records(folder: pathlib.Path) -> str:
+    """Return the fingerprint of the files of records of a version."""
+    return decoded.fingerprint(folder, (path.name for path in _files(folder)))
+
+
 def _fingerprint(folder: pathlib.Path, sizes: dict[str, int]) -> str:
     """Return a fingerprint of the files, so that a cache of other files is not reused."""
-    files = {path.name: (path.stat().st_size, int(path.stat().st_mtime)) for path in _files(folder)}
     texts = [reading.content(path, _KIND, _ADVICE) for path in sorted(folder.glob("*.json"))]
     digest = hashlib.sha256(b"\0".join(texts)).hexdigest()
-    return json.dumps([_ORDER, folder.name, sizes, files, digest])
+    return json.dumps([_ORDER, folder.name, sizes, fingerprint_of_records(folder), digest])
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:

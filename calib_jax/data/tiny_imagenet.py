@@ -1,11 +1,10 @@
 """Tiny-ImageNet: photographs in 200 classes, 64 x 64."""
 
-import hashlib
 import json
 import os
 import pathlib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -151,7 +150,8 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
                 "test": _decoded(folder, test, advance),
             }
 
-    arrays = decoded.cached(folder / decoded.NAME, _fingerprint(folder, [*train, *test]), decode)
+    key = json.dumps([_ORDER, decoded.fingerprint(folder, [*train, *test])])
+    arrays = decoded.cached(folder / decoded.NAME, key, decode)
     return (
         Images(arrays["train"], np.fromiter(train.values(), np.int32)),
         Images(arrays["test"], np.fromiter(test.values(), np.int32)),
@@ -168,18 +168,6 @@ def _decoded(
             pixels[row] = decoded.pixels(coded, _SHAPE)
         advance(1)
     return pixels
-
-
-def _fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
-    """Return a fingerprint of the files, so that a cache of other files is not reused."""
-    digest = hashlib.sha256()
-    for name in names:
-        try:
-            about = (folder / name).stat()
-        except (OSError, ValueError) as error:  # a name with a NUL raises ValueError
-            raise reading.Unreadable(f"{folder} has no {name}: unpack the archive anew.") from error
-        digest.update(f"{name} {about.st_size} {int(about.st_mtime)}\n".encode())
-    return json.dumps([_ORDER, digest.hexdigest()])
 
 
 def _lines(path: pathlib.Path, what: str) -> list[str]:

@@ -42,6 +42,28 @@ def test_the_parts_of_cityscapes_are_the_same_in_both_forms(folder, form):
     assert "12 images to train, 3 to validate (ulm), 6 to test" in dataset.description
 
 
+def test_records_of_cityscapes_in_another_order_are_listed_anew(folder):
+    """The names listed before belong to other records of files of the same sizes."""
+    frames = tiny_scenes.cityscapes_of_tfds(folder)
+    expected = [image for part, _, image, _ in frames if part == "val"]
+    (place,) = (folder / "cityscapes" / "semantic_segmentation").iterdir()
+
+    def state():
+        test = data.cityscapes(data_dir=str(folder)).test
+        np.testing.assert_array_equal(test[np.arange(len(expected))].inputs, expected)
+        files = [*place.glob("*.array_record*"), *place.glob("calib_jax_*.npz")]
+        return {path.name: (path.stat().st_size, path.stat().st_ino) for path in files}
+
+    before = state()
+    assert len(before) == 4
+    assert state() == before  # the lists are read, and not written again
+    tiny_scenes.cityscapes_of_tfds(folder, seed=2)
+    after = state()
+    for name, (size, number) in before.items():
+        assert after[name][0] == size
+        assert (after[name][1] == number) == ("array_record" in name)
+
+
 def test_windows_of_image_and_label_map_are_the_same(folder):
     for _, frame, _, label_map in tiny_scenes.cityscapes(folder):
         # Let the image hold its labels, so that a pixel shows whether its label came along.

@@ -70,11 +70,11 @@ def cityscapes(folder):
     return frames
 
 
-def cityscapes_of_tfds(folder):
-    """Write Cityscapes as TFDS does, in another order; return the frames."""
+def cityscapes_of_tfds(folder, seed=1):
+    """Write Cityscapes as TFDS does, in an order drawn with the seed; return the frames."""
     version = "1.0.0"
     place = pathlib.Path(folder) / "cityscapes" / "semantic_segmentation" / version
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     tfds.features.FeaturesDict(
         {
             "image_id": tfds.features.Text(),
@@ -88,7 +88,7 @@ def cityscapes_of_tfds(folder):
         path = place / f"cityscapes-{name}.array_record-00000-of-00001"
         writer = ArrayRecordWriter(str(path), "group_size:1")
         some = [frame for frame in frames if frame[0] == part]
-        for number in np.random.default_rng(1).permutation(len(some)):
+        for number in np.random.default_rng(seed).permutation(len(some)):
             _, frame, image, labels = some[number]
             example = tf_example_pb2.Example()
             for key, value in {
