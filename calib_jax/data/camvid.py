@@ -1,7 +1,6 @@
 """CamVid: frames of road scenes with a class for every pixel."""
 
 import functools
-import hashlib
 import json
 import pathlib
 from collections.abc import Callable, Iterator
@@ -55,7 +54,8 @@ def camvid(
     half of the time; pixels from outside the image have weight 0. Images are normalized with the
     statistics of ImageNet.
 
-    The decoded arrays are cached beside the files, so images are decoded only on the first load.
+    The decoded arrays of each size are cached beside the files, so images are decoded only on the
+    first load.
 
     Args:
       data_dir: the folder of the data sets, with `camvid.tar` or the folder `camvid`, which has
@@ -75,14 +75,13 @@ def camvid(
             f"camvid: give both height and width, or neither; got height={height}, width={width}."
         )
     if height is not None and width is not None:
-        checks.at_least("height", height, 1)
-        checks.at_least("width", width, 1)
+        checks.whole("height", height)
+        checks.whole("width", width)
     size = None if height is None or width is None else (height, width)
     located = files.find("camvid", _ABOUT, data_dir)
     path = located.path
-    cache = path / decoded.NAME if path.is_dir() else path.with_name(f"camvid_{decoded.NAME}")
     key = json.dumps([_ORDER, _fingerprint(path), size])
-    arrays = decoded.cached(cache, key, functools.partial(_arrays, path, size))
+    arrays = decoded.cached(_cache(path, size), key, functools.partial(_arrays, path, size))
 
     def source(part: str, count: int | None = None) -> InMemory:
         labels = arrays[f"{part}_labels"][:count]
@@ -90,6 +89,7 @@ def camvid(
         return InMemory(arrays[f"{part}_images"][:count], labels.astype(np.int32), weights)
 
     if training_size is not None:
+        checks.whole("training_size", training_size)
         checks.between("training_size", training_size, 1, len(arrays["train_images"]))
     train, validation, test = source("train", training_size), source("validation"), source("test")
     rows, columns = train.labels.shape[1:]
@@ -181,10 +181,17 @@ def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
             yield file.as_posix(), functools.partial(reading.content, file, "an image", ADVICE)
 
 
+def _cache(path: pathlib.Path, size: Size | None) -> pathlib.Path:
+    """Return the path of the cache; every size has its own, so that runs share the folder."""
+    name = pathlib.Path(decoded.NAME)
+    if size is not None:
+        name = name.with_stem(f"{name.stem}_{size[0]}x{size[1]}")
+    return path / name if path.is_dir() else path.with_name(f"camvid_{name}")
+
+
 def _fingerprint(path: pathlib.Path) -> str:
-    """Return a fingerprint of the files, so that a cache of other files is not reused."""
-    digest = hashlib.sha256()
-    for file in sorted(path.glob("*/*")) if path.is_dir() else [path]:
-        about = file.stat()
-        digest.update(f"{file.parent.name}/{file.name} {about.st_size} {about.st_mtime}\n".encode())
-    return digest.hexdigest()
+    """Return the fingerprint of the images and label maps, or of the archive."""
+    if not path.is_dir():
+        return decoded.fingerprint(path.parent, [path.name])
+    names = sorted(file.relative_to(path).as_posix() for file in path.glob("*/*"))
+    return decoded.fingerprint(path, names)

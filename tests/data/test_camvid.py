@@ -55,6 +55,22 @@ def test_resizing_averages_images_and_picks_labels(folder):
     np.testing.assert_array_equal(again.train.inputs, stored.train.inputs[:2])
 
 
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_every_size_has_its_cache(folder, form, monkeypatch):
+    tiny.camvid(folder)
+    if form == "archive":
+        packed(folder)
+    sizes = ({}, {"height": 6, "width": 8}, {"height": 8, "width": 6})
+    decoded = [data.camvid(data_dir=str(folder), **size) for size in sizes]
+    monkeypatch.setattr("PIL.Image.open", None)  # from now on nothing can be decoded
+    for size, before in zip(sizes, decoded, strict=True):
+        after = data.camvid(data_dir=str(folder), **size)
+        np.testing.assert_array_equal(after.test.inputs, before.test.inputs)
+    place, prefix = (folder / "camvid", "") if form == "folder" else (folder, "camvid_")
+    names = {path.name.removeprefix(prefix) for path in place.glob("*.npz")}
+    assert names == {f"calib_jax_decoded{end}.npz" for end in ("", "_6x8", "_8x6")}
+
+
 def test_images_and_label_maps_are_augmented_together(folder):
     tiny.camvid(folder)
     dataset = data.camvid(data_dir=str(folder))
@@ -109,5 +125,7 @@ def test_sizes_that_do_not_exist_are_refused(folder):
     tiny.camvid(folder)
     with pytest.raises(ValueError, match="give both height and width, or neither"):
         data.camvid(data_dir=str(folder), height=120)
+    with pytest.raises(ValueError, match=r"training_size must lie in \[1, 6\], got 7"):
+        data.camvid(data_dir=str(folder), training_size=7)
     with pytest.raises(ValueError, match="height must be at least 1, got 0"):
         data.camvid(data_dir=str(folder), height=0, width=4)
