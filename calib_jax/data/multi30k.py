@@ -69,6 +69,7 @@ def multi30k(
 
     parts = {part_name: part(name) for part_name, name in _PARTS.items()}
     if training_size is not None:
+        checks.whole("training_size", training_size)
         checks.between("training_size", training_size, 1, len(parts["train"].source))
         parts["train"] = Parallel(*(side[:training_size] for side in parts["train"]))
     return translation(
