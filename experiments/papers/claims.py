@@ -3,9 +3,12 @@
 import csv
 import difflib
 import functools
+import io
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from calib_jax.core import reading
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "published"
 
@@ -38,18 +41,33 @@ class Claim(NamedTuple):
 
 @functools.cache
 def read(path: pathlib.Path = PUBLISHED / "claims.csv") -> dict[str, Claim]:
-    """Read all claims by id; raise an error for a file with other columns or an id twice."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file)
-        if tuple(rows.fieldnames or ()) != Claim._fields:
-            raise ValueError(f"{path} must have the columns {', '.join(Claim._fields)}.")
-        claims: dict[str, Claim] = {}
-        for row in rows:
-            claim = Claim(**row)
-            if claim.id in claims:
-                raise ValueError(f"{path} has two claims {claim.id}.")
-            claims[claim.id] = claim
+    """Read all claims by id; raise an error for an id twice."""
+    claims: dict[str, Claim] = {}
+    for _, row in table(path, Claim._fields):
+        claim = Claim(**row)
+        if claim.id in claims:
+            raise ValueError(f"{path} has two claims {claim.id}.")
+        claims[claim.id] = claim
     return claims
+
+
+def table(path: pathlib.Path, columns: Sequence[str]) -> list[tuple[int, dict[str, str]]]:
+    """Read the rows of a CSV file with the numbers of their lines.
+
+    It raises an error if the file has other columns, or a row more or fewer cells.
+    """
+    text = reading.text(path, "a CSV file")
+    lines = csv.DictReader(io.StringIO(text, newline=""))
+    if sorted(lines.fieldnames or ()) != sorted(columns):
+        raise ValueError(f"{path} must have the columns {', '.join(columns)}.")
+    rows = []
+    for row in lines:
+        if None in row or None in row.values():
+            raise ValueError(
+                f"line {lines.line_num} of {path} has not {len(columns)} cells: correct it."
+            )
+        rows.append((lines.line_num, row))
+    return rows
 
 
 def sources(claims: Iterable[Claim]) -> list[str]:

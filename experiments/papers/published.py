@@ -1,13 +1,12 @@
 """The published numbers, from experiments/published/paper-tables.csv."""
 
-import csv
 import difflib
 import functools
 import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from experiments.papers.claims import PUBLISHED
+from experiments.papers import claims
 
 SOURCES = {
     "guo": "blog_on_guo2017",
@@ -36,21 +35,32 @@ class Number(NamedTuple):
     temperature: float | None
 
 
+COLUMNS = (*Key._fields, *Number._fields)
+
+
 @functools.cache
-def read(path: pathlib.Path = PUBLISHED / "paper-tables.csv") -> Mapping[Key, Number]:
+def read(path: pathlib.Path = claims.PUBLISHED / "paper-tables.csv") -> Mapping[Key, Number]:
     """Read all published numbers."""
     names = {long: short for short, long in SOURCES.items()}
     numbers = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            temperature = row.pop("temperature")
-            value = float(row.pop("value"))
-            row["source"] = names.get(row["source"], row["source"])
-            key = Key(**row)
-            if key in numbers:
-                raise ValueError(f"{path} has two rows {' | '.join(key)}.")
-            numbers[key] = Number(value, float(temperature) if temperature else None)
+    for line, row in claims.table(path, COLUMNS):
+        temperature = row.pop("temperature")
+        value = _number(path, line, row.pop("value"))
+        row["source"] = names.get(row["source"], row["source"])
+        key = Key(**row)
+        if key in numbers:
+            raise ValueError(f"{path} has two rows {' | '.join(key)}.")
+        numbers[key] = Number(value, _number(path, line, temperature) if temperature else None)
     return numbers
+
+
+def _number(path: pathlib.Path, line: int, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(
+            f"line {line} of {path} has {text!r} where a number is expected: correct it."
+        ) from error
 
 
 def number(

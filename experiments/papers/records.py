@@ -12,6 +12,7 @@ than the entry's is refused.
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,11 @@ from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Columns, Predictions, temperature_of
 
 PARTS = ("test", "validation")
+# What a record says about its run, with the types of the values.
+ABOUT: dict[str, tuple[type, ...]] = {
+    **{"config": (dict,), "seconds": (int, float)},
+    **dict.fromkeys(("commit", "date", "device", "processor"), (str, type(None))),
+}
 AGAIN = "remove it, and run the entry again with the folder of the runs"
 
 
@@ -118,7 +124,8 @@ def flat(measured: measures.Measured) -> dict[str, np.ndarray]:
 
 
 def _kinds(arrays: Mapping[str, np.ndarray], name: str) -> list[str]:
-    return [key for key in ("doubt", "right", "nll", "entropy") if f"{name}_{key}" in arrays]
+    known = (key for key in ("nll", "entropy") if f"{name}_{key}" in arrays)
+    return ["doubt", "right", *known]
 
 
 def path_of(folder: pathlib.Path, training: Training, seed: int, measure: str = "") -> pathlib.Path:
@@ -180,42 +187,156 @@ def save(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     temporary.replace(path)
 
 
+class Arrays(dict[str, np.ndarray]):
+    """The arrays of a measurement; the error for an absent one names the file."""
+
+    def __init__(self, path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+        super().__init__(arrays)
+        self._path = path
+
+    def __missing__(self, name: str) -> np.ndarray:
+        raise LookupError(f"{self._path} has no array {name!r}: {AGAIN}.")
+
+
 def read(
     folder: pathlib.Path, training: Training, seed: int, wanted: Sequence[str] = ()
 ) -> Trained:
     """Read a record with further measurements.
 
-    It raises an error if the record is absent, damaged or of another config.
+    It raises an error if the record is absent, damaged, or of another config or seed, and if a
+    measurement is of another run.
     """
     path = path_of(folder, training, seed)
     with reading.npz(path, "a record of a run", AGAIN) as arrays:
-        parts = {part: _part(arrays, part) for part in PARTS}
-        log, about = (json.loads(bytes(arrays[name])) for name in ("log", "about"))
-    changed = train.differences(about["config"], runs.config_of(training), free=runs.free(training))
+        parts = {part: _part(arrays, part, training.keep) for part in PARTS}
+        log = json.loads(bytes(arrays["log"]))
+        if not isinstance(log, list) or not all(isinstance(row, dict) for row in log):
+            raise ValueError("its log is no list of rows")
+        of_run = _about(arrays)
+    changed = train.differences(
+        of_run["config"], runs.config_of(training), free=runs.free(training)
+    )
     if changed:
         raise ValueError(f"{path} is of another config ({'; '.join(changed[:3])}): {AGAIN}.")
-    measured = {}
-    for name in wanted:
-        with reading.npz(path_of(folder, training, seed, name), "a measurement", AGAIN) as arrays:
-            measured[name] = {key: arrays[key] for key in arrays.names}
-    return Trained(seed, log=log, about=about, measured=measured, **parts)
+    recorded_seed = of_run["config"].get("seed")
+    if recorded_seed != seed:
+        raise ValueError(f"{path} is of seed {recorded_seed}, and not of seed {seed}: {AGAIN}.")
+    measured = {
+        name: _measurement(path_of(folder, training, seed, name), of_run) for name in wanted
+    }
+    return Trained(seed, log=log, about=of_run, measured=measured, **parts)
+
+
+def about(path: pathlib.Path) -> dict[str, Any]:
+    """Read what a record says about its run."""
+    with reading.npz(path, "a record of a run", AGAIN) as arrays:
+        return _about(arrays)
+
+
+def _about(arrays: reading.Npz) -> dict[str, Any]:
+    of_run = json.loads(bytes(arrays["about"]))
+    for key, kind in ABOUT.items():
+        if not isinstance(of_run, dict) or key not in of_run:
+            raise ValueError(f"'about' has no {key}")
+        if not isinstance(of_run[key], kind):
+            raise ValueError(f"the {key} in 'about' is {str(of_run[key])[:40]!r}")
+    return of_run
+
+
+def _measurement(path: pathlib.Path, of_run: Mapping[str, Any]) -> Arrays:
+    """Read a measurement, and raise an error if it is of another run than the record beside it.
+
+    Older measurements do not name their run.
+    """
+    with reading.npz(path, "a measurement", AGAIN) as arrays:
+        values = {name: arrays[name] for name in arrays.names}
+        measured_run = json.loads(bytes(values.pop("about"))) if "about" in values else {}
+        if not isinstance(measured_run, dict):
+            raise ValueError("'about' is no mapping")
+    expected = _run_of(of_run["config"].get("seed"), of_run)
+    for key, value in measured_run.items():
+        if value != expected.get(key):
+            raise ValueError(
+                f"{path} is of a run of {key} {value}, and the record beside it of {key}"
+                f" {expected.get(key)}: {AGAIN}."
+            )
+    return Arrays(path, values)
+
+
+def _run_of(seed: int | None, start: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a measurement says about its run."""
+    return {"seed": seed, "commit": start.get("commit"), "date": start.get("date")}
 
 
 def read_all(folder: pathlib.Path, entry: Entry) -> dict[str, list[Trained]]:
     """Read the records of all runs of an entry, by their names in it."""
-    return {
-        name: [read(folder, training, seed, entry.measures_of(name)) for seed in training.of_seeds]
+    absent = [
+        path
+        for name, training in entry.runs.items()
+        for seed in training.of_seeds
+        for measure in ("", *entry.measures_of(name))
+        if not (path := path_of(folder, training, seed, measure)).is_file()
+    ]
+    if absent:
+        others = f" (and {len(absent) - 1} more are absent)" if len(absent) > 1 else ""
+        raise FileNotFoundError(
+            f"there is no file {absent[0]}{others}: python -m experiments.papers"
+            f" --run={entry.name} --data_dir=DIR trains what is missing."
+        )
+    trained = {
+        name: {
+            path_of(folder, training, seed): read(folder, training, seed, entry.measures_of(name))
+            for seed in training.of_seeds
+        }
         for name, training in entry.runs.items()
     }
+    _check_test_sets([item for of_seeds in trained.values() for item in of_seeds.items()])
+    for of_seeds in trained.values():
+        _check_seeds(list(of_seeds.items()))
+    return {name: list(of_seeds.values()) for name, of_seeds in trained.items()}
 
 
-def _part(arrays: reading.Npz, part: str) -> Predictions | Columns:
-    if f"{part}_doubt" not in arrays.names and f"{part}_logits" not in arrays.names:
+def _check_test_sets(trained: Sequence[tuple[pathlib.Path, Trained]]) -> None:
+    """Raise an error if two records of a data set have other numbers of test examples."""
+    first: dict[str, tuple[pathlib.Path, int]] = {}
+    for path, run in trained:
+        count = len(run.test.right)
+        if not count:
+            continue
+        other, expected = first.setdefault(run.about["config"]["data"]["name"], (path, count))
+        if count != expected:
+            raise ValueError(
+                f"{path} has {count:,} test examples, and {other} has {expected:,}: one of them is"
+                f" not whole.\nIf it is the first, {AGAIN}."
+            )
+
+
+def _check_seeds(trained: Sequence[tuple[pathlib.Path, Trained]]) -> None:
+    """Raise an error if two seeds of a training have the same predictions."""
+    for (other, first), (path, second) in itertools.combinations(trained, 2):
+        confidence = second.test.confidence
+        if len(confidence) and np.array_equal(confidence, first.test.confidence):
+            raise ValueError(f"{path} and {other} have the same predictions: {AGAIN}.")
+
+
+def _part(arrays: reading.Npz, part: str, keep: str) -> Predictions | Columns:
+    """Read the predictions of a part, of which a record with keep="none" has none."""
+    of_part = [name for name in arrays.names if name.startswith(f"{part}_")]
+    if not of_part and keep == "none":
         return Columns(np.zeros(0), np.zeros(0, bool))
-    if f"{part}_logits" not in arrays.names:
-        return unpacked({name: arrays[f"{part}_{name}"] for name in ("doubt", "right")})
-    logits, labels = (arrays[f"{part}_{name}"] for name in ("logits", "labels"))
-    return Predictions(logits.astype(np.float32), labels.astype(np.int64))
+    names = ("doubt", "right") if f"{part}_doubt" in of_part else ("logits", "labels")
+    values = {name: arrays[f"{part}_{name}"] for name in names}
+    first, second = values.values()
+    if first.ndim != (2 if "logits" in values else 1) or first.shape[:1] != second.shape:
+        raise ValueError(
+            f"{part}_{names[0]} has shape {first.shape}, and {part}_{names[1]} {second.shape}"
+        )
+    if "doubt" in values:
+        return unpacked(values)
+    logits, labels = first.astype(np.float32), second.astype(np.int64)
+    if labels.size and not 0 <= labels.min() <= labels.max() < logits.shape[1]:
+        raise ValueError(f"{part}_labels are not all in 0 to {logits.shape[1] - 1}")
+    return Predictions(logits, labels)
 
 
 def collect(
@@ -246,7 +367,8 @@ def collect(
             for name in wanted:
                 if name:
                     measured = measures.named(name)(run.folder, data_dir)
-                    save(path_of(folder, training, seed, name), flat(measured))
+                    of_run = {"about": _text(_run_of(seed, run.start))}
+                    save(path_of(folder, training, seed, name), flat(measured) | of_run)
                 else:
                     write(folder, training, run)
     return missing
@@ -254,8 +376,7 @@ def collect(
 
 def _check_same_run(path: pathlib.Path, run: runs.Finished) -> None:
     """Raise an error if a record is not of the run that would be measured further."""
-    with reading.npz(path, "a record of a run", AGAIN) as arrays:
-        recorded = json.loads(bytes(arrays["about"])).get("date")
+    recorded = about(path)["date"]
     date = run.start.get("date")
     if recorded != date:
         raise ValueError(

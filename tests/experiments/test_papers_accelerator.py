@@ -29,7 +29,8 @@ def recorded(folder, training, seconds=60.0):
         for part in records.PARTS:
             values = predicted(seed, 1.2)
             arrays |= {f"{part}_logits": values.logits, f"{part}_labels": values.labels}
-        about = ABOUT | {"config": runs.config_of(training), "device": DEVICE, "seconds": seconds}
+        config = runs.config_of(training) | {"seed": seed}
+        about = ABOUT | {"config": config, "device": DEVICE, "seconds": seconds}
         # The accelerator's runs do not log what a diagnosis adds.
         rows = [{key: row[key] for key in ("epoch", "step", "learning_rate")} for row in log(1.0)]
         for key, value in (("about", about), ("log", rows)):

@@ -178,7 +178,7 @@ def fabricate(folder, tested, sharpness):
                     arrays |= {f"{part}_{key}": column for key, column in columns.items()}
                 else:
                     arrays |= {f"{part}_logits": values.logits, f"{part}_labels": values.labels}
-            about = ABOUT | {"config": runs.config_of(training)}
+            about = ABOUT | {"config": runs.config_of(training) | {"seed": seed}}
             for key, value in (("about", about), ("log", log(sharpness(name)))):
                 arrays[key] = np.frombuffer(json.dumps(value).encode(), np.uint8)
             records.save(records.path_of(folder, training, seed), arrays)
