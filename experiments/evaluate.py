@@ -55,6 +55,7 @@ from calib_jax.train.journal import read_rows
 from experiments import (
     building,
     cli,
+    data_identity,
     evaluation_record,
     excluded,
     finished,
@@ -161,6 +162,7 @@ def restored(
                 imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
                 experiment = building.build(config, data_dir=data_dir)
             subword_files.check(folder, experiment.dataset.vocabulary)
+            data_identity.check(folder, data_identity.of(experiment.dataset))
             template = experiment.template()
             if step is None:
                 state = checkpoints.latest(template, say=initial.warn).state

@@ -13,6 +13,7 @@ from calib_jax.core import reading
 OURS = (
     "checkpoints",
     "config.json",
+    "data.json",
     "metrics.jsonl",
     "seed_*",
     "subwords.txt",

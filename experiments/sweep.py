@@ -48,6 +48,7 @@ from calib_jax.train.lock import only_one
 from experiments import (
     building,
     cli,
+    data_identity,
     evaluation_record,
     excluded,
     imports,
@@ -170,7 +171,9 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     requested, may_change = [], {}
     for loss in losses:
         config = _config_of(loss)
-        may_change[loss] = resuming.free(built(config))
+        experiment = built(config)
+        may_change[loss] = resuming.free(experiment)
+        identity = data_identity.of(experiment.dataset)
         for note in building.unused(
             config, config_flags.get_override_values(flags.FLAGS["config"])
         ):
@@ -179,6 +182,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
         for seed in range(first, first + seeds):
             seed_config = building.of_seed(config, seed)
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))
+            data_identity.check_resumed(requested[-1].folder, config, identity)
     for member in requested:
         if result := member.result():
             _check_kept(member, result)
@@ -290,6 +294,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
     experiment = built(config)
     folders = {member.seed: member.folder for member in members}
     runs = cli.failing(cli.refusing, experiment.runs, folders)
+    cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
     outcomes: list[train.Outcome] = cli.failing(
         train.fit_all,
         runs,

@@ -25,11 +25,11 @@ On several machines the same command is one run: give --coordinator=HOST:PORT --
 --process_id=I, with I from 0, or omit these under Slurm, Open MPI or on a TPU pod. Process 0
 writes the folder; the others need the data, not the folder.
 
-The folder contains config.json, environment.jsonl, log.txt, metrics.jsonl and metrics.csv (one row
-per evaluation), loss_state.jsonl (the state of AdaFocal and others), checkpoints and, at the end,
-report.md and report.html with figures. --config.diagnose adds the training statistics that the
-papers plot: NLL and entropy of right and of wrong predictions, the norms of the last layer and of
-its gradients. Then:
+The folder contains config.json, data.json (which identifies the data), environment.jsonl, log.txt,
+metrics.jsonl and metrics.csv (one row per evaluation), loss_state.jsonl (the state of AdaFocal and
+others), checkpoints and, at the end, report.md and report.html with figures. --config.diagnose adds
+the training statistics that the papers plot: NLL and entropy of right and of wrong predictions, the
+norms of the last layer and of its gradients. Then:
 
     python -m experiments.evaluate --workdir=/tmp/digits
 """
@@ -50,6 +50,7 @@ from calib_jax.core import checks
 from experiments import (
     building,
     cli,
+    data_identity,
     imports,
     processes,
     provenance,
@@ -85,6 +86,7 @@ def start(
     for name in writers:  # the flag's A,B arrives as one text
         cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
+    cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
     outcomes: list[train.Outcome] = cli.failing(
         _fit_all,
         runs,

@@ -1,0 +1,216 @@
+"""The identity of a run's data, saved in its folder: data.json.
+
+    class_names                 in the order of the labels
+    parts.PART.examples         the number of examples
+    parts.PART.labels           the CRC of the labels; null if the source would have to read them
+    parts.PART.input_means      the mean input of up to 1,000 examples; null unless the inputs are
+                                integers in memory, such as the pixels of own images
+
+An automatic split depends on the number and the order of the images. If images are added, removed
+or renamed, training images become test images. So the data are compared when a run resumes and
+when it is evaluated.
+"""
+
+import contextlib
+import json
+import math
+import pathlib
+import zlib
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from calib_jax import data
+from calib_jax.core import reading
+from calib_jax.core.examples import InMemory, Source, labels_of
+from calib_jax.train import files, journal
+from calib_jax.train.lock import InUse, only_one
+from experiments import cli, renamed
+
+NAME = "data.json"
+PARTS = {"train": "training", "validation": "validation", "test": "test"}
+_CHUNK = 1 << 20  # labels that are converted at once
+_MOST_MEANS = 1000
+_TOLERANCE = 1  # JPEG decoders differ by less than one level in the mean of an image
+_REMOVE = "remove it if the data have not changed"
+
+
+class Part(NamedTuple):
+    """The identity of a part of the data.
+
+    Attributes:
+      examples: the number of examples.
+      labels: the CRC of the labels; None if they are unknown.
+      input_means: the rounded mean input of some examples; None if it is unknown.
+    """
+
+    examples: int
+    labels: int | None
+    input_means: list[int] | None
+
+
+class Identity(NamedTuple):
+    """The identity of a data set.
+
+    Attributes:
+      class_names: in the order of the labels; None for subwords, which subwords.txt holds.
+      parts: the identities of the parts, by name.
+    """
+
+    class_names: list[str] | None
+    parts: Mapping[str, Part]
+
+
+def of(dataset: data.Dataset) -> Identity:
+    """Compute the identity of a data set; only examples in memory are read."""
+    names = None
+    if not isinstance(dataset.vocabulary, data.Subwords):
+        names = [str(name) for name in dataset.class_names]
+    return Identity(names, {part: _of_part(getattr(dataset, part)) for part in PARTS})
+
+
+def _of_part(source: Source) -> Part:
+    labels = labels_of(source)
+    return Part(len(source), None if labels is None else _crc(labels), _input_means(source))
+
+
+def _crc(labels: np.ndarray) -> int:
+    """Compute the CRC of labels, which does not depend on their integer type."""
+    flat, crc = labels.reshape(-1), 0
+    for start in range(0, len(flat), _CHUNK):
+        crc = zlib.crc32(flat[start : start + _CHUNK].astype("<i4").tobytes(), crc)
+    return crc
+
+
+def _input_means(source: Source) -> list[int] | None:
+    """Compute the mean input of examples at equal distances, if inputs are integers in memory."""
+    if not isinstance(source, InMemory):
+        return None
+    leaves = [leaf for leaf in jax.tree.leaves(source.inputs) if leaf.dtype.kind in "iu"]
+    if not leaves:
+        return None
+    few = min(len(source), _MOST_MEANS)
+    rows = np.arange(few) * len(source) // max(few, 1)
+    values = [
+        np.asarray(leaf[rows]).reshape(len(rows), math.prod(leaf.shape[1:])) for leaf in leaves
+    ]
+    means: list[int] = np.rint(np.concatenate(values, axis=1).mean(axis=1)).astype(int).tolist()
+    return means
+
+
+def keep(folders: Collection[pathlib.Path], config: ConfigDict, dataset: data.Dataset) -> None:
+    """Save the identity of the data of runs that start, and check that of runs that resume.
+
+    The file of an older run that resumes is added. A folder with another config is left as it is,
+    because training refuses it.
+    """
+    if jax.process_index() > 0:  # only process 0 writes
+        return
+    identity = of(dataset)
+    for folder in folders:
+        check_resumed(folder, config, identity)
+    for folder in folders:
+        older = _same_data(folder, config) is True and not (folder / NAME).exists()
+        if older or not _has_checkpoint(folder):
+            _write(folder, identity)
+
+
+def _write(folder: pathlib.Path, identity: Identity) -> None:
+    """Write the file; raise an error if the folder holds another file of this name."""
+    read(folder)
+    parts = {name: part._asdict() for name, part in identity.parts.items()}
+    text = json.dumps({"parts": parts, "class_names": identity.class_names}) + "\n"
+    path = folder / NAME
+    with files.writing(path), contextlib.suppress(InUse):  # which training reports
+        folder.mkdir(parents=True, exist_ok=True)
+        with only_one(folder):
+            files.replace(path, text)
+
+
+def check_resumed(folder: pathlib.Path, config: ConfigDict, identity: Identity) -> None:
+    """Check the data of a run that resumes; a run without a checkpoint starts again."""
+    if _has_checkpoint(folder) and _same_data(folder, config) is not False:
+        check(folder, identity)
+
+
+def _has_checkpoint(folder: pathlib.Path) -> bool:
+    return any((folder / "checkpoints").glob("[0-9]*"))
+
+
+def _same_data(folder: pathlib.Path, config: ConfigDict) -> bool | None:
+    """Compare the data set and its options with those of a run; None if these are unknown."""
+    try:
+        saved = reading.json_mapping(folder / journal.CONFIG, "a config")
+    except (FileNotFoundError, reading.Unreadable):  # training restores the file
+        return None
+    return bool(renamed.current(saved)["data"] == cli.plain(config)["data"])
+
+
+def check(folder: pathlib.Path, identity: Identity) -> None:
+    """Raise an error if a run was trained with other data; accept a run without the file."""
+    saved = read(folder)
+    if saved is not None and (difference := _difference(saved, identity)):
+        raise ValueError(
+            f"{folder} was trained {difference}: restore the data, or train anew in another folder."
+        )
+
+
+def _difference(before: Identity, now: Identity) -> str:
+    """Describe the first difference of two identities; what one of them lacks is not compared."""
+    if before.class_names is not None and now.class_names is not None:
+        names, new_names = before.class_names, now.class_names
+        if len(names) != len(new_names):
+            return f"on {len(names):,} classes, and the data set has {len(new_names):,} now"
+        for number, (name, new_name) in enumerate(zip(names, new_names, strict=True)):
+            if name != new_name:
+                return f"with {name!r} as the class {number}, which is {new_name!r} now"
+    parts = [(kind, before.parts[part], now.parts[part]) for part, kind in PARTS.items()]
+    for kind, part, new in parts:
+        if part.examples != new.examples:
+            count, new_count = f"{part.examples:,} {kind} examples", f"{new.examples:,} now"
+            on = "on" if kind == "training" else "with"
+            return f"{on} {count}, and the data set has {new_count}"
+    for kind, part, new in parts:
+        if None not in (part.labels, new.labels) and part.labels != new.labels:
+            return f"with other labels of the {kind} examples than the data set has now"
+        if _differ(part.input_means, new.input_means):
+            return f"with other {kind} examples of the same labels than the data set has now"
+    return ""
+
+
+def _differ(means: list[int] | None, new_means: list[int] | None) -> bool:
+    if means is None or new_means is None or len(means) != len(new_means):
+        return False
+    return bool(np.any(np.abs(np.subtract(means, new_means)) > _TOLERANCE))
+
+
+def read(folder: pathlib.Path) -> Identity | None:
+    """Read the identity of a run's data; None if an older version started the run."""
+    path, kind = folder / NAME, "the identity of a data set"
+    try:
+        with reading.guard(path, kind, _REMOVE):
+            return _parsed(reading.json_mapping(path, kind, _REMOVE))
+    except FileNotFoundError:
+        return None
+
+
+def _parsed(saved: Mapping[str, Any]) -> Identity:
+    """Convert JSON to an identity, and raise an error for values of another kind."""
+    names, parts = saved.get("class_names"), saved.get("parts")
+    if names is not None and not _holds(names, str):
+        raise ValueError("its class_names are no names")
+    if not isinstance(parts, dict) or not all(isinstance(parts.get(part), dict) for part in PARTS):
+        raise ValueError(f"its parts are not {', '.join(PARTS)}")
+    by_name = {part: Part(*map(parts[part].get, Part._fields)) for part in PARTS}
+    for name, (examples, labels, means) in by_name.items():
+        numbers = [examples] + [labels] * (labels is not None)
+        if not (_holds(numbers, int) and (means is None or _holds(means, int))):
+            raise ValueError(f"its part {name} holds no numbers of examples")
+    return Identity(names, by_name)
+
+
+def _holds(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
