@@ -137,9 +137,10 @@ def _bounds_of(
     clusterings: Sequence[tuple[str, dict[str, Any]]],
     true: Callable[[str], float],
 ) -> Outcomes:
+    functions: Any = metrics  # mypy takes their names for those of modules
     by_name: Outcomes = {}
     for suffix, clusters in clusterings:
-        bound = metrics.noise_bound(
+        bound = functions.noise_bound(
             TOP_LABEL, *data, key=key, level=LEVEL, num_draws=draws, **clusters
         )
         for name, part in bound.items():
@@ -155,7 +156,10 @@ def classwise(key: jax.Array, rows: int, classes: int, case: str, draws: int) ->
     """Compute the noise bound of the classwise ECE."""
     temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
     data = simulations.one_model(data_key, rows, classes, False, temperature)
-    bound = metrics.noise_bound(metrics.classwise_ece, *data, key=key, level=LEVEL, num_draws=draws)
+    functions: Any = metrics  # as above
+    bound = functions.noise_bound(
+        metrics.classwise_ece, *data, key=key, level=LEVEL, num_draws=draws
+    )
     true = simulations.truth(classes, temperature).values["classwise_ece"]
     ends = bound.value, bound.low, bound.high
     return {"classwise_ece": Outcome(*ends, bound.p_value, true)}

@@ -12,6 +12,7 @@ from experiments.papers import (
     entry,
     estimates,
     measures,
+    mukhoti_translation,
     records,
     rules,
     runs,
@@ -46,7 +47,7 @@ def log(size):
         late = max(0.0, epoch - 10)
         row = {"epoch": float(epoch), "step": epoch, "learning_rate": rate, "weight_norm": size}
         row["training_gradient_median"] = size / 10
-        row["train_loss"] = size / epoch
+        row["train_loss"], row["train_error"] = size / epoch, 0.0
         for part in ("test", "training", "validation"):
             row |= {
                 f"{part}_nll": 2 - epoch / 10 if part == "training" else 1 - 0.01 * epoch + late,
@@ -78,7 +79,8 @@ def arrays_of(name, sharpness, seed):
             for number in range(1, 6)
         },
         "mass_bins": {
-            part: np.arange(1.0, 61.0).reshape(20, 3) for part in ("training", "validation")
+            part: np.square(np.arange(1.0, 61.0)).reshape(20, 3)
+            for part in ("training", "validation")
         },
         "segments": segmented(sharpness, seed),
         "class_weights": weights_of_classes(sharpness),
@@ -251,7 +253,7 @@ def test_claims_hold_where_cross_entropy_is_overconfident(tmp_path, name):
     if name in ("adafocal_calibration", "adafocal_newsgroups_cnn"):
 
         def sharpness(key):
-            return {"ce": 3.0, "flsd": 0.5}.get(key, 1.0)
+            return {"ce": 3.0, "flsd": 0.5, "adafocal": 1.0}.get(key, 2.0)
 
     claims = judged(tmp_path, name, sharpness)["claims"]
     assert {claim: claims[claim]["state"] for claim in AS_PUBLISHED[name]} == dict.fromkeys(
@@ -346,26 +348,13 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
     camvid = values["recall of rare classes, CamVid: recall - CE"]
     # Two of the three rarest classes gain 0.2 x 0.7.
     assert abs(camvid["value"] - 0.2 * 0.7 * 2 / 3) < 0.08
-    assert (
-        judged(tmp_path / "b", "recall_optimizer", rare_better)["claims"][
-            "recall-better-with-sgd-large-batch"
-        ]["state"]
-        == "holds"
-    )
+    (untuned,) = judged(tmp_path / "b", "recall_optimizer", rare_better)["claims"].values()
+    assert untuned["state"] == "undecided"
+    assert untuned["values"]["mIoU: SGD - Adam"]["low"] > 0
     weights = judged(tmp_path / "c", "recall_class_weights", rare_better)["claims"]
     assert weights["recall-focal-share-of-rare-class-rises"]["state"] == "holds"
     alphas = judged(tmp_path / "d", "recall_alpha", rare_better)["claims"]
     assert alphas["recall-smaller-alpha-lower-train-loss"]["state"] == "holds"
-
-    def worse(key):
-        return 4.0 - rare_better(key)
-
-    assert (
-        judged(tmp_path / "e", "recall_optimizer", worse)["claims"][
-            "recall-better-with-sgd-large-batch"
-        ]["state"]
-        == "does not hold"
-    )
 
 
 @pytest.mark.thorough
@@ -379,9 +368,15 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
 )
 def test_claims_on_translation_follow_the_sums_of_sentences(tmp_path, sharpness, states):
     record = judged(tmp_path, "mukhoti_translation", lambda key: sharpness[key], seeds=1)
-    by_claim = {claim: part["state"] for claim, part in record["claims"].items()}
     order = [f"mukhoti-translation-{end}" for end in ("ece", "temperature-one", "bleu-at-low-ece")]
-    assert [by_claim[claim] for claim in order] == states
+    of_one_seed = [record["claims"][claim]["state"] for claim in order]
+    assert of_one_seed == ["undecided", "undecided", states[-1]]
+    of_three = []
+    for claim in order:
+        values = {k: Value.of(v) for k, v in record["claims"][claim]["values"].items()}
+        rule = mukhoti_translation.ENTRY.claims[claim]
+        of_three.append(rule.judge({**values, "seeds": Value(3)}).state)
+    assert of_three == states
     values = record["beside"] | record["claims"][order[0]]["values"]
     nll = values["token NLL(CE) - NLL(FL-1), before"]
     exact = 0.1 * (abs(sharpness["ce"] - 1) - abs(sharpness["fl1"] - 1))
