@@ -63,6 +63,11 @@ def main() -> int:
         return _session()
     idle = {
         "--tiny": _TINY.value and "--minutes=M",
+        "--out": _OUT.value is not None and "--minutes=M",
+        "--recompute": _RECOMPUTE.value
+        and not (_RUN.value or _TABLES.value)
+        and "--run=ENTRY or --tables",
+        "--notrain": not _TRAIN.value and not _RUN.value and "--run=ENTRY",
         "--same_training": _SAME.value and not _RUN.value and "--run=ENTRY",
         "--precision": flags.FLAGS["precision"].present and _SCALE.value != "gpu" and "--scale=gpu",
     }
@@ -71,30 +76,51 @@ def main() -> int:
             raise cli.Refused(f"{flag} needs {needed}.")
     if not (_LIST.value or _RUN.value or _PAGE.value or _TABLES.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM], --tables or --page: see --help.")
-    from experiments.papers import entry, listing, page, scales, verdicts
+    from experiments.papers import entry, listing, page, scales
 
     results = pathlib.Path(_RESULTS.value)
     folder = results if _SCALE.value == "cpu" else results / _SCALE.value
+    _check_folder(results, folder)
     code = 0
     for chosen in cli.refusing(entry.chosen, _RUN.value):
         code = max(code, _run(chosen, folder))
     if _TABLES.value:
         print(f"written to {_tables(folder)}")
     if _LIST.value or _PAGE.value:
-        standing = cli.refusing(verdicts.read, folder)
-    if _LIST.value:
-        data_dir = building.DATA_DIR.value
+        standing = cli.refusing(listing.read, folder)
         by_claim = {
             claim: scales.at(tested_by, _SCALE.value, _PRECISION.value)
             for claim, tested_by in entry.of_claims().items()
         }
+    if _LIST.value:
+        data_dir = building.DATA_DIR.value
         options = {"look_for_data": True, "by_claim": by_claim}
         listed = cli.refusing(listing.rows, folder, standing, data_dir, **options)
-        print(listing.text(listed))
+        print(listing.text(listed, data_dir))
     if _PAGE.value:  # the same on every machine, whatever data it has
-        listed = cli.refusing(listing.rows, folder, standing)
-        print(f"written to {cli.refusing(page.write, folder, listed, standing)}")
+        listed = cli.refusing(listing.rows, folder, standing, by_claim=by_claim)
+        print(f"written to {cli.refusing(page.write, folder, listed, standing, by_claim)}")
     return code
+
+
+def _check_folder(results: pathlib.Path, folder: pathlib.Path) -> None:
+    """Refuse a folder of results that does not exist, unless this command creates it.
+
+    Args:
+      results: the folder of --results.
+      folder: that of the scale in it.
+    """
+    if _RUN.value and not _RECOMPUTE.value:
+        return
+    reads_folder = _PAGE.value or _TABLES.value or _RECOMPUTE.value
+    if not reads_folder and _SCALE.value == "toy":
+        return
+    needed = folder if reads_folder else results
+    if not needed.is_dir():
+        raise cli.Refused(
+            f"the folder {needed} does not exist: --results=DIR is the folder of verdicts and"
+            " records, and --run=ENTRY creates it."
+        )
 
 
 def _session() -> int:
@@ -119,7 +145,7 @@ def _tables(folder: pathlib.Path) -> pathlib.Path:
         runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
         cli.refusing(trained_tables.collect, folder, runs_dir, data_dir)
     path = folder / trained_tables.FILE
-    train.files.replace(path, cli.refusing(trained_tables.text, folder))
+    cli.refusing(train.files.replace, path, cli.refusing(trained_tables.text, folder))
     return path
 
 

@@ -235,12 +235,17 @@ def about(path: pathlib.Path) -> dict[str, Any]:
 
 def _about(arrays: reading.Npz) -> dict[str, Any]:
     of_run = json.loads(bytes(arrays["about"]))
-    for key, kind in ABOUT.items():
-        if not isinstance(of_run, dict) or key not in of_run:
-            raise ValueError(f"'about' has no {key}")
-        if not isinstance(of_run[key], kind):
-            raise ValueError(f"the {key} in 'about' is {str(of_run[key])[:40]!r}")
-    return of_run
+    check_keys(of_run, ABOUT, "'about'")
+    return dict(of_run)
+
+
+def check_keys(values: Any, keys: Mapping[str, tuple[type, ...]], name: str) -> None:
+    """Raise an error if values are no mapping with these keys, whose values have these types."""
+    for key, kinds in keys.items():
+        if not isinstance(values, dict) or key not in values:
+            raise ValueError(f"{name} has no {key}")
+        if not isinstance(values[key], kinds):
+            raise ValueError(f"the {key} in {name} is {str(values[key])[:40]!r}")
 
 
 def _measurement(path: pathlib.Path, of_run: Mapping[str, Any]) -> Arrays:
