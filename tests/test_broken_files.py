@@ -91,6 +91,11 @@ def read_image(path):
     importlib.import_module("calib_jax.data.image_folder")._pixels(path, (4, 4, 3))
 
 
+def read_texts(path):
+    """Read the lines; that they make a data set is another check."""
+    list(importlib.import_module("calib_jax.data.text_table")._rows(path))
+
+
 def npy(folder):
     np.save(folder / "labels.npy", LABELS)
     np.save(folder / "logits.npy", LOGITS)
@@ -263,6 +268,7 @@ FORMATS = {
         samples, lambda path: report.read_predictions(str(path))
     ),
     "image of one's own": Format(image, read_image),
+    "texts of one's own": Format(tiny.own_texts, read_texts),
     "block of logits": Format(
         block, lambda path: list(train.read_blocks(path.parent)), broken.in_npz
     ),

@@ -52,11 +52,12 @@ def test_every_shell_block_runs(tmp_path):
         ).stdout
         for block in shell_blocks()
     ]
-    assert len(outputs) == 5
-    *_, trained, compared, scored = outputs
+    assert len(outputs) == 7
+    _, _, trained, compared, scored, _, texts = outputs
     assert trained.count("epoch 3/3") == 2
     assert "small_logits" in compared
     assert "9 examples in 3 classes" in scored
     assert "pets.csv: the classes are cat = 0, dog = 1, newt = 2." in scored
     assert "| accuracy | 0.7500 " in scored
     assert (tmp_path / "photos" / "calib_jax_decoded.npz").exists()
+    assert "44 to train, 8 to validate, 8 to test, in 2 classes" in texts

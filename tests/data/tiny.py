@@ -373,6 +373,15 @@ def own_images(folder, counts=None):
     return place
 
 
+def own_texts(folder, count=60):
+    """Write texts of three classes in a CSV file, each with the name of its class and a number."""
+    names = ("good", "bad", "mixed")
+    lines = [f'"It was {names[k % 3]}, order {k}",{names[k % 3]}' for k in range(count)]
+    path = pathlib.Path(folder) / "own_texts.csv"
+    path.write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
 WRITERS = {
     "camvid": camvid,
     "cifar10": cifar10,
@@ -385,6 +394,7 @@ WRITERS = {
     "newsgroups": newsgroups,
     "newsgroups_19997": newsgroups_19997,
     "own_images": own_images,
+    "own_texts": own_texts,
     "places_lt": tiny_scenes.places_lt,
     "sst": sst,
     "svhn": svhn,

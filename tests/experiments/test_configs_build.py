@@ -52,6 +52,7 @@ def tiny_files(tmp_path_factory):
     tiny_scenes.cityscapes(folder)
     tiny_scenes.synthia(folder)
     tiny.own_images(folder)
+    tiny.own_texts(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
     tiny.multi30k(folder)
