@@ -18,11 +18,15 @@ _Member = TypeVar("_Member")
 class Catalogue(Mapping[str, _Member], Generic[_Member]):
     """A mapping from names to members; an unknown name raises an error with the nearest one.
 
+    It prints its names.
+
     >>> pets = Catalogue("pet")
     >>> @pets.register("cat")
     ... def cat(*, lives=9): return lives
     >>> pets.make("cat", lives=7)
     7
+    >>> pets
+    Catalogue(pet: cat)
     >>> pets.make("cta")
     Traceback (most recent call last):
     ValueError: pet must be one of 'cat', got 'cta'; did you mean 'cat'?
@@ -69,6 +73,9 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         if name in self.renamed:
             raise ValueError(f"the {self.kind} {name!r} is called {self.renamed[name]!r} now.")
         checks.one_of(self.kind, name, self)
+
+    def __repr__(self) -> str:
+        return f"Catalogue({self.kind}: {', '.join(self)})"
 
     def __getitem__(self, name: str) -> _Member:
         member: _Member = self._members[name]

@@ -6,7 +6,6 @@ raises an exception here. Array values are not known: a label out of range makes
 """
 
 import contextvars
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -19,7 +18,7 @@ from jax.experimental import checkify
 
 from calib_jax.core import rows
 from calib_jax.core.foreign import as_array
-from calib_jax.core.former import check_former_options
+from calib_jax.core.former import check_former_options, closest
 from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
 from calib_jax.core.trouble import known, refuse_labels
@@ -46,7 +45,7 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
 
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
-            bound = signature.bind(logits, labels, *args, **options)
+            bound = _bound(name, signature, logits, labels, *args, **options)
             weights = bound.arguments.get("weights")
             logits, labels, weights = examples(name, logits, labels, weights, soft_labels)
             bound.arguments |= {of_logits: logits, of_labels: labels}
@@ -57,6 +56,25 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
         return mark_checked(checked, function, soft_labels)
 
     return decorate
+
+
+def _bound(
+    name: str, signature: inspect.Signature, *args: Any, **options: Any
+) -> inspect.BoundArguments:
+    """Bind arguments to a signature; errors name the function and its options."""
+    try:
+        return signature.bind(*args, **options)
+    except TypeError as error:
+        kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
+        keywords = [key for key, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
+        positional = [key for key in kinds if key not in keywords]
+        if len(args) <= len(positional):
+            raise TypeError(f"{name}: {error}.") from None
+        hint = f": options are keywords, such as {keywords[0]}=" if keywords else ""
+        raise TypeError(
+            f"{name} takes {len(positional)} positional arguments ({', '.join(positional)}), got"
+            f" {len(args)}{hint}."
+        ) from None
 
 
 def examples(
@@ -158,8 +176,8 @@ def _name_wrong_values(name: str, logits: Logits, labels: Labels) -> None:
         looks = look_like_probabilities(logits, jnp)
         checkify.check(
             ~jnp.all(looks | zero) | jnp.all(zero),
-            f"{name}: all rows of the logits look like probabilities: give log p, or add any"
-            " constant to logits that look so.",
+            f"{name}: all rows of the logits look like probabilities. If they are, give their"
+            " logarithms; if they are logits, add any constant to all of them, such as 1.",
         )
 
 
@@ -277,6 +295,27 @@ def random_key(key: Any) -> None:
         raise TypeError(f"key must be a random key, such as jax.random.key(0), got {key!r}.")
 
 
+def needs_key(function: _Function) -> _Function:
+    """Wrap a function so that a call without its option `key` raises an error with an example.
+
+    >>> @needs_key
+    ... def resampled(logits, *, key): ...
+    >>> resampled(0)
+    Traceback (most recent call last):
+    TypeError: resampled draws random numbers: give key=jax.random.key(0).
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        if "key" not in options:
+            raise TypeError(
+                f"{function.__name__} draws random numbers: give key=jax.random.key(0)."
+            )
+        return function(*args, **options)
+
+    return cast(_Function, checked)
+
+
 def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
     """Validate that a static number is an integer of at least `bound`."""
     at_least(name, value, bound, why)
@@ -361,8 +400,8 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     hint = nearest(str(value), choices)
     if len(choices) > 10:  # too many to list in one message
         if hint == ".":
-            closest = difflib.get_close_matches(str(value), list(choices), n=5, cutoff=0)
-            hint = f"; the closest of {len(choices)} are {', '.join(map(repr, closest))}."
+            near = closest(str(value), choices, n=5, cutoff=0)
+            hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
         raise ValueError(f"no {name} is called {value!r}{hint}")
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
 

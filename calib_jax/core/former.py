@@ -21,9 +21,26 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
+def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
+    """Return the choices nearest to a name; upper and lower case are equal, and so are - and _.
+
+    >>> closest("Label-Smoothing", ["brier", "label_smoothing"])
+    ['label_smoothing']
+    """
+    by_folded: dict[str, str] = {}
+    for choice in choices:
+        by_folded.setdefault(_folded(choice), choice)
+    matches = difflib.get_close_matches(_folded(name), list(by_folded), n=n, cutoff=cutoff)
+    return [by_folded[match] for match in matches]
+
+
+def _folded(name: str) -> str:
+    return name.casefold().replace("-", "_")
+
+
 def nearest(name: str, choices: Collection[str]) -> str:
     """Return the end of an error message: the choice nearest to `name`, if one is similar."""
-    matches = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    matches = closest(name, choices)
     return f"; did you mean {matches[0]!r}?" if matches else "."
 
 

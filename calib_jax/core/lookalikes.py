@@ -29,8 +29,9 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
     if rows is not None and _all_look(rows):
         raise ValueError(
             f"{name}: all {len(rows)} rows of the logits look like probabilities: none is negative,"
-            " every sum is 1.\nGive log p (to score: probabilities=True or --probabilities); to"
-            " logits that look so, add any constant."
+            " every sum is 1.\nIf they are probabilities, give their logarithms, or in a report use"
+            " probabilities=True (--probabilities).\nIf they are logits, add any constant to all of"
+            " them, such as 1."
         )
 
 
@@ -40,8 +41,8 @@ def refuse_probability_column(name: str, column: Any, weights: Any = None) -> No
     if rows is not None and np.all((rows >= 0) & (rows <= 1)):
         raise ValueError(
             f"{name}: all {len(rows)} values of the one column lie in [0, 1], so they may be"
-            " probabilities.\nIf so, say probabilities=True (--probabilities); logits z can be"
-            " given as two columns, -1 and z - 1."
+            " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
+            " z, give the two columns -1 and z - 1."
         )
 
 

@@ -37,4 +37,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # With this function, type checkers also accept the names that `load_subpackage` adds.
+    if name in catalogue() and name not in _RENAMED:
+        raise AttributeError(
+            f"{__name__} has no function {name!r}: it is an objective, losses.objective({name!r})."
+        )
     raise no_attribute(__name__, name, __all__, _RENAMED)

@@ -100,6 +100,7 @@ class Difference(NamedTuple):
     samples: PyTree
 
 
+@checks.needs_key
 def bootstrap(
     metrics: Metric | Mapping[str, Metric],
     logits: Any,
@@ -226,6 +227,7 @@ def interval(
     return Interval(low, high)
 
 
+@checks.needs_key
 def estimates(
     metrics: Metric | Mapping[str, Metric],
     logits: Any,
@@ -307,6 +309,7 @@ def _of_bound(value: Any, bound: NoiseBound) -> Estimate:
     return Estimate(value, *ends, "noise bound", bound.floor, bound.p_value)
 
 
+@checks.needs_key
 def paired_bootstrap(
     metrics: Metric | Mapping[str, Metric],
     logits_a: Any,

@@ -257,11 +257,13 @@ def _survival_of_range(x: float) -> float:
 def spiegelhalter(
     logits: Logits, labels: Labels, *, cluster: Clusters | None = None
 ) -> CalibrationTest:
-    r"""Test by Spiegelhalter's z, the Brier score of the top label minus its expectation.
+    r"""Test by Spiegelhalter's z, the expectation of the top label's Brier score minus that score.
 
     $$z = \frac{\sum (1 - 2 c) (c - a)}{\sqrt{\sum (1 - 2 c)^2 c (1 - c)}}$$
 
-    It is NaN if all confidences are 1/2 as well.
+    The sign is opposite to that of the usual Z: above a confidence of 1/2, it is negative for
+    overconfident models and positive for underconfident ones. It is NaN if all confidences are
+    1/2 as well.
 
     References:
       Spiegelhalter, Probabilistic prediction in patient management and clinical trials, 1986.

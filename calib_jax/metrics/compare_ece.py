@@ -84,6 +84,7 @@ class Excess(NamedTuple):
     high: Draws
 
 
+@checks.needs_key
 def compare_ece(
     logits_a: Any,
     logits_b: Any,

@@ -152,6 +152,7 @@ def decision_calibration(
     return by_decision
 
 
+@checks.needs_key
 def best_threshold(
     logits: Any,
     labels: Any,

@@ -54,6 +54,7 @@ class PartError(NamedTuple):
     p_holm: float
 
 
+@checks.needs_key
 def group_errors(
     groups: Any,
     logits: Any,
@@ -132,6 +133,7 @@ def group_errors(
     return _parts([str(name) for name in names], sizes, gap, errors(gaps[None])[0], null, null)
 
 
+@checks.needs_key
 def class_errors(
     logits: Any,
     labels: Any,

@@ -67,6 +67,7 @@ class NoiseBound(NamedTuple):
         return f"{value:.1f} % [{low:.1f}, {high:.1f}], noise floor {floor:.1f} %"
 
 
+@checks.needs_key
 def noise_bound(
     metrics: Metric | Mapping[str, Metric],
     logits: Any,

@@ -57,6 +57,7 @@ class WorstGroup(NamedTuple):
         return f"{group}: {self.gap:+.3f}, n = {self.size:,}, p = {self.p_holm:.3f}"
 
 
+@checks.needs_key
 def worst_groups(
     columns: Mapping[str, Any],
     logits: Any,

@@ -46,6 +46,17 @@ def test_a_wrong_name_gets_the_nearest_right_one(pets):
         pets.make("elephant")
 
 
+def test_the_nearest_name_is_that_without_regard_to_case_and_hyphens(pets):
+    pets.register("guinea_pig")(lambda: None)
+    for name, wanted in (("CAT", "cat"), ("Guinea-Pig", "guinea_pig")):
+        with pytest.raises(ValueError, match=rf"did you mean '{wanted}'\?"):
+            pets.make(name)
+
+
+def test_it_prints_its_names(pets):
+    assert repr(pets) == "Catalogue(pet: cat, dog)"
+
+
 def test_a_wrong_option_gets_the_nearest_right_one(pets):
     with pytest.raises(TypeError, match=r"'cat' has no option 'live' .*did you mean 'lives'\?"):
         pets.make("cat", live=3)

@@ -106,6 +106,21 @@ def test_the_function_keeps_its_face():
         hard(LOGITS, LABELS, scal=2.0)
 
 
+def test_arguments_that_do_not_fit_name_the_function():
+    with pytest.raises(TypeError, match=r"^hard: got an unexpected keyword argument 'scal'\.$"):
+        hard(LOGITS, LABELS, scal=2.0)
+    sentence = (
+        "hard takes 3 positional arguments (logits, labels, weights), got 4: options are keywords,"
+        " such as scale=."
+    )
+    with pytest.raises(TypeError, match=f"^{re.escape(sentence)}$"):
+        hard(LOGITS, LABELS, None, 2.0)
+    with pytest.raises(
+        TypeError, match=r"^soft takes 2 positional .* \(logits, labels\), got 3\.$"
+    ):
+        soft(LOGITS, LABELS, None)
+
+
 def test_a_traced_number_is_not_checked_and_a_known_one_is():
     @jax.jit
     def traced(gamma):

@@ -19,6 +19,9 @@ def test_a_former_name_gets_the_present_one():
 def test_an_unknown_name_gets_the_nearest_one():
     error = no_attribute("calib_jax.losses", "focl", ["mmce_penalty", "focal"], RENAMED)
     assert str(error) == "calib_jax.losses has no 'focl'; did you mean 'focal'?"
+    for name in ("Focal", "FOCAL"):
+        error = no_attribute("calib_jax.losses", name, ["dual_focal", "focal"])
+        assert str(error).endswith("; did you mean 'focal'?")
     error = no_attribute("calib_jax.losses", "zzz", ["focal"])
     assert str(error) == "calib_jax.losses has no 'zzz'."
 

@@ -219,6 +219,24 @@ BAD = {
         ValueError,
         r"no objective is called 'zzz'; the closest of \d+ are '",
     ),
+    "objective in upper case": (objective("Focal"), ValueError, "did you mean 'focal'"),
+    "objective with a hyphen": (
+        objective("label-smoothing"),
+        ValueError,
+        r"'label-smoothing'; did you mean 'label_smoothing'\?$",
+    ),
+    "option by position": (
+        lambda: losses.focal(LOGITS, LABELS, 3.0),
+        TypeError,
+        r"^focal takes 2 positional arguments \(logits, labels\), got 3: options are keywords, such"
+        r" as gamma=\.$",
+    ),
+    "objective taken for a function": (
+        lambda: losses.bsce_gra(LOGITS, LABELS),
+        AttributeError,
+        r"^calib_jax.losses has no function 'bsce_gra': it is an objective,"
+        r" losses.objective\('bsce_gra'\)\.$",
+    ),
     "unknown option": (
         objective("focal", gama=2.0),
         TypeError,

@@ -136,6 +136,15 @@ def test_a_seed_is_no_key(function):
     )
 
 
+@pytest.mark.parametrize("function", [name for name in BY_KEY if name != "calibration_test"])
+def test_a_missing_key_is_asked_for_with_an_example(function):
+    refused(
+        lambda: getattr(metrics, function)(LOGITS, LOGITS, LABELS),
+        f"{function} draws random numbers: give key=jax.random.key(0).",
+        TypeError,
+    )
+
+
 def test_keys_of_both_kinds_draw_the_same():
     draws = [
         metrics.bootstrap(metrics.accuracy, LOGITS, LABELS, key=key, num_resamples=5)

@@ -22,6 +22,15 @@ def run(name, *data, num_draws=100):
     return metrics.calibration_test(name, *data, **options)
 
 
+def test_spiegelhalter_is_negative_for_an_overconfident_model():
+    """Unlike the usual Z, as its docstring states."""
+    logits = np.tile(np.float32([2.0, 0.0]), (100, 1))  # a confidence of 88 %
+    labels = (np.arange(100) < 40).astype(int)
+    confidence, hit = 1 / (1 + np.exp(-2.0)), labels == 0
+    usual = np.sum((hit - confidence) * (1 - 2 * confidence))
+    assert usual > 0 > run("spiegelhalter", logits, labels).statistic
+
+
 def test_golden_numbers():
     data = golden("a")
     kuiper = metrics.calibration_test("kuiper", *data)
