@@ -39,10 +39,6 @@ _NO_P = (
 )
 ENOUGH_CLUSTERS = 30
 BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
-NOISE_FLOOR = (
-    "Noise floor: the mean error of a perfectly calibrated model with the same confidences. The"
-    " lower end of the interval is 0 unless the test of calibration (p) rejects."
-)
 HOLM = (
     "p of a class or group: of the hypothesis that the model is calibrated there, corrected for the"
     " number of classes or groups (Holm)."
@@ -52,6 +48,37 @@ WORST = (
     " corrected for the number of groups found (Holm)."
 )
 NAN = "nan: the metric has no value on these examples."
+
+
+def noise_floor(level: float) -> str:
+    """Explain the noise floor and p of a binned calibration error.
+
+    Args:
+      level: nominal coverage of its interval, a fraction.
+
+    >>> noise_floor(0.9)[-67:]
+    'The lower end of the interval is 0 unless this test rejects at 5 %.'
+    """
+    return (
+        "Noise floor: the mean error of a perfectly calibrated model with the same confidences. p"
+        " beside it: of the hypothesis that the model is calibrated. The lower end of the interval"
+        f" is 0 unless this test rejects at {50 * (1 - level):.3g} %."
+    )
+
+
+def constant(names: Iterable[str]) -> list[str]:
+    """Explain why these metrics have no interval; return an empty list if there are none.
+
+    >>> constant(["accuracy", "error", "accuracy"])[0][:37]
+    'No interval of accuracy, error: all r'
+    """
+    listed = ", ".join(dict.fromkeys(names))
+    if not listed:
+        return []
+    return [
+        f"No interval of {listed}: all resamples have the same value, so they do not show how"
+        " uncertain it is."
+    ]
 
 
 def no_p(names: Iterable[str]) -> list[str]:

@@ -180,3 +180,12 @@ def starred(p_holm: float | None) -> str:
 def least_p(metric: str, num_resamples: int) -> float:
     """Return the smallest possible p-value of a metric's difference; 0 for an asymptotic test."""
     return 0.0 if metric in BY_SQUARED_ERROR else 2 / (num_resamples + 1)
+
+
+def least_p_of_bound(num_resamples: int, level: float) -> float:
+    """Return the smallest possible p-value of a noise bound, or an upper bound for few resamples.
+
+    >>> least_p_of_bound(num_resamples=199, level=0.9)
+    0.005
+    """
+    return min(1 / (num_resamples + 1), (1 - level) / 2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from calib_jax.core.former import closest
+
 GIVEN, OTHER = "as given", "other"  # the default names of the predictions
 
 
@@ -17,10 +19,10 @@ class Row:
       predictions: name of the predictions: their own ("as given" by default), the calibrator's
         after calibration, or that of the other predictions in a comparison.
       value: point estimate.
-      low: lower end of the interval.
-      high: upper end of the interval.
+      low: lower end of the interval; NaN if all resamples are equal.
+      high: upper end of the interval; NaN if all resamples are equal.
       convention: number and kind of bins, as text; empty for a metric without bins.
-      interval: kind of the interval: "percentile", "basic" or "noise bound".
+      interval: kind of the interval: "percentile", "basic", "noise bound"; "none" without one.
       floor: the mean value of a calibrated model; None without a noise bound.
       p_value: of the hypothesis that the model is calibrated; None without a noise bound.
     """
@@ -75,8 +77,8 @@ class Part:
       metric: its name.
       predictions: name of the predictions.
       value: point estimate.
-      low: lower end of the interval.
-      high: upper end of the interval.
+      low: lower end of the interval; NaN if all resamples are equal.
+      high: upper end of the interval; NaN if all resamples are equal.
       clusters: number of clusters with an example of the subset; None without clusters.
       floor: the mean value of a calibrated model; None where there is no test.
       p_value: of the hypothesis that the model is calibrated there; None without a test.
@@ -160,4 +162,13 @@ class Results:
         for row in self.rows:
             if row.metric == metric and row.predictions == predictions:
                 return row.value
-        raise KeyError(f"the report has no {metric!r} of predictions {predictions!r}")
+        measured = {row.metric: None for row in self.rows}
+        if metric not in measured:
+            near = ", ".join(closest(metric, measured, n=3, cutoff=0))
+            raise KeyError(
+                f"the report has no metric {metric!r}; the nearest of its names: {near}."
+            )
+        raise KeyError(
+            f"the report has no {metric!r} of predictions {predictions!r}; it has that of"
+            f" {', '.join(map(repr, self.reliability))}."
+        )

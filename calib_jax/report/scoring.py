@@ -231,9 +231,9 @@ def score(
             ends = bound or metrics_package.interval(
                 samples[model][label], level, method=kind, estimate=value
             )
-            numbers = (float(value), float(ends.low), float(ends.high))
-            evidence = (bound.interval, bound.floor, bound.p_value) if bound else (kind,)
-            rows.append(Row(label, model, *numbers, convention_of(metric), *evidence))
+            numbers, row_kind = _shown(value, ends, bound.interval if bound else kind)
+            evidence = (bound.floor, bound.p_value) if bound else ()
+            rows.append(Row(label, model, *numbers, convention_of(metric), row_kind, *evidence))
         of_metric = []
         for model in list(models)[1:]:
             before, after = (
@@ -283,6 +283,22 @@ def score(
         notes=notes,
         worst=_worst(models, labels, weights, by_name, interval),
     )
+
+
+def _shown(value: Any, ends: Any, kind: str) -> tuple[tuple[float, float, float], str]:
+    """Return value and ends as floats, and the kind; without ends if all resamples are equal.
+
+    >>> Ends = collections.namedtuple("Ends", ["low", "high"])
+    >>> _shown(1.0, Ends(1.0, 1.0), "percentile")
+    ((1.0, nan, nan), 'none')
+    >>> _shown(0.5, Ends(0.4, 0.6), "percentile")
+    ((0.5, 0.4, 0.6), 'percentile')
+    """
+    value, low, high = float(value), float(ends.low), float(ends.high)
+    slack = 1e-6 * abs(value)  # the rounding of float32
+    if kind in ("percentile", "basic") and max(abs(low - value), abs(high - value)) <= slack:
+        return (value, np.nan, np.nan), paired_tests.NO_INTERVAL
+    return (value, low, high), kind
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:
@@ -362,8 +378,9 @@ def _per_class(
             rows = present & (class_of_row == k)
             count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
-                value, low, high = (float(each[k]) for each in estimate[:3])
-                part = Part(class_names[k], count, name, model, value, low, high, num_clusters)
+                ends = metrics_package.Interval(estimate.low[k], estimate.high[k])
+                numbers, _ = _shown(estimate.value[k], ends, estimate.interval)
+                part = Part(class_names[k], count, name, model, *numbers, num_clusters)
                 if tests and name == "per_class_ece":
                     floor, p_value, p_holm = tests[k][-3:]
                     part = dataclasses.replace(part, floor=floor, p_value=p_value, p_holm=p_holm)
@@ -451,9 +468,9 @@ def _of_group(
             several, logits[rows], labels[rows], group_weights, **group_interval
         )
         for name, estimate in estimates.items():
-            value, low, high = map(float, estimate[:3])
-            numbers = (value, low, high, num_clusters, estimate.floor, estimate.p_value)
-            parts.append(Part(part, count, name, model, *numbers))
+            numbers, _ = _shown(estimate.value, estimate, estimate.interval)
+            evidence = (num_clusters, estimate.floor, estimate.p_value)
+            parts.append(Part(part, count, name, model, *numbers, *evidence))
     return parts
 
 

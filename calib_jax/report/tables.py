@@ -12,7 +12,13 @@ import numpy as np
 
 from calib_jax.core import outside
 from calib_jax.report import calibration, caveats
-from calib_jax.report.paired_tests import BY_SQUARED_ERROR, least_p, starred
+from calib_jax.report.paired_tests import (
+    BY_SQUARED_ERROR,
+    NO_INTERVAL,
+    least_p,
+    least_p_of_bound,
+    starred,
+)
 from calib_jax.report.records import Change, Part, Results, Row, Worst
 
 Table = list[list[str]]  # the first row is the header
@@ -79,6 +85,8 @@ def as_csv(report: Results) -> str:
         if isinstance(estimate, Change):
             notes += caveats.no_p([estimate.metric] * (estimate.p_value is None))
             notes += caveats.no_interval([(estimate.metric, estimate.interval)])
+        elif isinstance(estimate, Row | Part):
+            notes += caveats.constant([estimate.metric] * is_alone(estimate))
         write.writerow({"table": table, "note": " ".join(notes), **cells})
 
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
@@ -138,7 +146,7 @@ def headline(report: Results) -> str:
 
 
 def _kind(report: Results) -> str:
-    kinds = {row.interval for row in report.rows}
+    kinds = {row.interval for row in report.rows if row.interval != NO_INTERVAL}
     if "noise bound" not in kinds:
         return f"{next(iter(kinds), 'percentile')} intervals"
     return "intervals: noise bounds of binned calibration errors, else percentiles"
@@ -147,14 +155,17 @@ def _kind(report: Results) -> str:
 def notes(report: Results) -> list[str]:
     """List the notes needed to interpret the numbers, one line each."""
     parts = [*report.classes, *report.groups]
-    shown: list[Estimated] = [*report.rows, *report.changes, *parts]
+    values: list[Row | Part] = [*report.rows, *parts]
+    shown: list[Estimated] = [*values, *report.changes]
+    has_floors = any(row.floor is not None for row in report.rows)
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
         *_on_clusters(report),
         *_on_tests(report),
         *outside.reasons(map(_triple, shown)),
-        *([caveats.NOISE_FLOOR] if any(row.floor is not None for row in report.rows) else []),
+        *[caveats.noise_floor(report.settings["level"])] * has_floors,
+        *caveats.constant(each.metric for each in values if is_alone(each)),
         *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
         *([caveats.WORST] if report.worst else []),
         *([caveats.NAN] if undefined else []),
@@ -247,22 +258,31 @@ def _metrics(report: Results) -> list[Table]:
     differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
     bins = [["bins"]]
     for metric, of in rows.items():
-        write = with_interval if len(models) > 1 else _with_floor
-        values.append([metric, *(write(of[model]) for model in models)])
+        least = least_p_of_bound(report.settings["resamples"], report.settings["level"])
+        cells = [with_interval(of[model]) for model in models]
+        if len(models) == 1 and (floor := _floor(of[models[0]], least)):
+            cells = [f"{cells[0]}, noise floor {floor}"]
+        values.append([metric, *cells])
         resamples = report.settings["resamples"]
         differences.append([_changed(changes[metric, model], resamples) for model in models[1:]])
         bins.append([of[models[0]].convention])
-    floors = _floors(rows, heads) if len(models) > 1 else []
+    floors = _floors(rows, heads, least) if len(models) > 1 else []
     if len(models) <= MODELS_IN_ONE_TABLE:
         return [_beside(values, differences, bins), *floors]
     metrics = [row[:1] for row in values]
     return [_beside(values, bins), _beside(metrics, differences), *floors]
 
 
-def _floors(rows: dict[str, dict[str, Row]], heads: list[str]) -> list[Table]:
+def _floor(row: Row, least: float) -> str:
+    """Format the noise floor of a value and the p-value of its calibration; "" without them."""
+    p_value = caveats.p_of(row.p_value, least)
+    return f"{row.floor:.4f} p {p_value}" if p_value else ""
+
+
+def _floors(rows: dict[str, dict[str, Row]], heads: list[str], least: float) -> list[Table]:
     """List the noise floors of several predictions, and the p-values of their calibration."""
     lines = [
-        [metric, *(f"{row.floor:.4f} p = {row.p_value:.3f}" for row in of.values())]
+        [metric, *(_floor(row, least) for row in of.values())]
         for metric, of in rows.items()
         if all(row.floor is not None for row in of.values())
     ]
@@ -341,11 +361,6 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
 def is_alone(estimate: Estimated) -> bool:
     """Check whether a finite value has no interval."""
     return math.isfinite(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
-
-
-def _with_floor(row: Row) -> str:
-    floor = "" if row.floor is None else f", noise floor {row.floor:.4f}"
-    return with_interval(row) + floor
 
 
 def _changed(change: Change, num_resamples: int) -> str:

@@ -134,7 +134,8 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     np.testing.assert_allclose([ece.value, ece.low, ece.high], bound[:3], rtol=1e-5)
     assert (ece.interval, ece.floor, ece.p_value) == ("noise bound", *bound[3:])
     assert f"{ece.value:.4f} [{ece.low:.4f}, {ece.high:.4f}]" in text
-    assert f"{ece.floor:.4f} p = {ece.p_value:.3f}" in text
+    assert f"{ece.floor:.4f} p <= .020" in text
+    assert ece.p_value == pytest.approx(1 / 51)  # the smallest of 50 draws
     assert "Noise floor: the mean error of a perfectly calibrated model" in text
     assert "p of ece, adaptive_ece and other top-label errors in bins" in text
     # Metrics, noise floors, classes, groups, worst groups.
@@ -153,6 +154,45 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert everything["settings"]["examples"] == 200
     assert everything["calibrator"]["params"]["state"]["name"] == "converged"
     assert len(everything["reliability"]["as given"]["accuracy"]) == 15
+
+
+def test_one_model_has_the_p_value_that_its_note_mentions():
+    logits, labels = sample()
+    wrong = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=199)
+    (_, ece) = wrong.rows
+    assert f"noise floor {ece.floor:.4f} p <= .005" in str(wrong)
+    assert "0 unless this test rejects at 5 %." in str(wrong)
+    right = report.score(logits / 2.5, labels, metrics=["ece"], level=0.8, num_resamples=199)
+    (ece,) = right.rows
+    assert ece.p_value > 0.1
+    assert f"noise floor {ece.floor:.4f} p = {ece.p_value:.3f}".replace("p = 0", "p = ") in str(
+        right
+    )
+    assert "0 unless this test rejects at 10 %." in str(right)
+
+
+def test_equal_resamples_have_no_interval():
+    labels = np.arange(60) % 3
+    logits = 4 * np.eye(3, dtype=np.float32)[labels] + sample(num_rows=60)[0] / 10
+    groups = np.arange(60) % 2
+    few = {"groups": groups, "per_class": True, "num_resamples": 50}
+    scored = report.score(logits, labels, metrics=["accuracy", "error", "nll"], **few)
+    accuracy, error, nll = scored.rows
+    for row in (accuracy, error):
+        assert np.isnan([row.low, row.high]).all()
+        assert row.interval == "none"
+    assert nll.low < nll.value < nll.high
+    text = str(scored)
+    assert "1.0000 [1.0000, 1.0000]" not in text
+    assert "0.0000 [0.0000, 0.0000]" not in text
+    assert "No interval of accuracy, error, per_class_recall, per_class_precision: all re" in text
+    assert "90% percentile intervals of 50" in text
+    first, *_ = csv.DictReader(io.StringIO(tables.as_csv(scored)))
+    assert first["note"].startswith("No interval of accuracy: all resamples")
+    assert json.loads(tables.as_json(scored))["metrics"][0]["low"] is None
+    assert "intervals" in report.pictures(scored)
+    one_wrong = report.score(logits, np.where(np.arange(60) == 0, 1, labels), metrics=["error"])
+    assert one_wrong.rows[0].low == 0 < one_wrong.rows[0].high
 
 
 def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
@@ -307,8 +347,13 @@ def test_refusals():
     bad[4] = np.inf
     with pytest.raises(ValueError, match="1 of 30 rows have NaN or infinite logits"):
         report.score(bad, labels, **FEW)
-    with pytest.raises(KeyError, match="no 'ece' of predictions 'platt'"):
-        report.score(logits, labels, **FEW).value("ece", "platt")
+    scored = report.score(logits, labels, **FEW)
+    with pytest.raises(
+        KeyError, match="no 'ece' of predictions 'platt'; it has that of 'as given'"
+    ):
+        scored.value("ece", "platt")
+    with pytest.raises(KeyError, match="no metric 'acc'; the nearest of its names: accuracy, "):
+        scored.value("acc")
 
 
 def test_arguments_of_another_kind(monkeypatch):
