@@ -15,7 +15,7 @@ read if the caller asks for probabilities.
 
 import csv
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,13 +140,34 @@ def _from_arrays(
         )
     for role in (kind, "labels"):
         if role not in roles:
-            raise Unreadable(f"{path} has no array {role!r}; it has {listed(names) or 'none'}.")
+            raise Unreadable(
+                f"{path} has no array {role!r}; it has {listed(names) or 'none'}."
+                f"{_renaming(path, names, roles, (kind, 'labels'))}"
+            )
     used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
     values = {role: arrays[member] for role, member in used.items()}
     ignored = [member for member in names if member not in used.values()]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     others: dict[str, Any] = {role: values.get(role) for role in OPTIONAL}
     return Predictions(values[kind], values["labels"], notes=notes, **others)
+
+
+def _renaming(
+    path: pathlib.Path, names: Sequence[str], roles: Mapping[str, int], needed: Sequence[str]
+) -> str:
+    """Suggest the line of Python that renames the arrays of an .npz file."""
+    free = [name for place, name in enumerate(names) if place not in roles.values()]
+    missing = [role for role in needed if role not in roles]
+    if path.suffix.lower() != ".npz" or len(free) < len(missing):
+        return ""
+    free.sort(key=prediction_tables.looks_like_labels)  # False comes first
+    renamed = {role: names[place] for role, place in roles.items()}
+    renamed |= {role: free[-1] if role == "labels" else free[0] for role in missing}
+    arrays = ", ".join(f"{role}=a[{name!r}]" for role, name in renamed.items())
+    return (
+        f"\nRename the arrays, for example: a = numpy.load({str(path)!r});"
+        f" numpy.savez('new.npz', {arrays})"
+    )
 
 
 def _parquet(
@@ -176,7 +197,9 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
     arrays = {"logits": logits, **{k: v for k, v in others.items() if v is not None}}
     if len({len(values) for values in arrays.values()}) > 1:
         counts = ", ".join(f"{len(values)} {key}" for key, values in arrays.items())
-        raise Unreadable(f"{name} must hold as many of each: it has {counts}.")
+        raise Unreadable(
+            f"the arrays of {name} must have the same number of examples: it has {counts}."
+        )
     batch = logits.shape if logits.ndim == 1 else logits.shape[:-1]
     for key, values in arrays.items():
         if key != "logits" and values.shape != batch:
@@ -201,8 +224,9 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
     wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
     if wrong.size:
         raise Unreadable(
-            f"{wrong.size:,} weights of {name} are negative, infinite or NaN, {wrong[0]:g} is one:"
-            " give 0 to examples that do not count."
+            f"{_counted(wrong.size, 'weight')} of {name} {'is' if wrong.size == 1 else 'are'}"
+            f" negative, infinite or NaN, such as {wrong[0]:g}: give 0 to examples that do not"
+            " count."
         )
     with np.errstate(over="ignore"):
         total = float(np.sum(weights))
@@ -212,6 +236,10 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
             " none is huge."
         )
     return weights.astype(np.float32)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> None:
@@ -224,9 +252,9 @@ def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> 
     wrong = np.flatnonzero(wrong if weights is None else wrong & (weights > 0))
     if wrong.size:
         raise Unreadable(
-            f"{wrong.size:,} examples of {name} have NaN or infinite logits, number {wrong[0]:,}"
-            " (counted from 0) is the first.\nGive them weight 0, or find their cause; -inf beside"
-            " finite logits is fine."
+            f"{_counted(wrong.size, 'example')} of {name} {'has' if wrong.size == 1 else 'have'}"
+            f" NaN or infinite logits; the first is number {wrong[0]:,} (counted from 0).\nGive"
+            " them weight 0, or find their cause; -inf beside finite logits is fine."
         )
 
 

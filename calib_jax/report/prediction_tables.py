@@ -76,6 +76,15 @@ def _role_of(name: str) -> str:
     return _SPELLINGS.get(text, text)
 
 
+def looks_like_labels(name: str) -> bool:
+    """Check whether a name is a common one for labels.
+
+    >>> looks_like_labels("targets"), looks_like_labels("y_true"), looks_like_labels("preds")
+    (True, True, False)
+    """
+    return re.search(r"label|target|truth|^y(_true|_test)?$", name.lower()) is not None
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     """List names from a file, up to a maximum number."""
     more = [f"... ({len(names):,} in all)"] if len(names) > most else []
@@ -494,8 +503,15 @@ def _wrong_length(
 
 
 def _no_columns(path: pathlib.Path, names: Sequence[str]) -> Unreadable:
+    label = next((name for name in names if looks_like_labels(name)), names[0] if names else "")
+    heads, number = [], itertools.count()
+    for name in names:
+        heads.append("label" if name == label else f"logit_{next(number)}")
+    rename = ""
+    if 2 <= len(heads) <= 20:
+        rename = f"\nRename them in the first line, for example to {','.join(heads)}."
     return Unreadable(
         f"{path} must have columns label, logit_0, logit_1, ...; it has"
-        f" {listed(names) or 'none'}.\nColumns may also be named by classes, where labels hold"
-        " these names."
+        f" {listed(names) or 'none'}.{rename}\nColumns may also be named by classes, where labels"
+        " hold these names."
     )

@@ -140,6 +140,11 @@ def test_classes_may_be_named(tmp_path):
         csv_file(tmp_path, "label,logit_cat,logit_dog", "fish,1,2"),
         "has 'fish', which is no column of a class: these are cat, dog",
     )
+    refused(
+        csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2"),
+        "it has pred_a, target, pred_b.\nRename them in the first line, for example to"
+        " logit_0,label,logit_1.",
+    )
     refused(csv_file(tmp_path, "label,cat,dog", "fish,1,2"), "named by classes, where labels hold")
     refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
 
@@ -239,20 +244,32 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         ({"logits": np.array(0.5)}, "logits of .* are one number"),
         (
             {"logits": with_row(1, np.nan)},
-            r"1 examples of .* NaN or infinite .* number 1 \(counted",
+            r"1 example of .* has NaN or infinite .* number 1 \(counted",
         ),
-        ({"logits": with_row(2, -np.inf)}, "1 examples of .* NaN or infinite logits, number 2"),
+        (
+            {"logits": with_row(2, -np.inf)},
+            "1 example of .* has NaN or infinite logits; the first is number 2",
+        ),
         ({"weights": np.ones((4, 3))}, r"weights of .* must have shape \(4,\), .* got \(4, 3\)"),
         ({"weights": np.array(2.0)}, "weights of .* are one number"),
         ({"weights": np.array(["1"] * 4)}, "weights of .* must be numbers, got <U1"),
-        ({"weights": [1, 1, np.inf, 1]}, "1 weights of .* negative, infinite or NaN, inf is one"),
-        ({"weights": [1, np.nan, -1, 1]}, "2 weights of .* negative, infinite or NaN, nan is one"),
+        (
+            {"weights": [1, 1, np.inf, 1]},
+            "1 weight of .* is negative, infinite or NaN, such as inf",
+        ),
+        (
+            {"weights": [1, np.nan, -1, 1]},
+            "2 weights of .* are negative, infinite or NaN, such as nan",
+        ),
         ({"weights": [1e38, 1e38, 1, 1]}, r"weights of .* sum to 2e\+38"),
         ({"weights": [1e308, 1e308, 1, 1]}, "weights of .* sum to inf"),
         ({"weights": np.zeros(4)}, "weights of .* sum to 0"),
         ({"groups": np.ones((4, 3))}, r"groups of .* must have shape \(4,\), .* got \(4, 3\)"),
         ({"groups": np.array("a")}, "groups of .* are one number"),
-        ({"clusters": np.arange(3)}, "it has 4 logits, 4 labels, 3 clusters"),
+        (
+            {"clusters": np.arange(3)},
+            "have the same number of examples: it has 4 logits, 4 labels, 3 clusters",
+        ),
         ({"groups": np.array([{}] * 4)}, "holds pickled objects, which are never read"),
     ],
 )
@@ -299,7 +316,7 @@ def test_probabilities_are_read_where_they_are_wanted(tmp_path):
         (["label,logit_0", "0.5,1.5"], "column label of .* must hold numbers, got '0.5'"),
         (["label,logit_0", "nan,1.5"], "column label of .* must hold numbers, got 'nan'"),
         (["label,logit_0,weight", "0,1.5,heavy"], "column weight of .* must hold numbers"),
-        (["label,logit_0,weight", "0,1.5,inf"], "1 weights of .* negative, infinite or NaN"),
+        (["label,logit_0,weight", "0,1.5,inf"], "1 weight of .* is negative, infinite or NaN"),
         (["label,logit_0", '0,"' + "1" * 200_000 + '"'], "field larger than field limit"),
         (["label,logit_0", "0,1\0"], "column logit_0 of .*: line 2 has '1.x00'"),
         (["label,\x1b[2J" + "a" * 100, "0,1"], r"it has label, \\x1b\[2Ja+\.\.\.\."),
@@ -364,6 +381,16 @@ def test_files_that_are_none(tmp_path):
         refused(tmp_path / f"loop.{ending}", "Too many levels of symbolic links")
     np.savez(tmp_path / "keys.npz", z=LOGITS, labels=LABELS)
     refused(tmp_path / "keys.npz", "has no array 'logits'; it has z, labels")
+    np.savez(tmp_path / "other.npz", targets=LABELS, preds=LOGITS)
+    refused(
+        tmp_path / "other.npz",
+        "has no array 'logits'; it has targets, preds.\nRename the arrays, for example: a ="
+        r" numpy.load\('.*/other.npz'\); numpy.savez\('new.npz', logits=a\['preds'\],"
+        r" labels=a\['targets'\]\)$",
+    )
+    refused(tmp_path / "keys.npz", r"\('new.npz', labels=a\['labels'\], logits=a\['z'\]\)$")
+    np.savez(tmp_path / "alone.npz", logits=LOGITS)
+    refused(tmp_path / "alone.npz", r"has no array 'labels'; it has logits\.$")
     (tmp_path / "damaged.npz").write_bytes(b"PK\x03\x04 not an archive")
     refused(tmp_path / "damaged.npz", "cannot be read as a file of predictions")
 
