@@ -197,7 +197,7 @@ class _ConfigParser(flags.ArgumentParser):
         config: Any = self._of_files.parse(path)
         for section, name in paths.items():
             member = imported(section.replace("_", " "), name)
-            options = _default_options(member) | _given_options(section, member)
+            options = default_options(member) | _given_options(section, member)
             values = {"name": name, "options": ConfigDict(options)}
             if "reduction" in config[section]:
                 values["reduction"] = "mean"
@@ -236,7 +236,7 @@ def _use_network(config: ConfigDict, name: str) -> None:
         )
     with config.unlocked():
         network = models.catalogue()[name]
-        options = _default_options(network) | _given_options("model", network)
+        options = default_options(network) | _given_options("model", network)
         config.model.options = ConfigDict(options)
 
 
@@ -275,7 +275,7 @@ def _check_switches(config: ConfigDict) -> None:
             )
 
 
-def _default_options(member: Callable[..., Any]) -> dict[str, Any]:
+def default_options(member: Callable[..., Any]) -> dict[str, Any]:
     """Return the options of a member that a config can hold, with their defaults."""
     known = checks.options_of(member)
     plain = (bool, int, float, str, tuple, list)

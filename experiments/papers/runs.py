@@ -17,9 +17,11 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from calib_jax import train
+from ml_collections import ConfigDict
+
+from calib_jax import models, train
 from calib_jax.core import reading
-from experiments import cli, renamed, resuming
+from experiments import cli, imports, renamed, resuming
 from experiments.papers.entry import Training
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
@@ -61,6 +63,9 @@ def _config(name: str, loss: str) -> Any:
 def config_of(training: Training) -> dict[str, Any]:
     """Return the config of a training as JSON restores it."""
     config = copy.deepcopy(_config(training.config, training.loss))
+    if name := training.overrides.get("model.name"):  # its options are its own, as in the binaries
+        with config.unlocked():
+            config.model.options = ConfigDict(imports.default_options(models.catalogue()[name]))
     config.update_from_flattened_dict(training.overrides)
     return renamed.current(cli.plain(config))
 

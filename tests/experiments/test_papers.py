@@ -169,6 +169,14 @@ def test_runs_are_found_by_config_in_any_folder(tmp_path):
     assert runs.matching(Training("focal", {"gamma": 2.0}, "digits"), 1, listed)[0] is None
 
 
+def test_another_network_has_its_own_options():
+    """As the binaries give it: those of the config's network fall away."""
+    training = Training("cross_entropy", changes={"model.name": "resnet32"})
+    model = runs.config_of(training)["model"]
+    assert model["name"] == "resnet32"
+    assert {"init", "shortcut", "width"} <= model["options"].keys()
+
+
 def test_a_run_of_another_config_is_named(tmp_path):
     fabricate(tmp_path, CE, 1, num_epochs=3)
     match, others = runs.matching(CE, 1, runs.finished(tmp_path))
