@@ -293,11 +293,12 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
 def _foot(comparison: Comparison) -> list[str]:
     about = comparison.about
     seeds = any(len(part.seeds) >= summary.SEEDS_FOR_A_TEST for part in comparison.parts)
-    over = "; p of seeds: paired t-test over the seeds" * seeds
+    over = " p of seeds is that of a paired t-test over the seeds." * seeds
     return [
         *comparison.notes,
-        f"difference: to {about['baseline']}, and a negative one is the better; p: over the test"
-        f" examples, not corrected{over}. {caveats.star(about['baseline'], 'folders')}",
+        f"A difference is the value minus that of {about['baseline']}; a negative one is an"
+        " improvement. p is over the test examples, without a correction for several"
+        f" comparisons.{over} {caveats.star(about['baseline'], 'folders')}",
         "The temperature is fitted on the run's own validation set. ece and classwise_ece with"
         f" {about['num_bins']} bins of equal width, adaptive_ece of equal mass.",
         *_caveats(comparison),

@@ -213,7 +213,7 @@ def summarize(
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
     for number, loss in enumerate(losses, start=1):
         loss_runs = [run for run in runs if run.loss == loss]
-        work = f"a temperature and {num_resamples:,} resamples a run"
+        work = f"fitting a temperature and drawing {num_resamples:,} resamples for each run"
         say(f"{number}/{len(losses)}  {loss}: {'streamed values' if loss in streamed else work}")
         measured = [_measured(run, by_phase, chosen) for run in loss_runs]
         for phase in by_phase:

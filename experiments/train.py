@@ -141,6 +141,9 @@ def _same_in_all(config: ConfigDict) -> dict[str, str]:
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     """Train, and return the exit code and the error message, if any."""
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
+    if jax.process_index() == 0 and not _QUIET.value:
+        dataset = experiment.dataset
+        print(f"data: {dataset.description} {dataset.num_classes:,} classes.", flush=True)
     given = config_flags.get_override_values(flags.FLAGS["config"])
     for note in building.unused(config, given) if jax.process_index() == 0 else []:
         cli.say_step(f"note: {note}.")
@@ -198,7 +201,10 @@ def _say_more(folder: pathlib.Path, outcome: train.Outcome) -> None:
     if table:
         print(f"\nthe state of the loss after its last update:\n{table}")
     for name, best in outcome.best.items():
-        print(f"best {name} {best['value']:.4f} at epoch {best['epoch']:g}: best_{name}")
+        print(
+            f"The best {name} is {best['value']:.4f}, of epoch {best['epoch']:g}; evaluate it with"
+            f" --checkpoint=best_{name}."
+        )
 
 
 if __name__ == "__main__":

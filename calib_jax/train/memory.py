@@ -99,7 +99,10 @@ class Need:
                 " runs at once, or a smaller network."
             )
         needed, stays = text_of(self.temporaries), text_of(self.arguments)
-        text = f"memory of a step: {needed} beside {stays} that stay"
+        text = (
+            f"a step needs {stays} of memory for its inputs (network, optimizer, data) and {needed}"
+            " more while it runs"
+        )
         if math.isinf(left):
             return text + "."
         few = f"{float(f'{largest:.2g}'):,.0f}"

@@ -382,7 +382,7 @@ def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     )
     for words in ("difference to", "p < .05", "No p-value"):
         assert words not in summary.text(alone)
-    assert lines == ["1/1  a: a temperature and 200 resamples a run"]
+    assert lines == ["1/1  a: fitting a temperature and drawing 200 resamples for each run"]
 
 
 def test_a_value_outside_its_interval_is_marked(actual, tmp_path):

@@ -44,7 +44,8 @@ def test_a_run_is_told_and_kept(trained):
     assert json.loads((folder / "config.json").read_text())["loss"]["name"] == "adafocal"
     assert "Traceback" not in output
     memory, *rest = (folder / "log.txt").read_text().splitlines()
-    assert memory.startswith("memory of a step: ")
+    assert memory.startswith("a step needs ")
+    assert output.index("data: Handwritten digits of UCI, 8 x 8 grey: ") < output.index(memory)
     assert memory in output
     assert rest == lines
 

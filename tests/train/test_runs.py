@@ -260,8 +260,8 @@ def test_a_step_that_does_not_fit_says_what_would(monkeypatch, tmp_path):
     need = memory.Need(types.SimpleNamespace(memory_analysis=lambda: result), rows=100)
     text = need.check(50e6, sharing=2)
     assert text == (
-        "memory of a step: 10 MB beside 4 MB that stay; 50 MB are free: batches of up to about"
-        " 1,000 examples would fit."
+        "a step needs 4 MB of memory for its inputs (network, optimizer, data) and 10 MB more while"
+        " it runs; 50 MB are free: batches of up to about 1,000 examples would fit."
     )
     with pytest.raises(memory.DoesNotFit, match=r"smaller batch_size \(about 100 would fit\)"):
         need.check(5e6, sharing=2)
