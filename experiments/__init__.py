@@ -7,7 +7,7 @@ from types import TracebackType
 def _in_one_sentence(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print a missing required package as one sentence, other errors with their traceback."""
+    """Print a missing required package and the interpreter, other errors with their traceback."""
     sentence = ""
     if isinstance(error, ImportError):
         try:
@@ -17,7 +17,11 @@ def _in_one_sentence(
         except ImportError as missing:  # core needs packages, too
             sentence = str(missing)
     if sentence:
-        print(f"error: {sentence}", file=sys.stderr)
+        print(
+            f"error: {sentence}\nThe interpreter is {sys.executable}. Is the environment active"
+            " (source .venv/bin/activate)?",
+            file=sys.stderr,
+        )
     else:
         sys.__excepthook__(kind, error, trace)
 

@@ -382,6 +382,8 @@ def test_a_binary_names_a_missing_package_in_one_sentence(hidden, binary, name):
     oldest = packages.PACKAGES[hidden][1]
     assert ended.stderr == (
         f"error: {name} is not installed: python -m pip install '{name}>={oldest}'\n"
+        f"The interpreter is {sys.executable}. Is the environment active (source"
+        " .venv/bin/activate)?\n"
     )
 
 

@@ -38,6 +38,22 @@ def test_its_results_are_those_of_the_file():
             low, high = (f"{cell[end]:.3f}".lstrip("0") for end in ("low", "high"))
             assert text == f"{cell['value']:.3f} [{low}, {high}]".lstrip("0")
     assert f"over {cells['focal', *columns[0]]['n']} seeds" in results
+    made = saved["provenance"]
+    machine = f"an {made['processor']} with {made['cores']} cores at commit {made['commit']}."
+    assert machine in " ".join(results.split())
+
+
+def test_it_activates_the_environment_before_its_commands_need_it():
+    before, _, after = README.partition("\nsource .venv/bin/activate\n")
+    assert after
+    assert not re.search(r"^(calib-score|python -m) ", before, re.MULTILINE)
+
+
+def test_its_functions_are_objectives_too():
+    (names,) = re.findall(r"`configs/losses`\. (.*?) are also functions", README, re.DOTALL)
+    for name in re.findall(r"`(\w+)`", names):
+        assert callable(getattr(losses, name))
+        assert name in losses.catalogue()
 
 
 def test_its_results_on_real_data_are_those_of_the_tables():
