@@ -22,8 +22,8 @@ show the trained networks beside the published ones.
 """
 COUNTS = f"""The kind of a claim is the evidence that its test gives:
 
-- *{listing.FORMULA}*: no network is trained. An identity is evaluated, a problem with a known
-  answer is solved, or the published numbers are counted.
+- *{listing.FORMULA}*: no network is trained. An identity is
+  evaluated, a problem with a known answer is solved, or the published numbers are counted.
 - *{listing.SMALL}*: small networks are trained, or a cost is measured. Such a verdict is
   about these networks, and does not refute a claim about those of the papers.
 - *{listing.LARGE}*: the test needs the papers' networks.
@@ -156,7 +156,7 @@ def _network(training: Training) -> str:
 
 
 def _loss(training: Training) -> str:
-    """Describe the loss of a training with the options that were chosen, or its only one.
+    """Describe the loss of a training with the options that were chosen, or its only number.
 
     >>> _loss(Training("focal")), _loss(Training("brier"))
     ('focal gamma 3', 'brier')
@@ -164,7 +164,8 @@ def _loss(training: Training) -> str:
     options = training.options
     if not options:
         of_config = runs.config_of(training)["loss"]["options"]
-        options = of_config if len(of_config) == 1 else {}
+        numbers = {key: value for key, value in of_config.items() if type(value) in (int, float)}
+        options = numbers if len(numbers) == 1 else {}
     return " ".join([training.loss, *(f"{key} {_plain(value)}" for key, value in options.items())])
 
 

@@ -1,0 +1,259 @@
+"""The list and the page of verdicts: evidence, costs and places; and files of verdicts as read."""
+
+import dataclasses
+import json
+
+import pytest
+
+from experiments.papers import entry, listing, page, records, rules, runs, verdicts
+from experiments.papers.entry import Entry, Training
+from experiments.papers.values import Value
+from tests.experiments.processes import run
+from tests.experiments.test_papers import CE, ENTRY, FOCAL, fabricate
+
+CLAIM = "guo-ts-lowers-ece"
+OTHER = dataclasses.replace(
+    ENTRY,
+    claims={"guo-ts-keeps-accuracy": rules.true("yes")},
+    statistic=lambda trained: {"yes": Value(1.0)},
+    runs={"ce": CE},
+    name="guo_other",
+)
+PROOF = Entry(
+    {"guo-forecast-gap": rules.true("yes")}, lambda: {"yes": Value(1.0)}, name="guo_proof"
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Verdicts of three entries; two share the runs of cross-entropy, on two processors."""
+    entries = {tested.name: tested for tested in (ENTRY, OTHER, PROOF)}
+    monkeypatch.setattr(entry, "catalogue", lambda: entries)
+    for training in (CE, FOCAL):
+        for seed in (1, 2):
+            path = fabricate(tmp_path / "all", training, seed, wrong=0.6 if training is CE else 0.1)
+            if training is FOCAL:
+                start = json.loads((path / "environment.jsonl").read_text())
+                (path / "environment.jsonl").write_text(
+                    json.dumps(start | {"processor": "y"}) + "\n"
+                )
+    results = tmp_path / "results"
+    for tested in entries.values():
+        records.collect(results, tested, tmp_path / "all", None)
+        verdicts.write(results, verdicts.compute(tested, results, "cpu"))
+    return results
+
+
+def written(folder):
+    """The page of a folder."""
+    standing = listing.read(folder)
+    return page.text(listing.rows(folder, standing), standing)
+
+
+def sections(text):
+    """The text under every heading."""
+    return {part.partition("\n")[0]: part for part in text.split("\n## ")[1:]}
+
+
+def test_the_page_says_on_what_a_verdict_rests(folder):
+    parts = sections(written(folder))
+    networks = "Trained: mlp on 500 digits, 60 epochs, seeds 1 to 2"
+    assert f"{networks} (cross_entropy, focal gamma 1)." in parts["guo_tried"]
+    assert f"{networks} (cross_entropy)." in parts["guo_other"]
+    assert "Trained: no network." in parts["guo_proof"]
+    place = "Source: guo, Calibration Methods"
+    assert place in parts["guo_tried"]
+    index = parts["Claims"]
+    assert f"| {CLAIM} | holds | small network on a CPU | [guo_tried](#guo_tried) |" in index
+    formula = "by formula, toy or published table"
+    assert f"| guo-forecast-gap | holds | {formula} | [guo_proof](#guo_proof) |" in index
+
+
+@pytest.mark.parametrize(
+    ("training", "line"),
+    [
+        (
+            Training("focal", {"gamma": 3.0}),
+            "ResNet-8 on 10,000 images of CIFAR-10, 40 epochs, seeds 1 to 3 (focal gamma 3)",
+        ),
+        (
+            Training("flsd53", config="cifar10_lenet5", seeds=1, changes={"batch_size": 4}),
+            "LeNet-5 on 45,000 images of CIFAR-10, 20 epochs, seed 1 (flsd53 with batch_size 4)",
+        ),
+        (
+            Training("recall", config="cifar10_lt_resnet8"),
+            "ResNet-8 on 11,101 images of CIFAR-10, long-tailed by a factor of 100, 40 epochs,"
+            " seeds 1 to 3 (recall alpha 1)",
+        ),
+        (
+            Training("brier", changes={"diagnose": False}, alias="undiagnosed"),
+            "ResNet-8 on 10,000 images of CIFAR-10, 40 epochs, seeds 1 to 3 (brier)",
+        ),
+    ],
+)
+def test_a_training_in_words(training, line):
+    tested = Entry({}, {}, runs={"a": training, "b": dataclasses.replace(training)})
+    assert page.evidence(tested, []) == f"Trained: {line}."
+
+
+def test_a_shared_run_is_counted_once(folder):
+    parts = sections(written(folder))
+    assert "All verdicts rest on 4 runs, which took 4 minutes of training" in parts["Cost"]
+    cost = "Cost: 4 runs, 4 minutes of training, shared with 1 other entry (x, y; commit abc); "
+    assert cost in parts["guo_tried"]
+    assert (
+        "Cost: 2 runs, 2 minutes of training, shared with 1 other entry (x; " in parts["guo_other"]
+    )
+    again = "Compute again: `--run=guo_tried --recompute`; train again: `--run=guo_tried --data_dir"
+    assert again in parts["guo_tried"]
+    assert "train again" not in parts["guo_proof"]
+
+
+def test_states_are_counted_by_source_and_by_evidence(folder):
+    standing = listing.read(folder)
+    table = listing.counts(listing.rows(folder, standing))
+    totals = {(row[0], row[1]): int(row[-1]) for row in table[1:]}
+    kinds = (listing.FORMULA, listing.SMALL, listing.LARGE)
+    everything = totals.pop(("all", ""))
+    assert sum(totals.pop(("all", kind), 0) for kind in kinds) == everything
+    assert sum(totals.values()) == everything == len(listing.rows(folder, standing))
+
+
+def row_of(listed, claim=CLAIM):
+    """The row of a claim."""
+    return next(row for row in listed if row.claim.id == claim)
+
+
+def test_a_finished_claim_has_its_cost(folder):
+    row = row_of(listing.rows(folder, listing.read(folder)))
+    assert (row.state, row.minutes, row.spent) == ("holds", "0", "4")
+
+
+def test_missing_runs_cost_what_recorded_ones_took(folder, monkeypatch):
+    def minutes(**trainings):
+        tested = dataclasses.replace(ENTRY, runs=trainings)
+        listed = listing.rows(folder, {}, by_claim={CLAIM: tested})
+        return row_of(listed).minutes
+
+    slow = records.path_of(folder, FOCAL, 2)
+    about = records.about(slow)
+    assert about["seconds"] == 60.0
+    monkeypatch.setattr(
+        records, "about", lambda path: about | {"seconds": 240.0 if path == slow else 60.0}
+    )
+    # As other seeds of the same training, or else as all runs of the config.
+    assert minutes(fl=dataclasses.replace(FOCAL, seeds=4)) == "5"
+    assert minutes(brier=Training("brier", config="digits", seeds=4)) == "7"
+    assert minutes(ce=Training("cross_entropy", config="cifar10_lenet5", seeds=2)) == "8"
+    assert minutes(ce=Training("cross_entropy", config="cifar100_resnet110", seeds=2)) == "?"
+
+
+@pytest.mark.parametrize(
+    ("training", "device"),
+    [
+        (Training("cross_entropy", config="cifar10_densenet121"), "gpu"),
+        (Training("cross_entropy", config="cifar10_resnet50", changes={"num_epochs": 30}), "gpu"),
+        (Training("cross_entropy"), "cpu"),
+    ],
+)
+def test_the_device_is_that_of_the_trainings(tmp_path, training, device):
+    by_claim = {CLAIM: dataclasses.replace(ENTRY, runs={"ce": training})}
+    text = listing.text(listing.rows(tmp_path, {}, by_claim=by_claim))
+    (line,) = (line for line in text.splitlines() if line.startswith(f"{CLAIM} "))
+    assert f"  {device}  " in line
+
+
+def test_the_list_fits_and_says_how_to_get_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "missing_data", lambda name, data_dir: name == "cifar10")
+    text = listing.text(listing.rows(tmp_path, {}, look_for_data=True))
+    claims, notes = text.split("\n\nMinutes to do")
+    assert max(map(len, claims.splitlines())) <= 126
+    assert "Data absent: cifar10. Give --data_dir=DIR, the folder that has them;" in notes
+    given = listing.text(listing.rows(tmp_path, {}, "/here", look_for_data=True), "/here")
+    assert "Data absent in /here: cifar10." in given
+
+
+def without(*keys):
+    """Remove a value from nested mappings and lists."""
+
+    def change(record):
+        *path, last = keys
+        for key in path:
+            record = record[key]
+        del record[last]
+
+    return change
+
+
+def with_value(value, *keys):
+    """Replace a value in nested mappings and lists."""
+
+    def change(record):
+        *path, last = keys
+        for key in path:
+            record = record[key]
+        record[last] = value
+
+    return change
+
+
+PART = ("claims", CLAIM)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("note"), "it has no note"),
+        (without("runs", 0, "minutes"), "run 1 has no minutes"),
+        (with_value("ten", "runs", 3, "minutes"), "the minutes in run 4 is 'ten'"),
+        (with_value("x", "runs"), "the runs in it is 'x'"),
+        (with_value("small", *PART, "p"), f"the p in {CLAIM} is 'small'"),
+        (without(*PART, "where"), f"{CLAIM} has no where"),
+        (with_value(3, *PART, "values", "ce - fl"), "the value 'ce - fl' has no value"),
+        (without("beside", "last", "freedom"), "the value 'last' has no freedom"),
+        (without("provenance", "versions", "jax"), "its versions has no jax"),
+        (with_value("guo_other", "entry"), "it holds the verdicts of guo_other"),
+    ],
+)
+def test_verdicts_without_what_is_printed_are_named(folder, change, message):
+    path = verdicts.path_of(folder, ENTRY.name)
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"guo_tried\.json cannot be read as verdicts") as raised:
+        listing.read(folder)
+    assert message in str(raised.value)
+    assert "--run=guo_tried writes it again" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--list"],
+        pytest.param(["--page"], marks=pytest.mark.thorough),
+        pytest.param(["--tables"], marks=pytest.mark.thorough),
+        pytest.param(["--tables", "--recompute"], marks=pytest.mark.thorough),
+        pytest.param(["--run=guo_forecast", "--recompute"], marks=pytest.mark.thorough),
+    ],
+)
+def test_a_folder_that_does_not_exist_is_refused(tmp_path, arguments):
+    code, printed = run("papers", *arguments, f"--results={tmp_path / 'none'}")
+    assert (code, printed) == (
+        2,
+        f"error: the folder {tmp_path / 'none'} does not exist: --results=DIR is the folder of"
+        " verdicts and records, and --run=ENTRY creates it.\n",
+    )
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("flag", ["--out=x", "--recompute", "--notrain"])
+def test_a_flag_without_effect_is_refused(flag):
+    code, printed = run("papers", "--list", flag)
+    assert (code, printed.startswith(f"error: {flag.partition('=')[0]} needs --")) == (2, True)
+
+
+@pytest.mark.thorough
+def test_a_run_creates_the_folder(tmp_path):
+    code, printed = run("papers", "--run=guo_forecast", f"--results={tmp_path / 'new'}")
+    assert code == 0, printed
+    assert (tmp_path / "new" / "guo_forecast.json").is_file()
