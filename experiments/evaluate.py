@@ -161,8 +161,9 @@ def restored(
             else:
                 imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
                 experiment = building.build(config, data_dir=data_dir)
+                identity = data_identity.of(experiment.dataset)
             subword_files.check(folder, experiment.dataset.vocabulary)
-            data_identity.check(folder, data_identity.of(experiment.dataset))
+            data_identity.check(folder, identity)
             template = experiment.template()
             if step is None:
                 state = checkpoints.latest(template, say=initial.warn).state

@@ -1,5 +1,6 @@
 """Comparisons of trained networks: differences of statistics, seed by seed, on equal examples."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -82,7 +83,13 @@ def slope(by_size: Mapping[int, Trained], statistic: Callable[[Any], Estimate]) 
 
 
 def slope_of_ce2(by_size: Mapping[int, Trained]) -> Value:
-    """Compute the slope of the debiased squared calibration error; see `slope`."""
+    """Compute the slope of the debiased squared calibration error; see `slope`.
+
+    Fewer than two networks, such as those that `fitted` returns, have no slope, and an interval
+    without ends.
+    """
+    if len(by_size) < 2:
+        return Value(0.0, math.inf, note="fewer than two networks")
     factors = _slope_factors(by_size)
     models = [estimates.squared_error(before(run)) for run in by_size.values()]
     value = sum(factor * model.value for factor, model in zip(factors, models, strict=True))

@@ -16,9 +16,9 @@ HEAD = """# Verdicts on the claims of the papers
 `python -m experiments.papers --page` writes this page from the JSON files in this folder. Intervals
 are at 90 %; seeds and test examples are both random. Calibration errors are compared by the
 debiased squared error, because noise raises a plug-in error by an amount that depends on the model.
-p-values are one-sided, and adjusted for the number of claims of a source that have one (Holm); a
-verdict that does not survive this is undecided. Proofs and counts have none. [Tables](tables.md)
-show the trained networks beside the published ones.
+p-values are one-sided. Holm's method adjusts them for the number of claims of the same source that
+have a p-value; proofs and counts have none. A verdict whose adjusted p-value is above .05 is
+undecided. [Tables](tables.md) show the trained networks beside the published ones.
 """
 COUNTS = f"""The kind of a claim is the evidence that its test gives:
 

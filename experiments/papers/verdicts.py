@@ -22,7 +22,7 @@ from experiments.papers.entry import FOLDER, Entry
 from experiments.papers.values import Value
 
 KEYS = {"entry", "digest", "claims", "beside", "runs", "figures", "seconds", "provenance"}
-_WORDS = r'^\s*(#.*$|r?"""[\s\S]*?""")'
+_NO_CODE = r'^\s*(#.*$|r?"""[\s\S]*?""")'
 AGAIN = "python -m experiments.papers --run={name} writes it again"
 
 
@@ -67,7 +67,7 @@ def _code(name: str) -> str:
     path = FOLDER / f"{name}.py"
     if not path.is_file():
         return ""
-    code = re.sub(_WORDS, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    code = re.sub(_NO_CODE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return "".join(code.split())
 
 

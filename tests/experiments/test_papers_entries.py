@@ -9,8 +9,10 @@ import pytest
 
 from calib_jax import metrics
 from experiments.papers import (
+    comparisons,
     entry,
     estimates,
+    guo_habits,
     measures,
     mukhoti_translation,
     records,
@@ -259,6 +261,19 @@ def test_claims_hold_where_cross_entropy_is_overconfident(tmp_path, name):
     assert {claim: claims[claim]["state"] for claim in AS_PUBLISHED[name]} == dict.fromkeys(
         AS_PUBLISHED[name], "holds"
     ), claims
+
+
+def test_networks_that_do_not_fit_have_no_slope(tmp_path, monkeypatch):
+    """The training error of every fabricated run is 0."""
+
+    def width(folder):
+        claims = judged(tmp_path / folder, "guo_habits", as_published)["claims"]
+        part = claims["guo-width-hurts-calibration"]
+        return part["state"], part["values"][guo_habits.FITTED_WIDTHS]["note"]
+
+    assert width("fitted")[1] == "one seed: over examples alone"
+    monkeypatch.setattr(comparisons, "FITTED", -1.0)
+    assert width("unfitted") == ("undecided", "fewer than two networks")
 
 
 @pytest.mark.parametrize(

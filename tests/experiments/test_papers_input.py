@@ -73,7 +73,7 @@ def test_a_record_without_its_predictions_is_named(folder):
     names = [f"{part}_{name}" for part in records.PARTS for name in ("logits", "labels")]
     changed(records.path_of(folder, CE, 1), **dict.fromkeys(names))
     refused(folder, "it has no array 'test_logits'; it has log, about")
-    # Where the measures say all, a record has none.
+    # A training whose entries read measurements alone keeps no predictions.
     without = dataclasses.replace(CE, keep="none")
     assert len(records.read(folder, without, 1).test.right) == 0
 
