@@ -76,9 +76,9 @@ def named(name: str, /, **options: Any) -> nn.Module:
     >>> from calib_jax import models
     >>> models.named("mlp", num_classes=3, hidden=(32,)).hidden
     (32,)
-    >>> models.named("resnet21")
+    >>> models.named("resnet_20")
     Traceback (most recent call last):
-    ValueError: no network is called 'resnet21'; did you mean 'resnet20'?
+    ValueError: no network is called 'resnet_20'; did you mean 'resnet20'?
     """
     network: nn.Module = _CATALOGUE.make(name, **options)
     return network

@@ -509,9 +509,9 @@ def _no_columns(path: pathlib.Path, names: Sequence[str]) -> Unreadable:
         heads.append("label" if name == label else f"logit_{next(number)}")
     rename = ""
     if 2 <= len(heads) <= 20:
-        rename = f"\nRename them in the first line, for example to {','.join(heads)}."
+        rename = f" Rename them in the first line, for example to {','.join(heads)}."
     return Unreadable(
         f"{path} must have columns label, logit_0, logit_1, ...; it has"
-        f" {listed(names) or 'none'}.{rename}\nColumns may also be named by classes, where labels"
-        " hold these names."
+        f" {listed(names) or 'none'}.\nColumns may also be named by classes, where labels hold"
+        f" these names.{rename}"
     )

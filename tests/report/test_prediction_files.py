@@ -140,11 +140,9 @@ def test_classes_may_be_named(tmp_path):
         csv_file(tmp_path, "label,logit_cat,logit_dog", "fish,1,2"),
         "has 'fish', which is no column of a class: these are cat, dog",
     )
-    refused(
-        csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2"),
-        "it has pred_a, target, pred_b.\nRename them in the first line, for example to"
-        " logit_0,label,logit_1.",
-    )
+    others = csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2")
+    refused(others, "it has pred_a, target, pred_b.\nColumns may also be named by classes")
+    refused(others, "Rename them in the first line, for example to logit_0,label,logit_1.")
     refused(csv_file(tmp_path, "label,cat,dog", "fish,1,2"), "named by classes, where labels hold")
     refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
 
