@@ -203,7 +203,9 @@ def test_bad_flags_are_refused(tmp_path):
     with pytest.raises(coverage.cli.Refused, match="has no finished cells"):
         coverage.main(cells=str(tmp_path / "other.json"))
     for options in ({"parts": ["speed"]}, {"examples": ["many"]}, {"classes": ["1"]}):
-        with pytest.raises(coverage.cli.Refused, match=rf"--{next(iter(options))} (must be|is called 'speed')"):
+        with pytest.raises(
+            coverage.cli.Refused, match=rf"--{next(iter(options))} (must be|is called 'speed')"
+        ):
             coverage.main(**options)
 
 
