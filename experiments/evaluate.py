@@ -287,6 +287,8 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
     if _CRITERION.value != ["nll"]:
         raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     streamed_scores.check_calibrator(_CALIBRATE.value)
+    if _LOGITS.value == "float16":
+        cli.refusing(streamed_scores.check_places, network.folder)  # before anything is removed
     cli.refusing(network.begin)
     scored = streamed_scores.evaluate_network(
         experiment,

@@ -19,7 +19,7 @@ from calib_jax import calibrators, metrics, train
 from calib_jax.core import reading
 from calib_jax.core.examples import Source
 from calib_jax.report.scoring import chosen_metrics
-from calib_jax.train import files
+from calib_jax.train import files, prediction_blocks
 from experiments import excluded
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Blocks = Callable[[], Iterable[tuple[Any, Any, Any]]]
 
 KINDS = ("keep", "float16", "none")  # of --logits
+_PARTS = ("validation", "test")
 VALUES, TEXT = "values.json", "values.txt"
 _NO_INTERVALS = "Values from streamed statistics; without the logits there are no intervals."
 _AGAIN = "experiments.evaluate --logits=none writes it again"
@@ -129,6 +130,16 @@ def check_calibrator(name: str) -> None:
         )
 
 
+def check_places(folder: pathlib.Path) -> None:
+    """Raise an error if the blocks of logits would replace other files in the folder of a run."""
+    for part in _PARTS:
+        prediction_blocks.check_replaceable(_place(folder, part))
+
+
+def _place(folder: pathlib.Path, part: str) -> pathlib.Path:
+    return folder / f"predictions_{part}"
+
+
 def score(
     blocks: Blocks, names: Sequence[str], *, num_bins: int = 15, calibrate: str, fit_on: Blocks
 ) -> Scores:
@@ -197,11 +208,11 @@ def evaluate_network(
       batch_size: the batch size.
     """
     blocks_of = {}
-    for part in ("validation", "test"):
+    for part in _PARTS:
         source = getattr(experiment.dataset, part)
         blocks_of[part] = functools.partial(_blocks, experiment, state, source, batch_size)
         if logits == "float16":
-            place = folder / f"predictions_{part}"
+            place = _place(folder, part)
             train.write_blocks(blocks_of[part](), place, dtype=logits)
             blocks_of[part] = functools.partial(train.read_blocks, place)
         blocks_of[part] = functools.partial(_without, experiment.config, blocks_of[part])

@@ -77,9 +77,8 @@ def write_blocks(
     """
     checks.one_of("dtype", dtype, _PRECISIONS)
     folder = pathlib.Path(folder)
-    new, old = (folder.with_name(f"{folder.name}.{age}") for age in ("new", "old"))
-    for place in (folder, new, old):
-        _check_only_blocks(place)
+    new, old = _beside(folder)
+    check_replaceable(folder)
     _remove_blocks(new)
     if folder.is_dir():
         _remove_blocks(old)
@@ -96,6 +95,26 @@ def write_blocks(
     return number
 
 
+def check_replaceable(folder: pathlib.Path) -> None:
+    """Raise an error for a file that is no block: `write_blocks` replaces a whole folder."""
+    for place in (folder, *_beside(folder)):
+        if not place.exists():
+            continue
+        if not place.is_dir():
+            raise NotADirectoryError(f"{place} is a file: give a folder for the logits.")
+        foreign = [path.name for path in place.iterdir() if not path.match(_BLOCKS)]
+        if foreign:
+            raise ValueError(
+                f"the folder {place} holds {min(foreign)}, which is no block of logits: move it, or"
+                " give another folder."
+            )
+
+
+def _beside(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Name the folders of the new blocks and of the old ones while a folder is replaced."""
+    return folder.with_name(f"{folder.name}.new"), folder.with_name(f"{folder.name}.old")
+
+
 def _write(blocks: Iterable[tuple[Any, Any, Any]], folder: pathlib.Path, dtype: str) -> int:
     number = 0
     for number, (logits, labels, weights) in enumerate(blocks, 1):
@@ -108,20 +127,6 @@ def _write(blocks: Iterable[tuple[Any, Any, Any]], folder: pathlib.Path, dtype: 
         path = folder / f"block_{number - 1:05d}.npz"
         np.savez(path, logits=rounded, labels=labels, weights=weights)
     return number
-
-
-def _check_only_blocks(folder: pathlib.Path) -> None:
-    """Raise an error for a file that is no block, because a folder is replaced as a whole."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file: give a folder for the logits.")
-    foreign = [path.name for path in folder.iterdir() if not path.match(_BLOCKS)]
-    if foreign:
-        raise ValueError(
-            f"the folder {folder} holds {min(foreign)}, which is no block of logits: move it, or"
-            " give another folder."
-        )
 
 
 def _remove_blocks(folder: pathlib.Path) -> None:
