@@ -182,10 +182,7 @@ def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
 
 
 def _cache(path: pathlib.Path, size: Size | None) -> pathlib.Path:
-    """Return the path of the cache; every size has its own, so that runs share the folder."""
-    name = pathlib.Path(decoded.NAME)
-    if size is not None:
-        name = name.with_stem(f"{name.stem}_{size[0]}x{size[1]}")
+    name = decoded.name(*size or ())
     return path / name if path.is_dir() else path.with_name(f"camvid_{name}")
 
 

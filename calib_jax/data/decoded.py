@@ -50,6 +50,12 @@ def fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
+def name(*shape: int) -> str:
+    """Name the cache of arrays of a chosen shape: every one has its own, so that runs share."""
+    chosen = "x".join(map(str, shape))
+    return f"{NAME.removesuffix('.npz')}_{chosen}.npz" if chosen else NAME
+
+
 def cached(
     path: pathlib.Path, key: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:

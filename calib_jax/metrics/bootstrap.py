@@ -388,6 +388,8 @@ def _check_interval(level: float, method: str) -> None:
 
 @jax.jit
 def _quantile(samples: Any, at: Number) -> Array:
+    if not np.shape(samples) or not len(samples):
+        raise ValueError("samples must have at least one entry along their first axis.")
     linear, lower, higher = (
         jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
         for method in ("linear", "lower", "higher")

@@ -10,7 +10,6 @@ from PIL import Image
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
-from calib_jax.data import decoded
 from calib_jax.data.arrays import statistics_of
 from tests.data import tiny
 
@@ -280,12 +279,12 @@ def test_a_folder_of_images_is_decoded_once(tmp_path, monkeypatch):
     for part in parts:
         assert part.inputs.shape[1:] == (4, 5, 3)
         np.testing.assert_array_equal(part.inputs.mean((1, 2, 3)) // 60, part.labels)
+    other = data.from_folder(str(folder), height=3, width=3, channels=1, seed=1)
+    assert other.train.inputs.shape[1:] == (3, 3, 1)
     monkeypatch.setattr("PIL.Image.open", None)  # from now on nothing can be decoded
     again = data.from_folder(str(folder), **SMALL)
     assert rows(again.train) == rows(dataset.train)
     monkeypatch.undo()
-    other = data.from_folder(str(folder), height=3, width=3, channels=1, seed=1)
-    assert other.train.inputs.shape[1:] == (3, 3, 1)
     (folder / "cat" / "0.png").write_bytes((folder / "newt" / "0.png").read_bytes())
     changed = data.from_folder(str(folder), **SMALL)
     levels = np.concatenate([changed.train.inputs, changed.validation.inputs, changed.test.inputs])
@@ -395,7 +394,7 @@ def test_folders_that_are_no_data_set(tmp_path):
     refused(r"dog/1\.png cannot be read as an image: .*; replace this file or remove it", folder)
     (folder / "dog" / "1.png").write_bytes(b"no image")
     refused(r"1\.png cannot be read as an image: Pillow knows no such format; replace", folder)
-    assert not (folder / decoded.NAME).exists()
+    assert not list(folder.glob("*.npz"))
     for path in (folder / "dog").iterdir():
         path.unlink()
     (folder / "dog").rmdir()

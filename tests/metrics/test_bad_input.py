@@ -347,6 +347,12 @@ def test_numbers_are_numbers(case, monkeypatch):
         call()
 
 
+@pytest.mark.parametrize("samples", [np.zeros(0), np.float32(0.5), {"ece": np.zeros((0, 3))}])
+def test_an_interval_needs_samples(samples):
+    with pytest.raises(ValueError, match="samples must have at least one entry along their first"):
+        metrics.interval(samples)
+
+
 def test_weights_that_count_too_many_examples_are_refused():
     weights = np.full(len(LABELS), 1e8)
     with pytest.raises(ValueError, match="the weights count 400,000,000 examples, too many"):
