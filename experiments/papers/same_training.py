@@ -2,7 +2,8 @@
 
 Verdicts compare runs of one code. Most changes leave a training as it was, such as a new network
 beside the old one, and a run need not be repeated after them. `measure` trains the first epochs of
-a training with both commits, with three seeds and few examples. Another loss, optimizer, order of
+a training with both commits, with three seeds and few examples. Where the older commit does not
+have the network yet, both train what was trained with it. Another loss, optimizer, order of
 examples or initial network changes every seed. Rounding, which a compiler may change, is amplified
 in some seeds and not in all, so the seed that agrees best decides. The result is kept beside the
 records, in RESULTS/runs/same_training.json.
@@ -44,11 +45,13 @@ class Other(NamedTuple):
       training: the training.
       commit: of its runs.
       common: the commit of most runs.
+      of_common: a training with a run of that commit, which both can train.
     """
 
     training: Training
     commit: str
     common: str
+    of_common: Training
 
     @property
     def key(self) -> str:
@@ -70,8 +73,12 @@ def others(commits: Iterable[tuple[Training, str]]) -> list[Other]:
     if len(of_code) < 2:
         return []
     most = of_code.most_common(1)[0][0]
-    common = next(commit for _, commit in counted if code(commit) == most)
-    return [Other(t, commit, common) for t, commit in counted if code(commit) != most]
+    of_common, common = next(key for key in counted if code(key[1]) == most)
+    return [Other(t, commit, common, of_common) for t, commit in counted if code(commit) != most]
+
+
+class CannotTrain(ValueError):
+    """Raised when a commit does not train what a newer one does."""
 
 
 @functools.cache
@@ -122,19 +129,35 @@ def measure_missing(
             measured[other.key] = measure(other, data_dir)
             content = json.dumps(dict(sorted(measured.items())), indent=1) + "\n"
             train.files.replace(path_of(folder), content)
-        difference = measured[other.key]["difference"]
-        print(f"{other.key}: losses differ by {difference:.1g}, at most {LIMIT:g} is the same")
+        row = measured[other.key]
+        print(
+            f"{other.key}: losses of {row['trained']} differ by {row['difference']:.1g}, at most"
+            f" {LIMIT:g} is the same"
+        )
 
 
 def measure(other: Other, data_dir: str | None) -> dict[str, Any]:
-    """Train the first epochs with both commits, and return how far apart their losses are."""
-    for commit in (other.commit, other.common):
+    """Train the first epochs with both commits, and return how far apart their losses are.
+
+    A commit which does not have the network of the training yet trains `of_common`, as does the
+    other.
+    """
+    commits = (other.common, other.commit)  # the older one is mostly the common one
+    for commit in commits:
         if code(commit) == commit:
             raise ValueError(f"the commit {commit} is not in this checkout: train its runs again.")
-    first, second = (_losses(other.training, c, data_dir) for c in (other.commit, other.common))
+    trained = other.training
+    try:
+        losses = [_losses(trained, commit, data_dir) for commit in commits]
+    except CannotTrain:
+        if trained == other.of_common:
+            raise
+        trained = other.of_common
+        losses = [_losses(trained, commit, data_dir) for commit in commits]
     return {
-        "difference": least_difference(first, second),
-        "losses": {other.commit: first, other.common: second},
+        "trained": f"{trained.config} {trained.label}",
+        "difference": least_difference(*losses),
+        "losses": dict(zip(commits, losses, strict=True)),
         "provenance": provenance.published(),
     }
 
@@ -175,7 +198,7 @@ def _losses(training: Training, commit: str, data_dir: str | None) -> list[list[
         )
         if process.returncode:
             output = (process.stderr or process.stdout).strip().splitlines()[-3:]
-            raise ValueError("\n".join([f"{commit} does not train {training.label}:", *output]))
+            raise CannotTrain("\n".join([f"{commit} does not train {training.label}:", *output]))
         rows = [
             train.files.json_rows(workdir / f"seed_{seed}" / "metrics.jsonl").rows
             for seed in range(1, SEEDS + 1)

@@ -423,7 +423,27 @@ def test_commits_that_train_the_same_may_be_mixed(tmp_path, difference, state):
 
 def test_a_commit_that_is_absent_cannot_be_measured():
     with pytest.raises(ValueError, match="the commit abc is not in this checkout"):
-        same_training.measure(same_training.Other(CE, "abc", "HEAD"), None)
+        same_training.measure(same_training.Other(CE, "abc", "HEAD", CE), None)
+
+
+def test_a_network_that_the_older_commit_lacks_is_measured_by_another(monkeypatch):
+    lacking = {("old", FOCAL)}
+
+    def losses(training, commit, data_dir):
+        if (commit, training) in lacking:
+            raise same_training.CannotTrain(f"{commit} does not train {training.label}")
+        return [[2.0, 1.0 if commit == "old" else 1.5]]
+
+    monkeypatch.setattr(same_training, "_losses", losses)
+    monkeypatch.setattr(same_training, "code", lambda commit: f"hash of {commit}")
+    (other,) = same_training.others([(CE, "old"), (CE, "old"), (FOCAL, "new")])
+    measured = same_training.measure(other, None)
+    assert measured["trained"] == "digits cross_entropy"
+    assert measured["difference"] == pytest.approx(1 / 3)
+    assert measured["losses"].keys() == {"old", "new"}
+    lacking.add(("old", CE))
+    with pytest.raises(ValueError, match="old does not train cross_entropy"):
+        same_training.measure(other, None)
 
 
 @pytest.mark.slow
@@ -449,8 +469,8 @@ def test_a_change_of_the_training_is_measured(monkeypatch):
 
     monkeypatch.setattr(same_training, "_git", changed)
     monkeypatch.setattr(same_training, "code", lambda commit: f"hash of {commit}")
-    same = same_training.measure(same_training.Other(CE, "HEAD", "HEAD"), None)
-    other = same_training.measure(same_training.Other(CE, "changed", "HEAD"), None)
+    same = same_training.measure(same_training.Other(CE, "HEAD", "HEAD", CE), None)
+    other = same_training.measure(same_training.Other(CE, "changed", "HEAD", CE), None)
     assert same["difference"] == 0.0
     assert np.shape(same["losses"]["HEAD"]) == (3, 2)
     assert other["difference"] > 100 * same_training.LIMIT
