@@ -32,6 +32,8 @@ def test_the_workflow_runs_what_a_contributor_runs():
     assert ".ci/run" in [step.get("run") for step in checks["steps"]]
     choices = {(m["python"], m["constraints"]) for m in checks["strategy"]["matrix"]["include"]}
     assert choices == {("3.11", "proven"), ("3.11", "oldest"), ("3.x", "none")}
+    flags = {m.get("flags") for m in checks["strategy"]["matrix"]["include"]}
+    assert flags == {None, "--xla_backend_optimization_level=3"}  # once as users compile
     assert f'python_requires=">={min(p for p, _ in choices)}"' in (ROOT / "setup.py").read_text()
 
 
