@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import metrics, train
 from experiments.papers import (
     comparisons,
     entry,
@@ -20,12 +20,14 @@ from experiments.papers import (
     runs,
     scales,
     text_trainings,
+    trained_tables,
     translations,
     verdicts,
 )
 from experiments.papers.estimates import Columns, Predictions
 from experiments.papers.measures import all_columns
 from experiments.papers.values import Value
+from tests.experiments.processes import ROOT
 
 ROWS = 600
 ENTRIES = {name: tested for name, tested in entry.catalogue().items() if tested.runs}
@@ -467,3 +469,20 @@ def test_first_drop_and_least():
     assert measures.least(rows, "nll") is rows[3]
     constant = [{"learning_rate": 0.1} for _ in range(5)]
     assert measures.first_drop(constant) is constant[2]
+
+
+def test_committed_records_are_of_the_configs_that_stand():
+    """A changed config needs its runs trained again, and a record that nothing reads is dead."""
+    of_entries = [training for tested in ENTRIES.values() for training in tested.runs.values()]
+    of_tables = [training for table in trained_tables.TABLES for training in table.rows.values()]
+    folder, read = ROOT / "experiments" / "results" / "papers", set()
+    for training in {*of_entries, *of_tables}:
+        for seed in training.of_seeds:
+            path = records.path_of(folder, training, seed)
+            if path.is_file():
+                recorded = records.about(path)["config"]
+                wanted = runs.config_of(training)
+                assert not train.differences(recorded, wanted, free=runs.free(training)), path
+                read |= {path, *path.parent.glob(f"{seed}_*.npz")}
+    assert read
+    assert set(folder.glob("runs/*/*/*.npz")) == read
