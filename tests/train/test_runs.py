@@ -43,9 +43,9 @@ def steps_in(folder):
     return {int(path.name) for path in (folder / CHECKPOINTS).iterdir() if path.name.isdigit()}
 
 
-# The program of several runs has the bits of the program of one when both are optimized, as the
-# thorough tests are (see `pytest_configure`) and as users' programs are.
-same_bits = pytest.mark.thorough
+# The program of several runs has the bits of the program of one when both are optimized, as users'
+# programs are.
+same_bits = pytest.mark.optimized
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_each_run_has_the_plateau_of_its_own_loss(tmp_path, over):
     assert best[0] != best[1]
 
 
-@pytest.mark.thorough
+@same_bits
 def test_devices_train_runs_of_their_own(tmp_path):
     """Three runs on two devices: the first one has two of them."""
     objective = losses.objective("mmce")  # gathers the batch of all devices that share it
