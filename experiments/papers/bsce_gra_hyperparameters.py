@@ -1,19 +1,17 @@
 """Lin et al.: the Brier setting gamma = beta = 2 of BSCE-GRA beside others."""
 
-import itertools
-
 import numpy as np
 
 from experiments.papers import estimates, rules
 from experiments.papers.comparisons import Runs, Seeds, beyond, ce2
 from experiments.papers.entry import Entry, Training
-from experiments.papers.trainings import BSCE_GRA, FL1, FL2, FL3, FL4
+from experiments.papers.trainings import BSCE_GRA, FL1, FL2, FL3
 from experiments.papers.values import Value
 
 STANDARD = (2.0, 2.0)
-SETTINGS = list(itertools.product((1.0, 2.0, 3.0, 4.0), (1.0, 2.0)))
-OTHERS = [setting for setting in SETTINGS if setting != STANDARD]
-FOCAL = {"fl1": FL1, "fl2": FL2, "fl3": FL3, "fl4": FL4}
+OTHERS = [(1.0, 2.0), (3.0, 2.0), (2.0, 1.0)]
+GAMMAS = (1.0, 2.0, 3.0)
+FOCAL = {"fl1": FL1, "fl2": FL2, "fl3": FL3}
 
 
 def statistic(runs: Runs) -> dict[str, Value]:
@@ -22,7 +20,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
     values = {_name(setting): ce2(standard, runs[_key(setting)]) for setting in OTHERS}
     for setting in OTHERS:
         values[_beyond(setting)] = beyond(values[_name(setting)], runs[_key(setting)])
-    of_gamma = [_ece(runs[_key((gamma, 2.0))]) for gamma in (1.0, 2.0, 3.0, 4.0)]
+    of_gamma = [_ece(runs[_key((gamma, 2.0))]) for gamma in GAMMAS]
     values["range of the ECE over gamma, BSCE-GRA"] = Value(float(np.ptp(of_gamma)))
     of_focal = [_ece(runs[name]) for name in FOCAL]
     values["range of the ECE over gamma, focal loss"] = Value(float(np.ptp(of_focal)))
@@ -62,5 +60,6 @@ ENTRY = Entry(
     },
     statistic=statistic,
     note="The margin is the change of the other squared error if its root grows by half a point."
-    " ResNet-8 stands for the networks of the paper.",
+    " ResNet-8 stands for the networks of the paper. One option is changed at a time: gamma to 1"
+    " and 3, beta to 1.",
 )
