@@ -66,6 +66,9 @@ def top_k(sums: Sums) -> Scalar:
 
     $$\frac1n \sum_i [\#\{j : p_{ij} > p_{i y_i}\} < k]$$
 
+    Args:
+      k: how many classes; with as many as there are, the share is 1.
+
     >>> from calib_jax import metrics
     >>> metrics.top_k(jnp.array([[2.0, 1.0, 0.0], [3.0, 0.0, 1.0]]), jnp.array([1, 1]), k=2)
     Array(0.5, dtype=float32)
