@@ -98,14 +98,33 @@ QUICK = {
 }
 
 
-def every(members: list[Member]) -> pytest.MarkDecorator:
-    """Run a law for each member: by default for QUICK, and for repetitions only when `slow`."""
+# Each is another member with other numbers, or with another loss inside that is a member itself.
+SIBLINGS = {
+    *("flsc532", "flsd532", "flsd53_text"),  # of flsc531 and flsd53
+    *("bsce_adaptive_gra", "dfl_gra", "flsd53_gra"),  # of bsce_gra and fl_gra
+    *("cross_entropy_exp", "dual_focal_exp", "focal_exp"),  # of brier_exp
+    *("tempered_dual_focal", "tempered_flsd53", "tempered_focal"),  # of tempered_bsce
+    "focal_entropy_regularized",  # of entropy_regularized
+}
+assert {member.name for member in DEFAULTS} >= SIBLINGS
+
+
+def every(
+    members: list[Member], others: pytest.MarkDecorator = pytest.mark.thorough
+) -> pytest.MarkDecorator:
+    """Run a law for each member: for QUICK by default, and for what repeats others when `slow`.
+
+    Args:
+      members: all of them.
+      others: the mark of the rest.
+    """
 
     def marked(member: Member) -> Any:
-        if member in REPETITIONS:
+        sibling = member.name in SIBLINGS and not member.options
+        if member in REPETITIONS or sibling:
             return pytest.param(member, marks=pytest.mark.slow)
         quick = member.name in QUICK and not member.options
-        return pytest.param(member, marks=[] if quick else pytest.mark.thorough)
+        return pytest.param(member, marks=[] if quick else others)
 
     return pytest.mark.parametrize(
         "member", list(map(marked, members)), ids=list(map(str, members))

@@ -32,6 +32,8 @@ from .members import (
 
 every_member = every(MEMBERS)
 every_objective = every(DEFAULTS)
+# What `make_objective` does, once for all.
+quick_objectives = every(DEFAULTS, others=pytest.mark.slow)
 
 # Terms of these depend on the other examples of the batch.
 COUPLED = {
@@ -159,7 +161,7 @@ def test_a_shift_of_all_logits_changes_nothing(member):
                 )
 
 
-@every_objective
+@quick_objectives
 def test_labels_of_every_integer_type_are_the_same(member):
     """Check it for numbers whose products with anything leave the narrow types."""
     objective = member.objective
@@ -465,7 +467,7 @@ def test_wrong_label_is_nan_and_never_wraps(member):
             assert_close(terms[others], good[others])
 
 
-@every_objective
+@quick_objectives
 def test_a_wrong_label_can_be_named(member):
     objective = member.objective
     state = initial_state(objective, 5)
@@ -519,7 +521,7 @@ def test_soft_labels_are_taken_or_refused_in_one_sentence(member):
             function(state, logits, hot, weights)
 
 
-@every_objective
+@quick_objectives
 def test_state_has_no_gradient(member):
     objective = member.objective
     state = trained_state(objective)
