@@ -94,27 +94,6 @@ def assembled(name, loss="cross_entropy"):
 
 # These show most of what the others do, in the time of a few.
 QUICK = ("digits", "cifar10_lenet5", "sst_tree_lstm")
-
-
-def when_built(name):
-    """Mark a config whose network is not built by default."""
-    return [] if name in QUICK else pytest.mark.thorough
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=when_built(n)) for n in NAMES])
-def test_the_network_of_every_config_takes_its_data_set(name):
-    experiment = assembled(name)
-    start = functools.partial(experiment.module.init_with_output, train=False)
-    logits, _ = jax.eval_shape(start, jax.random.key(0), experiment.inputs(2))
-    assert logits.shape == (2, *logits.shape[1:-1], experiment.dataset.num_classes)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_config_says_only_what_its_data_set_knows(name):
-    config = config_of(name)
-    inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
-
-
 # A step takes a second to trace, that of a deep network several.
 DEEP = (
     "synthia_deeplab_resnet18",
@@ -130,8 +109,31 @@ TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10", "cifar100_densenet40_
 
 def when_traced(name):
     """Mark a config by the time that its step takes to trace."""
+    if name in QUICK:
+        return []
     slow = name.endswith(DEEP) and name not in TRACED
-    return pytest.mark.slow if slow else when_built(name)
+    return pytest.mark.slow if slow else pytest.mark.thorough
+
+
+def when_built(name):
+    """Mark a config whose network is built alone: thorough where its step is not."""
+    if name in QUICK:
+        return []
+    return pytest.mark.thorough if when_traced(name).name == "slow" else pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=when_built(n)) for n in NAMES])
+def test_the_network_of_every_config_takes_its_data_set(name):
+    experiment = assembled(name)
+    start = functools.partial(experiment.module.init_with_output, train=False)
+    logits, _ = jax.eval_shape(start, jax.random.key(0), experiment.inputs(2))
+    assert logits.shape == (2, *logits.shape[1:-1], experiment.dataset.num_classes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_config_says_only_what_its_data_set_knows(name):
+    config = config_of(name)
+    inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=when_traced(n)) for n in NAMES])
