@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.statistics import NOTHING
+from calib_jax.core import machine
+from calib_jax.core.examples import Examples
+from calib_jax.core.statistics import NOTHING, Rows
 from calib_jax.core.types import Array, PyTree
-from calib_jax.train import last_layer
+from calib_jax.train import last_layer, memory
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.diagnosis import check_labels, check_outputs
 from calib_jax.train.files import Row
@@ -31,6 +33,30 @@ class Measured(NamedTuple):
     row: Row
     evidence: Any
     norms: Row
+
+
+def check_memory(task: Task, num_runs: int) -> None:
+    """Raise `DoesNotFit` if metrics that keep a row for each label do not fit, as of pixels."""
+    for name, source in task.evaluated.items():
+        labels = Examples(*source[np.arange(1)]).labels
+        number = labels.size * len(source)
+        if number < memory.MANY_LABELS:
+            continue
+        seen = (
+            jax.ShapeDtypeStruct((*labels.shape, task.num_classes), np.float32),
+            jax.ShapeDtypeStruct(labels.shape, labels.dtype),
+            jax.ShapeDtypeStruct(labels.shape, np.float32),
+        )
+        stats = {metric: jax.eval_shape(one.stat, *seen) for metric, one in task.metrics.items()}
+        kept = {metric: stat for metric, stat in stats.items() if isinstance(stat, Rows)}
+        needed, left = memory.size(kept) * len(source) * num_runs, machine.free_memory()
+        if needed * memory.COPIES > left:
+            raise memory.DoesNotFit(
+                f"{', '.join(kept)}: rows of the {number:,} labels of {name} take"
+                f" {memory.text_of(needed)}, {memory.COPIES} times while batches are joined, and"
+                f" {memory.text_of(left)} are free: measure them after training, by"
+                " experiments.evaluate or metrics.Stream, which need a fraction."
+            )
 
 
 class Measuring:

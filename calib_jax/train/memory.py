@@ -13,6 +13,11 @@ from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.parallel import Devices
 
+# Fewer labels, as those of pixels, need little memory.
+MANY_LABELS = 2**22
+# Of rows at the peak: those of batches, of all batches, and as a program takes or pads them.
+COPIES = 3
+
 
 class DoesNotFit(RuntimeError):
     """Raised when a program needs more memory than a device has free."""

@@ -21,9 +21,6 @@ from calib_jax.train.parallel import Devices
 from calib_jax.train.runner import one_pass
 from calib_jax.train.step import Batch, identity, make_eval_step
 
-MANY_LABELS = 2**22  # fewer need little memory, and the check traces the network once more
-COPIES = 3  # of logits at the peak: those of batches, of all batches, and without padding
-
 
 class Predicted(NamedTuple):
     """The predictions for all examples of a source, in its order.
@@ -127,16 +124,16 @@ def _check_memory(
 ) -> None:
     """Raise `DoesNotFit` if the logits of many labels, such as those of pixels, do not fit."""
     inputs, labels, label_weights = Examples(*source[np.arange(1)])
-    if labels.size * len(source) < MANY_LABELS:
+    if labels.size * len(source) < memory.MANY_LABELS:
         return
     weights = with_weights(np.ones(1, np.float32), label_weights)
     step = make_eval_step(forward, {"all": Everything}, prepare=prepare)
     of_one = jax.eval_shape(step, states[0], Batch(inputs, labels, weights, np.arange(1)))
     logits = memory.size(of_one["metrics"]["all"]["logits"]) * len(source) * len(states)
     left = machine.free_memory()
-    if logits * COPIES > left:
+    if logits * memory.COPIES > left:
         raise memory.DoesNotFit(
-            f"the logits of {len(source):,} examples take {memory.text_of(logits)}, {COPIES} times"
-            f" while batches are joined, and {memory.text_of(left)} are free: take fewer networks"
-            " at once, or train.predict_blocks (--logits=none or float16)."
+            f"the logits of {len(source):,} examples take {memory.text_of(logits)},"
+            f" {memory.COPIES} times while batches are joined, and {memory.text_of(left)} are free:"
+            " take fewer networks at once, or train.predict_blocks (--logits=none or float16)."
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.former import former_options
-from calib_jax.train import memory, parallel
+from calib_jax.train import measuring, memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.changes import Changes, Config, Free
 from calib_jax.train.console import Console
@@ -116,6 +116,7 @@ def fit_all(
             " as many as there are examples."
         )
     memory.check_states(runs[0].state, len(runs), devices, over=over)
+    measuring.check_memory(task, len(runs))
     first_epoch = task.examples_of(runs[0].seed, 0)
     epoch_steps = steps_per_epoch(len(first_epoch), plan.batch_size, drop_last=plan.drop_last)
     timetable = Timetable(plan, epoch_steps)

@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import losses, metrics, train
 from calib_jax.core import InMemory, machine
-from calib_jax.train import prediction
+from calib_jax.train import memory
 
 from . import tasks
 
@@ -62,7 +62,7 @@ def test_logits_that_do_not_fit_are_refused_before_they_are_computed(monkeypatch
     """Such as those of a million pixels an image; blocks of them need no more memory."""
     state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
     classes = expected()[0].shape[-1]
-    monkeypatch.setattr(prediction, "MANY_LABELS", 21)
+    monkeypatch.setattr(memory, "MANY_LABELS", 21)
     monkeypatch.setattr(machine, "free_memory", lambda: 3 * 2 * 21 * classes * 4)
     predict = functools.partial(train.predict_all, tasks.forward, source=SOURCE, batch_size=8)
     assert len(predict([state, state]).logits) == 2

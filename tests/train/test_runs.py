@@ -237,6 +237,22 @@ def test_runs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch):
         memory.check_states(state, 1, devices)
 
 
+def test_rows_of_many_labels_are_refused_before_training(monkeypatch, tmp_path):
+    """Such as those of the pixels of an equal-mass metric: an epoch later the machine has none."""
+    by_name = {name: metrics.named(name) for name in ("nll", "ece", "adaptive_ece", "aurc")}
+    task = task_of(evaluated={"validation": tasks.examples(20)}, metrics=by_name)
+    rows = 2 * 20 * 3 * 4  # of two metrics: a score, a hit and a weight of 20 examples
+    monkeypatch.setattr(memory, "free", lambda devices: 1e12)
+    monkeypatch.setattr(machine, "free_memory", lambda: 2 * memory.COPIES * rows)
+    together(tmp_path / "few", [1, 2, 3], task=task)
+    monkeypatch.setattr(memory, "MANY_LABELS", 20)
+    together(tmp_path / "fits", [1, 2], task=task)
+    said = r"adaptive_ece, aurc: rows of the 20 labels of validation take .*: measure them after"
+    with pytest.raises(memory.DoesNotFit, match=said):
+        together(tmp_path / "none", [1, 2, 3], task=task)
+    assert not (tmp_path / "none").exists()
+
+
 def test_files_in_the_memory_of_a_container_are_not_lost_to_it(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "CONTAINER", tmp_path)
     monkeypatch.setattr(machine, "_of_machine", lambda: 1e12)
