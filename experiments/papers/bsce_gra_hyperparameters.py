@@ -61,5 +61,6 @@ ENTRY = Entry(
     statistic=statistic,
     note="The margin is the change of the other squared error if its root grows by half a point."
     " ResNet-8 stands for the networks of the paper. One option is changed at a time: gamma to 1"
-    " and 3, beta to 1.",
+    " and 3, beta to 1. With cross-entropy this network has an ECE of 23 %, that of the paper 4 %:"
+    " it is too sure with every gamma, and the largest one comes closest.",
 )
