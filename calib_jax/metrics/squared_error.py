@@ -63,7 +63,7 @@ def debiased_squared_error(
     intervals covered 77 %. The squared mean gap of a bin, times the bin's share of the examples,
     contains noise of expectation $\lambda = \sigma_b^2 / n$. The largest $\lambda$ times $1 + z^2$
     is added, so that the upper end is $(|m| + z \sqrt\lambda)^2$ for a single bin of mean gap m.
-    In simulations of 1,000 and 10,000 examples nominal 90 % intervals covered 90 to 99 %. The
+    In simulations of 200 to 10,000 examples nominal 90 % intervals covered 89 to 100 %. The
     examples must be independent, or independent between `clusters`, and no calibrator fitted on
     them.
 
@@ -74,8 +74,8 @@ def debiased_squared_error(
       num_bins: number of bins of equal width.
       level: the nominal coverage of the interval, a fraction.
       clusters: `[*batch]`, the cluster of each example, as integers or strings. In
-        simulations nominal 90 % intervals of Sun et al. covered 80 to 98 % with 50 clusters of 20
-        examples, and 90 to 99 % with 500; the ends are NaN with fewer than 10.
+        simulations nominal 90 % intervals covered 86 to 98 % with 50 clusters of 20 examples, and
+        89 to 99 % with 500; the ends are NaN with fewer than 10.
 
     References:
       Sun, Chaudhari, Barnett and Dobriban, A confidence interval for the expected calibration
