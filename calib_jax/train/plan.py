@@ -64,6 +64,9 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("reduction", "warm_up_reduction"):
             checks.one_of(name, getattr(self, name), REDUCTIONS)
+        for name, source in self.evaluated.items():
+            if not len(source):
+                raise ValueError(f"evaluated[{name!r}] has no examples: leave it out.")
         if not self.evaluated and self.objective.clock == "validation":
             raise ValueError(
                 "the objective learns from the validation set after every evaluation, and"

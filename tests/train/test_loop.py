@@ -661,6 +661,10 @@ def test_a_label_out_of_range_is_named(tmp_path):
 def test_what_needs_an_evaluation_is_refused_without_one(tmp_path):
     with pytest.raises(ValueError, match="the objective learns from the validation set after"):
         task_of(evaluated={})
+    examples = tasks.examples(3)
+    empty = tasks.InMemory(examples.inputs[:0], examples.labels[:0])
+    with pytest.raises(ValueError, match=r"evaluated\['test'\] has no examples: leave it out"):
+        task_of(evaluated={"validation": examples, "test": empty})
     plain = losses.objective("focal")
     with pytest.raises(ValueError, match=r"plan.best names nll, which the task does not measure"):
         run(tmp_path, plain, task=task_of(plain, evaluated={}))
