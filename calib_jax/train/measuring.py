@@ -36,7 +36,7 @@ class Measured(NamedTuple):
 
 
 def check_memory(task: Task, num_runs: int) -> None:
-    """Raise `DoesNotFit` if metrics that keep a row for each label do not fit, as of pixels."""
+    """Raise `DoesNotFit` if metrics that keep a row for each label, or pixel, do not fit."""
     for name, source in task.evaluated.items():
         labels = Examples(*source[np.arange(1)]).labels
         number = labels.size * len(source)

@@ -13,9 +13,9 @@ from calib_jax.core.types import PyTree
 from calib_jax.train import parallel
 from calib_jax.train.parallel import Devices
 
-# Fewer labels, as those of pixels, need little memory.
+# Rows of fewer labels need little memory, and are not checked.
 MANY_LABELS = 2**22
-# Of rows at the peak: those of batches, of all batches, and as a program takes or pads them.
+# How often rows are held at the peak: in batches, joined, and once more without padding.
 COPIES = 3
 
 

@@ -98,7 +98,7 @@ QUICK = {
 }
 
 
-# Each is another member with other numbers, or with another loss inside that is a member itself.
+# Each has the formula of another member, named beside it, with other numbers or another inner loss.
 SIBLINGS = {
     *("flsc532", "flsd532", "flsd53_text"),  # of flsc531 and flsd53
     *("bsce_adaptive_gra", "dfl_gra", "flsd53_gra"),  # of bsce_gra and fl_gra
@@ -112,11 +112,11 @@ assert {member.name for member in DEFAULTS} >= SIBLINGS
 def every(
     members: list[Member], others: pytest.MarkDecorator = pytest.mark.thorough
 ) -> pytest.MarkDecorator:
-    """Run a law for each member: for QUICK by default, and for what repeats others when `slow`.
+    """Run a law for each member: QUICK ones by default, REPETITIONS and SIBLINGS when `slow`.
 
     Args:
       members: all of them.
-      others: the mark of the rest.
+      others: the mark of all other members.
     """
 
     def marked(member: Member) -> Any:

@@ -32,7 +32,7 @@ from .members import (
 
 every_member = every(MEMBERS)
 every_objective = every(DEFAULTS)
-# What `make_objective` does, once for all.
+# For laws about code in `make_objective`, which all objectives share: a few of them show it.
 quick_objectives = every(DEFAULTS, others=pytest.mark.slow)
 
 # Terms of these depend on the other examples of the batch.

@@ -238,7 +238,7 @@ def test_runs_that_do_not_fit_are_refused_before_they_are_made(monkeypatch):
 
 
 def test_rows_of_many_labels_are_refused_before_training(monkeypatch, tmp_path):
-    """Such as those of the pixels of an equal-mass metric: an epoch later the machine has none."""
+    """Such as a row for each pixel, which would exhaust the memory in the first evaluation."""
     by_name = {name: metrics.named(name) for name in ("nll", "ece", "adaptive_ece", "aurc")}
     task = task_of(evaluated={"validation": tasks.examples(20)}, metrics=by_name)
     rows = 2 * 20 * 3 * 4  # of two metrics: a score, a hit and a weight of 20 examples
