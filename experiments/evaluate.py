@@ -7,9 +7,12 @@
 
 --checkpoint is latest, best_NAME for a metric whose best checkpoint the run kept (error, nll, ece),
 or the number of a step. The default is latest, or the best by patience_for if patience ended the
-run. The command writes predictions_validation.npz and predictions_test.npz (logits, labels and,
-where labels have weights, weights), which experiments.score reads, and the folder report: tables
-and figures of the test set, before and after a calibrator fitted on the validation set.
+run. Choose by the NLL or by refinement_nll: a network at chance may have the best ECE, so the error
+of a best_NAME is printed beside the best error of the run.
+
+The command writes predictions_validation.npz and predictions_test.npz (logits, labels and, where
+labels have weights, weights), which experiments.score reads, and the folder report: tables and
+figures of the test set, before and after a calibrator fitted on the validation set.
 
 If the folder holds several seeds, each is evaluated in its own folder, and the folder report
 contains means over the seeds with intervals.

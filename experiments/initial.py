@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from calib_jax import models, train
 from calib_jax.core.types import PyTree
 from calib_jax.models.bert import Bert
-from experiments import renamed
+from experiments import best_checkpoints, cli, renamed
 
 HEAD = "head"
 BERT = "model.safetensors"
@@ -133,7 +133,10 @@ def chosen(checkpoints: train.Checkpoints) -> str:
 
 
 def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
-    """Return the step of a named checkpoint; None stands for the newest one that can be read."""
+    """Return the step of a named checkpoint; None stands for the newest one that can be read.
+
+    If a metric chose the checkpoint, its error is printed beside the best one.
+    """
     if name == "latest":
         return None
     if name.isdecimal():
@@ -143,6 +146,9 @@ def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
     if name not in names:
         known = ", ".join(["latest", *names, *map(str, checkpoints.steps)])
         raise ValueError(f"there is no checkpoint {name!r}; this run has {known}.")
+    folder = checkpoints.folder.parent
+    if text := best_checkpoints.remark(folder, name, names[name]):
+        cli.say_once(f"note: {folder}: {text}")
     return names[name]
 
 

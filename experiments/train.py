@@ -47,7 +47,9 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
 from calib_jax.core import checks
+from calib_jax.train import journal
 from experiments import (
+    best_checkpoints,
     building,
     cli,
     data_identity,
@@ -170,7 +172,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
         return cli.FAILED, (which if len(folders) > 1 else "") + why
     if first and not _QUIET.value:
         if len(folders) == 1:
-            _say_more(*folders.values(), *outcomes.values())
+            _say_more(experiment, *folders.values(), *outcomes.values())
         else:
             print(f"\n{run_report.of_seeds(folders)}\n")
         data_dir = building.DATA_DIR.value
@@ -196,15 +198,20 @@ def _report(
             print(f"written to {workdir}: {', '.join(names)}")
 
 
-def _say_more(folder: pathlib.Path, outcome: train.Outcome) -> None:
+def _say_more(
+    experiment: building.Experiment, folder: pathlib.Path, outcome: train.Outcome
+) -> None:
     table = train.last_table(folder)
     if table:
         print(f"\nthe state of the loss after its last update:\n{table}")
-    for name, best in outcome.best.items():
-        print(
-            f"The best {name} is {best['value']:.4f}, of epoch {best['epoch']:g}; evaluate it with"
-            f" --checkpoint=best_{name}."
-        )
+    lines = best_checkpoints.describe(
+        journal.read_rows(folder / journal.ROWS),
+        outcome.best,
+        experiment.plan.best,
+        len(experiment.dataset.validation),
+        saved={int(path.name) for path in (folder / "checkpoints").glob("[0-9]*")},
+    )
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

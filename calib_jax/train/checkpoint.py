@@ -85,6 +85,11 @@ class Checkpoints:
         )
 
     @property
+    def folder(self) -> Path:
+        """The folder of the checkpoints."""
+        return self._folder
+
+    @property
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in ascending order."""
         return sorted(set(self._manager.all_steps()) - self._damaged)

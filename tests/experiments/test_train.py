@@ -38,6 +38,7 @@ def test_a_run_is_told_and_kept(trained):
     assert len(lines) == 3
     assert "validation error" in lines[0]
     assert "gamma" in output  # the table of AdaFocal's bins
+    assert output.count("evaluate it with --checkpoint=best_nll") == 1
     assert f"next: python -m experiments.evaluate --workdir={folder}" in output
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2, 3]

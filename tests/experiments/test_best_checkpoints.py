@@ -1,0 +1,146 @@
+"""Which of a run's best checkpoints is recommended: never a network at chance for its ECE."""
+
+import json
+import re
+
+import pytest
+
+from experiments import best_checkpoints
+from tests.experiments.processes import run
+
+COUNT = 1000  # the interval of the best error, .100, ends at .120
+DIRECTIONS = {"error": "min", "nll": "min", "ece": "min"}
+
+
+def log(*columns, names=("error", "nll", "ece")):
+    """Return the rows of a log, an epoch of ten steps for each tuple of values."""
+    keys = [f"validation_{name}" for name in names]
+    return [
+        {"step": 10 * k, "epoch": k, **dict(zip(keys, row, strict=True))}
+        for k, row in enumerate(columns, start=1)
+    ]
+
+
+def best_of(rows, directions):
+    """Return the best step, epoch and value by each metric."""
+    best = {}
+    for name, direction in directions.items():
+        key = f"validation_{name}"
+        row = (min if direction == "min" else max)(rows, key=lambda row: row[key])
+        best[name] = {"step": row["step"], "epoch": row["epoch"], "value": row[key]}
+    return best
+
+
+AT_CHANCE_FIRST = log((0.9, 2.3, 0.02), (0.11, 0.4, 0.10), (0.10, 0.35, 0.12), (0.115, 0.5, 0.09))
+
+
+def described(rows, directions=None, **options):
+    directions = directions or DIRECTIONS
+    return best_checkpoints.describe(rows, best_of(rows, directions), directions, COUNT, **options)
+
+
+def test_a_network_at_chance_is_not_recommended_for_its_ece():
+    lines = described(AT_CHANCE_FIRST, saved=[30, 40])
+    assert lines[0] == (
+        "The best nll is 0.3500, of epoch 3, where the error is 0.1000; evaluate it with"
+        " --checkpoint=best_nll."
+    )
+    (ece,) = [line for line in lines if line.startswith("The best ece")]
+    assert "where the error is 0.9000" in ece
+    assert "the best error, 0.1000 of epoch 3, is lower by more than noise" in ece
+    assert "best_ece" not in ece
+    assert "epoch 4 has the best ece, 0.0900 (--checkpoint=40)" in ece
+    # Without its checkpoint, the epoch is named alone.
+    assert not any("--checkpoint=40" in line for line in described(AT_CHANCE_FIRST, saved=[30]))
+
+
+def test_an_ece_within_noise_of_the_best_error_is_offered_but_not_recommended():
+    lines = described(log((0.119, 0.4, 0.02), (0.10, 0.35, 0.05)))
+    assert sum("evaluate it with" in line for line in lines) == 1
+    assert "evaluate it with --checkpoint=best_nll" in lines[0]
+    assert any("(--checkpoint=best_ece)" in line for line in lines)
+    lines = described(log((0.121, 0.4, 0.02), (0.10, 0.35, 0.05)))
+    assert not any("best_ece" in line for line in lines)
+
+
+def test_the_refinement_part_comes_before_the_nll():
+    names = ("error", "nll", "ece", "refinement_nll")
+    rows = log((0.11, 0.3, 0.1, 0.29), (0.10, 0.4, 0.1, 0.25), names=names)
+    lines = described(rows, dict.fromkeys(names, "min"))
+    assert "evaluate it with --checkpoint=best_refinement_nll" in lines[0]
+    assert sum("evaluate it with" in line for line in lines) == 1
+
+
+def test_a_best_nll_with_a_clearly_higher_error_names_the_lower_one():
+    lines = described(log((0.2, 0.3, 0.1), (0.1, 0.5, 0.2)))
+    assert "where the error is 0.2000; evaluate it with --checkpoint=best_nll" in lines[0]
+    assert lines[0].endswith("The best error, 0.1000 of epoch 2, is lower by more than noise.")
+
+
+def test_calibration_errors_alone_choose_only_within_noise():
+    names = ("error", "ece", "mce")
+    rows = log((0.9, 0.01, 0.3), (0.1, 0.1, 0.2), names=names)
+    lines = described(rows, {"ece": "min", "mce": "min"})
+    assert any("evaluate it with --checkpoint=best_mce" in line for line in lines)
+    assert not any("best_ece" in line for line in lines)
+    # Without an error nothing shows that a network is better than chance.
+    lines = described(log((0.01,), (0.1,), names=("ece",)), {"ece": "min"})
+    assert lines == [
+        "The best ece is 0.0100, of epoch 1; no error was measured, and a network at chance may"
+        " have a good ece."
+    ]
+
+
+def test_a_metric_to_maximize_and_values_that_are_missing():
+    names = ("error", "auroc")
+    rows = log((0.9, 0.99), (0.1, 0.7), (0.11, None), (0.11, 0.8), names=names)
+    best = {"auroc": {"step": 10, "epoch": 1, "value": 0.99}}
+    (line,) = best_checkpoints.describe(rows, best, {"auroc": "max"}, COUNT)
+    assert "epoch 4 has the best auroc, 0.8000" in line
+
+
+@pytest.fixture
+def folder(tmp_path):
+    text = "".join(json.dumps(row) + "\n" for row in AT_CHANCE_FIRST)
+    (tmp_path / "metrics.jsonl").write_text(text)
+    parts = {"examples": COUNT, "labels": None, "input_means": None}
+    identity = {"parts": dict.fromkeys(("train", "validation", "test"), parts), "class_names": None}
+    (tmp_path / "data.json").write_text(json.dumps(identity))
+    return tmp_path
+
+
+def test_a_checkpoint_that_is_asked_for_has_its_error_beside(folder):
+    assert best_checkpoints.remark(folder, "best_ece", 10) == (
+        "best_ece is of epoch 1, with a validation error of 0.9000; the best error is 0.1000 of"
+        " epoch 3, lower by more than noise: choose by the NLL (best_nll) or by refinement_nll,"
+        " unless you want this epoch."
+    )
+    within = best_checkpoints.remark(folder, "best_ece", 40)
+    assert "error of 0.1150" in within
+    assert within.endswith("within noise.")
+    assert "best_error" in best_checkpoints.remark(folder, "best_nll", 10)
+    for name, step in (("latest", 40), ("40", 40), ("best_error", 30), ("best_ece", 77)):
+        assert best_checkpoints.remark(folder, name, step) == ""
+    (folder / "data.json").unlink()  # as in folders of older versions
+    assert re.search(
+        "0.9000; .* 0.1000 of epoch 3[.]$", best_checkpoints.remark(folder, "best_ece", 10)
+    )
+
+
+@pytest.mark.thorough
+def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
+    """A small learning rate: the first networks are near chance and have the lowest ECE."""
+    slow = ("--config.num_epochs=6", "--config.optimizer.learning_rate=0.01")
+    code, output = run("train", "--config=configs/digits.py", f"--workdir={tmp_path}", *slow)
+    assert code == 0, output
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    chosen = min(rows, key=lambda row: row["validation_ece"])
+    lowest = min(row["validation_error"] for row in rows)
+    assert chosen["validation_error"] > lowest + 0.2  # else the test tests nothing
+    assert "evaluate it with --checkpoint=best_nll" in output
+    assert "best_ece" not in output
+    arguments = (f"--workdir={tmp_path}", "--checkpoint=best_ece", "--resamples=20")
+    code, output = run("evaluate", *arguments)
+    assert code == 0, output
+    beside = f"error of {chosen['validation_error']:.4f}; the best error is {lowest:.4f} of epoch"
+    assert beside in output
