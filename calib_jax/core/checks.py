@@ -21,13 +21,14 @@ from calib_jax.core.foreign import as_array
 from calib_jax.core.former import check_former_options, closest
 from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
+from calib_jax.core.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.trouble import known, refuse_labels
-from calib_jax.core.types import Labels, Logits
+from calib_jax.core.types import Labels, Logits, SoftLabels
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Function]:
+def takes_logits(*, soft_labels: TakesSoft = False) -> Callable[[_Function], _Function]:
     """Validate the arguments of a function of `(logits, labels, ...)` and accept NumPy arrays.
 
     Logits, labels and, if the function has them, `weights` are converted to arrays; an error is
@@ -35,7 +36,8 @@ def takes_logits(*, soft_labels: bool = False) -> Callable[[_Function], _Functio
     label 0 and logits 0. `unchecked` returns the function itself, for callers that have done this.
 
     Args:
-      soft_labels: whether labels may also be distributions `[*batch, classes]`.
+      soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
+        a row of them may also be 0 for every class.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -78,18 +80,20 @@ def _bound(
 
 
 def examples(
-    name: str, logits: Any, labels: Any, weights: Any, soft_labels: bool
+    name: str, logits: Any, labels: Any, weights: Any, soft_labels: TakesSoft
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Validate the examples of a public function; rows of weight 0 become zeros."""
-    logits, labels = batch_of(name, logits, labels, soft_labels)
+    logits, labels = batch_of(name, logits, labels, bool(soft_labels))
     weights = weights_for(logits, weights)
+    if labels.ndim == logits.ndim:
+        labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
     logits, labels = rows.present(logits, labels, weights)
     if _checking_labels.get():
         _name_wrong_values(name, logits, labels)
     return logits, labels, weights
 
 
-def mark_checked(checked: Any, function: Any, soft_labels: bool) -> Any:
+def mark_checked(checked: Any, function: Any, soft_labels: TakesSoft) -> Any:
     """Attach to a function with checks the one behind them, and whether it takes soft labels."""
     checked.unchecked = function
     checked.soft_labels = soft_labels
@@ -101,9 +105,9 @@ def unchecked(function: _Function) -> _Function:
     return cast(_Function, getattr(function, "unchecked", function))
 
 
-def takes_soft_labels(function: Callable[..., Any]) -> bool:
+def takes_soft_labels(function: Callable[..., Any]) -> TakesSoft:
     """Check whether a function takes soft labels; one without checks of ours decides itself."""
-    return getattr(function, "soft_labels", True)
+    return cast(TakesSoft, getattr(function, "soft_labels", True))
 
 
 # Off by default: a check that passes still costs 50 microseconds a call, as much as the loss of
@@ -114,9 +118,10 @@ _checking_labels = contextvars.ContextVar("checking_labels", default=False)
 def label_checked(function: _Function) -> _Function:
     """Wrap a loss function so that a label out of range raises an error naming the label.
 
-    Logits that look like probabilities raise an error as well. Use it to find the cause of a NaN:
-    every call waits for the device and traces the function again. Pass the function itself and
-    not the result of `jax.jit`, which may have been traced without the check.
+    Soft labels that are no distribution and logits that look like probabilities raise an
+    error as well. Use it to find the cause of a NaN: every call waits for the device and traces
+    the function again. Pass the function itself and not the result of `jax.jit`, which may have
+    been traced without the check.
 
     >>> from calib_jax import losses
     >>> label_checked(losses.focal)(jnp.zeros((2, 3)), jnp.array([0, 255]))
@@ -160,7 +165,7 @@ def _with_true_label(message: str, given: Any) -> str:
     return message
 
 
-def _name_wrong_values(name: str, logits: Logits, labels: Labels) -> None:
+def _name_wrong_values(name: str, logits: Logits, labels: Labels | SoftLabels) -> None:
     num_classes = logits.shape[-1]
     if labels.ndim < logits.ndim:
         right = rows.valid(labels, num_classes)
@@ -221,6 +226,7 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             f" {logits.shape}."
         )
     if soft_labels and labels.ndim == logits.ndim:
+        refuse_integers(name, logits, labels)
         if labels.shape != logits.shape:
             raise ValueError(
                 f"{name}: soft labels must have the shape of the logits {logits.shape}, got"

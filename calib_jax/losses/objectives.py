@@ -30,6 +30,7 @@ from calib_jax.core import checks, rows
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.former import former_options
 from calib_jax.core.progress import Progress
+from calib_jax.core.soft_labels import TakesSoft
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Number, PyTree
 
@@ -93,7 +94,7 @@ def make_objective(
     update: Callable[[State, Any, Progress], State] = lambda state, stat, progress: state,
     clock: Clock = "never",
     table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {},
-    soft_labels: bool = False,
+    soft_labels: TakesSoft = False,
 ) -> Objective:
     """Make an objective with a state, or one whose terms depend on the whole batch.
 
@@ -102,7 +103,8 @@ def make_objective(
         passed with label 0 and logits 0, the state without gradient.
       init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too, and
         `init` needs a parameter `class_counts` only if it uses it.
-      soft_labels: whether labels may also be distributions `[*batch, classes]`.
+      soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
+        a row of them may also be 0 for every class.
 
     >>> from calib_jax import losses
     >>> def value(state, logits, labels, weights, *, axis_name):
@@ -157,7 +159,7 @@ def needed_counts(name: str, class_counts: Any) -> Any:
 
 
 def _checked(
-    value: Callable[..., Array], soft_labels: bool, name: str = "the objective"
+    value: Callable[..., Array], soft_labels: TakesSoft, name: str = "the objective"
 ) -> Callable[..., Array]:
     """Wrap a function in what every objective does about arguments, weights and gradients.
 
@@ -274,7 +276,7 @@ def regularized(
         terms = base_value(state, logits, labels, weights, axis_name=axis_name)
         return terms + scale * extra(logits, labels, weights, axis_name=axis_name)
 
-    soft_labels = checks.takes_soft_labels(base.value) and checks.takes_soft_labels(penalty)
+    soft_labels = checks.takes_soft_labels(penalty) and checks.takes_soft_labels(base.value)
     return base._replace(value=_checked(value, soft_labels))
 
 

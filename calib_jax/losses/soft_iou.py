@@ -31,7 +31,7 @@ from calib_jax.losses.objectives import Objective, register, regularized, with_o
 __all__ = ["soft_iou_penalty"]
 
 
-@checks.takes_logits(soft_labels=True)
+@checks.takes_logits(soft_labels="or_zeros")
 def soft_iou_penalty(
     logits: Logits,
     labels: Labels | SoftLabels,
@@ -115,7 +115,7 @@ def _soft_iou(
 ) -> Objective:
     """`scale` times 1 minus the soft IoU, plus `cross_entropy_scale` times cross-entropy."""
 
-    @checks.takes_logits(soft_labels=True)
+    @checks.takes_logits(soft_labels="or_zeros")
     def scaled(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
         cross_entropy = unchecked_cross_entropy(logits, labels)
         scales = jnp.asarray(cross_entropy_scale, cross_entropy.dtype)

@@ -514,6 +514,15 @@ def test_soft_labels_are_taken_or_refused_in_one_sentence(member):
     if member.name in TAKE_SOFT_LABELS:
         expected = value_and_gradient(objective, state, logits, labels, weights)
         assert_close(value_and_gradient(objective, state, logits, hot, weights), expected)
+        absent, present = int(jnp.argmin(weights)), int(jnp.argmax(weights))
+        far = hot.at[absent].set(7.0)
+        assert_close(value_and_gradient(objective, state, logits, far, weights), expected)
+        far = far.at[present].set(0.4)  # the sum is 2
+        value, gradient = value_and_gradient(objective, state, logits, far, weights)
+        assert jnp.isnan(value)
+        assert jnp.all(jnp.isnan(gradient[present]))
+        with pytest.raises(ValueError, match=f"objective: row {present} of the soft .* the sum 2:"):
+            objective.value(state, logits, far, weights)
         return
     stateless = objective.clock == "never"
     for function in (objective.value,) if stateless else (objective.value, objective.evidence):

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 import pytest
 
+import calib_jax
 from calib_jax import losses
 
 from . import checks
@@ -161,7 +162,146 @@ def test_an_impossible_class_without_weight_is_no_class(name):
     np.testing.assert_allclose(np.delete(gradient, 2, axis=1), plain, rtol=1e-4, atol=1e-6)
     assert not np.any(gradient[:, 2])
     # With weight on it the loss is infinite (Brier's is not), and no gradient is NaN.
-    zero[:, 2] = 0.5
-    values, gradient = compiled(name)(wider, zero)
+    half = np.insert(soft / 2, 2, 0.5, axis=1)
+    values, gradient = compiled(name)(wider, half)
     assert np.all(np.isfinite(values)) if name == "brier" else np.all(values == np.inf)
     assert np.all(np.isfinite(gradient))
+
+
+TAKE_SOFT_LABELS = [
+    name for name in losses.__all__ if getattr(getattr(losses, name), "soft_labels", False)
+]
+every_function = pytest.mark.parametrize("name", TAKE_SOFT_LABELS)
+
+
+def with_row(row):
+    """Return soft labels for LOGITS whose rows 2 and 4 are `row`."""
+    soft = np.asarray(SOFT, np.float32)
+    soft[[2, 4]] = row
+    return soft
+
+
+def test_functions_that_take_soft_labels_are_found():
+    assert {*PAIRS, "soft_iou_penalty"} <= set(TAKE_SOFT_LABELS)
+
+
+@every_function
+def test_integer_labels_of_the_rank_of_the_logits_are_refused(name):
+    """Binary logits [n] with labels [n] would be one example of n classes."""
+    loss = getattr(losses, name)
+    scores, hot = np.float32([2.0, -1.0, 0.5]), np.eye(4, dtype=int)[[0, 1]]
+    for right in (np.array([1, 0, 0]), np.array([True, False, False])):  # even if they sum to 1
+        for call in (loss, jax.jit(loss)):
+            with pytest.raises(TypeError, match=r"calib_jax\.binary\(logits\)\.") as caught:
+                call(scores, right)
+            assert str(caught.value).startswith(f"{loss.__name__}: logits (3,) need ")
+            with pytest.raises(TypeError, match=r"calib_jax\.binary\(logits\[\.\.\., 0\]\)"):
+                call(scores[:, None], right[:, None])
+    with pytest.raises(TypeError, match=r"labels \(2, 4\) are int.*astype\(float\)\.$"):
+        loss(np.zeros((2, 4), np.float32), hot)
+    with pytest.raises(TypeError, match=r"labels \(2, 1\) are int.*labels\[\.\.\., 0\]\.$"):
+        loss(np.zeros((2, 4), np.float32), np.array([[0], [1]]))
+    binary = loss(calib_jax.binary(scores), np.array([1, 0, 0]))
+    assert np.all(np.isfinite(binary))
+
+
+WRONG = {
+    "above 1": ([0.0, 1.5, -0.5, 0.0], r"the value 1\.5 for class 1"),
+    "below 0": ([0.6, 0.6, 0.0, -0.2], r"the value -0\.2\d* for class 3"),
+    "not a number": ([1.0, 0.0, np.nan, 0.0], "the value nan for class 2"),
+    "infinite": ([1.0, 0.0, np.inf, 0.0], "the value inf for class 2"),
+    "a sum above 1": ([1.0, 0.0, 1.0, 0.0], r"the sum 2\b"),
+    "a sum below 1": ([0.5, 0.2, 0.2, 0.0], r"the sum 0\.9"),
+    "percent": ([70.0, 30.0, 0.0, 0.0], "the value 70 for class 0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [("cross_entropy", case) for case in WRONG]
+    + [(name, case) for name in TAKE_SOFT_LABELS for case in ("above 1", "a sum below 1")],
+)
+def test_soft_labels_are_distributions(name, case):
+    row, message = WRONG[case]
+    loss, logits, wrong = getattr(losses, name), np.asarray(LOGITS, np.float32), with_row(row)
+    with pytest.raises(
+        ValueError, match=rf"^{loss.__name__}: row 2 of the soft labels has {message}"
+    ):
+        loss(logits, wrong)
+    with pytest.raises(ValueError, match=rf"row \(1, 0\) of the soft labels has {message}"):
+        loss(logits.reshape(3, 2, 4), wrong.reshape(3, 2, 4))
+    with pytest.raises(ValueError, match=f"row 2 of the soft labels has {message}"):
+        jax.grad(lambda z: jnp.sum(loss(z, wrong)))(logits)
+    if name == "cross_entropy":
+        with pytest.raises(ValueError, match=f"row 2 of the soft labels has {message}"):
+            calib_jax.label_checked(loss)(logits, wrong)
+    values, gradient = jitted(name)(logits, wrong)
+    if np.ndim(values) == 0:  # a penalty of the whole batch
+        assert np.isnan(values)
+        return
+    expected, slopes = jitted(name)(logits, np.asarray(SOFT, np.float32))
+    bad = np.array([2, 4])
+    assert np.all(np.isnan(values[bad]))
+    assert np.all(np.isnan(gradient[bad]))
+    np.testing.assert_array_equal(np.delete(values, bad), np.delete(expected, bad))
+    np.testing.assert_array_equal(np.delete(gradient, bad, 0), np.delete(slopes, bad, 0))
+
+
+@functools.cache
+def jitted(name):
+    """Compile the values of a public function, and the gradient of their sum."""
+
+    def run(logits, labels):
+        values, pull_back = jax.vjp(lambda z: getattr(losses, name)(z, labels), logits)
+        return values, pull_back(jnp.ones_like(values))[0]
+
+    return jax.jit(run)
+
+
+@every_function
+def test_rows_of_weight_zero_may_have_any_soft_labels(name):
+    weights = np.float32([1, 1, 0, 1, 0, 1])
+    wrong, logits = with_row([7.0, np.nan, -1.0, np.inf]), np.asarray(LOGITS, np.float32)
+    loss = getattr(losses, name)
+    objective = losses.as_objective(loss) if name != "soft_iou_penalty" else None
+    if objective is None:
+        of_wrong, of_right = (loss(logits, soft, weights) for soft in (wrong, with_row(SOFT[0])))
+    else:
+        of_wrong, of_right = (
+            objective.value((), logits, soft, weights) for soft in (wrong, with_row(SOFT[0]))
+        )
+        with pytest.raises(ValueError, match="objective: row 2 of the soft labels has"):
+            objective.value((), logits, wrong, np.ones(6))
+    np.testing.assert_array_equal(of_wrong, of_right)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_soft_labels_may_be_rounded(dtype):
+    """Check softmax outputs and printed digits of many classes, eager and compiled."""
+    random = np.random.default_rng(5)
+    for num_classes in (3, 100, 1000):
+        logits = jnp.asarray(random.standard_normal((64, num_classes)), dtype)
+        soft = jax.nn.softmax(3 * logits)
+        printed = jnp.round(jax.nn.softmax(jnp.asarray(logits, jnp.float32)), 5)
+        smoothed = 0.9 * jax.nn.one_hot(jnp.arange(64) % num_classes, num_classes, dtype=dtype)
+        for labels in (soft, printed, smoothed + jnp.asarray(0.1 / num_classes, dtype)):
+            for loss in (losses.cross_entropy, jax.jit(losses.cross_entropy)):
+                assert np.all(np.isfinite(loss(logits, labels)))
+
+
+def test_soft_iou_takes_rows_of_zeros():
+    """A void pixel of weight 1 has no class: only its probability counts, in the union."""
+    none = with_row([0.0, 0.0, 0.0, 0.0])
+    logits = np.asarray(LOGITS, np.float32)
+    p = np.exp(log_softmax(LOGITS))
+    union = np.sum(none + p * (1 - none), axis=0)
+    expected = 1 - np.mean(np.sum(p * none, axis=0) / union)
+    objective = losses.objective("soft_iou")
+    for value in (
+        losses.soft_iou_penalty(logits, none),
+        jax.jit(losses.soft_iou_penalty)(logits, none),
+        objective.value((), logits, none)[0],
+    ):
+        np.testing.assert_allclose(value, expected, rtol=1e-5)
+    with pytest.raises(ValueError, match="row 2 of the soft labels has the sum 0"):
+        losses.cross_entropy(logits, none)
