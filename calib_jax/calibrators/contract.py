@@ -24,7 +24,6 @@ from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import checks, numerics
 from calib_jax.core.foreign import as_array
-from calib_jax.core.lookalikes import refuse_probabilities
 from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.trouble import known, not_finite, refuse, trouble_in
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
@@ -263,7 +262,7 @@ def logits_for(
     """Convert logits to an array and validate it against the parameters.
 
     Invalid rows (NaN, +inf, all -inf) raise an error outside `jit` and become NaN inside. Logits
-    that look like probabilities raise an error outside `jit`.
+    that look like probabilities are let through: `fit` has checked all rows of its input.
     """
     logits = jnp.asarray(as_array(logits))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
@@ -289,7 +288,6 @@ def logits_for(
             f"{name}: {marked.sum()} of {marked.size} rows have NaN or infinite logits (-inf beside"
             " finite ones is fine); find their cause, or leave them out."
         )
-    refuse_probabilities(name, logits)
     if mixes_classes:
         _refuse_impossible(name, logits)
     return logits

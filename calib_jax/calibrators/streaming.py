@@ -16,6 +16,7 @@ from jaxtyping import Bool
 
 from calib_jax.calibrators import contract
 from calib_jax.core import checks
+from calib_jax.core.lookalikes import Suspicion
 from calib_jax.core.rows import present
 from calib_jax.core.trouble import Trouble, refuse, trouble_in
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
@@ -52,6 +53,7 @@ class Pieces:
         self.num_rows = 0  # 0 until the first pass ends
         self.weight = 0.0
         self.usable = True
+        self.suspicion = Suspicion()
 
     def results(self, function: Callable[..., PyTree], *numbers: Any) -> Iterator[PyTree]:
         """Apply a compiled function to the logits, labels and weights of each piece.
@@ -73,6 +75,7 @@ class Pieces:
         if is_first_pass and not self.weight > 0:
             cause = f"all {num_rows} weights are 0" if num_rows else "the stream has no examples"
             raise ValueError(f"{self.name}: {cause}, so there is nothing to fit.")
+        self.suspicion.refuse(self.name)
         if num_rows != (self.num_rows or num_rows):
             raise ValueError(
                 f"{self.name}: the first pass read {self.num_rows} rows and a later one {num_rows};"
@@ -127,7 +130,9 @@ class Pieces:
                 )
             if np.size(block[1]) == 0:
                 continue
-            logits, labels, weights = checks.flat_rows(name, *block, *[None] * (3 - len(block)))
+            logits, labels, weights = checks.flat_rows(
+                name, *block, *[None] * (3 - len(block)), is_part=True
+            )
             num_classes = logits.shape[1]
             contract.check_classes(name, num_classes)
             if num_classes != (self.num_classes or num_classes):
@@ -136,6 +141,8 @@ class Pieces:
                     " every block the same classes."
                 )
             self.num_classes = num_classes
+            if self.num_rows == 0:  # the first pass
+                self.suspicion.add(logits, weights)
             wide = np.asarray(logits).astype(jnp.promote_types(logits.dtype, jnp.float32))
             weight = np.ones(len(labels)) if weights is None else np.asarray(weights)
             yield wide, np.asarray(labels), weight.astype(wide.dtype)

@@ -20,7 +20,11 @@ from calib_jax.core import rows
 from calib_jax.core.foreign import as_array
 from calib_jax.core.former import check_former_options, closest
 from calib_jax.core.former import nearest as nearest
-from calib_jax.core.lookalikes import look_like_probabilities, refuse_probabilities
+from calib_jax.core.lookalikes import (
+    LEAST_ROWS,
+    look_like_probabilities,
+    refuse_unless_judged,
+)
 from calib_jax.core.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.trouble import known, refuse_labels
 from calib_jax.core.types import Labels, Logits, SoftLabels
@@ -89,7 +93,7 @@ def examples(
         labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
     logits, labels = rows.present(logits, labels, weights)
     if _checking_labels.get():
-        _name_wrong_values(name, logits, labels)
+        _name_wrong_values(name, logits, labels, weights)
     return logits, labels, weights
 
 
@@ -165,7 +169,9 @@ def _with_true_label(message: str, given: Any) -> str:
     return message
 
 
-def _name_wrong_values(name: str, logits: Logits, labels: Labels | SoftLabels) -> None:
+def _name_wrong_values(
+    name: str, logits: Logits, labels: Labels | SoftLabels, weights: jax.Array | None
+) -> None:
     num_classes = logits.shape[-1]
     if labels.ndim < logits.ndim:
         right = rows.valid(labels, num_classes)
@@ -176,11 +182,10 @@ def _name_wrong_values(name: str, logits: Logits, labels: Labels | SoftLabels) -
             label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
         )
     if num_classes > 1:
-        # Absent rows are all zeros, so rows of zeros are ignored.
-        zero = jnp.all(logits == 0, axis=-1)
+        absent = jnp.zeros(logits.shape[:-1], bool) if weights is None else ~(weights > 0)
         looks = look_like_probabilities(logits, jnp)
         checkify.check(
-            ~jnp.all(looks | zero) | jnp.all(zero),
+            ~jnp.all(looks | absent) | (jnp.sum(~absent) < LEAST_ROWS),
             f"{name}: all rows of the logits look like probabilities. If they are, give their"
             " logarithms; if they are logits, add any constant to all of them, such as 1.",
         )
@@ -258,12 +263,12 @@ def _numbers(name: str, what: str, values: Any) -> Any:
 
 
 def flat_rows(
-    name: str, logits: Any, labels: Any, weights: Any
+    name: str, logits: Any, labels: Any, weights: Any, *, is_part: bool = False
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Validate the arguments and convert them to arrays with one batch axis.
 
-    Outside `jit`, also raise an error for probabilities passed as logits and for labels beyond
-    32 bits, which JAX would narrow.
+    Outside `jit`, also raise an error for labels beyond 32 bits, which JAX would narrow, and for
+    probabilities passed as logits, unless the rows are a part of an input.
     """
     labels = as_array(labels)
     given_labels = rows.host_integers(labels)
@@ -274,7 +279,8 @@ def flat_rows(
     if known(logits, labels, weights):
         if given_labels is not None and np.any((given_labels < -(2**31)) | (given_labels >= 2**31)):
             refuse_labels(name, given_labels, weights, logits.shape[-1])
-        refuse_probabilities(name, logits, weights)
+        if not is_part:
+            refuse_unless_judged(name, logits, weights)
     flat_weights = None if weights is None else weights.reshape(-1)
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
 

@@ -1,19 +1,48 @@
 """Checks that raise an error for probabilities passed as logits, outside `jit`.
 
 Softmax accepts any numbers, so probabilities would be scored wrongly without an error. Both are
-floating point and differ only in their values.
+floating point and differ only in their values. A few logits may look like probabilities by chance,
+so all rows of an input are judged once, where they enter, if there are at least `LEAST_ROWS`. Parts
+of an input (groups, folds, batches) are never judged: `judged`.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+LEAST_ROWS = 20
+
 _TOLERANCE = 1e-3
+_judged = contextvars.ContextVar("judged", default=False)
+
+
+@contextlib.contextmanager
+def judged() -> Iterator[None]:
+    """Skip the check of `refuse_unless_judged` inside, where only parts of a checked input enter.
+
+    >>> rows = np.full((20, 2), 0.5)
+    >>> with judged():
+    ...     refuse_unless_judged("nll", rows)
+    """
+    reset = _judged.set(True)
+    try:
+        yield
+    finally:
+        _judged.reset(reset)
+
+
+def refuse_unless_judged(name: str, logits: Any, weights: Any = None) -> None:
+    """Call `refuse_probabilities`, unless the input was checked as a whole; see `judged`."""
+    if not _judged.get():
+        refuse_probabilities(name, logits, weights)
 
 
 def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
-    """Raise an error if every row of positive weight looks like probabilities.
+    """Raise an error if all rows of positive weight, 20 or more, look like probabilities.
 
     The first of these rows is checked on the host, and the others only if it looks like
     probabilities, so the check costs next to nothing for logits.
@@ -23,22 +52,41 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
       logits: `[*batch, classes]`, not traced.
       weights: of each row, not traced.
     """
-    if logits.shape[-1] < 2:
-        return
-    rows = _present(logits, weights)
-    if rows is not None and _all_look(rows):
-        raise ValueError(
-            f"{name}: all {len(rows)} rows of the logits look like probabilities: none is negative,"
-            " every sum is 1.\nIf they are probabilities, give their logarithms, or in a report use"
-            " probabilities=True (--probabilities).\nIf they are logits, add any constant to all of"
-            " them, such as 1."
-        )
+    suspicion = Suspicion()
+    suspicion.add(logits, weights)
+    suspicion.refuse(name)
+
+
+class Suspicion:
+    """Whether all rows so far look like probabilities, for rows that arrive in parts."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.all_look = True
+
+    def add(self, logits: Any, weights: Any = None) -> None:
+        """Add rows, not traced; it costs nothing after the first row that looks like logits."""
+        if self.all_look:
+            rows = _present(logits, weights)
+            self.all_look = rows is not None and logits.shape[-1] > 1 and _all_look(rows)
+            self.num_rows += len(rows) if self.all_look else 0
+
+    def refuse(self, name: str) -> None:
+        """Raise an error if all rows look like probabilities, and there are enough of them."""
+        if self.all_look and self.num_rows >= LEAST_ROWS:
+            raise ValueError(
+                f"{name}: all {self.num_rows} rows of the logits look like probabilities: none is"
+                " negative, every sum is 1.\nIf they are probabilities, give their logarithms, or"
+                " in a report use probabilities=True (--probabilities).\nIf they are logits, add"
+                " any constant to all of them, such as 1."
+            )
 
 
 def refuse_probability_column(name: str, column: Any, weights: Any = None) -> None:
-    """Raise an error if all values of positive weight of a binary model lie in [0, 1]."""
+    """Raise an error if all values of positive weight, 20 or more, lie in [0, 1]."""
     rows = _present(column.reshape(-1, 1), weights)
-    if rows is not None and np.all((rows >= 0) & (rows <= 1)):
+    enough = rows is not None and len(rows) >= LEAST_ROWS
+    if enough and np.all((rows >= 0) & (rows <= 1)):
         raise ValueError(
             f"{name}: all {len(rows)} values of the one column lie in [0, 1], so they may be"
             " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
@@ -74,13 +122,15 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
 def _present(logits: Any, weights: Any) -> Any:
     """Copy the rows of positive weight to the host if the first looks like probabilities.
 
-    Return None if it does not, if there is no such row, or if another process holds rows.
+    Return None if it does not, or if another process holds rows.
     """
     if not getattr(logits, "is_fully_addressable", True):
         return None
     counts = np.ones(logits.shape[:-1], bool) if weights is None else np.asarray(weights) > 0
-    if counts.shape != logits.shape[:-1] or not np.any(counts):
+    if counts.shape != logits.shape[:-1]:
         return None  # another check reports a wrong shape
+    if not np.any(counts):
+        return np.empty((0, logits.shape[-1]), np.float32)
     counts = counts.reshape(-1)
     first = int(np.argmax(counts))
     on_cpu = not isinstance(logits, jax.Array) or all(d.platform == "cpu" for d in logits.devices())

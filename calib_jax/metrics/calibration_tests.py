@@ -32,6 +32,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.lookalikes import judged
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics import null_draws
@@ -100,11 +101,12 @@ def calibration_test(
         checks.check_options(name, test, options)
     caller = f"calibration_test({name!r})"
     logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
-    if cluster is None:
+    if cluster is not None:
+        if "cluster" not in checks.options_of(test):
+            raise TypeError(f"{caller} takes no clusters: it needs independent examples.")
+        options["cluster"] = cluster
+    with judged():  # the copies of a row are one row
         return test(logits, labels, **options)
-    if "cluster" not in checks.options_of(test):
-        raise TypeError(f"{caller} takes no clusters: it needs independent examples.")
-    return test(logits, labels, cluster=cluster, **options)
 
 
 def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:

@@ -32,6 +32,7 @@ from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core import checks
 from calib_jax.core.former import no_attribute
+from calib_jax.core.lookalikes import Suspicion
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
@@ -76,6 +77,7 @@ class Stream:
         self._members = tuple(self.metrics.items())
         self._parts: dict[str, _Total | _Kept] = {}
         self._num_classes: int | None = None
+        self._suspicion = Suspicion()  # of the rows of `update`
 
     def __getattr__(self, name: str) -> Any:
         raise no_attribute("Stream", name, dir(self), RENAMED)
@@ -83,7 +85,7 @@ class Stream:
     def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
         name = ", ".join(self.metrics)
-        logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+        logits, labels, weights = checks.flat_rows(name, logits, labels, weights, is_part=True)
         num_classes = logits.shape[-1]
         if self._num_classes not in (None, num_classes):
             raise ValueError(
@@ -95,6 +97,7 @@ class Stream:
             refuse(name, trouble, rows[0].shape, weightless=True)
             parts.append((jax.device_get(stats), len(rows[1])))
         self._num_classes = num_classes
+        self._suspicion.add(logits, weights)
         for stats, num_rows in parts:
             self.update_stats(stats, num_rows=num_rows)
 
@@ -114,9 +117,13 @@ class Stream:
         self.num_rows += num_rows
 
     def compute(self) -> dict[str, Any]:
-        """Compute every metric over all batches; NaN where the total weight is 0."""
+        """Compute every metric over all batches; NaN where the total weight is 0.
+
+        Raise an error if the rows of all batches, 20 or more, look like probabilities.
+        """
         if not self._parts:
             raise ValueError("the stream is empty: add a batch before computing values.")
+        self._suspicion.refuse(", ".join(self.metrics))
         stats = Joint({name: part.stat() for name, part in self._parts.items()})
         return values_of_stats(self.metrics, stats)
 
@@ -126,6 +133,7 @@ class Stream:
         self.notes = []
         self._parts = {}
         self._num_classes = None
+        self._suspicion = Suspicion()
 
     def across_processes(self) -> Stream:
         """Return the merged stream of all processes; every process must call it."""

@@ -20,6 +20,7 @@ from calib_jax.core import checks
 from calib_jax.core import outside as outside_interval
 from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
+from calib_jax.core.lookalikes import judged
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibration, files, html_page, tables
@@ -188,6 +189,7 @@ class OutOfDistribution:
 
 
 @former_options(renamed={"objective": "criterion"})
+@judged()  # `as_logits` checks all rows of what is given
 def out_of_distribution(
     inside: Any,
     outside: Mapping[str, Any],

@@ -15,6 +15,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
 from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
+from calib_jax.core.lookalikes import judged
 from calib_jax.core.rows import padded_size
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
@@ -49,6 +50,7 @@ class Report(Results):
 
 
 @former_options(renamed={"objective": "criterion"})
+@judged()  # `as_logits` checks all rows of what is given; groups and folds are parts
 def score(
     logits: Any,
     labels: Any,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
+from calib_jax.core.lookalikes import LEAST_ROWS
 from calib_jax.train.due import Timetable
 from calib_jax.train.plan import Task
 
@@ -59,10 +60,13 @@ def check_labels(name: str, source: Source, num_classes: int) -> None:
 
 
 def check_outputs(name: str, source: Source) -> None:
-    """Raise an error for outputs that all look like probabilities, if any example has weight."""
+    """Raise an error for outputs that all look like probabilities, if enough have weight."""
+    count = 0
     for start in range(0, len(source), _AT_ONCE):
-        weights = source[np.arange(start, min(start + _AT_ONCE, len(source)))][2]
-        if weights is None or np.any(weights > 0):
+        _, labels, weights = source[np.arange(start, min(start + _AT_ONCE, len(source)))]
+        present = np.ones(np.shape(labels)) if weights is None else np.asarray(weights)
+        count += int(np.sum(present > 0))
+        if count >= LEAST_ROWS:
             raise ValueError(
                 f"all outputs of the network on the {name} set look like probabilities: none is"
                 " negative, and they sum to 1. Leave out its softmax: losses take logits."

@@ -220,8 +220,16 @@ def test_apply_refuses_what_does_not_fit(name):
     if name not in ("temperature", "ensemble_temperature"):
         with pytest.raises(ValueError, match="was fitted on 3 classes and the logits"):
             apply(params, np.zeros((2, 4), np.float32))
-    with pytest.raises(ValueError, match=f"{name}: all 2 rows of the logits look like prob"):
-        apply(params, np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], np.float32))
+
+
+@members
+def test_apply_takes_logits_that_look_like_probabilities(name):
+    params, _ = calibrated(name, *problem())
+    rows = np.tile(np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], np.float32), (10, 1))
+    apply = calibrators.named(name).apply
+    actual = jax.nn.softmax(apply(params, rows))
+    among_others = jax.nn.softmax(apply(params, np.concatenate([rows, rows - 1])))[:20]
+    np.testing.assert_allclose(actual, among_others, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["temperature", "platt", "histogram"])

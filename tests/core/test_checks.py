@@ -171,12 +171,15 @@ def test_a_label_beyond_32_bits_is_named_as_it_was_given(wrong):
 
 
 def test_label_checked_refuses_probabilities():
-    probabilities = np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], np.float32)
-    find, labels = checks.label_checked(hard), np.array([0, 1])
+    probabilities = np.tile(np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], np.float32), (10, 1))
+    find, labels = checks.label_checked(hard), np.tile([0, 1], 10)
     with pytest.raises(ValueError, match="hard: all rows of the logits look like probabilities"):
         find(probabilities, labels)
+    with_absent = np.concatenate([probabilities, [[0, 0, 0]]]), np.append(labels, 2)
     with pytest.raises(ValueError, match="look like probabilities"):
-        find(np.concatenate([probabilities, [[0, 0, 0]]]), np.array([0, 1, 2]), np.array([1, 1, 0]))
+        find(*with_absent, np.append(np.ones(20), 0))
+    find(*with_absent, np.ones(21))  # the row of zeros is present, and no distribution
+    find(*with_absent, np.append(np.ones(19), [0, 0]))
     find(probabilities + 1, labels)
 
 

@@ -1,12 +1,18 @@
-"""Probabilities in the place of logits: found by their values, and logits are let through."""
+"""Probabilities in the place of logits: found by their values, and logits are let through.
+
+They are judged once, over all rows of an input, where the input enters. A part of an input, or an
+input of few rows, may look like probabilities by chance.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax import binary, calibrators, label_checked, losses, metrics, report
 from calib_jax.core import checks
 from calib_jax.core.lookalikes import (
+    LEAST_ROWS,
     look_like_probabilities,
     refuse_probabilities,
     refuse_probability_column,
@@ -86,3 +92,113 @@ def test_whoever_looks_at_values_refuses_them():
         checks.flat_rows("ece", P, labels, None)
     assert all(len(line) < 121 for line in str(caught.value).split("\n"))
     jax.jit(lambda z: checks.flat_rows("ece", z, labels, None)[0])(P)
+
+
+# Every way in which arrays enter the library.
+KEY = jax.random.key(0)
+LABELS = np.arange(40) % 10
+ENTRIES = {
+    "metric": metrics.nll,
+    "several metrics": lambda z, y, w=None: metrics.values_of({"nll": metrics.nll}, z, y, w),
+    "bootstrap": lambda z, y, w=None: metrics.bootstrap(
+        metrics.accuracy, z, y, w, key=KEY, num_resamples=2
+    ),
+    "test": lambda z, y, w=None: metrics.calibration_test("spiegelhalter", z, y, w),
+    "groups": lambda z, y, w=None: metrics.group_errors(y % 2, z, y, w, key=KEY, num_draws=2),
+    "fit": lambda z, y, w=None: calibrators.temperature.fit(z, y, w),
+    "fit of a stream": lambda z, y, w=None: calibrators.temperature.fit_stream(
+        [(z[:8], y[:8], w if w is None else w[:8]), (z[8:], y[8:], w if w is None else w[8:])]
+    ),
+    "prior": lambda z, y, w=None: calibrators.estimate_prior(z, [1] * z.shape[1], w),
+    "report": lambda z, y, w=None: report.score(
+        z, y, weights=w, metrics=["accuracy"], num_resamples=2, method="basic"
+    ),
+    "loss": lambda z, y, w=None: label_checked(checked_nll)(z, y, w),
+}
+
+
+@checks.takes_logits()
+def checked_nll(logits, labels, weights=None):
+    return losses.cross_entropy(logits, labels)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_rows_of_positive_weight_are_judged_from_twenty_on(entry):
+    call, few = ENTRIES[entry], LEAST_ROWS - 1
+    assert LEAST_ROWS == 20
+    call(P[:few], LABELS[:few])
+    weights = np.where(np.arange(40) < few, 1.0, 0.0)
+    call(P, LABELS, weights)
+    weights[-1] = 1
+    for given in ((P[:20], LABELS[:20]), (P, LABELS, weights)):
+        with pytest.raises(ValueError, match="rows of the logits look like probabilities"):
+            call(*given)
+
+
+def test_one_column_is_judged_from_twenty_values_on():
+    column = RANDOM.uniform(size=20).astype(np.float32)
+    refuse_probability_column("score", column[:19])
+    refuse_probability_column("score", column, np.arange(20) > 0)
+    with pytest.raises(ValueError, match="all 20 values"):
+        refuse_probability_column("score", column)
+    few = {"metrics": ["accuracy"], "num_resamples": 2, "method": "basic"}
+    assert report.score(column[:19], np.ones(19, int), **few).settings["classes"] == 2
+    with pytest.raises(ValueError, match="all 20 values of the one column"):
+        report.score(column, np.ones(20, int), **few)
+
+
+def test_logits_that_look_like_probabilities_in_small_inputs():
+    params = calibrators.temperature.fit(3 * np.log(P), LABELS)
+    expected = np.array([0.25, 0.75], np.float32) / params.temperature
+    for rows in (1, 40):
+        calibrated = calibrators.temperature.apply(params, np.array([[0.25, 0.75]] * rows))
+        np.testing.assert_allclose(calibrated[-1] - calibrated[-1, 0], expected - expected[0], 1e-5)
+    assert calibrators.temperature.apply(params, [0.25, 0.75]).shape == (2,)
+    assert metrics.nll(binary(np.array([1.0])), np.array([1])) == pytest.approx(0.3133, rel=1e-3)
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_a_batch_of_a_stream_may_look_like_probabilities(rows):
+    stream = metrics.Stream(metrics.nll)
+    stream.update(np.array([[0.25, 0.75]] * rows, np.float32), np.zeros(rows, int))
+    stream.update(np.array([[3.0, -1.0]], np.float32), np.zeros(1, int))
+    whole = np.array([[0.25, 0.75]] * rows + [[3.0, -1.0]], np.float32)
+    expected = metrics.nll(whole, np.zeros(rows + 1, int))
+    assert stream.compute()["nll"] == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_probabilities_in_a_stream_are_found_over_all_its_batches():
+    for add in (
+        lambda stream: stream.update(P, LABELS),
+        lambda stream: [stream.update(P[i : i + 1], LABELS[i : i + 1]) for i in range(20)],
+    ):
+        stream = metrics.Stream(metrics.nll)
+        add(stream)
+        with pytest.raises(ValueError, match=r"nll: all \d\d rows of the logits look like"):
+            stream.compute()
+        stream.reset()
+        stream.update(P[:19], LABELS[:19])
+        stream.compute()
+
+
+@pytest.mark.parametrize("alike", [1, 25])
+def test_a_group_of_a_report_may_look_like_probabilities(alike):
+    logits = 3 * RANDOM.standard_normal((60, 2)).astype(np.float32)
+    logits[:alike] = [0.25, 0.75]
+    groups = np.where(np.arange(60) < alike, "alike", "other")
+    labels = RANDOM.integers(2, size=60)
+    scored = report.score(
+        logits, labels, groups=groups, metrics=["accuracy", "ece"], num_resamples=20
+    )
+    assert {part.part for part in scored.groups} == {"alike", "other"}
+    # Folds are fitted on a part of the examples, and applied to another.
+    report.score(
+        logits[:alike + 2], labels[: alike + 2], calibrate="temperature", cross_fit=2,
+        metrics=["accuracy"], num_resamples=2, method="basic",
+    )  # fmt: skip
+
+
+def test_copies_are_not_counted_as_rows():
+    test = {"key": KEY, "num_draws": 20}
+    metrics.calibration_test("ece", P[:19], LABELS[:19], np.full(19, 3), **test)
+    metrics.noise_bound(metrics.ece, P[:19], LABELS[:19], np.full(19, 3), **test)
