@@ -19,6 +19,8 @@ from typing import Any
 
 from absl import app, flags, logging
 
+from experiments import flag_files
+
 flags.disclaim_key_flags()  # flags that `define_options` defines belong to its caller
 
 FAILED, REFUSED = 1, 2
@@ -82,7 +84,7 @@ def run(
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
         return code
 
-    app.run(ended, flags_parser=lambda arguments: _parsed(select(arguments)))
+    app.run(ended, flags_parser=lambda arguments: _parsed(arguments, select))
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -125,13 +127,18 @@ def _ours(error: BaseException) -> bool:
 _METRICS = re.compile(r"^(--?config\.metrics=)([\w.,]*:[\w.,:]*)$")
 
 
-def _parsed(arguments: Sequence[str]) -> Sequence[str]:
+def _parsed(
+    arguments: Sequence[str], select: Callable[[Sequence[str]], Sequence[str]] = list
+) -> Sequence[str]:
     """Parse flags, and report a config that cannot be built as a user's mistake."""
     try:
-        for argument in arguments:
+        # ml_collections and `imports` read the flags of the config's keys from sys.argv.
+        sys.argv[:] = _config_first(flag_files.expanded(arguments))
+        selected = select(sys.argv)
+        for argument in selected:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
-                _config_file(match[1])
-        return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in arguments])
+                _config_file(match[1], match[2] or "")
+        return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in selected])
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
         if name in _RENAMED:
@@ -143,15 +150,41 @@ def _parsed(arguments: Sequence[str]) -> Sequence[str]:
         sys.exit(_say(error, REFUSED))
 
 
-def _config_file(name: str) -> None:
-    path = pathlib.Path(name)
-    if not path.is_file():
-        configs = [str(file) for file in pathlib.Path("configs").glob("[!_]*.py")]
-        near = difflib.get_close_matches(name, configs, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "; see the folder configs."
-        if not configs:
-            hint = " here, nor a folder configs: run this from the checkout of calib_jax."
-        raise FileNotFoundError(f"there is no config file {name}{hint}")
+def _config_first(arguments: Sequence[str]) -> list[str]:
+    """Move --config=FILE to the front, because the flags of its keys must follow it."""
+    program, *rest = arguments
+    config: list[str] = []
+    others: list[str] = []
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            return [program, *config, *others, argument, *rest]
+        if argument in ("--config", "-config") and rest:
+            argument = f"--config={rest.pop(0)}"
+        is_config = re.match("--?config=", argument)
+        (config if is_config else others).append(argument)
+    return [program, *config[-1:], *others]
+
+
+def _config_file(name: str, loss: str = "") -> None:
+    """Raise an error if there is no such file; the error names the nearest config."""
+    if pathlib.Path(name).is_file():
+        return
+    configs = {file.stem: file for file in pathlib.Path("configs").glob("[!_]*.py")}
+    if not configs:
+        raise FileNotFoundError(
+            f"there is no config file {name} here, nor a folder configs: run this from the checkout"
+            " of calib_jax."
+        )
+    word = pathlib.Path(name).stem
+    configs.pop("base", None)  # no config of its own
+    near = difflib.get_close_matches(word, configs, n=1)
+    hint = "see the folder configs."
+    if near:
+        hint = f"did you mean {configs[near[0]]}{loss}?"
+    elif word and pathlib.Path("configs", "losses", f"{word}.py").is_file():
+        hint = f"{word} is a loss, which a config precedes, as in configs/digits.py:{word}."
+    raise FileNotFoundError(f"there is no config file {name!r}; {hint}")
 
 
 def _say(error: BaseException | str, code: int) -> int:
@@ -173,6 +206,11 @@ def _message(error: BaseException) -> str:
 
 
 _NO_MAPPING = r"flag ((--[\w.]+)=.*): Failed to parse .* as a ConfigDict"
+_WRONG_KINDS = {
+    "an integer": r"invalid literal for int\(\)",
+    "a number": r"could not convert string to float",
+    "true or false": r"\('Non-boolean argument",
+}
 _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
 
 
@@ -184,6 +222,9 @@ def sentence(error: BaseException) -> str:
         text = raised[-1] if raised else text
     if mapping := re.match(_NO_MAPPING, text):
         return f"{mapping[1]}: a mapping is wanted, such as \"{mapping[2]}={{'key': 'value'}}\"."
+    for kind, pattern in _WRONG_KINDS.items():  # the words of Python's own errors
+        if wrong := re.match(rf"flag (--[\w.]+)=(.*): {pattern}", text, re.DOTALL):
+            return f"{wrong[1]} must be {kind}, got {wrong[2]!r}."
     if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections names only the key
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"

@@ -84,7 +84,7 @@ def start(
     """Train the seeds of an experiment in their folders, or resume them."""
     config = experiment.config
     devices = cli.refusing(building.devices, config)
-    writers = [name for given in config.run.writers for name in given.split(",")]
+    writers = [name for given in config.run.writers for name in str(given).split(",")]
     for name in writers:  # the flag's A,B arrives as one text
         cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
