@@ -131,6 +131,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     """Build an experiment from a config and a data set that is already loaded."""
     module = network(config, dataset.num_classes)
     _check_words(module, dataset)
+    _check_epochs("schedule.milestones", config.schedule.get("milestones", ()))
     objective = imports.loss(config.loss.name, config.loss.options)
     warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
     if warm_up.clock != "never":
@@ -164,7 +165,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         last_layer=train.LastLayer(objective) if config.diagnose else None,
         order=order,
     )
-    _check_epochs(config.run.show_epochs)
+    _check_epochs("run.show_epochs", config.run.show_epochs)
     checks.at_least("num_seeds", config.num_seeds, 1)
     checks.one_of("run.over", config.run.over, train.arrangement.WAYS)
     plan = train.Plan(
@@ -220,11 +221,11 @@ def _epoch_steps(config: ConfigDict, dataset: data.Dataset, order: train.Samplin
     return train.steps_per_epoch(count, config.batch_size, drop_last=config.drop_last)
 
 
-def _check_epochs(epochs: Any) -> None:
-    """Raise an error if `run.show_epochs` contains anything but numbers."""
+def _check_epochs(key: str, epochs: Any) -> None:
+    """Raise an error if a key of the config contains anything but numbers of epochs."""
     if not all(isinstance(epoch, int | float) for epoch in epochs):
         raise ValueError(
-            f"run.show_epochs must be numbers, such as 1,10,20, got {', '.join(map(str, epochs))}."
+            f"{key} must be numbers, such as 1,10,20, got {', '.join(map(str, epochs))}."
         )
 
 
@@ -307,7 +308,7 @@ def _check_words(module: Any, dataset: data.Dataset) -> None:
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.at_least("num_bins", config.num_bins, 1)
-    names = [name for entry in config.metrics for name in entry.split(",")]
+    names = [name for entry in config.metrics for name in str(entry).split(",")]
     names += ["by_correctness"] if config.diagnose else []
     by_name: dict[str, metrics.Metric] = {}
     for name in [*names, *best_of(config)]:
@@ -371,7 +372,13 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
         )
     if not groups:
         return train.optimizer(settings.name, rate, **options)
-    by_pattern = {pattern: dict(own) for pattern, own in dict(groups).items()}
+    try:
+        by_pattern = {str(pattern): dict(own) for pattern, own in dict(groups).items()}
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "config.optimizer.groups must be pairs of a pattern and its options, such as"
+            f' (("*/bias", {{"weight_decay": 0.0}}),), got {groups!r}.'
+        ) from error
     return train.grouped(settings.name, rate, groups=by_pattern, **options)
 
 

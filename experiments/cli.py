@@ -184,7 +184,8 @@ def _config_file(name: str, loss: str = "") -> None:
         hint = f"did you mean {configs[near[0]]}{loss}?"
     elif word and pathlib.Path("configs", "losses", f"{word}.py").is_file():
         hint = f"{word} is a loss, which a config precedes, as in configs/digits.py:{word}."
-    raise FileNotFoundError(f"there is no config file {name!r}; {hint}")
+    shown = name or "''"
+    raise FileNotFoundError(f"there is no config file {shown}; {hint}")
 
 
 def _say(error: BaseException | str, code: int) -> int:

@@ -305,7 +305,7 @@ def _given_options(section: str, member: Callable[..., Any]) -> dict[str, Any]:
 def paths_in(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield the import paths that a config names."""
     names = [config[section]["name"] for section in SECTIONS if section in config]
-    names += [name for entry in config["metrics"] for name in entry.split(",")]
+    names += [name for entry in config["metrics"] for name in str(entry).split(",")]
     yield from (name for name in [*names, *config["best"]] if is_path(name))
 
 

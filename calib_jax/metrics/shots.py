@@ -92,7 +92,8 @@ def _of_groups(sums: Sums, *, groups: tuple[int, ...] = ()) -> ShotAccuracy:
     num_classes = weight.shape[0] - 1
     if len(groups) != num_classes:
         raise ValueError(
-            f"shot_accuracy: class_counts of {len(groups)} classes, and logits of {num_classes}."
+            f"shot_accuracy: class_counts has {len(groups)} entries, but the logits have"
+            f" {num_classes} classes: pass one count for each class."
         )
     recall = ratio(hit[:-1], weight[:-1])
     invalid = jnp.where(weight[-1] > 0, jnp.nan, 0.0)

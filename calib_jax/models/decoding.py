@@ -251,9 +251,12 @@ def translate(
         )
     rows, size = source.shape
     if not rows or not 1 <= size <= network.places:
+        advice = "give at least one sentence with a token"
+        if size > network.places:
+            advice = f"cut longer sentences, or train a network with places={size}"
         raise ValueError(
-            "translate: source must have a row or more of 1 to"
-            f" {network.places} tokens, the places of the network, got {source.shape}."
+            f"translate: source must be at least one row of 1 to {network.places} tokens, as many"
+            f" as the network has places, got shape {source.shape}: {advice}."
         )
     checks.between("length", length, 1, network.places)
     _check(length, length_penalty, temperature)

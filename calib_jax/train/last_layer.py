@@ -46,10 +46,17 @@ class LastLayer:
         self, loss_state: PyTree, logits: Array, labels: Array, weights: Array, features: Any
     ) -> Sums:
         """Sum the norms over examples; `features` are the inputs of the layer."""
-        if features is None or logits.ndim != 2:
+        if logits.ndim != 2:
             raise ValueError(
-                "last-layer statistics need one prediction per input, and the inputs of the layer"
-                f" {HEAD!r}: build the network with train.linen(module, features=True)."
+                "last-layer statistics need one prediction for each input, logits [batch, classes],"
+                f" and the network returned {logits.shape}: leave last_layer at None (diagnose at"
+                " False in a config)."
+            )
+        if features is None:
+            raise ValueError(
+                f"last-layer statistics need the inputs of the layer {HEAD!r}, and the forward pass"
+                f" returned none: name the network's last layer {HEAD!r}, and build the forward"
+                " pass with train.linen(module, features=True)."
             )
 
         def summed(logits: Array) -> Array:

@@ -283,6 +283,30 @@ def test_a_full_disk_is_one_sentence(tmp_path):
             "Keys of the config are set by --config.data.options.seed=VALUE.",
         ),
         (["--config=configs/digit.py"], "no config file configs/digit.py; did you mean configs"),
+        (["--config=digits"], "no config file digits; did you mean configs/digits.py?"),
+        (["--config", "digits:focal"], "digits; did you mean configs/digits.py:focal?"),
+        (["--config=focal"], "focal is a loss, which a config precedes"),
+        (
+            ["--config=configs/digits.py", "--config.num_epochs=three"],
+            "error: --config.num_epochs must be an integer, got 'three'.\n",
+        ),
+        (
+            ["--config=configs/digits.py", "--config.mixup=much"],
+            "error: --config.mixup must be a number, got 'much'.\n",
+        ),
+        (
+            ["--config=configs/digits.py", "--config.augment=maybe"],
+            "error: --config.augment must be true or false, got 'maybe'.\n",
+        ),
+        (["--profile=many"], "error: --profile must be an integer, got 'many'.\n"),
+        (
+            ["--config=configs/digits.py", "--config.schedule.milestones=a,b"],
+            "schedule.milestones must be numbers, such as 1,10,20, got a, b.",
+        ),
+        (
+            ["--config=configs/digits.py", "--config.optimizer.groups=x"],
+            "config.optimizer.groups must be pairs of a pattern and its options, such as",
+        ),
         (
             ["--config=configs/digits.py", "--config.num_epoch=3"],
             "the config has no key 'num_epoch'; did you mean 'num_epochs'?",

@@ -179,9 +179,9 @@ def test_the_score_of_a_beam_is_that_of_its_tokens():
     [
         ({"network": models.linear()}, TypeError, r"one of models\.transformer, got Perceptron"),
         ({"source": SOURCE[0]}, ValueError, r"integers \[rows, length\], got int32 \(5,\)"),
-        ({"source": np.ones((3, 17), int)}, ValueError, r"1 to 16 tokens, .*, got \(3, 17\)"),
-        ({"source": np.ones((0, 5), int)}, ValueError, r"must have a row or more .* \(0, 5\)"),
-        ({"source": np.ones((3, 0), int)}, ValueError, r"of 1 to 16 tokens, .*, got \(3, 0\)"),
+        ({"source": np.ones((3, 17), int)}, ValueError, r"\(3, 17\): cut .* places=17"),
+        ({"source": np.ones((0, 5), int)}, ValueError, r"at least one row .* \(0, 5\): give"),
+        ({"source": np.ones((3, 0), int)}, ValueError, r"of 1 to 16 tokens, .* \(3, 0\): give"),
         ({"length": 17}, ValueError, r"length must lie in \[1, 16\], got 17"),
         ({"beam": 0}, ValueError, "beam must be at least 1, got 0"),
         ({"temperature": 0.0}, ValueError, "temperature must be greater than 0, got 0.0"),

@@ -69,6 +69,8 @@ def test_networks_without_a_head_are_told(tmp_path):
     look = train.LastLayer(losses.objective("cross_entropy"))
     with pytest.raises(ValueError, match="the inputs of the layer 'head'"):
         look.stat((), jnp.zeros((2, 3)), jnp.zeros(2, int), jnp.ones(2), None)
+    with pytest.raises(ValueError, match=r"returned \(2, 5, 3\): leave last_layer at None"):
+        look.stat((), jnp.zeros((2, 5, 3)), jnp.zeros((2, 5), int), jnp.ones((2, 5)), None)
     task = train.Task(
         forward=tasks.forward,
         objective=look.objective,
