@@ -151,6 +151,40 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
 
 
 @jax.custom_vjp
+def top_confidence(logits: Logits) -> PerExample:
+    r"""Compute the largest probability, $c = 1 / \sum_k e^{z_k - \max z}$.
+
+    It depends on nothing but the row, down to the last bit, so equal rows tie whatever their
+    labels. Its gradient is $c (q - p)$ with q the prediction, the first of equal largest classes,
+    and is exact where c rounds to 1.
+    """
+    return 1 / _spread_and_total(logits)[1]
+
+
+def _spread_and_total(logits: Logits) -> tuple[PerClass, PerExample]:
+    rows = at_least_float32(logits)
+    spread = jnp.exp(rows - jnp.max(rows, axis=-1, keepdims=True))
+    return spread, jnp.sum(spread, axis=-1)
+
+
+def _top_confidence_forward(logits: Logits) -> tuple[PerExample, tuple[Array, ...]]:
+    spread, total = _spread_and_total(logits)
+    return 1 / total, (spread, total, first_argmax(logits), jnp.zeros((0,), logits.dtype))
+
+
+def _top_confidence_backward(residuals: tuple[Array, ...], cotangent: Array) -> tuple[Array]:
+    spread, total, predicted, like_logits = residuals
+    along = cotangent / jnp.square(total)
+    others = with_true_class(spread, predicted, 0.0)
+    gradient = -along[..., None] * others
+    gradient = with_true_class(gradient, predicted, along * jnp.sum(others, axis=-1))
+    return (gradient.astype(like_logits.dtype),)
+
+
+top_confidence.defvjp(_top_confidence_forward, _top_confidence_backward)
+
+
+@jax.custom_vjp
 def max_where(
     rows: Float[Array, "*batch classes"], mask: Bool[Array, "*batch classes"]
 ) -> PerExample:

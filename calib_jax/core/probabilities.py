@@ -84,6 +84,11 @@ class Probabilities(NamedTuple):
         return self.log_others - self.log_rest
 
     @property
+    def confidence(self) -> PerExample:
+        """The largest probability, which does not depend on the label."""
+        return numerics.top_confidence(self.logits)
+
+    @property
     def correct(self) -> Bool[Array, "*batch"]:
         """Whether the true class is the prediction: the first of the largest logits."""
         return numerics.first_argmax(self.logits) == self.labels

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
-from calib_jax.core.numerics import first_argmax, true_class
-from calib_jax.core.probabilities import prepare
+from calib_jax.core.numerics import first_argmax, top_confidence
+from calib_jax.core.rows import valid
 from calib_jax.core.types import Labels, Logits, PerExample
 
 
@@ -12,8 +12,8 @@ def top_label(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
 
     Gradients flow only through the confidence. Both are NaN if the label is out of range.
     """
-    p = prepare(logits, labels)
-    predicted = first_argmax(p.logits)
-    confidence = jnp.exp((true_class(p.logits, predicted) - p.offset) - p.log_total)
-    hit = (predicted == labels).astype(confidence.dtype)
+    confidence = top_confidence(logits)
+    # A product with NaN sends NaN back to the row; one with 1 changes no bit.
+    confidence *= jnp.where(valid(labels, logits.shape[-1]), 1, jnp.nan).astype(confidence.dtype)
+    hit = (first_argmax(logits) == labels).astype(confidence.dtype)
     return confidence, jnp.where(jnp.isnan(confidence), jnp.nan, hit)

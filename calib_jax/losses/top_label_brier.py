@@ -43,8 +43,7 @@ def top_label_brier(
 
     def uncertainty(p: Probabilities) -> PerExample:
         # (1 - p_y)^gamma for right and confidence^gamma for wrong predictions.
-        log_confidence = (jnp.max(p.logits, axis=-1) - p.offset) - p.log_total
-        return power(jnp.where(p.correct, p.log_rest, log_confidence), gamma)
+        return power(jnp.where(p.correct, p.log_rest, jnp.log(p.confidence)), gamma)
 
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 

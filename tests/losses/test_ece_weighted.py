@@ -103,3 +103,14 @@ def test_equal_probabilities_take_the_same_gap():
     labels = np.zeros(20, np.int32)
     terms = losses.ece_weighted(logits, labels, state)
     assert len(np.unique(terms)) == 2
+
+
+def test_tied_examples_have_one_gap():
+    logits = np.tile(np.float32([2.0, 0.0]), (100, 1))
+    labels = np.repeat([0, 1], [60, 40])
+    objective = losses.objective("ece_weighted", num_bins=4)
+    state = objective.init(2)
+    after = objective.update(
+        state, objective.evidence(state, logits, labels), losses.Progress(1, 1, 2)
+    )
+    np.testing.assert_allclose(after.mass_gap, [1 / (1 + np.exp(-2.0)) - 0.6] * 4, rtol=1e-4)

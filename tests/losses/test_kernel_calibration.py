@@ -168,3 +168,17 @@ def test_an_empty_batch_is_zero():
         assert jax.jit(penalty)(logits, labels) == 0
     for name in ("mmce", "mmce_weighted", "mmce_gra", "soft_ece"):
         assert jax.jit(losses.objective(name).value)((), logits, labels).shape == (0,)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_tied_examples_have_the_gradient_of_one_confidence(jitted):
+    r"""For equal rows the kernel is 1: the value is $(\bar e)^2$, and c has the slope -2 e / N."""
+    logits = jnp.tile(jnp.asarray([2.0, 0.0]), (100, 1))
+    labels = jnp.repeat(jnp.asarray([0, 1]), jnp.asarray([60, 40]), total_repeat_length=100)
+    confidence = 1 / (1 + np.exp(-2.0))
+    error = 0.6 - confidence
+    run = jax.value_and_grad(losses.mmce_penalty)
+    value, gradient = (jax.jit(run) if jitted else run)(logits, labels)
+    np.testing.assert_allclose(value, error**2, rtol=1e-4)
+    slope = -2 * error / 100 * confidence * (1 - confidence)
+    np.testing.assert_allclose(gradient, np.tile([slope, -slope], (100, 1)), rtol=1e-4)
