@@ -362,6 +362,23 @@ def between(name: str, value: Any, low: float, high: float) -> None:
         raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
 
 
+def per_example(name: str, value: Any, like: jax.Array) -> Any:
+    """Convert an option with one number for each example to an array; return a number unchanged.
+
+    Args:
+      name: of the option, for the error message.
+      value: a number, or numbers `[*batch]`.
+      like: an array `[*batch]` of the type in which the loss is computed.
+    """
+    shape = np.shape(value)
+    if not shape:
+        return value
+    if shape != like.shape:
+        each = f" or have shape {like.shape}, one for each example" if like.ndim else ""
+        raise ValueError(f"{name} must be a number{each}, got {shape}.")
+    return jnp.asarray(value, like.dtype)
+
+
 def level(value: Any) -> None:
     """Validate the nominal coverage of an interval, a fraction."""
     _number("level", value)

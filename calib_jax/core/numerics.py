@@ -20,15 +20,21 @@ def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return values.astype(jnp.promote_types(values.dtype, jnp.float32))
 
 
+def of_classes(number: Number) -> Number:
+    """Add the axis of the classes to an option of each example; return a number unchanged."""
+    return jnp.asarray(number)[..., None] if jnp.ndim(number) else number
+
+
 def tempered(logits: Logits, temperature: Number) -> Logits:
-    """Subtract the largest logit of each row and divide by a temperature.
+    """Subtract the largest logit of each row and divide by a temperature, or one for each row.
 
     The maximum is subtracted first. Otherwise XLA fuses the product with 1/T into a later
     subtraction of the maximum, and `z/T - max(z/T)` is not 0 at the maximum but as large as the
     rounding error of the logits, which is visible from 1e4 on and overflows from 1e12 on.
     """
     logits = at_least_float32(logits)
-    return (logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))) / temperature
+    below = logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+    return below / of_classes(temperature)
 
 
 def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

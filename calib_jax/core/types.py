@@ -4,10 +4,11 @@
 tokens. The tests check these shapes at run time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
+import numpy as np
 from jaxtyping import Bool, Float, Integer, Real
 
 Array: TypeAlias = jax.Array
@@ -23,6 +24,8 @@ Vector: TypeAlias = Float[Array, " rows"]
 
 # A number that may be traced: hyperparameters are arguments, so one compilation serves many.
 Number: TypeAlias = float | int | Array
+# An option of a loss: a number, or one for each example.
+Numbers: TypeAlias = Number | np.ndarray | Sequence[Any]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None
 Reduction: TypeAlias = Callable[[Array], Array]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import tempered, times
+from calib_jax.core.numerics import at_least_float32, tempered, times
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.types import Array, Labels, Logits, Number, PerExample
+from calib_jax.core.types import Array, Labels, Logits, Numbers, PerExample
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.focal import focal_uncertainty
 from calib_jax.losses.objectives import Objective, as_objective, register
@@ -22,7 +22,7 @@ def consistency(
     labels: Labels,
     calibrated_logits: Array,
     *,
-    gamma: Number = 3.0,
+    gamma: Numbers = 3.0,
     weighting: Weighting = "gradient",
 ) -> PerExample:
     r"""Compute cross-entropy weighted by the focal weight of calibrated probabilities.
@@ -60,14 +60,15 @@ def consistency(
 
 @register("consistency")
 def _consistency(
-    *, gamma: Number = 3.0, temperature: Number = 1.5, weighting: Weighting = "gradient"
+    *, gamma: Numbers = 3.0, temperature: Numbers = 1.5, weighting: Weighting = "gradient"
 ) -> Objective:
     """Consistency weights with a fixed temperature as the calibrator."""
     checks.above("temperature", temperature, 0)
 
     @checks.takes_logits()
     def loss(logits: Logits, labels: Labels) -> PerExample:
-        calibrated = tempered(logits, temperature)
+        like = at_least_float32(logits[..., 0])
+        calibrated = tempered(logits, checks.per_example("temperature", temperature, like))
         return checks.unchecked(consistency)(
             logits, labels, calibrated, gamma=gamma, weighting=weighting
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import cross_entropy_and_view
-from calib_jax.core.types import Labels, Logits, PerExample, SoftLabels
+from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels
 from calib_jax.losses.objectives import register_loss
 
 __all__ = ["cross_entropy", "nll"]
@@ -43,5 +45,18 @@ def cross_entropy(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
 nll = cross_entropy
 # For losses whose arguments are validated already.
 unchecked_cross_entropy = checks.unchecked(cross_entropy)
+
+
+def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
+    """Build cross-entropy times `cross_entropy_scale`, beside which objectives add a penalty."""
+
+    def scaled(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
+        losses = unchecked_cross_entropy(logits, labels)
+        scales = jnp.asarray(checks.per_example("cross_entropy_scale", scale, losses), losses.dtype)
+        return times(jnp.broadcast_to(scales, losses.shape), losses)
+
+    checked: Callable[..., PerExample] = checks.mark_checked(scaled, scaled, "or_zeros")
+    return checked
+
 
 register_loss("cross_entropy", cross_entropy)

@@ -9,7 +9,7 @@ from jax import lax
 from calib_jax.core import checks
 from calib_jax.core.numerics import first_argmax, is_true_class, max_where, power, true_class
 from calib_jax.core.probabilities import Probabilities
-from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.core.types import Labels, Logits, Numbers, PerExample
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
@@ -23,7 +23,7 @@ def dual_focal(
     logits: Logits,
     labels: Labels,
     *,
-    gamma: Number = 5.0,
+    gamma: Numbers = 5.0,
     runner_up: str = "below",
     detach_runner_up: bool = False,
     weighting: Weighting = "loss",
@@ -60,7 +60,9 @@ def dual_focal(
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
-def dual_focal_uncertainty(*, gamma: Number, runner_up: str, detach_runner_up: bool) -> Uncertainty:
+def dual_focal_uncertainty(
+    *, gamma: Numbers, runner_up: str, detach_runner_up: bool
+) -> Uncertainty:
     """Build the uncertainty score (1 - p_y + p_j)^gamma."""
     checks.at_least("gamma", gamma, 0)
     checks.one_of("runner_up", runner_up, RUNNERS_UP)
@@ -73,7 +75,7 @@ def dual_focal_uncertainty(*, gamma: Number, runner_up: str, detach_runner_up: b
             log_base = jnp.logaddexp(p.log_rest, log_runner_up)
         else:
             log_base = p.log_rest + jax.nn.softplus(relative)
-        return power(log_base, gamma)
+        return power(log_base, checks.per_example("gamma", gamma, log_base))
 
     return uncertainty
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, Weights
+from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, Weights
 from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
@@ -23,7 +23,7 @@ def entropy_penalty(
     labels: Labels,
     weights: Weights | None = None,
     *,
-    gamma: Number = 0.0,
+    gamma: Numbers = 0.0,
     axis_name: AxisName = None,
 ) -> PerExample:
     r"""Compute the negative entropy of the prediction, optionally with a focal weight.
@@ -59,12 +59,12 @@ def entropy_penalty(
     # p log p is 0 at p = 0, where the logarithm is -inf.
     log_true = jnp.maximum(p.log_true, jnp.log(jnp.finfo(p.log_true.dtype).tiny))
     plogp = p.true * log_true + p.rest * (p.log_rest + spread)
-    return power(p.log_rest, gamma) * plogp
+    return power(p.log_rest, checks.per_example("gamma", gamma, plogp)) * plogp
 
 
 @register("entropy_regularized")
 @checks.takes_options_of(entropy_penalty, without=["axis_name"])
-def _entropy_regularized(*, scale: Number = 1.0, **options: Any) -> Objective:
+def _entropy_regularized(*, scale: Numbers = 1.0, **options: Any) -> Objective:
     """Cross-entropy minus `scale` times the entropy (with gamma = 1, as released)."""
     return regularized(cross_entropy, with_options(entropy_penalty, **options), scale)
 
@@ -72,7 +72,7 @@ def _entropy_regularized(*, scale: Number = 1.0, **options: Any) -> Objective:
 @register("focal_entropy_regularized")
 @checks.takes_options_of(entropy_penalty, without=["axis_name"])
 def _focal_entropy_regularized(
-    *, focal_gamma: Number = 3.0, scale: Number = 1.0, **options: Any
+    *, focal_gamma: Numbers = 3.0, scale: Numbers = 1.0, **options: Any
 ) -> Objective:
     """Focal loss minus `scale` times the entropy."""
     loss = with_options(focal, gamma=focal_gamma)

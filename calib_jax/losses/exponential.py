@@ -11,7 +11,7 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Weights
+from calib_jax.core.types import Array, AxisName, Logits, Numbers, PerExample, PyTree, Weights
 from calib_jax.losses.brier import brier
 from calib_jax.losses.cross_entropy import cross_entropy, unchecked_cross_entropy
 from calib_jax.losses.dual_focal import dual_focal
@@ -30,7 +30,7 @@ FORMS = ("scaled", "unscaled", "no_minus", "pure")
 
 
 def exponential_weight(
-    values: PerExample, *, temperature: Number = 1.0, form: str = "scaled"
+    values: PerExample, *, temperature: Numbers = 1.0, form: str = "scaled"
 ) -> PerExample:
     r"""Compute weights that grow exponentially with the loss values, as constants for autodiff.
 
@@ -55,12 +55,13 @@ def exponential_weight(
     checks.one_of("form", form, FORMS)
     checks.above("temperature", temperature, 0)
     values = constant_in_gradient(values)
+    limit = checks.per_example("temperature", temperature, values)
     if form == "pure":
         return jnp.exp(jnp.minimum(values, 60))  # Brier scores stay below 2; others may overflow
-    clipped = jnp.clip(values, 0, temperature)
+    clipped = jnp.clip(values, 0, limit)
     if form == "unscaled":
         return jnp.expm1(clipped)
-    scaled = clipped / (temperature + 1)
+    scaled = clipped / (limit + 1)
     return jnp.exp(scaled) if form == "no_minus" else jnp.expm1(scaled)
 
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import log_probabilities, power, times
-from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
+from calib_jax.core.numerics import log_probabilities, of_classes, power, times
+from calib_jax.core.probabilities import Probabilities
+from calib_jax.core.types import Array, Labels, Logits, Numbers, PerExample, SoftLabels
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
@@ -19,7 +20,7 @@ def focal(
     logits: Logits,
     labels: Labels | SoftLabels,
     *,
-    gamma: Number = 3.0,
+    gamma: Numbers = 3.0,
     weighting: Weighting = "loss",
 ) -> PerExample:
     r"""Compute the focal loss: cross-entropy times $(1 - p_y)^\gamma$.
@@ -50,7 +51,8 @@ def focal(
     uncertainty = focal_uncertainty(gamma=gamma)
     if labels.ndim == logits.ndim:
         log_p, log_rest = log_probabilities(logits)
-        weight = power(weight_inputs(log_rest, weighting), gamma)
+        exponent = of_classes(checks.per_example("gamma", gamma, log_p[..., 0]))
+        weight = power(weight_inputs(log_rest, weighting), exponent)
         surprise = jnp.where(labels == 0, 0.0, -labels * log_p)
         return jnp.sum(times(weight, surprise), axis=-1)
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
@@ -58,7 +60,7 @@ def focal(
 
 @checks.takes_logits()
 def inverse_focal(
-    logits: Logits, labels: Labels, *, gamma: Number = 1.0, weighting: Weighting = "loss"
+    logits: Logits, labels: Labels, *, gamma: Numbers = 1.0, weighting: Weighting = "loss"
 ) -> PerExample:
     r"""Compute the inverse focal loss: cross-entropy times $(1 + p_y)^\gamma$.
 
@@ -81,15 +83,17 @@ def inverse_focal(
     Array([1.0397], dtype=float32)
     """
     checks.at_least("gamma", gamma, 0)
-    return weigh_cross_entropy(
-        logits, labels, lambda p: power(jnp.log1p(p.true), gamma), weighting=weighting
-    )
+
+    def uncertainty(p: Probabilities) -> PerExample:
+        return power(jnp.log1p(p.true), checks.per_example("gamma", gamma, p.log_true))
+
+    return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
-def focal_uncertainty(*, gamma: Number) -> Uncertainty:
+def focal_uncertainty(*, gamma: Numbers) -> Uncertainty:
     """Build the uncertainty score (1 - p_y)^gamma."""
     checks.at_least("gamma", gamma, 0)
-    return lambda p: power(p.log_rest, gamma)
+    return lambda p: power(p.log_rest, checks.per_example("gamma", gamma, p.log_rest))
 
 
 def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:

@@ -8,13 +8,22 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, PyTree, Weights
+from calib_jax.core.types import (
+    AxisName,
+    Labels,
+    Logits,
+    Number,
+    Numbers,
+    PerExample,
+    PyTree,
+    Weights,
+)
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, register
 
 
 @register("focal_of_mean")
-def _focal_of_mean(*, gamma: Number = 2.0) -> Objective:
+def _focal_of_mean(*, gamma: Numbers = 2.0) -> Objective:
     r"""Focal loss of the mean cross-entropy m of the batch, $(1 - e^{-m})^\gamma \, m$.
 
     Every example's term is this value, so that their mean is it, too. All examples have the same
@@ -41,7 +50,8 @@ def _focal_of_mean(*, gamma: Number = 2.0) -> Objective:
         added = jnp.sum(weigh(cross_entropy, weights))
         added, size = total((added, jnp.sum(count)), axis_name)
         mean = added / jnp.where(size > 0, size, 1)
-        return jnp.broadcast_to(_focal(mean, gamma), cross_entropy.shape)
+        of_batch = checks.per_example("gamma", gamma, mean)
+        return jnp.broadcast_to(_focal(mean, of_batch), cross_entropy.shape)
 
     return make_objective(value)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import log_probabilities, power, times
+from calib_jax.core.numerics import log_probabilities, of_classes, power, times
 from calib_jax.core.probabilities import Probabilities
-from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, SoftLabels
+from calib_jax.core.types import Array, Labels, Logits, Number, Numbers, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.sample_dependent_focal import gamma_by_probability
@@ -25,8 +26,8 @@ def generalized_brier(
     logits: Logits,
     labels: Labels | SoftLabels,
     *,
-    gamma: Number = 2.0,
-    beta: Number = 2.0,
+    gamma: Numbers = 2.0,
+    beta: Numbers = 2.0,
     reading: str = "norm",
     weighting: Weighting = "gradient",
 ) -> PerExample:
@@ -81,7 +82,7 @@ def adaptive_generalized_brier(
     *,
     thresholds: Sequence[Number] = (0.2, 0.5),
     gammas: Sequence[Number] = (5.0, 3.0, 3.0),
-    beta: Number = 2.0,
+    beta: Numbers = 2.0,
     weighting: Weighting = "gradient",
 ) -> PerExample:
     r"""Compute cross-entropy weighted by $\|q - p\|_\beta^{\gamma(p_y)}$, with FLSD's gamma.
@@ -110,8 +111,8 @@ def adaptive_generalized_brier(
 
 def generalized_brier_uncertainty(
     *,
-    gamma: Number | Callable[[Probabilities], PerExample],
-    beta: Number = 2.0,
+    gamma: Numbers | Callable[[Probabilities], PerExample],
+    beta: Numbers = 2.0,
     reading: str = "norm",
 ) -> Uncertainty:
     r"""Build the score $\|q - p\|_\beta^\gamma$, or $\sum_k |q_k - p_k|^\gamma$ for "sum".
@@ -125,10 +126,12 @@ def generalized_brier_uncertainty(
     checks.one_of("reading", reading, READINGS)
 
     def uncertainty(p: Probabilities) -> PerExample:
-        power_of = gamma(p) if callable(gamma) else gamma
+        given = gamma(p) if callable(gamma) else gamma
+        power_of = checks.per_example("gamma", given, p.log_rest)
+        norm = checks.per_example("beta", beta, p.log_rest)
         if reading == "sum":
             return power(p.log_rest, power_of) * (1 + _share_power_sum(p, power_of))
-        log_norm = p.log_rest + jnp.log1p(_share_power_sum(p, beta)) / beta
+        log_norm = p.log_rest + jnp.log1p(_share_power_sum(p, norm)) / norm
         return power(log_norm, power_of)
 
     return uncertainty
@@ -136,24 +139,28 @@ def generalized_brier_uncertainty(
 
 def _share_power_sum(p: Probabilities, exponent: Number) -> PerExample:
     """Sum the powers of the shares; the sums for exponents 1 and 2 are known."""
-    if checks.concrete(exponent):
+    if checks.concrete(exponent) and not jnp.ndim(exponent):
         if exponent == 1:
             return jnp.ones_like(p.log_rest)
         if exponent == 2:
             return p.share_squares
-    return jnp.sum(power(p.log_share, exponent), axis=-1)
+    return jnp.sum(power(p.log_share, of_classes(exponent)), axis=-1)
 
 
 def _soft_uncertainty(
-    logits: Array, labels: Array, gamma: Number, beta: Number, reading: str
+    logits: Array, labels: Array, gamma: Any, beta: Any, reading: str
 ) -> PerExample:
     distance = jnp.abs(labels - jnp.exp(log_probabilities(logits)[0]))
     # The norm has a kink at q = p; its gradient there is 0, as in the released code.
     apart = distance > 0
     log_distance = jnp.log(jnp.where(apart, distance, 1))
+    gamma, beta = (
+        checks.per_example(name, value, distance[..., 0])
+        for name, value in (("gamma", gamma), ("beta", beta))
+    )
     if reading == "sum":
-        return jnp.sum(jnp.where(apart, power(log_distance, gamma), 0), axis=-1)
-    powers = jnp.sum(jnp.where(apart, power(log_distance, beta), 0), axis=-1)
+        return jnp.sum(jnp.where(apart, power(log_distance, of_classes(gamma)), 0), axis=-1)
+    powers = jnp.sum(jnp.where(apart, power(log_distance, of_classes(beta)), 0), axis=-1)
     anywhere = powers > 0
     norm_power = power(jnp.log(jnp.where(anywhere, powers, 1)), gamma / beta)
     return jnp.where(anywhere, norm_power, jnp.where(gamma == 0, 1.0, 0.0))

@@ -25,6 +25,7 @@ from calib_jax.core.types import (
     Labels,
     Logits,
     Number,
+    Numbers,
     PerExample,
     PyTree,
     Scalar,
@@ -207,14 +208,14 @@ def _faded_sums(
 
 @register("mmce")
 @checks.takes_options_of(mmce_penalty, without=["axis_name"])
-def _mmce(*, scale: Number = 2.0, **options: Any) -> Objective:
+def _mmce(*, scale: Numbers = 2.0, **options: Any) -> Objective:
     """Cross-entropy plus `scale` times the squared MMCE (MMCE_m)."""
     return regularized(cross_entropy, with_options(mmce_penalty, **options), scale)
 
 
 @register("mmce_weighted")
 @checks.takes_options_of(mmce_weighted_penalty, without=["axis_name"])
-def _mmce_weighted(*, scale: Number = 2.0, **options: Any) -> Objective:
+def _mmce_weighted(*, scale: Numbers = 2.0, **options: Any) -> Objective:
     """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
     return regularized(cross_entropy, with_options(mmce_weighted_penalty, **options), scale)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import is_true_class, times
+from calib_jax.core.numerics import is_true_class, of_classes, times
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.types import Labels, Logits, Number, PerClass, PerExample, SoftLabels
+from calib_jax.core.types import Labels, Logits, Numbers, PerClass, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import register_loss
 
@@ -16,7 +16,7 @@ __all__ = ["label_smoothing", "smooth"]
 
 @checks.takes_logits(soft_labels=True)
 def label_smoothing(
-    logits: Logits, labels: Labels | SoftLabels, *, alpha: Number = 0.05, spread: str = "others"
+    logits: Logits, labels: Labels | SoftLabels, *, alpha: Numbers = 0.05, spread: str = "others"
 ) -> PerExample:
     r"""Compute the cross-entropy against smoothed labels.
 
@@ -47,6 +47,7 @@ def label_smoothing(
         return unchecked_cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
+    taken = jnp.asarray(checks.per_example("alpha", alpha, p.log_true), p.log_true.dtype)
     # Take a mean and not a sum, because logits may be huge; mask the true class and do not
     # subtract it, because its logit may be -inf.
     share = 1 / max(num_classes - 1, 1)
@@ -54,17 +55,19 @@ def label_smoothing(
     mean = jnp.sum(jnp.where(wrong > 0, wrong * (p.logits - p.offset[..., None]), 0), axis=-1)
     others = p.log_total - mean if num_classes > 1 else jnp.zeros_like(mean)
     # "all" moves alpha / K from the true class to each of the others.
-    moved = alpha * (num_classes - 1) / num_classes if spread == "all" else jnp.asarray(alpha)
+    moved = taken * (num_classes - 1) / num_classes if spread == "all" else taken
     moved = jnp.broadcast_to(moved, others.shape)
     return times(1 - moved, -p.log_true) + times(moved, others)
 
 
-def smooth(labels: SoftLabels, alpha: Number, spread: str = "others") -> PerClass:
+def smooth(labels: SoftLabels, alpha: Numbers, spread: str = "others") -> PerClass:
     r"""Smooth distributions over the classes, as `label_smoothing` does."""
     num_classes = labels.shape[-1]
+    wide = labels[..., 0].astype(jnp.promote_types(labels.dtype, jnp.float32))
+    taken = of_classes(checks.per_example("alpha", alpha, wide))
     if spread == "all":
-        return (1 - alpha) * labels + alpha / num_classes
-    return (1 - alpha) * labels + alpha / max(num_classes - 1, 1) * (1 - labels)
+        return (1 - taken) * labels + taken / num_classes
+    return (1 - taken) * labels + taken / max(num_classes - 1, 1) * (1 - labels)
 
 
 register_loss("label_smoothing", label_smoothing)

@@ -9,9 +9,18 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import tempered
+from calib_jax.core.numerics import of_classes, tempered
 from calib_jax.core.rows import widened
-from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
+from calib_jax.core.types import (
+    Array,
+    AxisName,
+    Labels,
+    Logits,
+    Number,
+    Numbers,
+    PerExample,
+    Weights,
+)
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
 
@@ -25,7 +34,7 @@ class LDAMState(NamedTuple):
 
 
 @register("ldam")
-def _ldam(*, max_margin: Number = 0.5, scale: Number = 30.0) -> Objective:
+def _ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
     r"""Cross-entropy of the logits $s (z_k - \Delta_y [k = y])$ with a margin for the true class.
 
     $$\Delta_j = C / n_j^{1/4}$$
@@ -64,6 +73,7 @@ def _ldam(*, max_margin: Number = 0.5, scale: Number = 30.0) -> Objective:
         labels = widened(labels)
         margins = state.margins.astype(logits.dtype)[jnp.clip(labels, 0, num_classes - 1)]
         hot = jax.nn.one_hot(labels, num_classes, dtype=logits.dtype)
-        return unchecked_cross_entropy(scale * (logits - hot * margins[..., None]), labels)
+        scales = of_classes(checks.per_example("scale", scale, logits[..., 0]))
+        return unchecked_cross_entropy(scales * (logits - hot * margins[..., None]), labels)
 
     return make_objective(value, init=init)

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32, tempered
+from calib_jax.core.numerics import at_least_float32, of_classes, tempered
 from calib_jax.core.types import (
     Array,
     AxisName,
     Labels,
     Logits,
-    Number,
+    Numbers,
     PerExample,
     SoftLabels,
     Weights,
@@ -32,7 +32,7 @@ class LogitAdjustedState(NamedTuple):
 
 
 @register("logit_adjusted")
-def _logit_adjusted(*, tau: Number = 1.0) -> Objective:
+def _logit_adjusted(*, tau: Numbers = 1.0) -> Objective:
     r"""Cross-entropy of the logits $z_k + \tau \log \pi_k$, $\pi_k$ being the share of class k.
 
     The network learns the logits without the prior, so its predictions are balanced. `init` needs
@@ -60,8 +60,9 @@ def _logit_adjusted(*, tau: Number = 1.0) -> Objective:
     ) -> PerExample:
         checks.classes_of_state(len(state.log_prior), logits)
         logits = tempered(at_least_float32(logits), 1)  # the sum of a large logit is not exact
-        shift = jnp.where(jnp.equal(tau, 0), 0, tau * state.log_prior)
-        shift = jnp.broadcast_to(shift.astype(logits.dtype), logits.shape)
-        return unchecked_cross_entropy(logits + shift, labels)
+        of_examples = of_classes(checks.per_example("tau", tau, logits[..., 0]))
+        log_prior = jnp.broadcast_to(state.log_prior.astype(logits.dtype), logits.shape)
+        shift = jnp.where(jnp.equal(of_examples, 0), 0, of_examples * log_prior)
+        return unchecked_cross_entropy(logits + shift.astype(logits.dtype), labels)
 
     return make_objective(value, init=init, soft_labels=True)

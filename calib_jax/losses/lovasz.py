@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Bool, Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32, is_true_class, times
+from calib_jax.core.numerics import at_least_float32, is_true_class
 from calib_jax.core.rows import valid
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import (
@@ -18,12 +18,11 @@ from calib_jax.core.types import (
     AxisName,
     Labels,
     Logits,
-    Number,
-    PerExample,
+    Numbers,
     Scalar,
     Weights,
 )
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.images import mean_over_images, weights_or_ones
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
@@ -114,17 +113,12 @@ def _surrogate(
 
 @register("lovasz")
 @checks.takes_options_of(lovasz_penalty, without=["axis_name"])
-def _lovasz(*, scale: Number = 1.0, cross_entropy_scale: Number = 0.0, **options: Any) -> Objective:
+def _lovasz(
+    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, **options: Any
+) -> Objective:
     """`scale` times Lovasz-softmax, plus `cross_entropy_scale` times cross-entropy.
 
     The paper and the released code of Tian et al. 2021 train on Lovasz-softmax alone, per image.
     """
-
-    def scaled(logits: Logits, labels: Labels) -> PerExample:
-        cross_entropy = unchecked_cross_entropy(logits, labels)
-        factor = jnp.broadcast_to(
-            jnp.asarray(cross_entropy_scale, cross_entropy.dtype), labels.shape
-        )
-        return times(factor, cross_entropy)
-
-    return regularized(scaled, with_options(lovasz_penalty, **options), scale)
+    loss = scaled_cross_entropy(cross_entropy_scale)
+    return regularized(loss, with_options(lovasz_penalty, **options), scale)

@@ -32,7 +32,7 @@ from calib_jax.core.former import former_options
 from calib_jax.core.progress import Progress
 from calib_jax.core.soft_labels import TakesSoft
 from calib_jax.core.statistics import NOTHING, Stat
-from calib_jax.core.types import Array, AxisName, Number, PyTree
+from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 
 __all__ = [
     "Clock",
@@ -252,7 +252,7 @@ def register(
 
 
 def regularized(
-    loss: Objective | Callable[..., Array], penalty: Callable[..., Array], scale: Number
+    loss: Objective | Callable[..., Array], penalty: Callable[..., Array], scale: Numbers
 ) -> Objective:
     r"""Add a penalty to a loss: $\ell_n + \lambda P$.
 
@@ -274,7 +274,8 @@ def regularized(
         state: State, logits: Array, labels: Array, weights: Any, *, axis_name: AxisName
     ) -> Array:
         terms = base_value(state, logits, labels, weights, axis_name=axis_name)
-        return terms + scale * extra(logits, labels, weights, axis_name=axis_name)
+        of_examples = checks.per_example("scale", scale, terms)
+        return terms + of_examples * extra(logits, labels, weights, axis_name=axis_name)
 
     soft_labels = checks.takes_soft_labels(penalty) and checks.takes_soft_labels(base.value)
     return base._replace(value=_checked(value, soft_labels))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32, times, true_class
+from calib_jax.core.numerics import at_least_float32, true_class
 from calib_jax.core.rows import valid, weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
@@ -19,11 +19,12 @@ from calib_jax.core.types import (
     Labels,
     Logits,
     Number,
+    Numbers,
     PerExample,
     Scalar,
     Weights,
 )
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
 __all__ = ["soft_ece_penalty"]
@@ -102,12 +103,8 @@ def soft_ece_penalty(
 @register("soft_ece")
 @checks.takes_options_of(soft_ece_penalty, without=["axis_name"])
 def _soft_ece(
-    *, scale: Number = 1.0, cross_entropy_scale: Number = 1.0, **options: Any
+    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 1.0, **options: Any
 ) -> Objective:
     """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
-
-    def scaled(logits: Logits, labels: Labels) -> PerExample:
-        losses = unchecked_cross_entropy(logits, labels)
-        return times(jnp.full_like(losses, cross_entropy_scale), losses)
-
-    return regularized(scaled, with_options(soft_ece_penalty, **options), scale)
+    loss = scaled_cross_entropy(cross_entropy_scale)
+    return regularized(loss, with_options(soft_ece_penalty, **options), scale)

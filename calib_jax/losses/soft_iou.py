@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import at_least_float32, is_true_class, times
+from calib_jax.core.numerics import at_least_float32, is_true_class
 from calib_jax.core.rows import valid
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
@@ -18,13 +18,12 @@ from calib_jax.core.types import (
     AxisName,
     Labels,
     Logits,
-    Number,
-    PerExample,
+    Numbers,
     Scalar,
     SoftLabels,
     Weights,
 )
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.images import mean_over_images, weights_or_ones
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
@@ -111,14 +110,8 @@ def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) 
 @register("soft_iou")
 @checks.takes_options_of(soft_iou_penalty, without=["axis_name"])
 def _soft_iou(
-    *, scale: Number = 1.0, cross_entropy_scale: Number = 0.0, **options: Any
+    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, **options: Any
 ) -> Objective:
     """`scale` times 1 minus the soft IoU, plus `cross_entropy_scale` times cross-entropy."""
-
-    @checks.takes_logits(soft_labels="or_zeros")
-    def scaled(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
-        cross_entropy = unchecked_cross_entropy(logits, labels)
-        scales = jnp.asarray(cross_entropy_scale, cross_entropy.dtype)
-        return times(jnp.broadcast_to(scales, cross_entropy.shape), cross_entropy)
-
-    return regularized(scaled, with_options(soft_iou_penalty, **options), scale)
+    loss = scaled_cross_entropy(cross_entropy_scale)
+    return regularized(loss, with_options(soft_iou_penalty, **options), scale)

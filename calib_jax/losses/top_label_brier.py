@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
-from calib_jax.core.types import Labels, Logits, Number, PerExample
+from calib_jax.core.types import Labels, Logits, Numbers, PerExample
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Weighting, weigh_cross_entropy
 
@@ -16,7 +16,7 @@ __all__ = ["top_label_brier"]
 
 @checks.takes_logits()
 def top_label_brier(
-    logits: Logits, labels: Labels, *, gamma: Number = 2.0, weighting: Weighting = "gradient"
+    logits: Logits, labels: Labels, *, gamma: Numbers = 2.0, weighting: Weighting = "gradient"
 ) -> PerExample:
     r"""Compute cross-entropy weighted by the distance of top-label confidence from correctness.
 
@@ -43,7 +43,8 @@ def top_label_brier(
 
     def uncertainty(p: Probabilities) -> PerExample:
         # (1 - p_y)^gamma for right and confidence^gamma for wrong predictions.
-        return power(jnp.where(p.correct, p.log_rest, jnp.log(p.confidence)), gamma)
+        log_distance = jnp.where(p.correct, p.log_rest, jnp.log(p.confidence))
+        return power(log_distance, checks.per_example("gamma", gamma, log_distance))
 
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 

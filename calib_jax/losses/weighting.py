@@ -13,7 +13,7 @@ from calib_jax.core.numerics import constant_in_gradient, tempered, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, Weights
+from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, Weights
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
@@ -37,7 +37,7 @@ def weighted_cross_entropy(
     uncertainty: Uncertainty,
     *,
     weighting: Weighting,
-    temperature: Number | None = None,
+    temperature: Numbers | None = None,
 ) -> PerExample:
     r"""Compute cross-entropy times a custom uncertainty score.
 
@@ -74,7 +74,8 @@ def weighted_cross_entropy(
     cross_entropy, view = cross_entropy_and_view(logits, labels)
     if temperature is not None:
         checks.above("temperature", temperature, 0)
-        view = prepare(tempered(logits, temperature), labels)
+        of_examples = checks.per_example("temperature", temperature, cross_entropy)
+        view = prepare(tempered(logits, of_examples), labels)
     score = uncertainty(weight_inputs(view, weighting))
     if not np.shape(score):  # a number is a score that all examples share
         score = jnp.full_like(cross_entropy, score)
