@@ -25,6 +25,7 @@ from calib_jax.metrics.combined_draws import class_draws, hit_draws
 from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import Column, in_order
 from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.normal import clipped
 from calib_jax.metrics.null_draws import joint_hit_sums
 from calib_jax.metrics.predictions import Predictions
 
@@ -164,7 +165,8 @@ def _in_clusters(
         independent, largest = rows.moment_of(factors, slopes)
         loads = factors * slopes
         clustered = sum(float(np.sum(np.square(sums @ loads))) for sums, _ in blocks()) / n**2
-        return max(independent, clustered), largest * max(1.0, _ratio(clustered, independent))
+        larger = float(np.maximum(independent, clustered))
+        return larger, largest * clipped(float(_ratio(clustered, independent)), 1.0)
 
     return rows._replace(
         variance=wanted,
@@ -332,7 +334,7 @@ def _moment_of(
 ) -> tuple[float, float]:
     load = members @ factors
     squares = np.square(load)
-    moment = max(np.sum(squares * np.square(residual)), np.sum(squares * spread))
+    moment = np.maximum(np.sum(squares * np.square(residual)), np.sum(squares * spread))
     return float(moment) / len(residual) ** 2, float(np.max(load))
 
 
@@ -369,7 +371,7 @@ def gaps_of_classes(
     variance = np.maximum(of_null, empirical) / num_rows**2
 
     # Whatever the signs, the terms of an example add up to at most twice the others' probability.
-    of_others = max(np.sum(np.square(1 - true)), of_others)
+    of_others = np.maximum(np.sum(np.square(1 - true)), of_others)
 
     def moment_of(factors: Cells, _: Cells) -> tuple[float, float]:
         largest = 2 * float(np.max(factors))

@@ -38,9 +38,15 @@ from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics import null_draws
 from calib_jax.metrics.clusters import Clusters, flipped, signs, sums_of, z_of
 from calib_jax.metrics.contract import named
-from calib_jax.metrics.counted import Column, counted_in_clusters, hit_variance, top_labels
+from calib_jax.metrics.counted import (
+    Column,
+    counted_in_clusters,
+    hit_variance,
+    in_order,
+    top_labels,
+)
 from calib_jax.metrics.noise_bound import BOUNDED, noise_bound
-from calib_jax.metrics.normal import LEAST_UNITS, p_of_z
+from calib_jax.metrics.normal import LEAST_UNITS, clipped, p_of_z
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.residuals import Binned, binned, debiased, debiased_in_clusters
 
@@ -172,8 +178,10 @@ def squared_error(
     if bins.in_clusters is not None:
         totals = flipped(key, num_draws, bins.in_clusters[0])
         return _by_squared_error(bins, debiased_in_clusters(*bins.in_clusters, totals))
-    # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a.
-    c, members = bins.confidence, np.eye(num_bins)[bins.bin]
+    # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a. The draws are those of
+    # sorted rows, so that they ignore the order of the rows.
+    order = in_order(bins.confidence, bins.residual)
+    c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
     hits = null_draws.hit_sums(
         key, c, np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1), num_draws
     )
@@ -252,7 +260,7 @@ def _survival_of_range(x: float) -> float:
         return 1.0  # to 1e-7, where the alternating series converges slowly
     tails = (math.erfc(k * x / math.sqrt(2)) / 2 for k in range(1, 60))
     total = 8 * sum((-1) ** (k - 1) * k * tail for k, tail in enumerate(tails, 1))
-    return min(1.0, max(0.0, total))
+    return clipped(total, high=1.0)
 
 
 @_TESTS.register("spiegelhalter")

@@ -31,6 +31,7 @@ from calib_jax.metrics.contract import Metric
 from calib_jax.metrics.counted import counted_in_clusters
 from calib_jax.metrics.equal_mass import adaptive_ece
 from calib_jax.metrics.fixed_bins import ece
+from calib_jax.metrics.normal import clipped
 
 __all__ = ["EceDifference", "compare_ece"]
 
@@ -130,10 +131,15 @@ def compare_ece(
     checks.whole("num_draws", num_draws)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
     runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
-    excesses = []
-    for number, logits in enumerate([*runs_a, *runs_b]):
+    units = []
+    for logits in (*runs_a, *runs_b):
         data = counted_in_clusters("compare_ece", logits, labels, weights, clusters)
-        excesses += excesses_of([units_of(metric, *data)], key, number, num_draws)
+        units.append(units_of(metric, *data))
+    excesses = [
+        excess
+        for number, of_run in enumerate(_in_common_order(units))
+        for excess in excesses_of([of_run], key, number, num_draws)
+    ]
     return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
 
 
@@ -149,7 +155,17 @@ def difference_of_eces(
     tail = (1 - level) / 2
     low = value - float(np.quantile(b.high - a.low, 1 - tail))
     high = value - float(np.quantile(b.low - a.high, tail))
-    return EceDifference(value, max(-1.0, low), min(1.0, high), float(a.value), float(b.value))
+    low, high = clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0)
+    return EceDifference(value, low, high, float(a.value), float(b.value))
+
+
+def _in_common_order(runs: Sequence[Units]) -> list[Units]:
+    """Sort the units of all runs by their sums, so that the draws ignore the order of the rows."""
+    position = np.arange(1, runs[0].sums.shape[1] + 1)
+    keys = [column for units in runs for column in (units.size, units.sums @ position)]
+    keys += [np.sum(units.sums, axis=1) for units in runs]
+    order = np.lexsort(keys)
+    return [units._replace(sums=units.sums[order], size=units.size[order]) for units in runs]
 
 
 def units_of(metric: Metric, logits: Logits, labels: Labels, cluster: Clusters | None) -> Units:

@@ -35,7 +35,7 @@ from calib_jax.core.temperature import fit_nll
 from calib_jax.core.types import Array, Labels, Logits, Scalar
 from calib_jax.metrics.clusters import Clusters, sums_of
 from calib_jax.metrics.counted import Column, counted_in_clusters
-from calib_jax.metrics.normal import LEAST_UNITS, NormalTest, p_of_z, paired_test
+from calib_jax.metrics.normal import LEAST_UNITS, NormalTest, clipped, p_of_z, paired_test
 from calib_jax.metrics.predictions import Predictions
 from calib_jax.metrics.refinement import row_at
 
@@ -144,7 +144,7 @@ def _fit(logits: Logits, labels: Labels) -> _Fit:
     if not has_optimum or not np.all(np.isfinite(loss)) or total <= 0:
         return _Fit(loss, after, math.nan, None)
     removed = loss - after
-    root = math.copysign(math.sqrt(2 * max(0.0, float(np.mean(removed)))), 1 - float(b))
+    root = math.copysign(math.sqrt(2 * clipped(float(np.mean(removed)))), 1 - float(b))
     # The quotient loses its digits next to 0, where it has a limit.
     near = abs(root) < 1e-3
     limit = slope / math.sqrt(total / len(slope))
@@ -184,5 +184,5 @@ def _calibration(a: _Fit, b: _Fit, cluster: Clusters | None, level: float) -> No
     axes = vectors * np.sqrt(np.maximum(values, 0)) * NormalDist().inv_cdf((1 + level) / 2)
     root_a, root_b = np.array([[a.root], [b.root]]) + axes @ [np.cos(_ANGLES), np.sin(_ANGLES)]
     range_ = (np.square(root_b) - np.square(root_a)) / 2
-    low, high = min(value, float(np.min(range_))), max(value, float(np.max(range_)))
-    return NormalTest(value, low, high, max(p_values))
+    low, high = np.minimum(value, np.min(range_)).item(), np.maximum(value, np.max(range_)).item()
+    return NormalTest(value, low, high, np.max(p_values).item())

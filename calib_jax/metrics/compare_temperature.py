@@ -24,7 +24,7 @@ from calib_jax.core.types import Labels, Logits
 from calib_jax.metrics.calibration_tests import temperature_terms
 from calib_jax.metrics.clusters import Clusters, sums_of
 from calib_jax.metrics.counted import Column, counted_in_clusters
-from calib_jax.metrics.normal import LEAST_UNITS, p_of_z
+from calib_jax.metrics.normal import LEAST_UNITS, clipped, p_of_z
 
 __all__ = ["TemperatureDifference", "compare_temperature"]
 
@@ -123,7 +123,7 @@ def _ratio_test(
         return math.nan, math.nan, math.nan
     covariance = sums.T @ sums * len(sums) / (len(sums) - 1)
     (v_a, v_ab), (_, v_b) = covariance.tolist()
-    p_value = p_of_z(beta_a - beta_b, math.sqrt(max(0.0, v_a - 2 * v_ab + v_b)))
+    p_value = p_of_z(beta_a - beta_b, math.sqrt(clipped(v_a - 2 * v_ab + v_b)))
     # The roots of (beta_a - theta beta_b)^2 = z^2 var(theta), a parabola in theta.
     square = NormalDist().inv_cdf((1 + level) / 2) ** 2
     first, middle, last = (
@@ -131,7 +131,7 @@ def _ratio_test(
         beta_a * beta_b - square * v_ab,
         beta_a**2 - square * v_a,
     )
-    root = math.sqrt(max(0.0, middle**2 - first * last))
+    root = math.sqrt(clipped(middle**2 - first * last))
     if first > 0:
         low, high = (middle - root) / first, (middle + root) / first
         return _log(low), _log(high), p_value
@@ -149,7 +149,12 @@ def _fit(logits: Logits, labels: Labels) -> tuple[float, Column]:
     if not bool(fit.has_optimum):
         return math.nan, np.zeros(len(labels))
     score, variance, _ = temperature_terms(logits / fit.temperature, labels)
-    slope, spread = np.asarray(score, np.float64), np.asarray(variance, np.float64)
+    # The NLL of a row whose true class has probability 0 is infinite at every temperature: the fit
+    # ignores the row, so it has no influence.
+    counted = np.isfinite(np.asarray(score))
+    slope, spread = (
+        np.where(counted, np.asarray(part, np.float64), 0) for part in (score, variance)
+    )
     beta = 1 / float(fit.temperature)
     return -math.log(beta), -beta * slope / float(np.sum(spread))
 

@@ -132,7 +132,7 @@ def decision_calibration(
         num = len(gap)
         if cluster is None:
             # The interval needs the spread of this model, the test that of a calibrated one.
-            spread = max(of_null, float(np.sum(np.square(gap - np.mean(gap)))))
+            spread = float(np.maximum(of_null, np.sum(np.square(gap - np.mean(gap)))))
         else:
             _, ids = np.unique(cluster[chosen], return_inverse=True)
             num_clusters = int(np.max(ids)) + 1

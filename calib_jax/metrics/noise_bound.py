@@ -38,6 +38,7 @@ from calib_jax.metrics import null_draws
 from calib_jax.metrics.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
 from calib_jax.metrics.contract import Metric, members_of
 from calib_jax.metrics.counted import counted_in_clusters
+from calib_jax.metrics.normal import clipped
 
 __all__ = ["NoiseBound", "has_noise_bound", "noise_bound"]
 
@@ -237,7 +238,7 @@ def _upper_end(norm: _Norm, scale: Cells, gaps: BinGaps, value: float, z: float)
     weights = scale * norm.size(gaps.gap) / value if value else 0 * scale
     weighted, _ = gaps.moment_of(weights, sign)
     moment, largest = gaps.moment_of(np.ones_like(scale), sign)
-    return float(_wilson(value, max(moment, weighted), largest, gaps.num_rows, z))
+    return float(_wilson(value, np.maximum(moment, weighted), largest, gaps.num_rows, z))
 
 
 def _wilson(value: Any, moment: Any, largest: Any, num_rows: int, z: float) -> Any:
@@ -256,8 +257,8 @@ def _bound(metric: Metric, gaps: BinGaps, level: float) -> NoiseBound:
     high = _upper_end(norm, scale, gaps, value, NormalDist().inv_cdf(1 - tail))
     return NoiseBound(
         value=value,
-        low=0.0 if p_value >= tail else min(max(0.0, low), value),
-        high=min(1.0, high),
+        low=0.0 if p_value >= tail else clipped(low, high=value),
+        high=clipped(float(high), high=1.0),
         floor=float(np.mean(_value(norm, scale, gaps.null))),
         p_value=p_value,
     )

@@ -31,6 +31,15 @@ def normal_test(value: float, variance: float, level: float) -> NormalTest:
     return NormalTest(value, value - half, value + half, p_of_z(value, deviation))
 
 
+def clipped(value: float, low: float = 0.0, high: float = math.inf) -> float:
+    """Clip a number to [low, high]; NaN stays NaN, which `max(low, nan)` would turn into `low`.
+
+    >>> clipped(-1e-17), clipped(math.nan)
+    (0.0, nan)
+    """
+    return value if math.isnan(value) else min(high, max(low, value))
+
+
 def p_of_z(value: float, deviation: float = 1.0) -> float:
     """Compute the two-sided p-value of a value with this standard deviation; NaN stays NaN."""
     if deviation == 0:

@@ -16,12 +16,13 @@ two agree if the confidence is constant in every bin.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from calib_jax.core import checks
 from calib_jax.metrics.counted import counted_in_clusters
-from calib_jax.metrics.residuals import Moments, binned, moments
+from calib_jax.metrics.residuals import Binned, binned, moments, wilson_reach
 
 __all__ = ["SquaredError", "debiased_squared_error"]
 
@@ -58,14 +59,19 @@ def debiased_squared_error(
 ) -> SquaredError:
     r"""Compute the debiased squared calibration error of the top label, with its interval.
 
-    The interval is that of Sun et al. with a larger upper end. Theirs is too low where most
+    The interval is that of Sun et al., widened at both ends. Their upper end is too low where most
     examples lie in one bin and its gap is small, as for accurate networks: there nominal 90 %
     intervals covered 77 %. The squared mean gap of a bin, times the bin's share of the examples,
     contains noise of expectation $\lambda = \sigma_b^2 / n$. The largest $\lambda$ times $1 + z^2$
     is added, so that the upper end is $(|m| + z \sqrt\lambda)^2$ for a single bin of mean gap m.
-    In simulations of 200 to 10,000 examples nominal 90 % intervals covered 89 to 100 %. The
-    examples must be independent, or independent between `clusters`, and no calibrator fitted on
-    them.
+    Both of their ends are too near where errors are rare, because an observed variance of 0 is no
+    certainty: for 1,000 examples of confidence .99 and accuracy .999 they covered 63 %. So each
+    bin's gap is also bounded by the score interval of its accuracy (`residuals.wilson_reach`).
+
+    In simulations of 200 to 10,000 examples nominal 90 % intervals covered 89 to 100 %, and for
+    one confidence, 100 to 3,000 examples and error rates of .0002 to .3, exact enumerations gave
+    90 to 100 %. The examples must be independent, or independent between `clusters`, and no
+    calibrator fitted on them.
 
     Args:
       logits: `[*batch, classes]`.
@@ -90,12 +96,12 @@ def debiased_squared_error(
     """
     checks.level(level)
     data = counted_in_clusters("debiased_squared_error", logits, labels, weights, clusters)
-    return interval_of(moments([(1.0, binned(*data, num_bins=num_bins))]), level)
+    return interval_of([(1.0, binned(*data, num_bins=num_bins))], level)
 
 
-def interval_of(error: Moments, level: float) -> SquaredError:
-    """Compute the interval of Sun et al., with a larger upper end, from an error and its noise."""
-    value, linear, degenerate, largest = error
+def interval_of(models: Sequence[tuple[float, Binned]], level: float) -> SquaredError:
+    """Compute a weighted mean of errors with the interval of Sun et al., widened at both ends."""
+    value, linear, degenerate, _, _, largest = moments(models)
     if math.isnan(value + linear):
         positive = max(0.0, value) if value == value else value
         return SquaredError(value, math.nan, math.nan, math.sqrt(positive), math.nan, math.nan)
@@ -110,6 +116,9 @@ def interval_of(error: Moments, level: float) -> SquaredError:
         low = positive / 2
     else:
         low = max(0.0, positive - z_one * step)
+    reach = wilson_reach(models, z_two)
+    low = min(low, max(0.0, positive - reach.below))
     # The second term is exact for a single bin, and small beside the first for many.
-    high = min(1.0, positive + z_two * step + (1 + z_two**2) * largest)
+    high = positive + max(z_two * step + (1 + z_two**2) * largest, reach.above + largest)
+    high = min(1.0, high)
     return SquaredError(value, low, high, *map(math.sqrt, (positive, low, high)))

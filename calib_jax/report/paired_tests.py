@@ -19,7 +19,7 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.core.types import Array
-from calib_jax.metrics.compare_calibration import difference_of_errors
+from calib_jax.metrics.compare_calibration import check_bins, difference_of_errors
 from calib_jax.metrics.compare_ece import Excess, difference_of_eces, excesses_of, units_of
 from calib_jax.metrics.counted import are_counts, counted_in_clusters
 from calib_jax.metrics.residuals import Binned, binned
@@ -107,6 +107,7 @@ def residuals_of(
     if not are_counts(weights):
         return None
     data = counted_in_clusters("compare_calibration", logits, labels, weights, clusters)
+    check_bins(num_bins, len(data[1]))
     bounded = {name: metric for name, metric in chosen.items() if _has_noise_bound(metric)}
     excesses: list[Excess] = []
     if bounded:

@@ -105,5 +105,4 @@ def nested(
 
 def variance_of_errors(models: Sequence[Binned], factors: Sequence[float]) -> float:
     """Compute the variance of a weighted sum of debiased squared errors on the same examples."""
-    of_sum = moments(list(zip(factors, models, strict=True)))
-    return max(0.0, of_sum.linear - of_sum.degenerate, of_sum.degenerate)
+    return moments(list(zip(factors, models, strict=True))).variance

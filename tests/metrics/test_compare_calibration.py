@@ -73,8 +73,16 @@ def test_the_interval_covers_where_all_examples_are_in_one_bin():
     assert missed / num_sets < 0.1 + 3 * math.sqrt(0.1 * 0.9 / num_sets)
     residual = confidence - (labels == 0)
     noise = max(np.mean(residual**2), np.mean(confidence * (1 - confidence))) / 1000
-    step = stats.norm.isf(0.05) * math.sqrt(noise)
-    assert error.root_high == pytest.approx(abs(residual.mean()) + step, rel=0.02)
+    z, accuracy = stats.norm.isf(0.05), np.mean(labels == 0)
+    of_gap = abs(residual.mean()) + z * math.sqrt(noise)
+    of_accuracy = np.mean(confidence) - wilson(accuracy, 1000, z)
+    assert error.root_high == pytest.approx(max(of_gap, *np.abs(of_accuracy)), rel=0.02)
+
+
+def wilson(share, number, z):
+    """Return both ends of the score interval of a share: the roots of a quadratic equation."""
+    # (share - x)^2 = z^2 x (1 - x) / number
+    return np.roots([1 + z**2 / number, -2 * share - z**2 / number, share**2])
 
 
 def test_golden_numbers_of_two_models():
@@ -82,12 +90,35 @@ def test_golden_numbers_of_two_models():
     # The two predict different classes where only one is right.
     b = np.where((labels_a == labels_b)[:, None], b, b[:, ::-1])
     change = metrics.compare_calibration(a, b, labels_a, num_bins=5)
-    deviation = math.sqrt(0.003075)
+    # Bins with one example, (.4, .6] of a, are left out of the products of both models.
+    deviation = math.sqrt(variance_of_calibrated(5))
     assert round(change.value, 6) == 0.104700
-    assert round(change.p_value, 6) == 0.058993
+    assert change.p_value == pytest.approx(2 * stats.norm.sf(change.value / deviation), rel=1e-4)
     assert (change.high - change.value) / stats.norm.isf(0.05) == pytest.approx(deviation, rel=1e-3)
     assert change.low == pytest.approx(2 * change.value - change.high)
     assert change.error_a == metrics.debiased_squared_error(a, labels_a, num_bins=5)
+
+
+def variance_of_calibrated(num_bins):
+    """Return the variance of the difference of both models' errors if both are 0, by loops."""
+    residual = {m: np.array(CONFIDENCE[m]) - HIT[m] for m in "ab"}
+    bins = {m: np.ceil(np.round(np.array(CONFIDENCE[m]) * num_bins, 6)) for m in "ab"}
+    total = 0.0
+    for first in "ab":
+        for second in "ab":
+            for b in np.unique(bins[first]):
+                for c in np.unique(bins[second]):
+                    in_b, in_c = bins[first] == b, bins[second] == c
+                    if min(in_b.sum(), in_c.sum()) < 2:
+                        continue
+                    both = in_b & in_c
+                    shared = np.sum(residual[first][both] * residual[second][both])
+                    if first == second and b == c:
+                        spread = np.array(CONFIDENCE[first])[both]
+                        shared = max(shared, np.sum(spread * (1 - spread)))
+                    sign = 1 if first == second else -1
+                    total += sign * shared**2 / (in_b.sum() * in_c.sum())
+    return 2 * total / len(residual["a"]) ** 2
 
 
 def data(random, num_rows=200, scale=3.0):
