@@ -1,5 +1,6 @@
 """The folders of several seeds: DIR/seed_1, DIR/seed_2, ..., each with its own run."""
 
+import contextlib
 import pathlib
 import re
 import stat
@@ -8,19 +9,10 @@ import tempfile
 from ml_collections import ConfigDict
 
 from calib_jax.core import reading
+from calib_jax.train import journal, lock
 
-# One of these is in the folder of every run, of several seeds, of a sweep and of evaluated weights.
-OURS = (
-    "checkpoints",
-    "config.json",
-    "data.json",
-    "metrics.jsonl",
-    "seed_*",
-    "subwords.txt",
-    "runs",
-    "predictions_*.npz",
-    "report/values.json",
-)
+_BEFORE_THE_LOCK = {"subwords.txt"}  # what a run writes before it locks its folder
+_OF_SEVERAL = {"report.md", "report.html", "report", "pictures"}
 
 
 def named(workdir: str | None) -> pathlib.Path:
@@ -36,13 +28,55 @@ def named(workdir: str | None) -> pathlib.Path:
         raise ValueError(f"--workdir={workdir} cannot be used: {reading.reason(error)}.") from error
     if not is_folder:
         raise NotADirectoryError(f"--workdir={workdir} is a file: choose a folder.")
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    if names and not any(any(folder.glob(pattern)) for pattern in OURS):
+    if files_of_others := _files_of_others(folder):
         raise ValueError(
-            f"--workdir={workdir} holds files that belong to no run, such as {names[0]}: choose a"
-            " new or an empty folder."
+            f"--workdir={workdir} holds files that belong to no run, such as"
+            f" {min(files_of_others)}: choose a new or an empty folder."
         )
     return folder
+
+
+def _files_of_others(folder: pathlib.Path) -> set[str]:
+    """Name the contents of a folder that calib_jax has not written; empty if it may be used.
+
+    Names prove nothing: other programs write config.json, checkpoints and runs, too. Every folder
+    that calib_jax uses has its lock. A copy without hidden files has a file with a content that
+    only calib_jax writes, or nothing but runs and their reports.
+    """
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    if _is_ours(folder) or not any(_has_files(folder / name) for name in names):
+        return set()
+    runs = {path.name for path in there(folder).values() if _is_ours(path)}
+    if any(map(_is_ours, folder.glob("runs/*/*"))):
+        runs.add("runs")
+    return names - runs - _BEFORE_THE_LOCK - (_OF_SEVERAL if runs else set())
+
+
+def _is_ours(folder: pathlib.Path) -> bool:
+    """Check that calib_jax has written into a folder before."""
+    if any(lock.was_locked(folder, name) for name in (lock.TRAINING, lock.EVALUATION)):
+        return True
+    if journal.format_of(folder)[0]:
+        return True
+    has_steps = any((folder / "checkpoints").glob("[0-9]*"))
+    return (
+        _holds(folder / "sweep.json", {"baseline", "temperatures_by_phase", "cells"})
+        or _holds(folder / "evaluation.json", {"checkpoint", "step", "trained"})
+        or (has_steps and _holds(folder / "config.json", {"data", "model", "loss", "num_epochs"}))
+    )
+
+
+def _holds(path: pathlib.Path, keys: set[str]) -> bool:
+    """Check that a JSON file has these keys."""
+    try:
+        return keys <= reading.json_mapping(path, "a file").keys()
+    except (FileNotFoundError, reading.Unreadable):
+        return False
+
+
+def _has_files(path: pathlib.Path) -> bool:
+    """Check that a path is a file, or a folder with a file at any depth."""
+    return not path.is_dir() or any(not inner.is_dir() for inner in path.rglob("*"))
 
 
 def prepare(folder: pathlib.Path) -> None:
@@ -50,6 +84,8 @@ def prepare(folder: pathlib.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
+            pass
+        with contextlib.suppress(lock.InUse), lock.only_one(folder):  # marks the folder as ours
             pass
     except OSError as error:
         why = reading.reason(error)

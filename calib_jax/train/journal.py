@@ -130,11 +130,19 @@ class Journal:
             files.replace(path, json.dumps({"format": FORMAT}, indent=1) + "\n")
         return [remark] if remark else []
 
-    def describe(self, config: Mapping[str, Any]) -> None:
-        """Write config.json; the checkpoints hold the config too."""
-        path = self._folder / CONFIG
-        self._set_aside(CONFIG, files.no_file(path))
-        files.replace(path, json.dumps(config, indent=1) + "\n")
+    def describe(self, config: Mapping[str, Any]) -> list[str]:
+        """Write config.json, and return remarks for the log; the checkpoints hold the config too.
+
+        A file of this name in a folder without a format number is that of another program.
+        """
+        path, text = self._folder / CONFIG, json.dumps(config, indent=1) + "\n"
+        damage = files.no_file(path)
+        if not (damage or format_of(self._folder)[0]) and path.exists():
+            # Else this run was killed before it wrote its format number.
+            damage = "" if path.read_bytes() == text.encode() else "it is not that of a run"
+        remark = self._set_aside(CONFIG, damage)
+        files.replace(path, text)
+        return [remark] if remark else []
 
     def redescribe(
         self, config: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]
@@ -171,9 +179,9 @@ class Journal:
             files.replace(path, _csv_lines(files.json_rows(self._folder / ROWS).rows))
         else:
             files.append(path, _csv_lines([row], columns))
+        self.note(line_of(row))
         for writer in self._writers:
             writer.write(row["step"], row)
-        self.note(line_of(row))
 
     def close(self) -> None:
         """Close the writers."""

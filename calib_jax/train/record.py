@@ -22,6 +22,7 @@ from calib_jax.train.checkpoint import Checkpoints
 from calib_jax.train.console import Console
 from calib_jax.train.files import Row, writing
 from calib_jax.train.journal import ROWS, Journal, newer_format
+from calib_jax.train.lock import Claim
 from calib_jax.train.parallel import canonical
 from calib_jax.train.plan import Outcome, Plan, Run
 from calib_jax.train.state import TrainState, not_finite, values_of
@@ -77,6 +78,7 @@ class Record:
       changes: the changes of the config with which the run may resume.
       together: the communication between processes.
       console: the console to print to.
+      claim: the lock of the folder, in process 0.
       writers: functions that open receivers of the rows; see `writers.py`.
     """
 
@@ -88,6 +90,7 @@ class Record:
         together: Together,
         console: Console,
         *,
+        claim: Claim | None = None,
         writers: Sequence[MakeWriter] = (),
     ) -> None:
         self.run = run
@@ -101,6 +104,7 @@ class Record:
         self.already = False
         self.failed = ""
         self.last_save = time.monotonic()
+        self._claim = claim
         self._journal: Journal | None = None
         self._checkpoints: Checkpoints | None = None
         self.saved: int | None = None  # the newest checkpoint
@@ -125,6 +129,7 @@ class Record:
     def note(self, text: str) -> None:
         """Append a line to log.txt without printing it."""
         if self._journal is not None:
+            self._check_claim()
             self._journal.note(text)
 
     def say(self, text: str) -> None:
@@ -163,6 +168,7 @@ class Record:
     def begin(self, environment: Mapping[str, Any]) -> None:
         """Log the environment at the start or resumption of the run."""
         if self._journal is not None:
+            self._check_claim()
             self._journal.begin(self.step, environment)
 
     def _restored(self, template: PyTree, total_steps: int) -> tuple[dict[str, Any] | None, PyTree]:
@@ -170,8 +176,8 @@ class Record:
         assert self._journal is not None
         if not self._checkpoints.steps:
             self._checkpoints.check_room(template)
-            self._mend(self._journal.write_format() + self._journal.rewind(0))
-            self._journal.describe(self.run.config)
+            remarks = self._journal.describe(self.run.config)  # before the folder has a format
+            self._mend(remarks + self._journal.write_format() + self._journal.rewind(0))
             return None, template
         about = self._checkpoints.about()
         config, now = about["config"], self.run.config
@@ -317,6 +323,7 @@ class Record:
         self.saved = self.step
         if self._checkpoints is None:
             return
+        self._check_claim()
         ledger = dataclasses.asdict(self.ledger)
         kept = {int(best["step"]) for best in ledger["best"].values()}
         every = self.plan.keep_every_epochs * epoch_steps
@@ -333,6 +340,11 @@ class Record:
             }
             self._checkpoints.save(host, about, self.step, kept=kept)
 
+    def _check_claim(self) -> None:
+        """Raise an error if the folder is no longer the one that was locked."""
+        if self._claim is not None:
+            self._claim.check()
+
     def wait(self) -> None:
         """Wait until the checkpoint in progress is on disk."""
         if self._checkpoints is not None:
@@ -342,6 +354,7 @@ class Record:
         """Append the row of the last evaluation to the log."""
         row = self.ledger.row or {}
         if self._journal is not None:
+            self._check_claim()
             self._journal.write(row, self.ledger.tables)
         return row
 

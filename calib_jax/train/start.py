@@ -20,7 +20,7 @@ from calib_jax.train.console import Console
 from calib_jax.train.due import Timetable
 from calib_jax.train.files import writing
 from calib_jax.train.interruption import recorded_signals
-from calib_jax.train.lock import only_one
+from calib_jax.train.lock import Claim, only_one
 from calib_jax.train.loop import Loop
 from calib_jax.train.ordering import steps_per_epoch
 from calib_jax.train.parallel import Devices
@@ -134,9 +134,8 @@ def fit_all(
 
         def open_records() -> bytes:
             for run in runs:
-                if together.leads:
-                    stack.enter_context(_claimed(Path(run.folder)))
-                record = Record(run, plan, changes, together, console, writers=writers)
+                claim = stack.enter_context(_claimed(Path(run.folder))) if together.leads else None
+                record = Record(run, plan, changes, together, console, claim=claim, writers=writers)
                 stack.callback(record.close)
                 records.append(record)
             return facts
@@ -165,10 +164,10 @@ def _facts(task: Task, plan: Plan, arrangement: Arrangement, first_epoch: np.nda
 
 
 @contextlib.contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
+def _claimed(folder: Path) -> Iterator[Claim]:
     """Create the folder of a run, and lock it against other processes."""
     with contextlib.ExitStack() as stack:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(only_one(folder))
-        yield
+            claim = stack.enter_context(only_one(folder))
+        yield claim

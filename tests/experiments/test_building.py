@@ -282,7 +282,7 @@ def test_workdirs_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
     new = seed_folders.named(str(tmp_path / "above" / "new"))
     assert not new.parent.exists()
     seed_folders.prepare(new)
-    assert list(new.iterdir()) == []
+    assert [path.name for path in new.iterdir()] == [".lock"]
 
     def read_only(**options):
         raise OSError(errno.EROFS, "Read-only file system")
