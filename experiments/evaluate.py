@@ -41,6 +41,7 @@ and so on, and reads the passes of the calibrator from them. experiments.compare
 without intervals and p-values, until an evaluation with --logits=keep replaces them.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,7 @@ from ml_collections import ConfigDict
 from calib_jax import report, train
 from calib_jax.core.examples import Examples, Source
 from calib_jax.report import calibration
+from calib_jax.train import lock
 from calib_jax.train.diagnosis import label_out_of_range
 from calib_jax.train.journal import read_rows
 from experiments import (
@@ -116,22 +118,34 @@ _BATCH_SIZE = flags.DEFINE_integer(
 
 
 class Trained(NamedTuple):
-    """A network, either trained or with given weights, and the folder of its results."""
+    """A network, either trained or with given weights, and the folder of its results.
+
+    Attributes:
+      folder: of the run, or a new one for given weights.
+      state: its train state, on the host.
+      checkpoint: its name; empty for given weights.
+      source: the given weights.
+    """
 
     folder: pathlib.Path
     state: train.TrainState
     checkpoint: str = ""
+    source: str = ""
+
+    @property
+    def weights(self) -> evaluation_record.Evaluated:
+        """Which weights the predictions are of."""
+        step = int(self.state.step)
+        return evaluation_record.Evaluated(self.checkpoint or self.source, step)
 
     def begin(self) -> None:
-        """Remove what an evaluation of other weights left."""
-        evaluation_record.begin(self.folder, self.checkpoint, int(self.state.step))
+        """Remove the values of an evaluation of other weights."""
+        evaluation_record.begin(self.folder, self.weights)
 
-    def record(self) -> dict[str, Any]:
+    def record(self, parts: Iterable[str] = ()) -> dict[str, Any]:
         """Write which weights the predictions are of, and return it."""
-        if not self.checkpoint:  # given weights, without a run
-            return provenance.describe()
-        record = evaluation_record.write(self.folder, self.checkpoint, int(self.state.step))
-        of_weights = {"checkpoint": f"{self.checkpoint}, step {int(self.state.step):,}"}
+        record = evaluation_record.write(self.folder, self.weights, parts)
+        of_weights = {"checkpoint": str(self.weights)} if self.checkpoint else {}
         return of_weights | record["provenance"]
 
 
@@ -227,10 +241,24 @@ def main() -> int:
         cli.refusing(seed_folders.named, _WORKDIR.value)
         experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
         cli.refusing(seed_folders.prepare, folder)
-        trained = [Trained(folder, state)]
+        trained = [Trained(folder, state, source=source)]
     else:
         folders = several.values() or [folder]
         experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
+    with contextlib.ExitStack() as locks:
+        for place in dict.fromkeys([folder, *(network.folder for network in trained)]):
+            lock_of_place = lock.only_one(place, lock.EVALUATION)
+            cli.failing(cli.refusing, locks.enter_context, lock_of_place)
+        return _evaluate(experiment, folder, several, trained)
+
+
+def _evaluate(
+    experiment: building.Experiment,
+    folder: pathlib.Path,
+    several: Mapping[int, pathlib.Path],
+    trained: Sequence[Trained],
+) -> int:
+    """Write the predictions and the reports of networks whose folders are locked."""
     dataset = experiment.dataset
     chosen = cli.refusing(prediction_pictures.numbers, _PICTURES.value, dataset)
     for network in trained if len(chosen) else []:
@@ -260,16 +288,19 @@ def main() -> int:
             cli.refusing(_check_labels, name, predicted, dataset.num_classes)
         for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):
             answers[name] = predicted._replace(logits=logits)
-            path = cli.refusing(evaluation_record.keep, network.folder, name, answers[name])
+            path = cli.refusing(
+                evaluation_record.keep, network.folder, name, answers[name], network.weights
+            )
             print(f"written: {path} ({len(predicted.labels):,} examples)")
             answers[name] = predicted._replace(logits=excluded.without(logits, experiment.config))
     print(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
         print(
-            source or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
+            network.source
+            or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
         )
         _score(experiment, network, answers, list(others))
-        if not source:  # rewrites the page of the run, which links the new report
+        if not network.source:  # rewrites the page of the run, which links the new report
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, network.folder, dataset.description, shown)
     if several:
@@ -323,7 +354,7 @@ def _score(
     experiment: building.Experiment, network: Trained, answers: Answers, others: Sequence[str]
 ) -> None:
     """Write the score report of one network."""
-    folder, made = network.folder, cli.refusing(network.record)
+    folder, made = network.folder, cli.refusing(network.record, answers)
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
         calibrated["calibrate"] = calibration.registered(_CALIBRATE.value)

@@ -227,6 +227,7 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     rows, config = journal.read_rows(path / journal.ROWS), _config(path)
     if streamed := streamed_scores.read(path):
         return summary.Run(name, seed, (), (), rows, streamed)
+    evaluation_record.check(path)
 
     def part(file: str) -> tuple[np.ndarray, ...]:
         logits, *others = report.read_predictions(str(path / file)).weighted

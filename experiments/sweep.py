@@ -44,7 +44,7 @@ from calib_jax.core import reading
 from calib_jax.train import files, journal
 from calib_jax.train.changes import Changes
 from calib_jax.train.journal import read_rows
-from calib_jax.train.lock import only_one
+from calib_jax.train.lock import EVALUATION, only_one
 from experiments import (
     building,
     cli,
@@ -60,6 +60,7 @@ from experiments import (
     streamed_scores,
     summary,
 )
+from experiments.evaluation_record import Evaluated
 
 _CONFIG = imports.define_config(
     "File of the config; options of a loss, --config.loss.options.KEY, are those of the first of"
@@ -150,6 +151,7 @@ class Member(NamedTuple):
         streamed = streamed_scores.read(self.folder)
         if streamed:
             return summary.Run(self.loss, self.seed, (), (), rows, streamed)
+        evaluation_record.check(self.folder)
         validation, test = (
             report.read_predictions(str(self.folder / f"predictions_{part}.npz")).weighted
             for part in ("validation", "test")
@@ -259,7 +261,12 @@ def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.Train
         checkpoints.close()
 
 
-def finish(members: Sequence[Member], experiment: building.Experiment, states: Any) -> None:
+def finish(
+    members: Sequence[Member],
+    experiment: building.Experiment,
+    states: Sequence[train.TrainState],
+    weights: Sequence[Evaluated],
+) -> None:
     """Write the predictions of all seeds of a loss, or their streamed values."""
     batch_size = experiment.plan.batch_size
     if _LOGITS.value != "keep":
@@ -284,8 +291,8 @@ def finish(members: Sequence[Member], experiment: building.Experiment, states: A
             batch_size=batch_size,
             devices=building.devices(experiment.config),
         )
-        for member, logits in zip(members, predicted.logits, strict=True):
-            evaluation_record.keep(member.folder, part, predicted._replace(logits=logits))
+        for member, logits, of in zip(members, predicted.logits, weights, strict=True):
+            evaluation_record.keep(member.folder, part, predicted._replace(logits=logits), of)
 
 
 def run(members: Sequence[Member]) -> list[train.Outcome]:
@@ -312,22 +319,35 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         for member, outcome in zip(members, outcomes, strict=True)
         if outcome.finished
     ]
-    if through:
-        states = [state for _, _, state in through]
-        for member, name, state in through:
-            cli.failing(evaluation_record.begin, member.folder, name, int(state.step))
-        cli.failing(finish, [member for member, _, _ in through], experiment, states)
-    for member, name, state in through:  # written last, since it marks a run as finished
-        cli.failing(evaluation_record.write, member.folder, name, int(state.step))
+    with contextlib.ExitStack() as locks:
+        for member, *_ in through:
+            cli.failing(locks.enter_context, only_one(member.folder, EVALUATION))
+        _evaluate(through, experiment)
+    return outcomes
+
+
+def _evaluate(
+    through: Sequence[tuple[Member, str, train.TrainState]], experiment: building.Experiment
+) -> None:
+    """Evaluate the runs of a loss that are trained, whose folders are locked."""
+    if not through:
+        return
+    members, names, states = zip(*through, strict=True)
+    weights = [Evaluated(name, int(state.step)) for name, state in zip(names, states, strict=True)]
+    for member, of in zip(members, weights, strict=True):
+        cli.failing(evaluation_record.begin, member.folder, of)
+    cli.failing(finish, members, experiment, states, weights)
+    parts = ("validation", "test") if _LOGITS.value == "keep" else ()
+    for member, of in zip(members, weights, strict=True):
+        cli.failing(evaluation_record.write, member.folder, of, parts)
         record = {
             "config": cli.plain(member.config),
             "asked": _CHECKPOINT.value,
-            "checkpoint": name,
-            "step": int(state.step),
+            "checkpoint": of.checkpoint,
+            "step": of.step,
         }
-        path = member.folder / evaluation_record.OF_SWEEP
+        path = member.folder / evaluation_record.OF_SWEEP  # written last: it marks a finished run
         cli.failing(files.replace, path, json.dumps(record) + "\n")
-    return outcomes
 
 
 def main() -> int:

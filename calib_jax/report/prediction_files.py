@@ -27,6 +27,7 @@ from calib_jax.report.prediction_tables import OPTIONAL, listed, roles_of
 
 _KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".parquet", ".jsonl")
+_OF_WEIGHTS = ("checkpoint", "step")  # which weights of a network the predictions are of
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
 
@@ -146,7 +147,7 @@ def _from_arrays(
             )
     used = {role: names[roles[role]] for role in (kind, *wanted[2:]) if role in roles}
     values = {role: arrays[member] for role, member in used.items()}
-    ignored = [member for member in names if member not in used.values()]
+    ignored = [name for name in names if name not in {*used.values(), *_OF_WEIGHTS}]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     others: dict[str, Any] = {role: values.get(role) for role in OPTIONAL}
     return Predictions(values[kind], values["labels"], notes=notes, **others)

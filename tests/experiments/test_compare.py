@@ -361,8 +361,8 @@ def test_folders_of_several_seeds_are_compared_over_those_that_both_have(tmp_pat
 
 def test_weights_that_are_not_the_last_ones_are_named(tmp_path):
     folders = [leave(tmp_path / name, 1) for name in ("one", "two")]
-    evaluation_record.write(folders[0], "latest", 6)
-    evaluation_record.write(folders[1], "best_nll", 2)
+    evaluation_record.write(folders[0], evaluation_record.Evaluated("latest", 6))
+    evaluation_record.write(folders[1], evaluation_record.Evaluated("best_nll", 2))
     shared = finished.read([str(folder) for folder in folders])
     assert shared.notes == ["Checkpoints: one latest; two best_nll."]
 
@@ -414,7 +414,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     (trained / "predictions_test.npz").unlink()
     refused(trained, r"has no predictions_test.npz; python -m experiments.evaluate --workdir=\S*ed")
     prolonged = leave(tmp_path / "prolonged", 1)
-    evaluation_record.write(prolonged, "latest", 6)
+    evaluation_record.write(prolonged, evaluation_record.Evaluated("latest", 6))
     assert finished.read([str(first), str(prolonged)]).notes == []
     with (prolonged / "metrics.jsonl").open("a") as log:
         log.write('{"epoch": 9, "step": 18}\n')

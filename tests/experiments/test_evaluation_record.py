@@ -1,37 +1,115 @@
-"""Predictions of two checkpoints never stand side by side, however an evaluation ends."""
+"""Predictions of two checkpoints are never used together, however an evaluation ends."""
+
+import json
 
 import numpy as np
 import pytest
 
-from calib_jax import train
+from calib_jax import report, train
 from calib_jax.core import reading
 from calib_jax.train.files import CannotWrite
-from experiments import evaluation_record
+from experiments import evaluation_record, finished
+from experiments.evaluation_record import Evaluated
 
 PREDICTED = train.Predicted(np.eye(3, dtype=np.float32), np.arange(3), None)
+LATEST, BEST = Evaluated("latest", 4), Evaluated("best_nll", 2)
+MINE = "predictions_my_ensemble.npz"
+
+
+def evaluate(folder, weights, *parts):
+    """As the binaries do."""
+    evaluation_record.begin(folder, weights)
+    for part in parts:
+        evaluation_record.keep(folder, part, PREDICTED, weights)
+    evaluation_record.write(folder, weights, parts)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A run of a sweep that is evaluated at its last step."""
-    for part in ("validation", "test"):
-        evaluation_record.keep(tmp_path, part, PREDICTED)
-    evaluation_record.write(tmp_path, "latest", 4)
-    (tmp_path / evaluation_record.OF_SWEEP).write_text("{}")
+    """A run of a sweep that is evaluated at its last step, and a file of the user."""
+    evaluate(tmp_path, LATEST, "validation", "test", "training")
+    result = {"config": {}, "asked": "", "checkpoint": "latest", "step": 4}
+    (tmp_path / evaluation_record.OF_SWEEP).write_text(json.dumps(result))
+    (tmp_path / MINE).write_text("mine")
     return tmp_path
 
 
 def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+    return {path.name for path in folder.iterdir()} - {evaluation_record.FILE, MINE}
 
 
-def test_predictions_of_other_weights_are_removed_before_new_ones_are_written(folder):
+def test_only_listed_files_of_other_weights_are_removed_and_after_the_new_ones(folder):
     before = names(folder)
-    evaluation_record.begin(folder, "latest", 4)
+    evaluation_record.begin(folder, LATEST)
     assert names(folder) == before
-    (folder / "notes.txt").write_text("mine")
-    evaluation_record.begin(folder, "best_nll", 2)
-    assert names(folder) == ["notes.txt"]
+    evaluation_record.begin(folder, BEST)
+    assert names(folder) == before - {"result.json"}
+    evaluate(folder, BEST, "validation", "test")
+    assert names(folder) == {"predictions_validation.npz", "predictions_test.npz"}
+    assert (folder / MINE).read_text() == "mine"
+
+
+def test_more_sets_of_the_same_weights_are_added(folder):
+    evaluate(folder, LATEST, "validation", "test", "svhn")
+    kept = {f"predictions_{part}.npz" for part in ("validation", "test", "training", "svhn")}
+    assert kept < names(folder)
+    evaluate(folder, BEST, "validation")
+    assert names(folder) == {"predictions_validation.npz"}
+
+
+def test_a_result_that_no_sweep_has_written_stays(folder):
+    (folder / evaluation_record.OF_SWEEP).write_text('{"mine": 1}')
+    evaluate(folder, BEST, "validation", "test")
+    assert (folder / evaluation_record.OF_SWEEP).read_text() == '{"mine": 1}'
+
+
+@pytest.mark.parametrize(
+    "name", ["../mine.npz", "/mine.npz", "report.md", "predictions_a/b.npz", 3]
+)
+def test_a_record_removes_nothing_but_predictions_of_its_folder(folder, name):
+    path = folder / "run"
+    path.mkdir()
+    evaluate(path, LATEST, "test")
+    record = json.loads((path / evaluation_record.FILE).read_text()) | {"files": [name]}
+    (path / evaluation_record.FILE).write_text(json.dumps(record))
+    target = path / str(name).lstrip("/")
+    target.parent.mkdir(exist_ok=True)
+    target.write_text("mine")
+    evaluate(path, BEST, "test")
+    assert target.exists()
+
+
+@pytest.mark.parametrize("killed_after", ["validation", "test"])
+def test_predictions_of_two_checkpoints_are_refused(folder, killed_after):
+    evaluation_record.check(folder)
+    evaluation_record.begin(folder, BEST)
+    evaluation_record.keep(folder, "validation", PREDICTED, BEST)
+    if killed_after == "test":
+        evaluation_record.keep(folder, "test", PREDICTED, BEST)
+    message = r"of other weights \(.*\) than .* \(.*\), since an evaluation was stopped: evaluate"
+    with pytest.raises(ValueError, match=message):
+        evaluation_record.check(folder)
+    other = folder / "other"
+    other.mkdir()
+    evaluate(other, LATEST, "validation", "test")
+    with pytest.raises(ValueError, match=message):
+        finished.read([str(other), str(folder)])
+    evaluate(folder, BEST, "validation", "test")
+    evaluation_record.check(folder)
+
+
+def test_predictions_name_their_weights_and_are_read_without_a_remark(folder):
+    with np.load(folder / "predictions_test.npz") as arrays:
+        assert (str(arrays["checkpoint"]), int(arrays["step"])) == ("latest", 4)
+    assert report.read_predictions(str(folder / "predictions_test.npz")).notes == ()
+
+
+def test_predictions_of_older_versions_are_accepted(folder):
+    for part in ("validation", "test"):
+        np.savez(folder / f"predictions_{part}.npz", **PREDICTED.arrays)
+    evaluation_record.check(folder)
+    (folder / evaluation_record.FILE).unlink()
+    evaluation_record.check(folder)
 
 
 @pytest.mark.parametrize("record", ["{}", '{"checkpoint": "latest", "step": 4}', "[", ""])
@@ -39,8 +117,10 @@ def test_a_damaged_record_is_named_and_evaluated_anew(folder, record):
     (folder / evaluation_record.FILE).write_text(record)
     with pytest.raises(reading.Unreadable, match=r"evaluation\.json .*evaluate the run again"):
         evaluation_record.read(folder)
-    evaluation_record.begin(folder, "latest", 4)
-    assert names(folder) == []
+    evaluation_record.begin(folder, LATEST)
+    assert not (folder / evaluation_record.OF_SWEEP).exists()
+    evaluate(folder, LATEST, "validation", "test")
+    evaluation_record.check(folder)
 
 
 def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder):
@@ -56,6 +136,6 @@ def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder):
             (folder / "predictions_test.npz.new").unlink()
             (folder / "predictions_test.npz.new").mkdir()
         with pytest.raises((Killed, CannotWrite)):
-            evaluation_record.keep(folder, "test", PREDICTED._replace(logits=logits))
+            evaluation_record.keep(folder, "test", PREDICTED._replace(logits=logits), LATEST)
         with np.load(folder / "predictions_test.npz") as arrays:
             np.testing.assert_array_equal(arrays["logits"], PREDICTED.logits)

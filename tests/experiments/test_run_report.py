@@ -25,7 +25,7 @@ def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path
 
 def test_a_report_of_older_weights_says_so(tmp_path):
     folder = leave(tmp_path / "run")
-    evaluation_record.write(folder, "latest", 8)
+    evaluation_record.write(folder, evaluation_record.Evaluated("latest", 8))
     assert run_report._scored(folder).endswith("after calibration (latest, step 8)")
     with (folder / "metrics.jsonl").open("a") as log:
         log.write('{"epoch": 3, "step": 12}\n')

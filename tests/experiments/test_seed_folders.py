@@ -71,7 +71,7 @@ def test_folders_of_evaluations_and_begun_runs_are_ours(tmp_path):
     with lock.only_one(tmp_path, lock.EVALUATION):
         (tmp_path / "predictions_validation.npz").write_text("")
     assert seed_folders.named(str(tmp_path)) == tmp_path
-    evaluation_record.write(tmp_path, "latest", 4)
+    evaluation_record.write(tmp_path, evaluation_record.Evaluated("latest", 4))
     copied = copy_without_hidden_files(tmp_path)
     assert seed_folders.named(str(copied)) == copied
     (tmp_path / "begun").mkdir()
