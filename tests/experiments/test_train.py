@@ -15,7 +15,7 @@ import pytest
 import scipy.special
 
 from calib_jax import train
-from calib_jax.train import journal
+from calib_jax.train import journal, lock
 from experiments import finished
 from tests.experiments.processes import ROOT, run, start, stop_after
 
@@ -69,6 +69,18 @@ def test_a_run_explains_itself(trained):
     assert "gamma" in page
 
 
+def test_two_evaluations_of_a_run_do_not_mix(trained):
+    folder, _ = trained
+    with lock.only_one(folder, lock.EVALUATION):
+        code, output = run("evaluate", f"--workdir={folder}", "--resamples=20")
+    assert code == 1
+    assert output.splitlines()[-1].startswith(f"error: {folder} is in use by process")
+    assert not list(folder.glob("predictions_*"))
+    with lock.only_one(folder):  # a run may be evaluated while it is trained
+        code, output = run("evaluate", f"--workdir={folder}", "--logits=none")
+    assert code == 0, output
+
+
 @pytest.fixture(scope="module")
 def evaluated(trained):
     folder, _ = trained
@@ -87,6 +99,7 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
         error = np.mean(result["logits"].argmax(-1) != result["labels"])
         assert error == pytest.approx(best["validation_error"], abs=1e-6)
         assert result["logits"].shape == (297, 10)
+        assert (str(result["checkpoint"]), int(result["step"])) == ("best_nll", best["step"])
     with np.load(folder / "predictions_test.npz") as result:
         assert result["logits"].shape == (1000, 10)
     assert (folder / "report" / "reliability_temperature.png").exists()
@@ -113,7 +126,7 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
 
 
 @pytest.mark.thorough
-def test_an_evaluation_that_ends_early_leaves_no_predictions_of_two_checkpoints(
+def test_an_evaluation_that_ends_early_leaves_no_predictions_that_are_used_together(
     evaluated, tmp_path
 ):
     folder = tmp_path / "copy"
@@ -122,10 +135,12 @@ def test_an_evaluation_that_ends_early_leaves_no_predictions_of_two_checkpoints(
     code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest")
     assert code == 2
     assert "predictions_test.npz.new cannot be written to" in output.splitlines()[-1]
-    left = sorted(path.name for path in folder.glob("predictions_*.npz"))
-    assert left == ["predictions_validation.npz"]
-    with pytest.raises(FileNotFoundError, match=r"has no predictions_test.npz"):
+    with pytest.raises(ValueError, match=r"validation\.npz is of other weights \(latest, step"):
         finished.read([str(folder), str(evaluated[0])])
+    (folder / "predictions_test.npz.new").rmdir()
+    code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest", "--resamples=20")
+    assert code == 0, output
+    assert not (folder / "predictions_training.npz").exists()  # of the older weights
 
 
 @pytest.mark.thorough
