@@ -5,6 +5,8 @@
     parts.PART.labels           the CRC of the labels; null if the source would have to read them
     parts.PART.input_means      the mean input of up to 1,000 examples; null unless the inputs are
                                 integers in memory, such as the pixels of own images
+    parts.PART.input_sums       three weighted sums of the inputs of up to 250 examples; a mean is
+                                the same for a mirrored image and for words in another order
 
 An automatic split depends on the number and the order of the images. If images are added, removed
 or renamed, training images become test images. So the data are compared when a run resumes and
@@ -33,8 +35,13 @@ from experiments import cli, renamed
 NAME = "data.json"
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
 _CHUNK = 1 << 20  # labels that are converted at once
-_MOST_MEANS = 1000
-_TOLERANCE = 1  # JPEG decoders differ by less than one level in the mean of an image
+_MOST_MEANS, _MOST_SUMS = 1000, 250
+_NUM_SUMS = 3
+# JPEG decoders differ by less than one level in the mean of an image, and by a few levels in a
+# pixel. Sums of pixels are divided by the root mean square of a sum of independent errors of one
+# level, and those of another image differ by many times that.
+_TOLERANCE = {"input_means": 1, "input_sums": 16}
+_DARK = 64  # smaller integers are no pixels of photographs, and their sums are not divided
 _REMOVE = "remove it if the data have not changed"
 
 
@@ -45,11 +52,14 @@ class Part(NamedTuple):
       examples: the number of examples.
       labels: the CRC of the labels; None if they are unknown.
       input_means: the rounded mean input of some examples; None if it is unknown.
+      input_sums: weighted sums of the inputs of some examples, one after another; None if they are
+        unknown, as in folders of older versions.
     """
 
     examples: int
     labels: int | None
     input_means: list[int] | None
+    input_sums: list[int] | None
 
 
 class Identity(NamedTuple):
@@ -74,7 +84,14 @@ def of(dataset: data.Dataset) -> Identity:
 
 def _of_part(source: Source) -> Part:
     labels = labels_of(source)
-    return Part(len(source), None if labels is None else _crc(labels), _input_means(source))
+    means = _inputs(source, _MOST_MEANS)
+    sums = _inputs(source, _MOST_SUMS)
+    return Part(
+        len(source),
+        None if labels is None else _crc(labels),
+        None if means is None else np.rint(means.mean(axis=1)).astype(int).tolist(),
+        None if sums is None else _weighted_sums(sums),
+    )
 
 
 def _crc(labels: np.ndarray) -> int:
@@ -85,20 +102,40 @@ def _crc(labels: np.ndarray) -> int:
     return crc
 
 
-def _input_means(source: Source) -> list[int] | None:
-    """Compute the mean input of examples at equal distances, if inputs are integers in memory."""
+def _inputs(source: Source, most: int) -> np.ndarray | None:
+    """Read examples at equal distances, `[examples, inputs]`, if they are integers in memory."""
     if not isinstance(source, InMemory):
         return None
     leaves = [leaf for leaf in jax.tree.leaves(source.inputs) if leaf.dtype.kind in "iu"]
     if not leaves:
         return None
-    few = min(len(source), _MOST_MEANS)
+    few = min(len(source), most)
     rows = np.arange(few) * len(source) // max(few, 1)
-    values = [
-        np.asarray(leaf[rows]).reshape(len(rows), math.prod(leaf.shape[1:])) for leaf in leaves
-    ]
-    means: list[int] = np.rint(np.concatenate(values, axis=1).mean(axis=1)).astype(int).tolist()
-    return means
+    return np.concatenate(
+        [np.asarray(leaf[rows]).reshape(few, math.prod(leaf.shape[1:])) for leaf in leaves], axis=1
+    )
+
+
+def _weighted_sums(inputs: np.ndarray) -> list[int]:
+    """Compute sums of the inputs of each example with fixed pseudo-random integer weights.
+
+    Every place has its own weights, so the sums of the same values in another order differ. Sums of
+    pixels are scaled as `_TOLERANCE` says.
+    """
+    # The stream of RandomState is fixed for good, and so is that of an explicit dtype.
+    size = (inputs.shape[1], _NUM_SUMS)
+    weights = np.random.RandomState(0).randint(-99, 100, size, dtype=np.int64)
+    # Products of integers are slow, and those of float64 are exact up to 2^53.
+    sums = np.concatenate(
+        [rows.astype(np.float64) @ weights for rows in np.array_split(inputs, len(inputs) // 8 + 1)]
+    )
+    if _are_pixels(inputs):
+        sums /= math.sqrt(max(np.square(weights).sum() / _NUM_SUMS, 1.0))
+    return [int(value) for value in np.rint(sums).reshape(-1)]
+
+
+def _are_pixels(inputs: np.ndarray) -> bool:
+    return inputs.dtype == np.uint8 and bool(inputs.size) and bool(inputs.max() >= _DARK)
 
 
 def keep(folders: Collection[pathlib.Path], config: ConfigDict, dataset: data.Dataset) -> None:
@@ -176,15 +213,18 @@ def _difference(before: Identity, now: Identity) -> str:
     for kind, part, new in parts:
         if None not in (part.labels, new.labels) and part.labels != new.labels:
             return f"with other labels of the {kind} examples than the data set has now"
-        if _differ(part.input_means, new.input_means):
+        if any(
+            _differ(getattr(part, name), getattr(new, name), tolerance)
+            for name, tolerance in _TOLERANCE.items()
+        ):
             return f"with other {kind} examples of the same labels than the data set has now"
     return ""
 
 
-def _differ(means: list[int] | None, new_means: list[int] | None) -> bool:
-    if means is None or new_means is None or len(means) != len(new_means):
+def _differ(numbers: list[int] | None, new_numbers: list[int] | None, tolerance: int) -> bool:
+    if numbers is None or new_numbers is None or len(numbers) != len(new_numbers):
         return False
-    return bool(np.any(np.abs(np.subtract(means, new_means)) > _TOLERANCE))
+    return bool(np.any(np.abs(np.subtract(numbers, new_numbers)) > tolerance))
 
 
 def read(folder: pathlib.Path) -> Identity | None:
@@ -205,9 +245,9 @@ def _parsed(saved: Mapping[str, Any]) -> Identity:
     if not isinstance(parts, dict) or not all(isinstance(parts.get(part), dict) for part in PARTS):
         raise ValueError(f"its parts are not {', '.join(PARTS)}")
     by_name = {part: Part(*map(parts[part].get, Part._fields)) for part in PARTS}
-    for name, (examples, labels, means) in by_name.items():
+    for name, (examples, labels, *inputs) in by_name.items():
         numbers = [examples] + [labels] * (labels is not None)
-        if not (_holds(numbers, int) and (means is None or _holds(means, int))):
+        if not (_holds(numbers, int) and all(v is None or _holds(v, int) for v in inputs)):
             raise ValueError(f"its part {name} holds no numbers of examples")
     return Identity(names, by_name)
 

@@ -234,6 +234,84 @@ def test_a_damaged_file_is_one_sentence(tmp_path, content):
     assert (tmp_path / "data.json").read_text() == content
 
 
+def mirrored(inputs):
+    return inputs[:, :, ::-1]
+
+
+def upside_down(inputs):
+    return inputs[:, ::-1, ::-1]
+
+
+def turned(inputs):
+    return np.rot90(inputs, axes=(1, 2))
+
+
+def recoloured(inputs):
+    return inputs[..., ::-1]
+
+
+def shuffled(inputs):
+    order = np.random.default_rng(0).permutation(np.prod(inputs.shape[1:]))
+    return inputs.reshape(len(inputs), -1)[:, order].reshape(inputs.shape)
+
+
+def ordered(inputs):
+    return np.sort(inputs, axis=1)
+
+
+def one_swapped(inputs):
+    """The first two words of one sentence in ten."""
+    changed = inputs.copy()
+    changed[::10, [0, 1]] = changed[::10, [1, 0]]
+    return changed
+
+
+def photographs(levels, dtype=np.uint8, size=60):
+    """Smooth random images, as photographs are, with values in 0, ..., levels."""
+    coarse = np.random.default_rng(0).random((size, 4, 4, 3))
+    return np.rint(levels * coarse.repeat(8, axis=1).repeat(8, axis=2)).astype(dtype)
+
+
+SENTENCES = np.random.default_rng(1).integers(0, 5000, (400, 12), dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "change"),
+    [
+        *(
+            (inputs, change)
+            for inputs in (photographs(255), photographs(40), photographs(16), photographs(1))
+            for change in (mirrored, upside_down, turned, recoloured, shuffled)
+        ),
+        (photographs(900, np.int32), mirrored),
+        *((SENTENCES, change) for change in (ordered, shuffled, one_swapped)),
+        (SENTENCES[:, :2], ordered),
+    ],
+)
+def test_the_same_values_in_another_place_are_other_data(tmp_path, inputs, change):
+    labels = np.arange(len(inputs)) % 2
+    started(tmp_path, config_of("digits"))
+    data_identity._write(tmp_path, parts_of(InMemory(inputs, labels)))
+    data_identity.check(tmp_path, parts_of(InMemory(inputs.copy(), labels)))
+    with pytest.raises(ValueError, match="with other training examples of the same labels"):
+        data_identity.check(tmp_path, parts_of(InMemory(change(inputs), labels)))
+    saved = json.loads((tmp_path / "data.json").read_text())
+    for part in saved["parts"].values():  # as older versions wrote it, whose rule is of means alone
+        del part["input_sums"]
+    (tmp_path / "data.json").write_text(json.dumps(saved))
+    data_identity.check(tmp_path, parts_of(InMemory(change(inputs), labels)))
+
+
+def test_pixels_that_another_decoder_rounds_are_the_same(tmp_path):
+    inputs, labels = photographs(250), np.arange(60) % 2
+    started(tmp_path, config_of("digits"))
+    data_identity._write(tmp_path, parts_of(InMemory(inputs, labels)))
+    errors = np.rint(np.random.default_rng(2).normal(0, 2, inputs.shape)) + (inputs > 99)
+    decoded = np.clip(inputs + errors, 0, 255).astype(np.uint8)
+    assert np.abs(decoded.astype(int) - inputs).max() > 5
+    data_identity.check(tmp_path, parts_of(InMemory(decoded, labels)))
+
+
 class Unread:
     """A source whose examples must not be read."""
 
@@ -252,7 +330,7 @@ def parts_of(source, **options):
 
 def test_a_stream_without_known_labels_has_only_its_size(tmp_path):
     identity = parts_of(Unread())
-    assert identity.parts["train"] == (7, None, None)
+    assert identity.parts["train"] == (7, None, None, None)
     started(tmp_path, config_of("digits"))
     inputs, labels = np.zeros((7, 3), np.int32), np.arange(7) % 2
     known = parts_of(InMemory(inputs, labels))
