@@ -316,7 +316,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
         (["--profile=many"], "error: --profile must be an integer, got 'many'.\n"),
         (
             ["--config=configs/digits.py", "--config.schedule.milestones=a,b"],
-            "schedule.milestones must be numbers, such as 1,10,20, got a, b.",
+            "schedule.milestones must be numbers, such as 1,10,20, got a,b.",
         ),
         (
             ["--config=configs/digits.py", "--config.optimizer.groups=x"],
