@@ -259,7 +259,9 @@ def _title(part: Part, phase: str) -> str:
     if phase in part.summary.temperatures:
         fitted = part.summary.temperatures[phase].items()
         temperatures = [
-            f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}" for name, of in fitted
+            f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}"
+            + summary.ended(part.summary, name, phase)
+            for name, of in fitted
         ]
         title += f" (T: {'; '.join(temperatures)})"
     return title

@@ -99,7 +99,8 @@ class Cell:
     The ends of an interval are NaN and its kind, `interval`, None where rows are missing. There
     `difference_low`, `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of that
     interval, are None, too. The two ends of a difference are also None where no valid interval
-    exists; its kind is then "none".
+    exists; its kind is then "none". `unsettled` says how fits of the temperature ended that did not
+    converge, those of this loss and of the baseline; there is then no p-value.
     """
 
     loss: str
@@ -118,6 +119,7 @@ class Cell:
     p_holm: float | None = None
     difference_interval: str | None = None
     interval: str | None = None
+    unsettled: str = ""
 
     @property
     def change(self) -> metrics.Estimate | None:
@@ -138,12 +140,14 @@ class Cell:
     @property
     def untested(self) -> bool:
         """Whether the interval of a difference has no valid p-value."""
-        return self.p is None and self.difference_interval is not None
+        return self.p is None and self.difference_interval is not None and not self.unsettled
 
     @property
     def notes(self) -> list[str]:
         """The caveats of the numbers."""
+        state = {f"{self.loss} {self.phase}": self.unsettled} if self.unsettled else {}
         return [
+            *caveats.unsettled(state),
             *caveats.no_p([self.metric] * self.untested),
             *caveats.no_interval([(self.metric, self.difference_interval or "")]),
             *outside.reasons(self.estimates),
@@ -164,6 +168,7 @@ class Summary:
       baseline: the loss that the others are tested against.
       about: a description of the runs.
       streamed: the losses whose logits were not kept.
+      unsettled: how the fits of a temperature ended that did not converge, by loss and phase.
     """
 
     cells: list[Cell]
@@ -175,6 +180,7 @@ class Summary:
     baseline: str
     about: dict[str, Any]
     streamed: list[str] = dataclasses.field(default_factory=list)
+    unsettled: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
 
 
 def summarize(
@@ -210,6 +216,7 @@ def summarize(
     if streamed:
         _check_streamed(runs, by_phase, num_bins)
     temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
+    unsettled: dict[tuple[str, str], str] = {}
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
     for number, loss in enumerate(losses, start=1):
         loss_runs = [run for run in runs if run.loss == loss]
@@ -218,6 +225,9 @@ def summarize(
         measured = [_measured(run, by_phase, chosen) for run in loss_runs]
         for phase in by_phase:
             temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
+            unsettled[loss, phase] = calibration.not_converged(
+                run.states[phase] for run in measured
+            )
         for phase in diagrams:
             values[loss, phase] = [run.values[phase] for run in measured]
             if loss in streamed:
@@ -292,7 +302,7 @@ def summarize(
         for loss in losses
         for metric in chosen.values()
     ]
-    cells = _with_holm(cells)
+    cells = _with_holm([_untested(cell, unsettled, baseline) for cell in cells])
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
@@ -317,6 +327,7 @@ def summarize(
         baseline,
         dict(about or {}) | {"clusters": next(filter(None, (r.num_examples for r in runs)), None)},
         streamed,
+        unsettled,
     )
 
 
@@ -339,6 +350,14 @@ def _bounds(
     return bounds
 
 
+def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: str) -> Cell:
+    """Remove the p-values of a cell of which a temperature did not converge."""
+    losses = dict.fromkeys((cell.loss, baseline) if cell.difference is not None else (cell.loss,))
+    states = (unsettled.get((loss, cell.phase), "") for loss in losses)
+    state = ", ".join(dict.fromkeys(filter(None, states)))
+    return dataclasses.replace(cell, p=None, p_seeds=None, unsettled=state) if state else cell
+
+
 def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
     """Adjust the p-values of every metric and phase for the number of losses compared."""
     adjusted: dict[int, float | None] = {}
@@ -354,6 +373,7 @@ class _Measured(NamedTuple):
 
     values: dict[str, dict[str, float]]
     temperatures: dict[str, float]
+    states: dict[str, str]
     logits: dict[str, Any]
 
 
@@ -364,12 +384,13 @@ def _measured(
     if run.streamed:
         values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
         temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
-        return _Measured(values, temperatures, {})
+        states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibration.SETTLED))
+        return _Measured(values, temperatures, states, {})
     before, labels, weights, _ = label_rows(*run.test)
-    logits, temperatures = {BEFORE: np.asarray(before)}, {}
+    logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
     for phase, criterion in criteria.items():
         params = calibration.fit_of("temperature", criterion)(*run.validation)
-        temperatures[phase] = float(params.temperature)
+        temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
         logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
     values = {
         phase: {
@@ -378,7 +399,7 @@ def _measured(
         }
         for phase, answer in logits.items()
     }
-    return _Measured(values, temperatures, logits)
+    return _Measured(values, temperatures, states, logits)
 
 
 def _check_streamed(runs: Sequence[Run], criteria: Mapping[str, str], num_bins: int) -> None:
@@ -496,6 +517,7 @@ def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
     for loss in losses:
         for phase, criterion in summary.criteria.items():
             mean = f"{np.mean(summary.temperatures[phase][loss]):.2f}"
+            mean += ended(summary, loss, phase)
             how = [criterion] * several
             after.append([loss, *how, mean, *_written(summary, loss, phase)])
     sections = [(BEFORE, before)]
@@ -504,6 +526,12 @@ def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
     if table := _differences(summary):
         sections.append((f"difference to {summary.baseline}", table))
     return sections
+
+
+def ended(summary: Summary, loss: str, phase: str) -> str:
+    """Format how the fits of a temperature ended; empty if all converged."""
+    state = summary.unsettled.get((loss, phase), "")
+    return f" ({state})" if state else ""
 
 
 def _written(summary: Summary, loss: str, phase: str) -> list[str]:
@@ -605,7 +633,9 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     by_squared_error = any(
         cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
     )
+    unsettled = {f"{cell.loss} {cell.phase}": cell.unsettled for cell in cells if cell.unsettled}
     return [
+        *caveats.unsettled(unsettled),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
         *caveats.no_p(cell.metric for cell in cells if cell.untested),

@@ -7,6 +7,7 @@
 This is the only subpackage that imports others: metrics, calibrators and plots.
 """
 
+from calib_jax.report.class_order import match_classes
 from calib_jax.report.command import score_files
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
 from calib_jax.report.overlap import same_examples
@@ -29,6 +30,7 @@ __all__ = [
     "Worst",
     "as_logits",
     "average",
+    "match_classes",
     "out_of_distribution",
     "pictures",
     "probability_rows",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Shaped
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
 from calib_jax.core import checks, import_paths, rows
+from calib_jax.core.trouble import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.report.predictions import as_logits
 
@@ -20,6 +21,7 @@ from calib_jax.report.predictions import as_logits
 Evidence: TypeAlias = tuple[Any, Any, Any]
 EXACT = "nll"  # the criterion that needs no grid
 PAPERS_STEP = 0.1
+SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 
 
 def registered(name: str | None) -> str | None:
@@ -57,10 +59,19 @@ def check_request(
             )
     elif not isinstance(calibrate, str):
         raise TypeError(f"calibrate must be the name of a calibrator, got {calibrate!r}.")
-    elif not (fit_on is None or isinstance(fit_on, str)) and not _is_evidence(fit_on):
-        raise TypeError("fit_on must be (logits, labels) or (logits, labels, weights).")
+    elif not all(map(_is_evidence, _each(fit_on))):
+        raise TypeError(
+            "fit_on must be (logits, labels) or (logits, labels, weights), or a mapping from names"
+            " of predictions to these."
+        )
     elif fit_on is not None and cross_fit is not None:
         raise ValueError("give fit_on or cross_fit, not both: they are two ways to fit.")
+
+
+def _each(fit_on: Any) -> list[Any]:
+    if isinstance(fit_on, Mapping):
+        return list(fit_on.values())
+    return [] if fit_on is None else [fit_on]
 
 
 def _is_evidence(fit_on: Any) -> bool:
@@ -77,7 +88,9 @@ def held_out(
             f"fit_on has {logits.shape[-1]} classes, and the predictions to score have"
             f" {num_classes}: a calibrator is fitted on predictions of the same model."
         )
-    return checks.flat_rows("fit_on", logits, labels, weights)
+    logits, labels, weights = checks.flat_rows("fit_on", logits, labels, weights)
+    refuse_labels("fit_on", np.asarray(labels), weights, num_classes)
+    return logits, labels, weights
 
 
 def calibrated(
@@ -165,18 +178,28 @@ def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
 def sentence(calibrator: dict[str, Any]) -> str:
     """Format the calibrator's name and the data of its fit; for temperature scaling also T.
 
+    A fit that did not converge is followed by its state.
+
     >>> fit = {"name": "temperature", "fitted_on": "9 others", "params": {"temperature": 1.5}}
     >>> sentence({**fit, "criterion": "nll"})
     'temperature fitted on 9 others, T = 1.5.'
-    >>> sentence({**fit, "criterion": "ece"})
-    'temperature fitted on 9 others by ece on 0.1, 0.2, ..., 10, T = 1.5.'
+    >>> sentence({**fit, "criterion": "ece", "file": "val.csv"})
+    'temperature fitted on 9 others of val.csv by ece on 0.1, 0.2, ..., 10, T = 1.5.'
     """
-    described = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
+    described = f"{calibrator['name']} fitted on {source(calibrator)}"
+    state = unsettled(calibrator)
+    ended = f" ({state})" if state else ""
     if calibrator["name"] != "temperature":
-        return f"{described}."
+        return f"{described}{ended}."
     criterion = calibrator["criterion"]
     how = "" if criterion == EXACT else f" by {search(criterion)}"
-    return f"{described}{how}, T = {temperature(calibrator)}."
+    return f"{described}{how}, T = {temperature(calibrator)}{ended}."
+
+
+def source(calibrator: dict[str, Any]) -> str:
+    """Describe the examples of a fit, and name their file if they are of one."""
+    file = calibrator.get("file")
+    return f"{calibrator['fitted_on']} of {file}" if file else str(calibrator["fitted_on"])
 
 
 def temperature(calibrator: dict[str, Any]) -> str:
@@ -187,8 +210,29 @@ def temperature(calibrator: dict[str, Any]) -> str:
 
 
 def states(calibrator: dict[str, Any]) -> str:
-    """List how the fits ended."""
-    return ", ".join(dict.fromkeys(fold["state"]["name"] for fold in _folds(calibrator)))
+    """List how the fits ended; empty for a calibrator that does not say."""
+    return ", ".join(dict.fromkeys(_ends(calibrator)))
+
+
+def unsettled(calibrator: dict[str, Any]) -> str:
+    """List how the fits ended that did not converge; empty if all did.
+
+    >>> fold = {"temperature": 3e-4, "state": {"name": "no_optimum"}}
+    >>> unsettled({"name": "temperature", "params": [fold, fold]})
+    'no_optimum'
+    """
+    return not_converged(_ends(calibrator))
+
+
+def not_converged(names: Iterable[str]) -> str:
+    """List the different states of fits that are not `converged`."""
+    return ", ".join(dict.fromkeys(name for name in names if name != SETTLED))
+
+
+def _ends(calibrator: dict[str, Any]) -> list[str]:
+    folds = [fold for fold in _folds(calibrator) if isinstance(fold, dict)]
+    ends = [fold["state"] for fold in folds if isinstance(fold.get("state"), dict)]
+    return [name for end in ends for name in np.ravel(end["name"]).tolist()]
 
 
 def search(criterion: str) -> str:
@@ -207,7 +251,8 @@ def _folds(calibrator: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _described(name: str, criterion: str, fitted_on: str, params: Any) -> dict[str, Any]:
-    return {"name": name, "criterion": criterion, "fitted_on": fitted_on, "params": params}
+    described = {"name": name, "criterion": criterion, "fitted_on": fitted_on, "params": params}
+    return described | {"state": states(described)}
 
 
 def _parsed(criterion: str) -> tuple[str, float | None]:

@@ -50,6 +50,22 @@ WORST = (
 NAN = "nan: the metric has no value on these examples."
 
 
+def unsettled(states: Mapping[str, str]) -> list[str]:
+    """Explain why predictions after a fit that did not converge have no p-value.
+
+    Args:
+      states: how the fits ended, by the name of the calibrated predictions.
+
+    >>> unsettled({"temperature": "no_optimum"})[0][:66]
+    'temperature: the fit did not converge (no_optimum), and its parame'
+    """
+    return [
+        f"{name}: the fit did not converge ({state}), and its parameters are only the best that"
+        " were found. There is no p-value or star beside its numbers."
+        for name, state in states.items()
+    ]
+
+
 def noise_floor(level: float) -> str:
     """Explain the noise floor and p of a binned calibration error.
 

@@ -32,9 +32,11 @@ import numpy as np
 from calib_jax.core import checks, command_options, compiled, packages
 from calib_jax.core.command_options import REPEATED
 from calib_jax.report import calibration, tables
+from calib_jax.report.class_order import match_classes
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
+from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import DEFAULT_METRICS, INTERVALS, Report, score
 
 PROGRAM = "calib-score"
@@ -55,7 +57,12 @@ def score_files(
     calibrate: Annotated[
         str | None, "Calibrator: its name, such as temperature, or an import path MODULE:NAME."
     ] = None,
-    fit_on: Annotated[str | None, "File of other predictions to fit it on."] = None,
+    fit_on: Annotated[
+        Sequence[str],
+        "File of other predictions of the same model to fit it on. Repeat it for several models, in"
+        " their order; a single one is that of the first model.",
+        REPEATED,
+    ] = (),
     cross_fit: Annotated[int | None, "Number of folds, instead of --fit_on."] = None,
     criterion: Annotated[
         Sequence[str],
@@ -116,7 +123,10 @@ def score_files(
     (1.0, 'the classes are cat = 0, dog = 1.')
     """
     checks.one_of("interval", interval, INTERVALS)
-    calibration.check_request(calibrate, fit_on, cross_fit, criterion)
+    held_out_files = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
+    calibration.check_request(
+        calibrate, dict.fromkeys(held_out_files, ((), ())) or None, cross_fit, criterion
+    )
     files, labels_of_files = _files(predictions)
     if not files:
         raise ValueError("there is nothing to score: give a file of predictions.")
@@ -132,27 +142,31 @@ def score_files(
     others = [*compare] if average else [*files[1:], *compare]
     scored = files if average else files[:1]
     models = [read(file) for file in scored]
-    for file, contents in zip(scored[1:], models[1:], strict=True):
-        _check_labels(contents, file, models[0], scored[0])
-    logits = models[0].logits if len(models) == 1 else _mean_of(models, probabilities)
-    used = list(models)
+    baseline = models[0]
 
-    held_out = None
-    if fit_on:
-        other = read(fit_on)
-        held_out = (other.logits, other.labels, other.weights)
-        for file, contents in zip(scored, models, strict=True):
-            if same_examples(held_out, (contents.logits, contents.labels, contents.weights)):
+    def in_order(file: str, contents: Predictions) -> Predictions:
+        """Put the classes of a file into the order of the first one."""
+        return match_classes(
+            contents, baseline, name=file, baseline_name=scored[0], probabilities=probabilities
+        )
+
+    models = [baseline, *map(in_order, scored[1:], models[1:])]
+    for file, contents in zip(scored[1:], models[1:], strict=True):
+        _check_labels(contents, file, baseline, scored[0])
+    logits = baseline.logits if len(models) == 1 else _mean_of(models, probabilities)
+    compared = [in_order(file, read(file)) for file in others]
+    for file, contents in zip(others, compared, strict=True):
+        _check_labels(contents, file, baseline, scored[0])
+
+    held_out = [in_order(file, read(file)) for file in held_out_files]
+    for fit_file, fit in zip(held_out_files, held_out, strict=True):
+        for file, contents in zip([*scored, *others], [*models, *compared], strict=True):
+            if same_examples(_examples(fit), _examples(contents)):
                 raise ValueError(
-                    f"--fit_on={fit_on} holds the same examples as {file}, and a calibrator is"
+                    f"--fit_on={fit_file} holds the same examples as {file}, and a calibrator is"
                     " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
                 )
-        used.append(other)
-
-    compared = [read(file) for file in others]
-    for file, contents in zip(others, compared, strict=True):
-        _check_labels(contents, file, models[0], scored[0])
-    used += compared
+    used = [*models, *held_out, *compared]
     first = (
         labels_of_files.get(scored[0], "") if len(scored) == 1 else _AVERAGED.format(len(scored))
     )
@@ -164,6 +178,18 @@ def score_files(
             f"{scored[0]} has no column or array called {clusters!r}: correct --clusters, or"
             " leave it out."
         )
+    labels_of_models = names or [GIVEN]
+    pairs = _paired(held_out_files, scored, others)
+    evidence, file_of = {}, {}
+    for label, places in zip(labels_of_models, pairs, strict=False):
+        several = [held_out[place] for place in places]
+        for place in places[1:]:
+            _check_labels(
+                held_out[place], held_out_files[place], several[0], held_out_files[places[0]]
+            )
+        rows = several[0].logits if len(several) == 1 else _mean_of(several, probabilities)
+        evidence[label] = (rows, several[0].labels, several[0].weights)
+        file_of[label] = ", ".join(held_out_files[place] for place in places)
     groups = models[0].groups if per_group else None
     report = score(
         logits,
@@ -172,7 +198,7 @@ def score_files(
         groups=None if groups is None else groups.reshape(-1),
         clusters=ids,
         calibrate=calibration.registered(calibrate),
-        fit_on=held_out,
+        fit_on=evidence or None,
         cross_fit=cross_fit,
         criterion=criterion,
         compare={
@@ -193,8 +219,20 @@ def score_files(
         floor=FLOOR if floor is None else floor,
     )
     settings = report.settings | {"predictions": ", ".join(scored)}
-    notes = dict.fromkeys(note for contents in used for note in contents.notes)
-    return dataclasses.replace(report, settings=settings, notes=[*notes, *report.notes])
+    notes = list(dict.fromkeys(note for contents in used for note in contents.notes))
+    if left := labels_of_models[len(evidence) :] if evidence else []:
+        verb = "is" if len(left) == 1 else "are"
+        notes.append(
+            f"{', '.join(left)} {verb} not calibrated: --fit_on is given once, for"
+            f" {labels_of_models[0]}. Repeat it to calibrate every model, in their order."
+        )
+    fits = {
+        column: fit | ({"file": file_of[fit["predictions"]]} if file_of else {})
+        for column, fit in report.calibrators.items()
+    }
+    return dataclasses.replace(
+        report, settings=settings, calibrators=fits, notes=[*notes, *report.notes]
+    )
 
 
 @checks.takes_options_of(score_files)
@@ -261,6 +299,34 @@ def _files(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         else:
             files.append(name)
     return files, names
+
+
+def _examples(contents: Predictions) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    return contents.logits, contents.labels, contents.weights
+
+
+def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -> list[list[int]]:
+    """Choose the places of the files that each model is fitted on, in the order of the models.
+
+    An average of several files is fitted on one file, or on the average of as many.
+
+    >>> _paired(["v"], ["a"], ["b"]), _paired(["v", "w"], ["a"], ["b"])
+    ([[0]], [[0], [1]])
+    >>> _paired(["v", "w"], ["a", "b"], [])
+    [[0, 1]]
+    """
+    num_files = len(scored) + len(others)
+    if len(fits) == num_files or (len(fits) == len(scored) and len(fits) > 1):
+        whole = [list(range(len(scored)))]
+        return whole + [[place] for place in range(len(scored), len(fits))]
+    if len(fits) > 1:
+        ways = ["once, for the first model", f"{num_files} times, once for each in their order"]
+        raise ValueError(
+            f"--fit_on is given {len(fits)} times, and there"
+            f" {'is 1 file' if num_files == 1 else f'are {num_files} files'} of predictions.\nGive"
+            f" it {' or '.join(ways[: min(num_files, 2)])}."
+        )
+    return [[place] for place in range(len(fits))]
 
 
 def _check_labels(

@@ -1,6 +1,7 @@
 """Read files of predictions without executing any of their content.
 
-run.npz                       arrays logits, labels and optionally groups, clusters and weights
+run.npz                       arrays logits, labels and optionally groups, clusters, weights and
+                              class_names
 logits.npy with labels.npy    memory-mapped; both paths are given: LOGITS.npy,LABELS.npy
 run.csv                       columns label, logit_0, logit_1, ... and optionally group, cluster,
                               weight; or columns named by classes, and labels with these names
@@ -23,7 +24,7 @@ import numpy as np
 from calib_jax.core import reading
 from calib_jax.core.reading import Unreadable as Unreadable
 from calib_jax.report import harness_samples, parquet, prediction_tables
-from calib_jax.report.prediction_tables import OPTIONAL, listed, roles_of
+from calib_jax.report.prediction_tables import CLASS_NAMES, OPTIONAL, listed, roles_of, shown
 
 _KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".parquet", ".jsonl")
@@ -43,6 +44,7 @@ class Predictions(NamedTuple):
       clusters: `[*batch]`, or None.
       class_names: one name per class; empty if the file has none.
       notes: sentences on how the file was interpreted, and what was not read.
+      name_of_one: the name of class 1, if the file has a single column with a name.
     """
 
     logits: np.ndarray
@@ -52,6 +54,7 @@ class Predictions(NamedTuple):
     clusters: np.ndarray | None = None
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    name_of_one: str = ""
 
     @property
     def weighted(self) -> tuple[np.ndarray, ...]:
@@ -81,7 +84,7 @@ def read_predictions(
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
     if endings == [".npz"]:
-        contents = _npz(paths[0], probabilities, clusters)
+        contents = _npz(paths[0], probabilities, first_label, clusters)
     elif endings == [".npy", ".npy"]:
         logits, labels = (reading.npy(path, _KIND) for path in paths)
         contents = Predictions(logits, labels)
@@ -119,9 +122,11 @@ def _csv(
     return Predictions(*table[:-1], notes=tuple(table.notes))
 
 
-def _npz(path: pathlib.Path, probabilities: bool, clusters: str | None) -> Predictions:
+def _npz(
+    path: pathlib.Path, probabilities: bool, first_label: int, clusters: str | None
+) -> Predictions:
     with reading.npz(path, _KIND) as arrays:
-        return _from_arrays(path, arrays.names, arrays, probabilities, clusters)
+        return _from_arrays(path, arrays.names, arrays, probabilities, first_label, clusters)
 
 
 def _from_arrays(
@@ -129,10 +134,11 @@ def _from_arrays(
     names: Sequence[str],
     arrays: reading.Npz | parquet.Columns,
     probabilities: bool,
+    first_label: int,
     clusters: str | None,
 ) -> Predictions:
     """Choose logits, labels and others among named arrays, and read only these."""
-    wanted = ("logits", "probabilities", "labels", *OPTIONAL)
+    wanted = ("logits", "probabilities", "labels", *OPTIONAL, CLASS_NAMES)
     roles = roles_of(names, wanted, str(path), clusters)
     kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
     if kind not in roles and "probabilities" in roles:
@@ -150,7 +156,44 @@ def _from_arrays(
     ignored = [name for name in names if name not in {*used.values(), *_OF_WEIGHTS}]
     notes = (f"{path}: arrays ignored: {listed(ignored)}.",) if ignored else ()
     others: dict[str, Any] = {role: values.get(role) for role in OPTIONAL}
-    return Predictions(values[kind], values["labels"], notes=notes, **others)
+    names_of_classes = _class_names(path, values.get(CLASS_NAMES))
+    labels = _numbered(path, values["labels"], names_of_classes, first_label)
+    return Predictions(values[kind], labels, class_names=names_of_classes, notes=notes, **others)
+
+
+def _class_names(path: pathlib.Path, array: np.ndarray | None) -> tuple[str, ...]:
+    """Read one name per class; a table repeats the list in every row."""
+    if array is None:
+        return ()
+    if array.ndim == 2 and len(array) and np.all(array == array[0]):
+        array = array[0]
+    if array.ndim != 1 or array.dtype.kind not in "SU":
+        raise Unreadable(
+            f"the class_names of {path} must be one text for each class, got shape {array.shape}"
+            f" and dtype {array.dtype}."
+        )
+    return tuple(array.astype(str).tolist())
+
+
+def _numbered(
+    path: pathlib.Path, labels: np.ndarray, class_names: Sequence[str], first_label: int
+) -> np.ndarray:
+    """Replace labels that are names of classes by their numbers."""
+    if not class_names or labels.dtype.kind not in "SU":
+        return labels
+    texts = labels.astype(str)
+    number = {name: k for k, name in enumerate(class_names, start=first_label)}
+    if len(number) < len(class_names):
+        raise Unreadable(
+            f"{path} has labels that are names, and two classes of one name: number the labels."
+        )
+    wrong = next((text for text in texts.flat if text not in number), None)
+    if wrong is not None:
+        raise Unreadable(
+            f"the labels of {path} hold '{shown(wrong)}', which is none of its class_names:"
+            f" {listed(class_names)}."
+        )
+    return np.array([number[text] for text in texts.flat]).reshape(labels.shape)
 
 
 def _renaming(
@@ -177,7 +220,7 @@ def _parquet(
     """Read a Parquet file: a column of lists of logits, or a column for each class."""
     with parquet.opened(path, _KIND) as columns:
         if columns.have_lists:
-            return _from_arrays(path, columns.names, columns, probabilities, clusters)
+            return _from_arrays(path, columns.names, columns, probabilities, first_label, clusters)
         values = {name: columns.values(name) for name in columns.names}
     table = prediction_tables.from_columns(
         path, values, probabilities=probabilities, first_label=first_label, clusters=clusters
@@ -186,7 +229,7 @@ def _parquet(
 
 
 def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
-    logits, labels, weights, groups, clusters, class_names, notes = contents
+    logits, labels, weights, groups, clusters, class_names, notes, _ = contents
     if logits.dtype.kind != "f":
         raise Unreadable(f"the logits of {name} must be floating point, got {logits.dtype}.")
     if logits.ndim == 0:
@@ -215,7 +258,13 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
     labels = _from_zero(name, labels, weights, num_classes, first_label)
     # One column of logits is that of class 1, and has no name for the other class.
     named = class_names if len(class_names) == num_classes else ()
-    return Predictions(logits, labels, weights, groups, clusters, named, notes)
+    of_one = class_names[0] if len(class_names) == 1 else ""
+    if class_names and not named and not of_one:
+        raise Unreadable(
+            f"{name} has {counted(len(class_names), 'class name')} and"
+            f" {counted(num_classes, 'class')}: give one class_name for each column."
+        )
+    return Predictions(logits, labels, weights, groups, clusters, named, notes, of_one)
 
 
 def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
@@ -225,7 +274,7 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
     wrong = weights[~(np.isfinite(weights) & (weights >= 0))]
     if wrong.size:
         raise Unreadable(
-            f"{_counted(wrong.size, 'weight')} of {name} {'is' if wrong.size == 1 else 'are'}"
+            f"{counted(wrong.size, 'weight')} of {name} {'is' if wrong.size == 1 else 'are'}"
             f" negative, infinite or NaN, such as {wrong[0]:g}: give 0 to examples that do not"
             " count."
         )
@@ -239,8 +288,14 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
     return weights.astype(np.float32)
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+def counted(number: int, noun: str) -> str:
+    """Write a number with a noun in singular or plural.
+
+    >>> counted(1, "example"), counted(2, "class")
+    ('1 example', '2 classes')
+    """
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending * (number != 1)}"
 
 
 def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> None:
@@ -253,7 +308,7 @@ def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> 
     wrong = np.flatnonzero(wrong if weights is None else wrong & (weights > 0))
     if wrong.size:
         raise Unreadable(
-            f"{_counted(wrong.size, 'example')} of {name} {'has' if wrong.size == 1 else 'have'}"
+            f"{counted(wrong.size, 'example')} of {name} {'has' if wrong.size == 1 else 'have'}"
             f" NaN or infinite logits; the first is number {wrong[0]:,} (counted from 0).\nGive"
             " them weight 0, or find their cause; -inf beside finite logits is fine."
         )

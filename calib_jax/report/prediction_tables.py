@@ -28,6 +28,7 @@ _INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
 
 # Columns and arrays that a file may have beside logits and labels, one entry for each example.
 OPTIONAL = ("weights", "groups", "clusters")
+CLASS_NAMES = "class_names"  # an array with one entry for each class
 # Accepted spellings of the columns and arrays of a file of predictions.
 _SPELLINGS = {
     "label": "labels",
@@ -36,6 +37,7 @@ _SPELLINGS = {
     "cluster": "clusters",
     "logit": "logits",
     "probability": "probabilities",
+    "class_name": "class_names",
 }
 
 

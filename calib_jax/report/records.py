@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from calib_jax.core.former import closest
+from calib_jax.report import calibration
 
 GIVEN, OTHER = "as given", "other"  # the default names of the predictions
 
@@ -50,7 +51,8 @@ class Change:
       low: lower end of the interval; NaN without one.
       high: upper end of the interval; NaN without one.
       p_value: two-sided, of the paired bootstrap; for top-label calibration errors in bins that of
-        `metrics.compare_calibration`; None for other `biased` metrics, which have no valid test.
+        `metrics.compare_calibration`; None for other `biased` metrics, which have no valid test,
+        and after a calibrator whose fit did not converge.
       p_holm: the same, adjusted for all comparisons of this metric in the report.
       interval: kind of the interval: "percentile" or "basic"; "noise bound", that of
         `metrics.compare_ece`; "none" where no valid one exists.
@@ -150,6 +152,12 @@ class Results:
     def calibrator(self) -> dict[str, Any]:
         """The first fit; empty without a calibrator."""
         return next(iter(self.calibrators.values()), {})
+
+    @property
+    def unsettled(self) -> dict[str, str]:
+        """How fits ended that did not converge, by the name of the calibrated predictions."""
+        states = {name: calibration.unsettled(fit) for name, fit in self.calibrators.items()}
+        return {name: state for name, state in states.items() if state}
 
     @property
     def name(self) -> str:

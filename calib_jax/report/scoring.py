@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metrics_package
@@ -17,6 +18,7 @@ from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
 from calib_jax.core.lookalikes import judged
 from calib_jax.core.rows import padded_size
+from calib_jax.core.trouble import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.metrics.counted import are_counts
@@ -59,7 +61,7 @@ def score(
     groups: Any = None,
     clusters: Any = None,
     calibrate: str | None = None,
-    fit_on: tuple[Any, ...] | None = None,
+    fit_on: tuple[Any, ...] | Mapping[str, tuple[Any, ...]] | None = None,
     cross_fit: int | None = None,
     criterion: str | Sequence[str] = "nll",
     compare: Any = None,
@@ -92,8 +94,9 @@ def score(
         sentence. Whole clusters are resampled, and put into one fold by `cross_fit`, so examples
         of one cluster may depend on each other. Intervals need some 30 clusters or more.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
-      fit_on: held-out logits, labels and optionally weights to fit the calibrator on. It is never
-        fitted on the examples that are scored.
+      fit_on: held-out logits, labels and optionally weights of the same model, to fit the
+        calibrator on. It is never fitted on the examples that are scored. A mapping from `name` and
+        names of `compare` gives those of each model, and calibrates each by its own.
       cross_fit: without `fit_on`, the number of folds for cross-fitting.
       criterion: what a temperature minimises: "nll", a metric's name to search the papers' grid
         0.1, 0.2, ..., 10, or METRIC:STEP for another step: "adaptive_ece:0.01" is AdaFocal's. A
@@ -130,10 +133,16 @@ def score(
     calibration.check_request(calibrate, fit_on, cross_fit, criterion)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
     logits, labels, weights = (as_array(array) for array in (logits, labels, weights))
-    compare, fit_on = as_array(compare), fit_on and tuple(map(as_array, fit_on))
+    compare = as_array(compare)
+    evidence: dict[str, tuple[Any, ...]] = {}
+    if fit_on is not None:
+        by_model = fit_on if isinstance(fit_on, Mapping) else {name: fit_on}
+        evidence = {model: tuple(map(as_array, of)) for model, of in by_model.items()}
     given, batch = logits, np.shape(labels)
+    _check_weights(weights)
     logits = as_logits(logits, weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
+    _check_labels(np.asarray(labels), weights, logits.shape[-1])
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     called = _distinct(class_names, logits.shape[-1])
     notes = notes_on(given, logits, labels, weights, **understood)
@@ -157,29 +166,46 @@ def score(
     others: dict[str, Any] = {}
     if compare is not None:
         others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
-    names = [name, *columns, *others]
+    calibrated = list(evidence) if fit_on is not None else [name]
+    _check_fitted(calibrated, [name, *others])
+    alone = calibrated == [name]
+    names_of_fits = {
+        model: {
+            column if alone else f"{column} of {model}": each for column, each in columns.items()
+        }
+        for model in calibrated
+    }
+    names = [name, *others, *(column for fit in names_of_fits.values() for column in fit)]
     if len(set(names)) < len(names):
         raise ValueError(
             f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
         )
-    models = {name: logits}
+    models: dict[str, Logits] = {}
     fits: dict[str, dict[str, Any]] = {}
-    if calibrate is not None:
+
+    def add(model: str, given: Any, logits: Logits) -> None:
+        """Add a model, and the same after its calibrators."""
+        models[model] = logits
+        if calibrate is None or model not in calibrated:
+            return
         held_out = None
-        if fit_on is not None:
-            held_out = calibration.held_out(*fit_on, num_classes=logits.shape[-1], **understood)
-            _, held_out_labels, held_out_weights = held_out
-            if same_examples(
-                (given, labels, weights), (fit_on[0], held_out_labels, held_out_weights)
-            ):
+        if model in evidence:
+            held_out = calibration.held_out(
+                *evidence[model], num_classes=logits.shape[-1], **understood
+            )
+            fitted_on = (evidence[model][0], *held_out[1:])
+            if same_examples((given, labels, weights), fitted_on):
                 raise ValueError(
                     "score: fit_on holds the examples that are scored, and a calibrator is never"
                     " fitted on these.\nGive other examples, or cross_fit=5."
                 )
-        for column, each in columns.items():
-            models[column], fits[column] = calibration.calibrated(
+        for column, each in names_of_fits[model].items():
+            models[column], fit = calibration.calibrated(
                 calibrate, logits, labels, weights, held_out, cross_fit, each, seed, ids
             )
+            fits[column] = fit | {"predictions": model}
+
+    add(name, given, logits)
     for other_name, given_other in others.items():
         other = as_logits(given_other, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
@@ -190,9 +216,10 @@ def score(
                 f"score: {other_name} has {other.shape[-1]} classes, and there is the label"
                 f" {largest}: compare predictions of the same classes."
             )
-        models[other_name] = other
         other_notes = notes_on(given_other, other, labels, weights, **understood)
         notes += [f"{other_name}: {note}" for note in other_notes]
+        add(other_name, given_other, other)
+    unsettled = {column for column, fit in fits.items() if calibration.unsettled(fit)}
 
     values = {k: metrics_package.values_of(several, z, labels, weights) for k, z in models.items()}
     _check_numbers(values[name])
@@ -234,8 +261,9 @@ def score(
                 samples[model][label], level, method=kind, estimate=value
             )
             numbers, row_kind = _shown(value, ends, bound.interval if bound else kind)
-            evidence = (bound.floor, bound.p_value) if bound else ()
-            rows.append(Row(label, model, *numbers, convention_of(metric), row_kind, *evidence))
+            tested = (bound.floor, bound.p_value) if bound else (None, None)
+            row = Row(label, model, *numbers, convention_of(metric), row_kind, *tested)
+            rows.append(row)
         of_metric = []
         for model in list(models)[1:]:
             before, after = (
@@ -246,9 +274,8 @@ def score(
                 label, metric, before, after, level=level, method=method
             )
             ends = (change.value, change.low, change.high)
-            of_metric.append(
-                Change(label, name, model, *ends, change.p_value, interval=change.interval)
-            )
+            p_value = None if model in unsettled else change.p_value
+            of_metric.append(Change(label, name, model, *ends, p_value, interval=change.interval))
         p_holm = paired_tests.adjusted([change.p_value for change in of_metric])
         changes += [
             dataclasses.replace(change, p_holm=p)
@@ -273,18 +300,78 @@ def score(
             "bins": num_bins,
             "versions": _versions(),
         },
-        rows=rows,
+        rows=_untested(rows, unsettled),
         changes=changes,
-        classes=classes,
-        groups=_per_group(several, models, labels, weights, by_name, interval),
+        classes=_untested_parts(classes, unsettled),
+        groups=_untested_parts(
+            _per_group(several, models, labels, weights, by_name, interval), unsettled
+        ),
         reliability={
             model: metrics_package.reliability(z, labels, weights, num_bins=num_bins, level=level)
             for model, z in models.items()
         },
         calibrators=fits,
         notes=notes,
-        worst=_worst(models, labels, weights, by_name, interval),
+        worst=_worst(
+            {model: z for model, z in models.items() if model not in unsettled},
+            labels,
+            weights,
+            by_name,
+            interval,
+        ),
     )
+
+
+def _untested(rows: Sequence[Row], models: Collection[str]) -> list[Row]:
+    """Remove the p-values of these models, whose calibrators did not converge."""
+    return [
+        dataclasses.replace(row, p_value=None) if row.predictions in models else row for row in rows
+    ]
+
+
+def _untested_parts(parts: Sequence[Part], models: Collection[str]) -> list[Part]:
+    """Do the same for classes and groups, whose p-values are adjusted."""
+    return [
+        dataclasses.replace(part, p_value=None, p_holm=None) if part.predictions in models else part
+        for part in parts
+    ]
+
+
+def _check_fitted(calibrated: Sequence[str], models: Sequence[str]) -> None:
+    """Raise an error for examples of fits that belong to no model."""
+    strange = [model for model in calibrated if model not in models]
+    if strange:
+        raise ValueError(
+            f"score: fit_on has {', '.join(map(repr, strange))}, and the predictions are called"
+            f" {', '.join(map(repr, models))}: use these names."
+        )
+
+
+def _check_weights(weights: Any) -> None:
+    """Raise an error for weights that are no numbers, or negative, infinite or NaN."""
+    if weights is None:
+        return
+    given = np.asarray(weights)
+    if given.dtype.kind not in "fiub" and not jnp.issubdtype(given.dtype, jnp.floating):
+        raise TypeError(f"score: weights must be numbers, got {given.dtype}.")
+    wrong = given[~(np.isfinite(given) & (given >= 0))]
+    if wrong.size:
+        raise ValueError(
+            f"score: weights must be finite and not negative, and {wrong.size:,} of"
+            f" {given.size:,} are not, such as {float(wrong[0]):g}; give 0 to examples that do not"
+            " count."
+        )
+
+
+def _check_labels(labels: np.ndarray, weights: Any, num_classes: int) -> None:
+    """Raise an error for labels out of range; rows of weight 0 may have any label."""
+    present = labels if weights is None else labels[np.asarray(weights) > 0]
+    if present.size and present.min() >= 1 and present.max() == num_classes:
+        raise ValueError(
+            f"score: the labels run from {present.min()} to {num_classes}, and the {num_classes}"
+            " classes count from 0: subtract 1 from the labels."
+        )
+    refuse_labels("score", labels, weights, num_classes)
 
 
 def _shown(value: Any, ends: Any, kind: str) -> tuple[tuple[float, float, float], str]:

@@ -82,8 +82,12 @@ def as_csv(report: Results) -> str:
     def add(table: str, estimate: Estimated, **entries: Any) -> None:
         cells = {k: v for k, v in (vars(estimate) | entries).items() if k in fields}
         notes = outside.reasons([_triple(estimate)])
+        model = estimate.after if isinstance(estimate, Change) else cells["predictions"]
+        state = {name: of for name, of in report.unsettled.items() if name == model}
+        notes += caveats.unsettled(state)
         if isinstance(estimate, Change):
-            notes += caveats.no_p([estimate.metric] * (estimate.p_value is None))
+            untested = estimate.p_value is None and not state
+            notes += caveats.no_p([estimate.metric] * untested)
             notes += caveats.no_interval([(estimate.metric, estimate.interval)])
         elif isinstance(estimate, Row | Part):
             notes += caveats.constant([estimate.metric] * is_alone(estimate))
@@ -139,7 +143,11 @@ def headline(report: Results) -> str:
         f" {100 * settings['level']:g}% {_kind(report)} of {settings['resamples']:,} resamples."
     )
     if len(report.calibrators) > 1:
-        line += f" The temperatures were fitted on {report.calibrator['fitted_on']}."
+        sources = list(dict.fromkeys(map(calibration.source, report.calibrators.values())))
+        what = "The temperatures" if report.calibrator["name"] == "temperature" else "The fits"
+        verb = "were fitted" if what == "The temperatures" else "were made"
+        on = sources[0] if len(sources) == 1 else "the examples that their table names"
+        line += f" {what} {verb} on {on}."
     elif report.calibrator:
         line += f" {calibration.sentence(report.calibrator)}"
     return line
@@ -162,6 +170,7 @@ def notes(report: Results) -> list[str]:
     return [
         *report.notes,
         *_on_clusters(report),
+        *caveats.unsettled(report.unsettled),
         *_on_tests(report),
         *outside.reasons(map(_triple, shown)),
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
@@ -185,7 +194,11 @@ def _on_tests(report: Results) -> list[str]:
         caveats.star(_shortened(models)[0], "comparisons"),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((change.metric, change.interval) for change in report.changes),
-        *caveats.no_p(change.metric for change in report.changes if change.p_value is None),
+        *caveats.no_p(
+            change.metric
+            for change in report.changes
+            if change.p_value is None and change.after not in report.unsettled
+        ),
     ]
 
 
@@ -207,7 +220,7 @@ def _triple(estimate: Estimated) -> tuple[float, float, float]:
 def _tables(report: Results) -> list[Table]:
     tables = _metrics(report)
     if len(report.calibrators) > 1:
-        tables.append(_temperatures(report))
+        tables.append(_fits(report))
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
             tables.append(_parts(name, parts))
@@ -220,7 +233,7 @@ def titled(report: Results) -> list[tuple[str, Table]]:
     """Return all tables with a title each."""
     titles = {
         "noise floor": "Noise floors",
-        "predictions": "Temperatures",
+        "predictions": "Temperatures" if report.calibrator.get("name") == "temperature" else "Fits",
         "class": "Classes",
         "group": "Groups",
         "worst groups": "Worst groups",
@@ -229,21 +242,21 @@ def titled(report: Results) -> list[tuple[str, Table]]:
     return [("Metrics", first), *((titles.get(rows[0][0], "Differences"), rows) for rows in others)]
 
 
-def _temperatures(report: Results) -> Table:
-    """List how each of several temperatures was fitted."""
+def _fits(report: Results) -> Table:
+    """List how each of several calibrators was fitted, and on which examples if these differ."""
+    fits = list(report.calibrators.values())
     heads = _shortened(list(report.calibrators))
-    return [
-        ["predictions", "T", "minimizes", "fit"],
-        *(
-            [
-                head,
-                calibration.temperature(fit),
-                calibration.search(fit["criterion"]),
-                calibration.states(fit),
-            ]
-            for head, fit in zip(heads, report.calibrators.values(), strict=True)
-        ),
-    ]
+    of_temperature = fits[0]["name"] == "temperature"
+    several = len(set(map(calibration.source, fits))) > 1
+    table = [["predictions", *["T", "minimizes"] * of_temperature, "fit"]]
+    table[0] += ["fitted on"] * several
+    for head, fit in zip(heads, fits, strict=True):
+        row = [head]
+        if of_temperature:
+            row += [calibration.temperature(fit), calibration.search(fit["criterion"])]
+        row.append(calibration.states(fit))
+        table.append([*row, *[calibration.source(fit)] * several])
+    return table
 
 
 def _metrics(report: Results) -> list[Table]:
@@ -254,6 +267,7 @@ def _metrics(report: Results) -> list[Table]:
         rows.setdefault(row.metric, {})[row.predictions] = row
     changes = {(change.metric, change.after): change for change in report.changes}
     heads = _shortened(models)
+    heads = [_with_state(report, *pair) for pair in zip(models, heads, strict=True)]
     values = [["metric", *heads]]
     differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
     bins = [["bins"]]
@@ -264,13 +278,24 @@ def _metrics(report: Results) -> list[Table]:
             cells = [f"{cells[0]}, noise floor {floor}"]
         values.append([metric, *cells])
         resamples = report.settings["resamples"]
-        differences.append([_changed(changes[metric, model], resamples) for model in models[1:]])
+        differences.append(
+            [
+                _with_state(report, model, _changed(changes[metric, model], resamples))
+                for model in models[1:]
+            ]
+        )
         bins.append([of[models[0]].convention])
     floors = _floors(rows, heads, least) if len(models) > 1 else []
     if len(models) <= MODELS_IN_ONE_TABLE:
         return [_beside(values, differences, bins), *floors]
     metrics = [row[:1] for row in values]
     return [_beside(values, bins), _beside(metrics, differences), *floors]
+
+
+def _with_state(report: Results, model: str, text: str) -> str:
+    """Add how the fit of a calibrator ended, if it did not converge."""
+    state = report.unsettled.get(model)
+    return f"{text} ({state})" if state else text
 
 
 def _floor(row: Row, least: float) -> str:

@@ -102,6 +102,34 @@ def test_after_is_with_a_temperature_of_the_validation_set(actual):
     assert after < before
 
 
+def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
+    """All validation examples of one model are right, so its NLL falls with T towards 0."""
+    labels = runs()[0].validation[1]
+    right = (9 * np.eye(4, dtype=np.float32)[labels], labels)
+    certain = [
+        dataclasses.replace(run, validation=right) if run.loss == "b" else run for run in runs()
+    ]
+    about = {"what": "Two models.", "num_bins": NUM_BINS}
+    made = summary.summarize(
+        certain, baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about
+    )
+    for one in made.cells:
+        if (one.loss, one.phase) == ("b", summary.AFTER):
+            assert one.p is one.p_holm is one.p_seeds is None
+            assert one.unsettled == "no_optimum"
+        else:
+            assert one.p == cell(actual, one.loss, one.phase, one.metric).p
+    written = summary.text(made)
+    assert "(no_optimum)" in next(
+        line for line in written.splitlines() if "b  " in line and "(no" in line
+    )
+    assert "b after temperature: the fit did not converge (no_optimum)" in written
+    backwards = summary.summarize(
+        certain, baseline="b", num_bins=NUM_BINS, num_resamples=200, about=about
+    )
+    assert {one.p for one in backwards.cells if one.phase == summary.AFTER} == {None}
+
+
 @pytest.mark.thorough
 def test_several_temperatures_are_side_by_side(tmp_path):
     criteria = ["nll", "ece", "adaptive_ece:0.01"]
