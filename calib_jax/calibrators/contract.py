@@ -102,9 +102,9 @@ class FitData(NamedTuple):
 
     def rows(self, *, mixes_classes: bool = False) -> FitRows:
         """Prepare the rows inside a compiled function."""
-        logits, labels = present(self.logits, self.labels, self.weights)
+        logits, labels, weights = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
-        weight = weigh(jnp.ones(labels.shape, logits.dtype), self.weights).astype(logits.dtype)
+        weight = weigh(jnp.ones(labels.shape, logits.dtype), weights).astype(logits.dtype)
         wrong = unusable_rows(logits, labels)
         if mixes_classes:
             wrong |= jnp.any(logits == -jnp.inf, axis=1)

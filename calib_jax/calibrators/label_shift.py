@@ -105,7 +105,7 @@ def estimate_prior(
     logits, labels, weights = checks.flat_rows(name, logits, unlabelled, weights)
     if known(logits, weights):
         refuse(name, trouble_in(logits, labels, weights), logits.shape)
-    logits, _ = present(numerics.at_least_float32(logits), labels, weights)
+    logits, _, weights = present(numerics.at_least_float32(logits), labels, weights)
     source = _prior("source_prior", source_prior, logits.shape[-1], positive=True)
     return _estimate(logits, source, weights, tolerance, max_iterations)
 

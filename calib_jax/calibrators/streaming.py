@@ -169,5 +169,5 @@ def _joined(parts: list[_Piece], padding: int) -> _Piece:
 
 @jax.jit
 def _checked(logits: Logits, labels: Labels, weights: Weights) -> tuple[Trouble, Bool[Array, ""]]:
-    wrong = contract.unusable_rows(*present(logits, labels, weights))
+    wrong = contract.unusable_rows(*present(logits, labels, weights)[:2])
     return trouble_in(logits, labels, weights), ~jnp.any(wrong)

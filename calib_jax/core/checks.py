@@ -91,7 +91,7 @@ def examples(
     weights = weights_for(logits, weights)
     if labels.ndim == logits.ndim:
         labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
-    logits, labels = rows.present(logits, labels, weights)
+    logits, labels, weights = rows.present(logits, labels, weights)
     if _checking_labels.get():
         _name_wrong_values(name, logits, labels, weights)
     return logits, labels, weights

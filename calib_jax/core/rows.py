@@ -3,17 +3,22 @@
 A weight can be a padding mask, an ignore mask of pixels, a resampling count or an importance.
 A row of weight 0 is absent, even if its label is 255 or -1 or its logits are NaN:
 
-    logits, labels = present(logits, labels, weights)    # before: harmless values in absent rows
-    total = jnp.sum(weigh(values, weights))              # after: exactly 0 from absent rows
+    logits, labels, weights = present(logits, labels, weights)  # harmless values in absent rows
+    total = jnp.sum(weigh(values, weights))                     # exactly 0 from absent rows
+
+A row whose weight is negative, infinite or NaN becomes a row of NaN logits and weight 1, so that
+every function that gives NaN for NaN logits gives NaN for such a weight, too. So do all rows if
+their weights sum to more than `LARGEST_TOTAL`.
 
 A label out of range in a row of positive weight makes the row NaN (`valid`). It never gives the
 value of a wrapped class or any other wrong finite number. `as_labels` clips labels before JAX
 narrows their type, so that this holds for every label that is passed.
 """
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,17 +27,46 @@ from jaxtyping import Bool
 
 from calib_jax.core.types import Array, Labels, Logits, PerExample, PyTree, SoftLabels, Weights
 
+# Products of weights and losses must not overflow either.
+LARGEST_TOTAL = 1e30
+
+
+@overload
+def present(
+    logits: Logits, labels: Labels | SoftLabels, weights: Weights
+) -> tuple[Logits, Labels | SoftLabels, Weights]: ...
+
+
+@overload
+def present(
+    logits: Logits, labels: Labels | SoftLabels, weights: Weights | None
+) -> tuple[Logits, Labels | SoftLabels, Weights | None]: ...
+
 
 def present(
     logits: Logits, labels: Labels | SoftLabels, weights: Weights | None
-) -> tuple[Logits, Labels | SoftLabels]:
-    """Replace labels and logits by 0 where the weight is 0, so that absent rows cause no NaN."""
+) -> tuple[Logits, Labels | SoftLabels, Weights | None]:
+    """Replace labels and logits by 0 where the weight is 0, so that absent rows cause no NaN.
+
+    Where a weight cannot be used, the logits become NaN and the weight 1.
+    """
     if weights is None:
-        return logits, labels
-    counts = weights > 0
-    logits = jnp.where(counts[..., None], logits, 0)
+        return logits, labels, None
+    return _present(logits, labels, weights)
+
+
+@functools.partial(jax.jit, inline=True)  # one program instead of one for each operation
+def _present(
+    logits: Logits, labels: Labels | SoftLabels, weights: Weights
+) -> tuple[Logits, Labels | SoftLabels, Weights]:
+    absent = weights == 0
+    usable = (weights >= 0) & (jnp.sum(weights) <= LARGEST_TOTAL)  # a NaN or inf is in the sum
+    fill = jnp.where(absent & usable, 0, jnp.nan).astype(logits.dtype)
+    counts = usable & ~absent
+    logits = jnp.where(counts[..., None], logits, fill[..., None])
     soft = labels.ndim == logits.ndim
-    return logits, jnp.where(counts[..., None] if soft else counts, labels, 0)
+    labels = jnp.where(counts[..., None] if soft else counts, labels, 0)
+    return logits, labels, jnp.where(usable, weights, jnp.ones_like(weights))
 
 
 def thinned(
@@ -85,10 +119,14 @@ def of_few_shapes(function: Callable[..., PyTree], logits: Logits, labels: Label
 
 
 def weigh(values: PerExample, weights: Weights | None) -> PerExample:
-    """Multiply values by weights; a row of weight 0 gives exactly 0 whatever its value."""
+    """Multiply values by weights; a row of weight 0 gives exactly 0 whatever its value.
+
+    A negative, infinite or NaN weight gives NaN.
+    """
     if weights is None:
         return values
-    return jnp.where(weights > 0, weights * values, 0)
+    usable = (weights >= 0) & (weights < jnp.inf)
+    return jnp.where(usable, jnp.where(weights == 0, 0, weights * values), jnp.nan)
 
 
 def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:

@@ -13,11 +13,8 @@ from jax import lax
 from jaxtyping import Bool, Real
 
 from calib_jax.core import numerics
-from calib_jax.core.rows import as_labels, valid
+from calib_jax.core.rows import LARGEST_TOTAL, as_labels, valid
 from calib_jax.core.types import Array, Labels, Logits, Weights
-
-# Products of weights and losses must not overflow either.
-_LARGEST_WEIGHT = 1e30
 
 
 def known(*arrays: Any) -> bool:
@@ -88,7 +85,7 @@ def refuse(
             f"{name}: {counts.wrong_weight} of {num_rows} weights are negative, infinite or NaN;"
             " use weight 0 for examples that do not count."
         )
-    if counts.weight > _LARGEST_WEIGHT:
+    if counts.weight > LARGEST_TOTAL:
         raise ValueError(
             f"{name}: the weights sum to {counts.weight:.3g}, and sums of float32 end soon after:"
             " divide them all by the largest."

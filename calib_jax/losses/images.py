@@ -41,6 +41,6 @@ def mean_over_images(
     """
     check_images(weights)
     values = jax.vmap(penalty)(logits, labels, weights)
-    present = jnp.any(weights > 0, axis=tuple(range(1, weights.ndim)))
+    present = jnp.any(weights != 0, axis=tuple(range(1, weights.ndim)))
     added, count = total((jnp.sum(jnp.where(present, values, 0)), jnp.sum(present)), axis_name)
     return added / jnp.maximum(count, 1).astype(values.dtype)

@@ -174,7 +174,7 @@ def _checked(
         checks.one_per_example(name, terms, logits.shape[:-1])
         if labels.ndim < logits.ndim:
             terms = jnp.where(rows.valid(labels, logits.shape[-1]), terms, jnp.nan)
-        return terms if weights is None else jnp.where(weights > 0, terms, 0)
+        return terms if weights is None else jnp.where(weights == 0, 0, terms)
 
     marked: Callable[..., Array] = checks.mark_checked(checked, value, soft_labels)
     return marked

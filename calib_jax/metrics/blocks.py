@@ -33,9 +33,12 @@ def stats_in_blocks(
     def weighed(
         logits: Logits, labels: Labels, weights: Weights | None, counted: Weights | None
     ) -> tuple[Joint, Sums]:
-        predictions = Predictions(*present(logits, labels, weights))
+        logits, labels, usable = present(logits, labels, weights)
+        predictions = Predictions(logits, labels)
         not_finite = ~predictions.finite
         if counted is not None:
+            if usable is not None:  # rows of another weight than the given one are NaN
+                counted = jnp.where(counted == 0, counted, usable)
             not_finite &= counted != 0
         stats = {name: terms.weigh(counted) for name, terms in terms_of(predictions).items()}
         return Joint(stats), Sums({"rows": jnp.sum(not_finite)})

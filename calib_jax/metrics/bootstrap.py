@@ -438,7 +438,7 @@ def _first_rows(
 ) -> tuple[Array, Array, Array]:
     """Take rows, and make those after the first ones absent."""
     weights = jnp.where(jnp.arange(len(rows)) < number, weights[rows], 0)
-    return *present(logits[rows], labels[rows], weights), weights
+    return present(logits[rows], labels[rows], weights)
 
 
 def _classes_of_clusters(

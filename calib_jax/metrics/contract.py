@@ -111,10 +111,13 @@ class Metric:
         return chosen.terms_of(Predictions(logits, labels))
 
     def stat(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
-        """Compute the statistic of these examples; it merges with that of others."""
+        """Compute the statistic of these examples; it merges with that of others.
+
+        Inputs that would raise an error in a call make the value NaN.
+        """
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         weights = checks.weights_for(logits, weights)
-        logits, labels = present(logits, labels, weights)
+        logits, labels, weights = present(logits, labels, weights)
         return self.terms(logits, labels, **options).weigh(weights)
 
     def value(self, stat: Stat, **options: Any) -> Any:

@@ -96,7 +96,7 @@ class Vectors:
         def total(values: Array) -> Array:
             if weights is not None:
                 each = weights if values.ndim == weights.ndim else weights[..., None]
-                values = jnp.where(each > 0, each * values, 0)
+                values = weigh(values, jnp.broadcast_to(each, values.shape))
             return jnp.sum(values, axis=tuple(range(batch)))
 
         batch = next(iter(self.values.values())).ndim - 1

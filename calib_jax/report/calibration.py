@@ -109,7 +109,7 @@ def calibrated(
     Folds contain whole clusters, so no fold is fitted on examples that depend on it.
     """
     # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
-    logits, _ = rows.present(logits, labels, weights)
+    logits, *_ = rows.present(logits, labels, weights)
     if fit_on is not None:
         apply_fitted, described = fitted(name, fit_on, criterion)
         return apply_fitted(logits), described

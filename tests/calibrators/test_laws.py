@@ -196,12 +196,14 @@ def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     without = np.where((np.arange(80) < 2) | (np.arange(80) == 5), 0, 1)
     good = [(*problem(seed=1), ones), (*problem(seed=2), ones), (odd_logits, odd_labels, without)]
     bad = [(odd_logits, labels, ones), (logits, odd_labels, ones), (logits, labels, 0 * ones)]
+    for wrong in (-1, np.nan, np.inf, 1e38):
+        bad.append((logits, labels, np.where(np.arange(80) == 7, wrong, 1)))
     models = [jnp.stack([jnp.asarray(model[part]) for model in good + bad]) for part in range(3)]
     calibrator = calibrators.named(name)
     params = jax.jit(jax.vmap(calibrator.fit))(*models)
     answers = jax.vmap(calibrator.apply, (0, None))(params, jnp.asarray(NEW))
-    assert list(params.state.name) == ["converged"] * 3 + ["unusable"] * 3
-    assert list(params.state.converged) == [True] * 3 + [False] * 3
+    assert list(params.state.name) == ["converged"] * 3 + ["unusable"] * 7
+    assert list(params.state.converged) == [True] * 3 + [False] * 7
     for index, model in enumerate(good):
         _, alone = calibrated(name, *model, NEW)
         np.testing.assert_allclose(jax.nn.softmax(answers[index]), alone, rtol=5e-3, atol=2e-4)

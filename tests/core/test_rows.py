@@ -12,7 +12,7 @@ from calib_jax.core import rows
 def test_absent_rows_can_do_no_harm(dtype):
     logits = jnp.asarray([[1.0, 2.0], [jnp.nan, jnp.inf], [3.0, 4.0]])
     weights = jnp.asarray(np.array([1, 0, 1], dtype))
-    clean, labels = rows.present(logits, jnp.asarray([1, 255, 0]), weights)
+    clean, labels, _ = rows.present(logits, jnp.asarray([1, 255, 0]), weights)
     np.testing.assert_array_equal(clean, [[1, 2], [0, 0], [3, 4]])
     np.testing.assert_array_equal(labels, [1, 0, 0])
     values = jnp.asarray([5.0, jnp.nan, 7.0])
@@ -23,7 +23,7 @@ def test_no_harm_in_gradients_either():
     weights = jnp.asarray([1.0, 0.0])
 
     def loss(logits):
-        clean, _ = rows.present(logits, jnp.asarray([0, -1]), weights)
+        clean, *_ = rows.present(logits, jnp.asarray([0, -1]), weights)
         return jnp.sum(rows.weigh(jax.nn.logsumexp(clean, axis=-1), weights))
 
     gradient = jax.grad(loss)(jnp.asarray([[0.0, 0.0], [jnp.nan, jnp.inf]]))
@@ -46,20 +46,32 @@ def test_large_examples_keep_an_even_grid_of_their_labels(shape, kept):
 
 def test_without_weights_everything_counts():
     logits, labels, values = jnp.ones((2, 3)), jnp.asarray([0, 7]), jnp.ones(2)
-    assert rows.present(logits, labels, None) == (logits, labels)
+    assert rows.present(logits, labels, None) == (logits, labels, None)
     assert rows.weigh(values, None) is values
 
 
-def test_fractions_weigh_and_below_zero_is_absent():
-    values = jnp.asarray([2.0, 2.0, 2.0])
-    np.testing.assert_array_equal(rows.weigh(values, jnp.asarray([0.5, 3.0, -1.0])), [1, 6, 0])
+def test_fractions_weigh_and_what_is_no_weight_gives_nan():
+    values = jnp.full(6, 2.0)
+    weights = jnp.asarray([0.5, 3.0, 0.0, -1.0, jnp.nan, jnp.inf])
+    np.testing.assert_array_equal(rows.weigh(values, weights), [1, 6, 0] + 3 * [np.nan])
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf, 1e38])
+def test_a_row_without_a_usable_weight_is_nan(wrong):
+    weights = jnp.asarray([2.0, 0.0, wrong])
+    logits, _, used = rows.present(jnp.ones((3, 2)), jnp.asarray([1, 7, 1]), weights)
+    assert np.isnan(logits[2]).all()
+    assert used[2] == 1
+    if wrong == -1:  # the others are as they were
+        np.testing.assert_array_equal(logits[:2], [[1, 1], [0, 0]])
+        np.testing.assert_array_equal(used[:2], [2, 0])
 
 
 def test_any_leading_axes_and_soft_labels():
     logits = jnp.ones((2, 3, 4))
     weights = jnp.asarray([[1, 0, 1], [0, 1, 1]], jnp.float32)
     soft = jnp.full((2, 3, 4), 0.25)
-    clean, labels = rows.present(logits, soft, weights)
+    clean, labels, _ = rows.present(logits, soft, weights)
     np.testing.assert_array_equal(clean.sum(-1), 4 * weights)
     np.testing.assert_array_equal(labels.sum(-1), weights)
 

@@ -499,6 +499,16 @@ def test_nan_logits_are_nan(member):
         assert jnp.isnan(terms[2])
 
 
+@every_objective
+def test_within_jit_a_weight_that_is_none_makes_the_loss_nan(member):
+    objective, state = member.objective, trained_state(member.objective)
+    logits, labels, weights = batch()
+    of_weights = jax.jit(lambda weights: total(objective, state, logits, labels, weights))
+    assert jnp.isfinite(of_weights(weights))
+    for wrong in (-1.0, jnp.nan, jnp.inf, 1e38):
+        assert jnp.isnan(of_weights(weights.at[2].set(wrong)))
+
+
 TAKE_SOFT_LABELS = {
     *("cross_entropy", "label_smoothing", "brier", "focal", "fl_gra", "flsc531", "flsc532"),
     *("bsce", "bsce_gra", "cross_entropy_exp", "brier_exp", "focal_exp"),

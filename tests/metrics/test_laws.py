@@ -243,6 +243,33 @@ def test_leading_axes_are_rows(name):
     assert_same_value(name, stacked, value_of(CATALOGUE[name], logits, labels, weights))
 
 
+WRONG_WEIGHTS = {
+    "negative": [-1.0],
+    "NaN": [np.nan],
+    "infinite": [np.inf],
+    "too large": 20 * [1e38],
+    "too large together": 20 * [1e29],
+}
+
+
+def wrong_weights(kind):
+    weights = np.ones(20, np.float32)
+    weights[: len(WRONG_WEIGHTS[kind])] = WRONG_WEIGHTS[kind]
+    return weights
+
+
+def test_within_jit_a_wrong_weight_makes_every_metric_nan():
+    for values in of_20_rows(*((*sample(20), wrong_weights(kind)) for kind in WRONG_WEIGHTS)):
+        for name, value in values.items():
+            assert_nan(name, value)
+
+
+@some_metrics
+def test_a_statistic_with_a_wrong_weight_has_no_value(name):
+    for kind in WRONG_WEIGHTS:
+        assert_nan(name, value_of(CATALOGUE[name], *sample(20), wrong_weights(kind)))
+
+
 @some_metrics
 def test_what_cannot_be_measured_is_nan(name):
     logits, labels = sample()
@@ -415,18 +442,20 @@ def test_a_shift_of_the_logits_changes_nothing():
 
 
 def test_the_unit_of_weights_is_arbitrary():
-    """Values are those of weights 2^-100 as large, unless they depend on the number of rows."""
+    """Values are those of other weights in proportion, unless they depend on the number of rows."""
     random = np.random.default_rng(0)
     logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
     labels, weights = random.integers(0, 2, 20), random.choice([0.25, 1, 2], 20).astype(np.float32)
-    values, tiny = of_20_rows((logits, labels, weights), (logits, labels, weights * 2.0**-100))
+    units = np.float32([1, 2.0**-100, 2.0**80])
+    values, *others = of_20_rows(*((logits, labels, weights * unit) for unit in units))
     parts = ("debiased", "refinement", "calibration_nll", "calibration_brier")
     of_rows = {name for name in values if any(part in name for part in parts)}
     of_rows |= {"kde_calibration_error"}
     for name in sorted(values.keys() - of_rows - COUNTS):
         for field, value in fields_of(values[name]).items():
             if field not in ("weight", "low", "high"):
-                assert_same(fields_of(tiny[name])[field], value, rtol=1e-4, atol=1e-6)
+                for other in others:
+                    assert_same(fields_of(other[name])[field], value, rtol=1e-4, atol=1e-6)
 
 
 def fields_of(value):
