@@ -23,7 +23,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import checks, numerics
-from calib_jax.core.foreign import as_array
+from calib_jax.core.foreign import as_numbers
 from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.trouble import known, not_finite, refuse, trouble_in
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
@@ -264,7 +264,7 @@ def logits_for(
     Invalid rows (NaN, +inf, all -inf) raise an error outside `jit` and become NaN inside. Logits
     that look like probabilities are let through: `fit` has checked all rows of its input.
     """
-    logits = jnp.asarray(as_array(logits))
+    logits = jnp.asarray(as_numbers(name, "logits", logits))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(f"{name}: logits must be floating point, got {logits.dtype}.")
     if logits.ndim == 0 or logits.shape[-1] == 0:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.foreign import as_array
+from calib_jax.core.foreign import as_numbers
 from calib_jax.core.types import Array
 
 
@@ -24,7 +24,7 @@ def binary(score: Any) -> Float[Array, "*batch 2"]:
     Array([[ 0.,  2.],
            [ 0., -1.]], dtype=float32)
     """
-    score = jnp.asarray(as_array(score))
+    score = jnp.asarray(as_numbers("binary", "the score", score))
     if not jnp.issubdtype(score.dtype, jnp.floating):
         raise TypeError(f"binary: the score must be floating point, got {score.dtype}.")
     return jnp.stack([jnp.zeros_like(score), score], axis=-1)

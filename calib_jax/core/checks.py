@@ -17,7 +17,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from calib_jax.core import rows
-from calib_jax.core.foreign import as_array
+from calib_jax.core.foreign import as_array, as_numbers, unmasked
 from calib_jax.core.former import check_former_options, closest
 from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import (
@@ -204,12 +204,14 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
     """Convert weights to a floating-point array with one entry per example of the logits."""
     if weights is None:
         return None
-    weights = jnp.asarray(as_array(weights))
+    weights = jnp.asarray(as_numbers("", "weights", weights))
     if weights.shape != logits.shape[:-1]:
         raise ValueError(
             f"weights must have shape {logits.shape[:-1]}, one for each example, got"
             f" {weights.shape}."
         )
+    if jnp.issubdtype(weights.dtype, jnp.complexfloating):
+        raise TypeError(f"weights must be real numbers, got {weights.dtype}.")
     return weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
 
 
@@ -218,8 +220,8 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
 
     Error messages start with `name`. A label out of range stays so: see `rows.as_labels`.
     """
-    logits = jnp.asarray(_numbers(name, "logits", logits))
-    labels = rows.as_labels(_numbers(name, "labels", labels))
+    logits = jnp.asarray(as_numbers(name, "logits", logits))
+    labels = rows.as_labels(as_numbers(name, "labels", labels))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
@@ -249,17 +251,6 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             + (": soft labels need one more axis, the classes." if soft_labels else ".")
         )
     return logits, labels
-
-
-def _numbers(name: str, what: str, values: Any) -> Any:
-    """Convert a foreign array; raise an error for strings and objects, which JAX cannot hold."""
-    values = as_array(values)
-    if rows.on_host(values) and rows.host_integers(values) is None:
-        dtype = np.asarray(values).dtype
-        if dtype.kind in "OSUMm":
-            hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
-            raise TypeError(f"{name}: {what} must be numbers{hint}, got {dtype}.")
-    return values
 
 
 def flat_rows(
@@ -411,6 +402,7 @@ def of_one_kind(array: np.ndarray) -> np.ndarray:
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
     # `as_array` takes columns of numbers alone.
+    clusters = unmasked("clusters", clusters)
     ids = np.asarray(clusters if hasattr(clusters, "to_numpy") else as_array(clusters))
     if ids.shape != shape:
         raise ValueError(

@@ -7,15 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.core import rows
+
 _CPU = 1  # kDLCPU of the DLPack protocol
 
 
 def as_array(value: Any) -> Any:
     """Convert an array of another library to one of NumPy or JAX; return anything else unchanged.
 
-    Tensors of PyTorch and arrays of CuPy stay on their device if JAX can use it, and are copied to
-    the host otherwise. Tables and columns of pandas and polars become NumPy arrays. Gradients of
-    the other library end here.
+    Arrays of NumPy in another byte order become native, and those of longdouble float64; JAX reads
+    neither. Masked values are refused. Tensors of PyTorch and arrays of CuPy stay on their device
+    if JAX can use it, and are copied to the host otherwise. Tables and columns of pandas and polars
+    become NumPy arrays. Gradients of the other library end here.
 
     >>> as_array([1.0, 2.0])
     [1.0, 2.0]
@@ -24,7 +27,9 @@ def as_array(value: Any) -> Any:
     >>> as_array(Column())
     array([0, 1, 2])
     """
-    if isinstance(value, jax.Array | np.ndarray | np.generic) or hasattr(value, "__jax_array__"):
+    if isinstance(value, np.ndarray):
+        return _native(unmasked("an array", value))
+    if isinstance(value, jax.Array | np.generic) or hasattr(value, "__jax_array__"):
         return value
     if not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
         return value
@@ -37,6 +42,47 @@ def as_array(value: Any) -> Any:
         except (TypeError, RuntimeError, AttributeError):  # for example bfloat16 of PyTorch
             return jnp.from_dlpack(value)
     return _from_device(value)
+
+
+def as_numbers(name: str, what: str, values: Any) -> Any:
+    """Do the same, and raise an error for text, structures and objects, which JAX cannot hold.
+
+    Args:
+      name: of the caller, for the error message; empty for none.
+      what: of the values, for the error message.
+      values: an array, or nested lists.
+    """
+    values = as_array(values)
+    if rows.on_host(values) and rows.host_integers(values) is None:
+        dtype = np.asarray(values).dtype
+        if dtype.kind in "OSUMmV" and not jnp.issubdtype(dtype, jnp.number):  # V: bfloat16, too
+            hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
+            caller = f"{name}: " if name else ""
+            raise TypeError(f"{caller}{what} must be numbers{hint}, got {dtype}.")
+    return values
+
+
+def unmasked(what: str, values: Any) -> Any:
+    """Return values of which none is masked, without the mask; raise an error for others.
+
+    A plain array has no mask, so masked values would count with whatever is behind it.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if np.ma.is_masked(values):
+        count = np.ma.count_masked(values)
+        raise ValueError(
+            f"{what} has {count:,} of {values.size:,} values masked: leave these examples out, or"
+            " give them weight 0 and fill the values, array.filled(0)."
+        )
+    return np.asarray(values.data)
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """Convert an array to the byte order of this machine, and longdouble to float64."""
+    if not array.dtype.isnative and array.dtype.kind in "biufc":
+        array = array.astype(array.dtype.newbyteorder("="))
+    return array.astype(np.float64) if array.dtype == np.longdouble != np.float64 else array
 
 
 def _from_device(value: Any) -> Any:

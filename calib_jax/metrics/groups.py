@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
+from calib_jax.core.foreign import unmasked
 from calib_jax.metrics import null_draws
 from calib_jax.metrics.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.metrics.classwise import classwise_ece
@@ -194,7 +195,7 @@ def class_errors(
 
 def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate a column of groups, and return it along one axis."""
-    column = np.asarray(values)
+    column = np.asarray(unmasked(name, values))
     if column.shape != shape:
         raise ValueError(
             f"{name} must have shape {shape}, one for each example, got {column.shape}."

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.foreign import as_array
+from calib_jax.core.foreign import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
 from calib_jax.metrics.contract import metric, ratio
 from calib_jax.metrics.curves import average_precision_of, points
@@ -54,7 +54,10 @@ def in_and_out(
     >>> metrics.ood_auroc(*metrics.in_and_out(inside, outside))
     Array(1., dtype=float32)
     """
-    logits_in, logits_out = (jnp.asarray(as_array(logits)) for logits in (logits_in, logits_out))
+    logits_in, logits_out = (
+        jnp.asarray(as_numbers("in_and_out", "logits", logits))
+        for logits in (logits_in, logits_out)
+    )
     if logits_in.shape[-1:] != logits_out.shape[-1:]:
         raise ValueError(
             "in_and_out: both sets need logits [*batch, classes] of the same classes, got shapes"

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import checks
+from calib_jax.core.foreign import unmasked
 from calib_jax.core.types import Array
 from calib_jax.metrics import null_draws
 from calib_jax.metrics.clusters import Clusters, flipped, sums_of
@@ -162,7 +163,7 @@ class _Group(NamedTuple):
 
 
 def _column(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    column = np.asarray(values)
+    column = np.asarray(unmasked(name, values))
     if column.dtype.kind != "f":
         return group_ids(f"columns[{name!r}]", values, shape)
     if column.shape != shape:

@@ -14,7 +14,7 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
-from calib_jax.core.foreign import as_array
+from calib_jax.core.foreign import as_array, unmasked
 from calib_jax.core.former import former_options
 from calib_jax.core.lookalikes import judged
 from calib_jax.core.rows import padded_size
@@ -501,7 +501,7 @@ def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
     columns = {}
     several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
     for name, column in groups.items() if several else [("", groups)]:
-        values = np.asarray(column)
+        values = np.asarray(unmasked(f"group {name}".strip(), column))
         checks.same_length(**{name or "groups": values, "labels": labels})
         single = not name and values.dtype.kind not in "biu"
         columns[name] = values.astype(str) if single or values.dtype == object else values

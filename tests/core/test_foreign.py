@@ -88,7 +88,19 @@ KINDS = [Column, Tensor, Far]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@every_kind
+def swapped(array):
+    return array.astype(array.dtype.newbyteorder(">"))
+
+
+def long(array):
+    return array.astype(np.longdouble) if array.dtype.kind == "f" else array
+
+
+def unmasked(array):
+    return np.ma.masked_array(array, mask=np.zeros(array.shape, bool))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, swapped, long, unmasked])
 def test_values_are_those_of_the_arrays(kind):
     arrays = LOGITS, LABELS, WEIGHTS
     foreign = [kind(array) for array in arrays]
@@ -107,6 +119,81 @@ def test_values_are_those_of_the_arrays(kind):
     np.testing.assert_array_equal(report.as_logits(foreign[0]), LOGITS)
     joined, _ = metrics.in_and_out(foreign[0], foreign[0])
     np.testing.assert_array_equal(joined, np.concatenate([LOGITS, LOGITS]))
+
+
+FITTED = calibrators.temperature.fit(LOGITS, LABELS)
+KEY = jax.random.key(0)
+OF_LOGITS = {
+    "metric": lambda z: metrics.nll(z, LABELS),
+    "stream": lambda z: metrics.Stream({"nll": metrics.nll}).update(z, LABELS),
+    "loss": lambda z: losses.focal(z, LABELS),
+    "fit": lambda z: calibrators.temperature.fit(z, LABELS),
+    "apply": lambda z: calibrators.temperature.apply(FITTED, z),
+    "binary": lambda z: binary(z[:, 0]),
+    "report": lambda z: report.score(z, LABELS),
+    "comparison": lambda z: report.score(LOGITS, LABELS, compare=z),
+    "evidence": lambda z: report.score(LOGITS, LABELS, calibrate="temperature", fit_on=(z, LABELS)),
+    "test": lambda z: metrics.compare_calibration(LOGITS, z, LABELS),
+}
+OF_LABELS = {
+    "metric": lambda y: metrics.nll(LOGITS, y),
+    "loss": lambda y: losses.focal(LOGITS, y),
+    "fit": lambda y: calibrators.temperature.fit(LOGITS, y),
+    "report": lambda y: report.score(LOGITS, y),
+    "test": lambda y: metrics.compare_calibration(LOGITS, LOGITS, y),
+}
+OF_WEIGHTS = {
+    "metric": lambda w: metrics.nll(LOGITS, LABELS, w),
+    "fit": lambda w: calibrators.temperature.fit(LOGITS, LABELS, w),
+    "report": lambda w: report.score(LOGITS, LABELS, weights=w),
+    "test": lambda w: metrics.compare_calibration(LOGITS, LOGITS, LABELS, w),
+}
+OF_IDS = {
+    "bootstrap": lambda ids: metrics.bootstrap(metrics.nll, LOGITS, LABELS, key=KEY, clusters=ids),
+    "clusters of a report": lambda ids: report.score(LOGITS, LABELS, clusters=ids),
+    "groups of a report": lambda ids: report.score(LOGITS, LABELS, groups=ids),
+    "columns of a report": lambda ids: report.score(LOGITS, LABELS, groups={"a": ids}),
+    "groups": lambda ids: metrics.group_errors(ids, LOGITS, LABELS, key=KEY),
+    "search": lambda ids: metrics.worst_groups({"a": ids}, LOGITS, LABELS, key=KEY),
+}
+
+
+@pytest.mark.parametrize(
+    ("array", "door"),
+    [
+        (array, door)
+        for array, doors in (
+            (LOGITS, OF_LOGITS),
+            (LABELS, OF_LABELS),
+            (WEIGHTS, OF_WEIGHTS),
+            (LABELS, OF_IDS),
+            (np.array(["a", "b", "b", "a"]), OF_IDS),
+        )
+        for door in doors.values()
+    ],
+)
+def test_masked_values_are_refused(array, door):
+    masked = np.ma.masked_array(array, mask=np.arange(array.size).reshape(array.shape) == 3)
+    with pytest.raises(ValueError, match=r"1 of \d+ values masked: leave these examples"):
+        door(masked)
+
+
+@pytest.mark.parametrize(
+    ("values", "doors"),
+    [
+        (np.zeros((4, 3), [("a", "f4")]), OF_LOGITS),
+        (np.full((4, 3), "1.5"), OF_LOGITS),
+        (np.full(4, "1"), OF_WEIGHTS),
+        (np.zeros(4, [("a", "f4")]), OF_WEIGHTS),
+        (np.ones(4, complex), OF_WEIGHTS),
+        (np.zeros(4, [("a", "i4")]), OF_LABELS),
+    ],
+)
+def test_what_is_no_number_is_refused_in_a_sentence(values, doors):
+    for door in doors.values():
+        with pytest.raises(TypeError, match=r"must be (real )?(numbers|floating point)") as caught:
+            door(values)
+        assert str(caught.value).count("\n") == 0
 
 
 @pytest.mark.thorough
