@@ -87,11 +87,11 @@ def main() -> int:
     if _TABLES.value:
         print(f"written to {_tables(folder)}")
     if _LIST.value or _PAGE.value:
-        standing = cli.refusing(listing.read, folder)
         by_claim = {
             claim: scales.at(tested_by, _SCALE.value, _PRECISION.value)
             for claim, tested_by in entry.of_claims().items()
         }
+        standing = cli.refusing(listing.read, folder, by_claim)
     if _LIST.value:
         data_dir = building.DATA_DIR.value
         options = {"look_for_data": True, "by_claim": by_claim}

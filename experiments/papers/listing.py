@@ -10,8 +10,8 @@ from calib_jax.core import reading
 from calib_jax.report import tables
 from experiments.papers import claims, entry, records, runs, scales, verdicts
 
-NOT_RUN, ABSENT, OUTDATED = "not run", "data absent", "outdated"
-STATES = ("holds", "does not hold", "undecided", NOT_RUN, ABSENT, OUTDATED)
+NOT_RUN, ABSENT = "not run", "data absent"
+STATES = ("holds", "does not hold", "undecided", NOT_RUN, ABSENT)
 # The kinds of evidence, and the kinds of claims (`claims.Claim.scale`) that need no network.
 FORMULA = "by formula, toy or published table"
 SMALL = "small network on a CPU"
@@ -24,7 +24,7 @@ MINUTES = {"cifar10_resnet8": 10, "cifar10_lenet5": 4, "digits": 0.5}
 _TEXT, _NUMBER, _NONE = (str,), (int, float), type(None)
 KEYS: dict[str, dict[str, tuple[type, ...]]] = {
     "record": {
-        **{"entry": _TEXT, "note": _TEXT, "digest": _TEXT, "seconds": _NUMBER},
+        **{"entry": _TEXT, "note": _TEXT, "seconds": _NUMBER},
         **dict.fromkeys(("claims", "beside", "provenance"), (dict,)),
         **dict.fromkeys(("runs", "figures"), (list,)),
     },
@@ -32,16 +32,14 @@ KEYS: dict[str, dict[str, tuple[type, ...]]] = {
         **dict.fromkeys(("date", "commit", "processor"), _TEXT),
         **{"cores": _NUMBER, "versions": (dict,)},
     },
-    "claim": {
-        **dict.fromkeys(("source", "where", "claim", "published", "state", "rule"), _TEXT),
-        **{"p": (*_NUMBER, _NONE), "values": (dict,)},
-    },
+    "claim": {"values": (dict,)},
     "run": {
         **dict.fromkeys(("training", "commit", "date", "processor"), (*_TEXT, _NONE)),
         **{"seed": (int,), "minutes": _NUMBER},
     },
     "value": {
-        **{"value": _NUMBER, "note": _TEXT, "seeds": (int,), "rows": (int,)},
+        **{"value": _NUMBER, "of_rows": _NUMBER, "note": _TEXT},
+        **{"seeds": (int,), "rows": (int,)},
         **dict.fromkeys(("deviation", "freedom"), (*_NUMBER, _NONE)),
     },
 }
@@ -74,8 +72,13 @@ class Row(NamedTuple):
     data_sets: tuple[str, ...] = ()
 
 
-def read(folder: pathlib.Path) -> dict[str, verdicts.Verdict]:
-    """Read all verdicts in a folder, by claim; raise an error if one lacks what is printed."""
+def read(
+    folder: pathlib.Path, by_claim: Mapping[str, entry.Entry] | None = None
+) -> dict[str, verdicts.Verdict]:
+    """Read all verdicts in a folder, by claim, as `verdicts.read`.
+
+    It also raises an error if a file lacks what is printed.
+    """
     for path in sorted(folder.glob("*.json")):
         advice = verdicts.AGAIN.format(name=path.stem)
         record = reading.json_mapping(path, "verdicts", advice)
@@ -83,7 +86,7 @@ def read(folder: pathlib.Path) -> dict[str, verdicts.Verdict]:
             _check(record)
             if record["entry"] != path.stem:
                 raise ValueError(f"it holds the verdicts of {record['entry']}")
-    return verdicts.read(folder)
+    return verdicts.read(folder, by_claim)
 
 
 def _check(record: dict[str, Any]) -> None:
@@ -99,23 +102,6 @@ def _check(record: dict[str, Any]) -> None:
         values |= part["values"]
     for name, value in values.items():
         records.check_keys(value, KEYS["value"], f"the value {name!r}")
-
-
-def current(
-    standing: Mapping[str, verdicts.Verdict], by_claim: Mapping[str, entry.Entry] | None = None
-) -> dict[str, verdicts.Verdict]:
-    """Return the verdicts whose rules and runs are those of today's entries.
-
-    Args:
-      standing: the verdicts that were read.
-      by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
-    """
-    by_claim = entry.of_claims() if by_claim is None else by_claim
-    return {
-        claim: verdict
-        for claim, verdict in standing.items()
-        if claim in by_claim and verdict.record["digest"] == verdicts.digest(by_claim[claim])
-    }
 
 
 def rows(
@@ -137,8 +123,7 @@ def rows(
       by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
     by_claim = entry.of_claims() if by_claim is None else by_claim
-    of_today = current(standing, by_claim)
-    states = verdicts.adjusted(of_today)
+    states = verdicts.adjusted(standing)
     recorded = functools.cache(functools.partial(_recorded, folder))
     listed = []
     for claim in claims.read().values():
@@ -146,11 +131,9 @@ def rows(
         data_sets = _data_sets(tested_by) if tested_by else ()
         minutes = _minutes(tested_by, folder, recorded) if tested_by else ""
         spent = ""
-        if claim.id in of_today:
+        if claim.id in standing:
             state, minutes = states[claim.id][0], "0"
-            spent = _spent(of_today[claim.id].record)
-        elif claim.id in standing:
-            state = OUTDATED
+            spent = _spent(standing[claim.id].record)
         elif claim.data.startswith("absent") or (
             look_for_data and any(runs.missing_data(name, data_dir) for name in data_sets)
         ):

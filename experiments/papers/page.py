@@ -13,12 +13,13 @@ from experiments.papers.values import Value
 
 HEAD = """# Verdicts on the claims of the papers
 
-`python -m experiments.papers --page` writes this page from the JSON files in this folder. Intervals
-are at 90 %; seeds and test examples are both random. Calibration errors are compared by the
-debiased squared error, because noise raises a plug-in error by an amount that depends on the model.
-p-values are one-sided. Holm's method adjusts them for the number of claims of the same source that
-have a p-value; proofs and counts have none. A verdict whose adjusted p-value is above .05 is
-undecided. [Tables](tables.md) show the trained networks beside the published ones.
+`python -m experiments.papers --page` judges the values in the JSON files in this folder by today's
+rules, and writes this page. Intervals are at 90 %; seeds and test examples are both random.
+Calibration errors are compared by the debiased squared error, because noise raises a plug-in error
+by an amount that depends on the model. p-values are one-sided. Holm's method adjusts them for the
+number of claims of the same source that have a p-value; proofs and counts have none. A verdict
+whose adjusted p-value is above .05 is undecided. [Tables](tables.md) show the trained networks
+beside the published ones.
 """
 COUNTS = f"""The kind of a claim is the evidence that its test gives:
 
@@ -70,7 +71,6 @@ def text(
       by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
     by_claim = entry.of_claims() if by_claim is None else by_claim
-    standing = listing.current(standing, by_claim)
     states = verdicts.adjusted(standing)
     of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
     parts = [HEAD, "## Counts", COUNTS, tables.in_markdown(listing.counts(listed))]
@@ -244,7 +244,9 @@ def write(
     standing: Mapping[str, verdicts.Verdict],
     by_claim: Mapping[str, Entry] | None = None,
 ) -> pathlib.Path:
-    """Write the page."""
+    """Write the page, and the verdicts of today's rules into the files of their values."""
+    for record in {verdict.entry: verdict.record for verdict in standing.values()}.values():
+        verdicts.write(folder, record)
     path = folder / "README.md"
     train.files.replace(path, text(listed, standing, by_claim))
     return path

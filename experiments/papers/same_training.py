@@ -31,8 +31,6 @@ from experiments import cli, provenance
 from experiments.papers import runs
 from experiments.papers.entry import Training
 
-# Folders of calib_jax: two commits with equal ones have the same code for training.
-CODE = ("core", "data", "losses", "models", "train")
 EPOCHS, SEEDS, EXAMPLES = 2, 3, 1000
 LIMIT = 1e-6  # ten times the rounding of float32
 _AGAIN = "remove it, and run the entries again with --same_training"
@@ -83,13 +81,17 @@ class CannotTrain(ValueError):
 
 @functools.cache
 def code(commit: str) -> str:
-    """Return the hashes of the folders of a commit, or the commit itself where git lacks it."""
+    """Return the hashes of all code that a training may import; the commit where git lacks it.
+
+    This is calib_jax, and the modules in experiments itself, such as building.py.
+    """
     if commit.endswith("-dirty"):
         return commit
     try:
-        return _git("rev-parse", *(f"{commit}:calib_jax/{folder}" for folder in CODE)).decode()
+        listed = _git("ls-tree", commit, "calib_jax/", "experiments/").decode().splitlines()
     except (OSError, subprocess.CalledProcessError):
         return commit
+    return "\n".join(line for line in listed if line.endswith(".py") or "\tcalib_jax/" in line)
 
 
 def _git(*arguments: str) -> bytes:

@@ -113,6 +113,5 @@ class Value(NamedTuple):
     @classmethod
     def of(cls, record: dict[str, Any]) -> "Value":
         """Read a value that `plain` wrote."""
-        fields = {name: record[name] for name in cls._fields if name != "of_rows"}
-        fields["of_rows"] = record.get("of_rows", 0.0)  # older records have none
+        fields = {name: record[name] for name in cls._fields}
         return cls(**fields | {"freedom": fields["freedom"] or math.inf})

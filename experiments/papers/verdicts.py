@@ -1,15 +1,13 @@
 """Verdicts: judge an entry, and write and read its verdicts as JSON.
 
 One file per entry has the values, the rule and state of each claim, the runs, and the provenance.
-A file of another rule or other runs than those of today's entry is not used: its verdict is
-"outdated" until the entry runs again.
+`read` judges the values of a file again by today's rules, so a changed rule changes the verdict at
+once. Whether today's statistics still give these values, a slow test finds out.
 """
 
-import hashlib
 import itertools
 import json
 import pathlib
-import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,11 +16,10 @@ from calib_jax import plots, train
 from calib_jax.core import reading
 from experiments import provenance
 from experiments.papers import claims, records, rules, same_training
-from experiments.papers.entry import FOLDER, Entry
+from experiments.papers.entry import Entry, Training, of_claims
 from experiments.papers.values import Value
 
-KEYS = {"entry", "digest", "claims", "beside", "runs", "figures", "seconds", "provenance"}
-_NO_CODE = r'^\s*(#.*$|r?"""[\s\S]*?""")'
+KEYS = {"entry", "claims", "beside", "runs", "figures", "seconds", "provenance"}
 AGAIN = "python -m experiments.papers --run={name} writes it again"
 
 
@@ -36,7 +33,7 @@ class Verdict(NamedTuple):
       rule: in words.
       values: those that the rule judges.
       entry: the name of the entry.
-      record: the whole file.
+      record: the whole file, with the verdicts of today's rules.
     """
 
     claim: str
@@ -48,58 +45,22 @@ class Verdict(NamedTuple):
     record: dict[str, Any]
 
 
-def digest(entry: Entry) -> str:
-    """Return a checksum of the rules, the runs and the code of an entry."""
-    parts = {
-        "code": _code(entry.name),
-        "rules": {claim: rule.words for claim, rule in sorted(entry.claims.items())},
-        "runs": {
-            name: f"{training.config} {training.label} {training.seeds} {training.checkpoint}"
-            for name, training in sorted(entry.runs.items())
-        },
-        "measures": entry.measures,
-    }
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _code(name: str) -> str:
-    """Return the code of an entry's file without docstrings, lines of comments and white space."""
-    path = FOLDER / f"{name}.py"
-    if not path.is_file():
-        return ""
-    code = re.sub(_NO_CODE, "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return "".join(code.split())
-
-
 def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
     """Compute the verdicts of an entry from the records of its runs, without training."""
     began = time.monotonic()
     trained = records.read_all(folder, entry)
     bridged = _check_commits(entry, trained, folder)
     arguments = (trained,) if entry.runs else ()
-    if callable(entry.statistic):
-        shared = dict(entry.statistic(*arguments))
-        of_claims = dict.fromkeys(entry.claims, shared)
-    else:
-        shared = {}
-        of_claims = {claim: dict(entry.statistic[claim](*arguments)) for claim in entry.claims}
-    judged = {
-        claim: _judge(entry.name, claim, rule, of_claims[claim], bool(shared))
-        for claim, rule in entry.claims.items()
-    }
-    names = [name for part in judged.values() for name in part["values"]]
     record = {
         "entry": entry.name,
         "scale": scale,
-        "digest": digest(entry),
         "note": entry.note,
-        "claims": judged,
-        "beside": {name: value.plain() for name, value in shared.items() if name not in names},
+        **_judge(entry, values_of(entry, *arguments)),
         "figures": _draw(entry, folder, arguments),
         "runs": [
             {
                 "name": name,
-                "training": f"{entry.runs[name].config} {entry.runs[name].label}",
+                "training": _training(entry.runs[name]),
                 "seed": run.seed,
                 "minutes": round(run.about["seconds"] / 60, 2),
                 **{key: run.about[key] for key in ("commit", "date", "device", "processor")},
@@ -113,25 +74,76 @@ def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
     return record | {"seconds": seconds, "provenance": provenance.published()}
 
 
-def _judge(
-    entry: str, claim: str, rule: rules.Rule, values: Mapping[str, Value], shared: bool
-) -> dict[str, Any]:
-    """Judge one claim, and keep its values: of a shared statistic those that the rule names."""
-    absent = [name for name in rule.names if name not in values]
-    if absent:
-        raise LookupError(
-            f"{entry}: the rule of {claim} needs {', '.join(absent)}, which its statistic does not"
-            f" return; it returns {', '.join(values)}."
-        )
-    outcome = rule.judge(values)
-    names = rule.names if shared and rule.names else tuple(values)
-    return {
-        **claims.read()[claim]._asdict(),
-        "state": outcome.state,
-        "p": outcome.p,
-        "rule": rule.words,
-        "values": {name: values[name].plain() for name in names},
+def values_of(entry: Entry, *arguments: Any) -> dict[str, dict[str, Value]]:
+    """Compute the statistics of an entry: the values by claim, which may share one statistic.
+
+    Args:
+      entry: the entry.
+      *arguments: the trained networks, if the entry has runs.
+    """
+    if callable(entry.statistic):
+        shared = dict(entry.statistic(*arguments))
+        return dict.fromkeys(entry.claims, shared)
+    return {claim: dict(entry.statistic[claim](*arguments)) for claim in entry.claims}
+
+
+def _judge(entry: Entry, of_claims: Mapping[str, Mapping[str, Value]]) -> dict[str, Any]:
+    """Judge the claims of an entry.
+
+    Returns:
+      "claims", with the values that each rule names; and "beside", the other shared values.
+    """
+    shared = callable(entry.statistic)
+    judged = {}
+    for claim, values in of_claims.items():
+        rule = entry.claims[claim]
+        absent = [name for name in rule.names if name not in values]
+        if absent:
+            raise LookupError(
+                f"{entry.name}: the rule of {claim} needs {', '.join(absent)}; the values are"
+                f" {', '.join(values)}."
+            )
+        outcome = rule.judge(values)
+        names = rule.names if shared and rule.names else tuple(values)
+        judged[claim] = {
+            **claims.read()[claim]._asdict(),
+            "state": outcome.state,
+            "p": outcome.p,
+            "rule": rule.words,
+            "values": {name: values[name].plain() for name in names},
+        }
+    named = {name for part in judged.values() for name in part["values"]}
+    every = {name: value for values in of_claims.values() for name, value in values.items()}
+    beside = {name: value.plain() for name, value in every.items() if shared and name not in named}
+    return {"claims": judged, "beside": beside}
+
+
+def _has_runs(record: Mapping[str, Any], entry: Entry) -> bool:
+    """Check that the values of a file are of the runs that the entry has today."""
+    wanted = {
+        (name, _training(training), seed)
+        for name, training in entry.runs.items()
+        for seed in training.of_seeds
     }
+    return wanted == {(run["name"], run["training"], run["seed"]) for run in record["runs"]}
+
+
+def _training(training: Training) -> str:
+    return f"{training.config} {training.label}"
+
+
+def _judge_again(record: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    """Judge the values of a file by today's rules of the claims that are in it."""
+    of_claims = {
+        claim: {name: Value.of(plain) for name, plain in part["values"].items()}
+        for claim, part in record["claims"].items()
+    }
+    if callable(entry.statistic):
+        of_claims["beside"] = {name: Value.of(v) for name, v in record["beside"].items()}
+        shared = {name: v for values in of_claims.values() for name, v in values.items()}
+        of_claims = dict.fromkeys(record["claims"], shared)
+    tested = {claim: of_claims[claim] for claim in entry.claims if claim in record["claims"]}
+    return dict(record) | {"note": entry.note} | _judge(entry, tested)
 
 
 def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> list[str]:
@@ -200,8 +212,18 @@ def write(folder: pathlib.Path, record: Mapping[str, Any]) -> pathlib.Path:
     return path
 
 
-def read(folder: pathlib.Path) -> dict[str, Verdict]:
-    """Read all verdicts in a folder, by claim; raise an error for a half-written file."""
+def read(folder: pathlib.Path, by_claim: Mapping[str, Entry] | None = None) -> dict[str, Verdict]:
+    """Read the values in a folder, and judge them by today's rules, by claim.
+
+    Files of other runs than those of today's entries are left out. The function raises an error for
+    a half-written file, and for one that lacks a value which a rule needs.
+
+    Args:
+      folder: of the files.
+      by_claim: the entries at the scale of the files; by default as they stand in their files.
+    """
+    by_claim = of_claims() if by_claim is None else by_claim
+    entries = {entry.name: entry for entry in by_claim.values()}
     verdicts: dict[str, Verdict] = {}
     for path in sorted(folder.glob("*.json")):
         advice = AGAIN.format(name=path.stem)
@@ -210,6 +232,10 @@ def read(folder: pathlib.Path) -> dict[str, Verdict]:
             absent = KEYS - record.keys()
             if absent:
                 raise ValueError(f"it has no {', '.join(sorted(absent))}")
+            entry = entries.get(record["entry"])
+            if entry is None or not _has_runs(record, entry):
+                continue
+            record = _judge_again(record, entry)
             for claim, part in record["claims"].items():
                 values = {name: Value.of(plain) for name, plain in part["values"].items()}
                 verdicts[claim] = Verdict(

@@ -421,6 +421,38 @@ def test_commits_that_train_the_same_may_be_mixed(tmp_path, difference, state):
         verdicts.compute(three, tmp_path, "cpu")
 
 
+@pytest.mark.parametrize(
+    ("path", "differs"),
+    [
+        ("calib_jax/losses/focal.py", True),
+        ("calib_jax/new/file.py", True),
+        ("experiments/building.py", True),
+        ("experiments/new.py", True),
+        ("experiments/README.md", False),
+        ("experiments/papers/page.py", False),
+        ("experiments/results/papers/README.md", False),
+    ],
+)
+def test_the_code_of_a_commit_is_all_that_a_training_may_import(
+    tmp_path, monkeypatch, path, differs
+):
+    monkeypatch.setattr(runs, "CONFIGS", tmp_path / "configs")
+    same_training.code.cache_clear()
+    commits = []
+    same_training._git("init", "--quiet")
+    for content in ("before", "after"):
+        for name in ("calib_jax/losses/focal.py", "experiments/building.py", path):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(content if name == path else "same")
+        same_training._git("add", ".")
+        author = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        same_training._git(*author, "commit", "--quiet", "--no-verify", "--message=x")
+        commits.append(same_training._git("rev-parse", "HEAD").decode().strip())
+    before, after = map(same_training.code, commits)
+    assert (before != after) == differs
+    assert {before, after}.isdisjoint(commits)
+
+
 def test_a_commit_that_is_absent_cannot_be_measured():
     with pytest.raises(ValueError, match="the commit abc is not in this checkout"):
         same_training.measure(same_training.Other(CE, "abc", "HEAD", CE), None)
@@ -505,7 +537,7 @@ def test_a_half_written_record_or_verdict_is_one_sentence(tmp_path, runs_dir):
 def test_a_statistic_without_a_needed_value_is_named(tmp_path, runs_dir):
     records.collect(tmp_path, ENTRY, runs_dir, None)
     wrong = dataclasses.replace(ENTRY, claims={"guo-ts-lowers-ece": rules.above("fl - ce")})
-    with pytest.raises(LookupError, match=r"needs fl - ce, .*; it returns ce - fl, last"):
+    with pytest.raises(LookupError, match=r"needs fl - ce; the values are ce - fl, last"):
         verdicts.compute(wrong, tmp_path, "cpu")
 
 
@@ -554,7 +586,7 @@ def test_the_p_value_is_one_sided(value, p):
     assert rules.above("a").judge({"a": near(value)}).p == pytest.approx(p, abs=1e-4)
 
 
-def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir):
+def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir, catalogue):
     records.collect(tmp_path, ENTRY, runs_dir, None)
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
     (verdict,) = verdicts.read(tmp_path).values()
@@ -599,19 +631,72 @@ def test_the_list_and_the_page(tmp_path, runs_dir, catalogue):
     assert counted[0].replace(" ", "").startswith("|all||1|0|0|")
 
 
-def test_a_verdict_of_another_rule_is_outdated(tmp_path, runs_dir, catalogue, monkeypatch):
+@pytest.fixture
+def judged(tmp_path, runs_dir, catalogue):
+    """A folder with the verdict of the entry, which holds."""
     records.collect(tmp_path, ENTRY, runs_dir, None)
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
-    changed = dataclasses.replace(
-        ENTRY, claims={"guo-ts-lowers-ece": rules.above("ce - fl", margin=0.1)}
-    )
+    return tmp_path
+
+
+def paged(folder):
+    """Write the page; return it, and the part of its claim in the file of values."""
+    standing = listing.read(folder)
+    written = page.write(folder, listing.rows(folder, standing), standing).read_text()
+    return written, json.loads(verdicts.path_of(folder, ENTRY.name).read_text())["claims"]
+
+
+def change_entry(monkeypatch, **fields):
+    """Let the catalogue have the entry with other fields."""
+    changed = dataclasses.replace(ENTRY, **fields)
     monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: changed})
-    standing = verdicts.read(tmp_path)
-    states = {row.claim.id: row.state for row in listing.rows(tmp_path, standing)}
-    assert states["guo-ts-lowers-ece"] == "outdated"
-    written = page.write(tmp_path, listing.rows(tmp_path, standing), standing).read_text()
-    assert "| guo-ts-lowers-ece | outdated |" in written
-    assert "**guo-ts-lowers-ece" not in written
+
+
+@pytest.mark.parametrize(
+    ("rule", "state"),
+    [
+        (rules.above("ce - fl", margin=0.1), "holds"),
+        (rules.above("ce - fl", margin=0.9), "does not hold"),
+        (rules.below("last"), "does not hold"),
+        (rules.undecided("it is a try", "last"), "undecided"),
+    ],
+)
+def test_a_changed_rule_judges_the_same_values(judged, monkeypatch, rule, state):
+    """The file of values, and every number in it, is older than the rule."""
+    before = json.loads(verdicts.path_of(judged, ENTRY.name).read_text())
+    change_entry(monkeypatch, claims={"guo-ts-lowers-ece": rule})
+    written, claims_of_file = paged(judged)
+    assert f"**guo-ts-lowers-ece: {state}**" in written
+    assert f"Rule: {rule.words}." in written
+    assert claims_of_file["guo-ts-lowers-ece"]["state"] == state
+    again = verdicts.compute(entry.catalogue()[ENTRY.name], judged, "cpu")
+    file = json.loads(verdicts.path_of(judged, ENTRY.name).read_text())
+    for key in ("claims", "beside"):
+        assert file[key] == json.loads(json.dumps(again[key]))
+    assert file["provenance"] == before["provenance"]
+
+
+def test_a_change_of_all_rules_changes_the_page(judged, monkeypatch):
+    assert "**guo-ts-lowers-ece: holds**" in paged(judged)[0]
+    monkeypatch.setattr(rules, "SIZE", 0.0)
+    written, claims_of_file = paged(judged)
+    assert "**guo-ts-lowers-ece: undecided**" in written
+    assert claims_of_file["guo-ts-lowers-ece"]["state"] == "undecided"
+
+
+def test_a_rule_of_a_value_that_was_not_computed_is_named(judged, monkeypatch):
+    change_entry(monkeypatch, claims={"guo-ts-lowers-ece": rules.above("fl - ce")})
+    with pytest.raises(
+        ValueError, match=r"guo_tried\.json .* needs fl - ce; the values are ce - fl"
+    ):
+        listing.read(judged)
+
+
+@pytest.mark.parametrize("runs_of", [of_seeds(3).runs, {"ce": CE, "fl": CE}])
+def test_values_of_other_runs_give_no_verdict(judged, monkeypatch, runs_of):
+    change_entry(monkeypatch, runs=runs_of)
+    assert listing.read(judged) == {}
+    assert "| guo-ts-lowers-ece | not run |" in paged(judged)[0]
 
 
 def test_absent_data_is_one_sentence(tmp_path, monkeypatch):

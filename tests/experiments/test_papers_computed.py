@@ -106,10 +106,9 @@ def expected_state(claim):
     return FAILS if claim in NOT_HOLDING else HOLDS
 
 
-def test_the_committed_verdicts_are_of_today_s_rules():
+def test_the_committed_verdicts_are_those_of_the_lists():
     standing = verdicts.read(RESULTS)
-    for claim, tested_by in COMPUTED.items():
-        assert standing[claim].record["digest"] == verdicts.digest(tested_by), claim
+    for claim in COMPUTED:
         if claim not in MEASURED:
             assert standing[claim].state == expected_state(claim), claim
 
