@@ -167,6 +167,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     )
     _check_epochs("run.show_epochs", config.run.show_epochs)
     checks.at_least("num_seeds", config.num_seeds, 1)
+    checks.seed(config.seed, config.num_seeds)
     checks.one_of("run.over", config.run.over, train.arrangement.WAYS)
     plan = train.Plan(
         num_epochs=config.num_epochs,
@@ -307,7 +308,7 @@ def _check_words(module: Any, dataset: data.Dataset) -> None:
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
-    checks.at_least("num_bins", config.num_bins, 1)
+    checks.num_bins(config.num_bins)
     names = [name for entry in config.metrics for name in str(entry).split(",")]
     names += ["by_correctness"] if config.diagnose else []
     by_name: dict[str, metrics.Metric] = {}

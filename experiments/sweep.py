@@ -40,7 +40,7 @@ from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from calib_jax import report, train
-from calib_jax.core import reading
+from calib_jax.core import checks, reading
 from calib_jax.train import files, journal
 from calib_jax.train.changes import Changes
 from calib_jax.train.journal import read_rows
@@ -181,6 +181,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
         ):
             cli.say_once(f"note: {note}.")
         first = config.seed
+        checks.seed(first, seeds)
         for seed in range(first, first + seeds):
             seed_config = building.of_seed(config, seed)
             requested.append(Member(loss, seed, seed_config, folder / "runs" / loss / str(seed)))

@@ -61,7 +61,7 @@ def fit(
     >>> jnp.exp(apply(params, logits[2])).round(3)
     Array([0.5, 0.5], dtype=float32)
     """
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.one_of("bins", bins, BINS)
     return _fit(contract.examples("histogram", logits, labels, weights), num_bins, bins)
 

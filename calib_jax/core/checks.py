@@ -29,6 +29,8 @@ from calib_jax.core.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.trouble import known, refuse_labels
 from calib_jax.core.types import Labels, Logits, SoftLabels
 
+_MOST_BINS = 100_000
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -324,6 +326,24 @@ def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
     at_least(name, value, bound, why)
     if concrete(value) and (np.ndim(value) or isinstance(value, float) or value != int(value)):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
+
+
+def num_bins(value: Any) -> None:
+    """Validate a number of bins; every one of them takes memory, filled or not."""
+    whole("num_bins", value)
+    if concrete(value) and value > _MOST_BINS:
+        raise ValueError(f"num_bins must be at most {_MOST_BINS:,}, got {value}.")
+
+
+def seed(value: Any, count: int = 1) -> None:
+    """Validate a seed, or the first of `count` seeds.
+
+    Keys of JAX hold 32 bits of a seed, so those of 1 and 2^32 + 1 would be equal.
+    """
+    whole("seed", value, 0)
+    if concrete(value) and int(value) + count > 2**32:
+        last = f", the last of {count} seeds," if count > 1 else ""
+        raise ValueError(f"seed{last} must be less than 2^32, got {int(value) + count - 1}.")
 
 
 def _number(name: str, value: Any) -> None:

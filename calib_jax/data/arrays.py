@@ -19,6 +19,8 @@ __all__ = ["arrays_of", "from_arrays"]
 Part = tuple[Any, Any]
 _CHUNK = 1 << 20  # values of pixels that are counted at a time
 
+_MOST_CLASSES = 1_000_000  # each has a name
+
 
 def from_arrays(
     inputs: PyTree,
@@ -167,7 +169,7 @@ def split_by_class(
     >>> split_by_class(np.array([0, 0, 0, 1, 1, 1]), ["a", "b"], {"test": 0.3}, seed=0)
     {'train': array([0, 1, 3, 4]), 'test': array([2, 5])}
     """
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     for part, fraction in fractions.items():
         checks.between(part, fraction, 0, 1)
     if sum(fractions.values()) >= 1:
@@ -263,7 +265,13 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
     if labels.dtype.kind == "U":
         names = tuple(np.unique(labels).tolist())
     else:
-        names = tuple(map(str, range(int(labels.max(initial=-1)) + 1)))
+        largest = int(labels.max(initial=-1))
+        if largest >= _MOST_CLASSES:
+            raise ValueError(
+                f"labels must number the classes 0, 1, ..., at most {_MOST_CLASSES:,}, got"
+                f" {largest}: np.unique(labels, return_inverse=True) numbers them."
+            )
+        names = tuple(map(str, range(largest + 1)))
     if len(names) < 2:
         raise ValueError(f"labels must have two classes or more, got only {', '.join(names)}.")
     return names

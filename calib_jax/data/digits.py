@@ -63,7 +63,7 @@ def digits(
     ):
         if size is not None:
             checks.whole(option, size)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     images, labels = _load()
     sizes = _sizes(len(images), training_size, validation_size, test_size)
     checks.between("label_noise", label_noise, 0, 1)

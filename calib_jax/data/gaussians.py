@@ -69,7 +69,7 @@ def gaussians(
     }
     for option, size in sizes.items():
         checks.whole(option, size)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     checks.at_least("magnitude", magnitude, 0)
     checks.one_of("means", means, ("uniform", "pair"))
     if means == "pair":

@@ -42,7 +42,7 @@ def gaussian_noise(
     checks.whole("severity", severity)
     checks.between("severity", severity, 1, len(SIGMAS))
     checks.above("brightest", brightest, 0)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     if not len(source):
         raise ValueError("gaussian_noise: the source has no examples.")
     one = source[np.arange(1)]

@@ -74,7 +74,7 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
     array([2, 1, 4, 0, 3])
     """
     checks.whole("count", count)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
     return order
@@ -99,7 +99,7 @@ def some_of_each(
     array([2, 4])
     """
     checks.whole("per_class", per_class)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     by_class = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=len(class_names)))
     random = np.random.default_rng(seed)

@@ -205,7 +205,7 @@ def _adafocal(
     **rule_options: Any,
 ) -> Objective:
     """AdaFocal, updated after each validation pass; the first epoch uses gamma_initial."""
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.one_of("binning", binning, BINNINGS)
     bins = jax.ShapeDtypeStruct((num_bins,), jnp.float32)
     jax.eval_shape(lambda *of: adafocal_rule(*of, **rule_options), bins, bins)  # validates them

@@ -152,7 +152,7 @@ def _ece_weighted(
     *, num_bins: int = 15, classwise_scale: Number = 2.0, binning: str = "mass"
 ) -> Objective:
     """ECE-weighted cross-entropy; plain cross-entropy until the first validation pass."""
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.one_of("binning", binning, BINNINGS)
 
     def init(num_classes: int) -> EceWeightedState:

@@ -76,7 +76,7 @@ def soft_ece_penalty(
     >>> soft_ece_penalty(sure, jnp.array([1])).round(3)
     Array(1., dtype=float32)
     """
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.above("bin_temperature", bin_temperature, 0)
     p = jax.nn.softmax(at_least_float32(logits))
     confidence = jnp.max(p, axis=-1)

@@ -62,7 +62,7 @@ def tempered(
     (1.0, 'validation')
     """
     checks.one_of("criterion", criterion, ("ece", "nll"))
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.above("step", step, 0)
     checks.at_least("count", count, 1)
 

@@ -31,7 +31,7 @@ def class_gaps(
         code it falls into no bin.
       excluded_class: a class whose probability is set to 0 without renormalising.
     """
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     view = predictions.without(excluded_class)
     return ClassGaps(view.p, view.labels, num_bins, zero_counts)
 

@@ -105,7 +105,7 @@ def check_bins(num_bins: int, num_rows: int) -> None:
     ValueError: compare_calibration: 90 bins for 100 examples: the test rejects too often above one
     bin for 5 examples; give at most 20 bins.
     """
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     most = max(_ALWAYS_ALLOWED, num_rows // 5)
     if num_bins > most:
         raise ValueError(

@@ -29,7 +29,7 @@ def confidences(predictions: Predictions, *, excluded_class: int | None = None) 
 
 def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Vector]:
     """Divide ranked confidences into bins of equal mass; return the sums per bin and the edges."""
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.one_of("binning", binning, ("mass", "released"))
     if binning == "released":
         return whole_example_bins(ranked.score, ranked["hit"], ranked.weight, num_bins)

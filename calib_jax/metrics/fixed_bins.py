@@ -38,7 +38,7 @@ def confidence_bins(
       excluded_class: a class whose probability is set to 0 without renormalising, so that it is
         never predicted; the released SST evaluation excludes its neutral class this way.
     """
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     checks.one_of("edges", edges, BINNING_RULES)
     view = predictions.without(excluded_class)
     cell = BINNING_RULES[edges](view.confidence, num_bins)

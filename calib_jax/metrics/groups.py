@@ -99,6 +99,7 @@ def group_errors(
     """
     caller = "group_errors"
     checks.random_key(key)
+    checks.num_bins(num_bins)
     of_row = group_ids("groups", groups, np.shape(labels))
     rows = counted_rows(caller, logits, labels, weights)[2]
     logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
@@ -171,6 +172,7 @@ def class_errors(
     [-0.28, 0.12, 0.16]
     """
     checks.random_key(key)
+    checks.num_bins(num_bins)
     logits, labels, cluster = counted_in_clusters("class_errors", logits, labels, weights, clusters)
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]

@@ -77,7 +77,7 @@ def mmce_script(
       Kumar et al., Trainable calibration measures for neural networks from kernel mean
       embeddings, ICML 2018; get_calibration.py of its repository.
     """
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     view = Predictions(_tempered(probabilities, inverse_temperature), labels)
     cell = jnp.minimum(jnp.floor(num_bins * view.confidence).astype(jnp.int32), num_bins - 1)
     columns = {"confidence": view.confidence, "hit": view.hit}

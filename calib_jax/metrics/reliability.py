@@ -104,7 +104,7 @@ class _ClassBins:
 
 
 def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
-    checks.whole("num_bins", num_bins)
+    checks.num_bins(num_bins)
     p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
     return _ClassBins(p, predictions.labels, num_bins)
 

@@ -96,7 +96,7 @@ def confidence_histogram(
       title: title of the figure.
       width: width of the figure, in inches.
     """
-    checks.at_least("num_bins", num_bins, 1)
+    checks.num_bins(num_bins)
     labels = {"group": "of right, of wrong, %", **_UNITS}
     checks.one_of("unit", unit, labels)
     confidence = style.vector("confidence", confidence)

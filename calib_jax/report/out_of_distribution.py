@@ -241,6 +241,7 @@ def out_of_distribution(
     wanted = SCORES if scores is None else tuple(scores)
     if not wanted:
         raise ValueError(f"scores is empty. Give any of {', '.join(SCORES)}.")
+    checks.seed(seed)
     for score in wanted:
         checks.one_of("score", score, SCORES)
     if not isinstance(outside, Mapping):

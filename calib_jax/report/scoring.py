@@ -129,7 +129,7 @@ def score(
     True
     """
     checks.one_of("method", method, INTERVALS)
-    checks.whole("seed", seed, 0)
+    checks.seed(seed)
     calibration.check_request(calibrate, fit_on, cross_fit, criterion)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
     logits, labels, weights = (as_array(array) for array in (logits, labels, weights))

@@ -131,6 +131,7 @@ class Plan:
         for field in dataclasses.fields(self):
             if isinstance(getattr(self, field.name), int | float):
                 checks.at_least(field.name, getattr(self, field.name), 0)
+        checks.seed(self.seed)
         if self.accumulate > self.batch_size:
             raise ValueError(
                 f"accumulate={self.accumulate} makes more parts than a batch has examples,"
@@ -191,6 +192,7 @@ class Outcome(NamedTuple):
 def check_runs(runs: Sequence[Run], task: Task, plan: Plan) -> None:
     """Validate that the states, the metrics and the folders fit the plan."""
     for run in runs:
+        checks.seed(run.seed)
         if bool(run.state.average) != (plan.average > 0):
             raise ValueError(
                 f"average={plan.average}, and the state has {'' if run.state.average else 'no '}"

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from calib_jax.core import checks
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.parallel import canonical
 
@@ -92,6 +93,7 @@ def create(
       averaged: whether to keep moving averages; they start as copies of the variables.
       class_counts: the number of training examples of each class, for objectives that need it.
     """
+    checks.seed(seed)
     # An `Objective` that was built by hand may have an `init` without counts.
     counts = () if class_counts is None else (class_counts,)
     if "class_counts" not in inspect.signature(objective.init).parameters:

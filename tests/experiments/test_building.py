@@ -215,6 +215,13 @@ def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
     ("change", "message"),
     [
         ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
+        ({"num_bins": 10**8}, "num_bins must be at most 100,000, got 100000000"),
+        ({"seed": 2**32}, r"seed must be less than 2\^32, got 4294967296"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        (
+            {"seed": 2**32 - 1, "num_seeds": 2},
+            r"seed, the last of 2 seeds, must be less than 2\^32, got 4294967296",
+        ),
         (
             {"loss.reduction": "average"},
             "reduction must be one of 'sum', 'mean', 'examples', got 'average'",

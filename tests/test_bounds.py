@@ -1,0 +1,68 @@
+"""Numbers that no machine can serve are refused in a sentence, at once."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from calib_jax import calibrators, data, losses, metrics, report, train
+
+LOGITS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+LABELS = np.arange(40) % 3
+KEY = jax.random.key(0)
+MANY = 100_000_000
+
+
+def with_bins(catalogue):
+    """Names of the members of a catalogue that have bins."""
+    return [name for name in catalogue() if "num_bins" in catalogue()[name].defaults()]
+
+
+@pytest.mark.parametrize("name", with_bins(metrics.catalogue))
+def test_metrics_with_too_many_bins(name):
+    with pytest.raises(ValueError, match="num_bins must be at most 100,000, got 100000000"):
+        metrics.named(name, num_bins=MANY)(LOGITS, LABELS)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: losses.objective("adafocal", num_bins=MANY),
+        lambda: losses.objective("ece_weighted", num_bins=MANY),
+        lambda: calibrators.histogram.fit(LOGITS, LABELS, num_bins=MANY),
+        lambda: metrics.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=MANY),
+        lambda: metrics.compare_ece(LOGITS, LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: metrics.group_errors(LABELS, LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: metrics.class_errors(LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: metrics.calibration_test("ece", LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: metrics.calibration_test("squared_error", LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: report.score(LOGITS, LABELS, num_bins=MANY),
+    ],
+)
+def test_functions_with_too_many_bins(call):
+    with pytest.raises(ValueError, match=r"num_bins .*100000000|100000000 bins"):
+        call()
+
+
+def test_labels_that_number_no_classes():
+    labels = LABELS.copy()
+    labels[3] = 10**9
+    message = "labels must number the classes 0, 1, .*, got 1000000000: np.unique"
+    with pytest.raises(ValueError, match=message):
+        data.from_arrays(LOGITS, labels)
+
+
+@pytest.mark.parametrize("seed", [2**32, 2**32 + 1, 2**64, -1])
+def test_seeds_beyond_32_bits(seed):
+    """The keys of 1 and 2^32 + 1 would be equal."""
+    objective = losses.objective("focal")
+    for call in (
+        lambda: report.score(LOGITS, LABELS, seed=seed),
+        lambda: report.out_of_distribution(LOGITS, {"a": LOGITS}, seed=seed),
+        lambda: train.Plan(num_epochs=1, batch_size=2, seed=seed),
+        lambda: train.create({"params": {}}, objective, optax.sgd(0.1), 3, seed),
+        lambda: data.from_arrays(LOGITS, LABELS, seed=seed),
+        lambda: data.split(40, seed=seed),
+    ):
+        with pytest.raises((ValueError, TypeError), match="seed must be"):
+            call()
