@@ -214,8 +214,10 @@ def equal_mass_of_sorted(
     cumulative = _Cumulative.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
     mass = cumulative.total[0]
 
-    boundaries = mass * jnp.arange(num_bins + 1) / num_bins
-    row = jnp.minimum(cumulative.first_row_reaching(boundaries), cumulative.last_present)
+    # A quotient b W / B may round to either side of a sum of weights; products compare exactly.
+    targets = mass * jnp.arange(num_bins + 1)
+    row = cumulative.first_row_reaching(targets, num_bins)
+    row = jnp.minimum(row, cumulative.last_present)
     # The last example ends the last bin, also where its weight is below the rounding of the total.
     row = row.at[-1].set(cumulative.last_present)
     edges = confidence[row]
@@ -223,7 +225,8 @@ def equal_mass_of_sorted(
     below = cumulative.before(jnp.searchsorted(confidence, edges, side="left"))
     through = cumulative.before(jnp.searchsorted(confidence, edges, side="right"))
     width = through[:, 0] - below[:, 0]
-    part = jnp.clip((boundaries - below[:, 0]) / jnp.where(width > 0, width, 1), 0, 1)
+    inside = targets - num_bins * below[:, 0]
+    part = jnp.clip(inside / jnp.where(width > 0, num_bins * width, 1), 0, 1)
     sums = jnp.diff(below + part[:, None] * (through - below), axis=0)
     return BinSums(*sums.T), jnp.where(mass > 0, edges, jnp.nan)
 
@@ -271,13 +274,17 @@ class _Cumulative(NamedTuple):
         weight = jnp.where(within, self.weight[block], 0)
         return self.blocks[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
 
-    def first_row_reaching(self, mass: Float[Array, " asked"]) -> Integer[Array, " asked"]:
-        """Find the first row at which the running sum of the weights reaches `mass`."""
+    def first_row_reaching(
+        self, mass: Float[Array, " asked"], factor: int
+    ) -> Integer[Array, " asked"]:
+        """Find the first row at which `factor` times the running sum of weights reaches `mass`."""
         num_blocks, size = self.weight.shape
-        ends = self.blocks[1:, 0]
+        ends = factor * self.blocks[1:, 0]
         block = jnp.minimum(jnp.searchsorted(ends, mass, side="left"), num_blocks - 1)
         running = self.blocks[block, 0][:, None] + jnp.cumsum(self.weight[block], axis=1)
-        return size * block + jnp.minimum(jnp.sum(running < mass[:, None], axis=1), size - 1)
+        return size * block + jnp.minimum(
+            jnp.sum(factor * running < mass[:, None], axis=1), size - 1
+        )
 
 
 def whole_example_bins(
@@ -298,10 +305,12 @@ def whole_example_bins(
         position = jnp.minimum(position, count - 1)
         return confidence[order][jnp.searchsorted(copies, position, side="right")]
 
-    position = count * jnp.arange(num_bins + 1) / num_bins
-    position = jnp.where(jnp.arange(num_bins + 1) == num_bins, count, position)
-    low = jnp.floor(position)
-    edges = at(low) + (position - low) * (at(low + 1) - at(low))
+    # A rounded quotient would move an edge off the example that it is at, and this example over it.
+    target = count * jnp.arange(num_bins + 1)
+    low = jnp.floor(target / num_bins)
+    low = low - (num_bins * low > target)
+    low = low + (num_bins * (low + 1) <= target)
+    edges = at(low) + (target - num_bins * low) / num_bins * (at(low + 1) - at(low))
 
     inside = (confidence[:, None] > edges[None, :-1]) & (confidence[:, None] <= edges[None, 1:])
     columns = jnp.stack([jnp.ones_like(confidence), confidence, hit], axis=1)

@@ -186,6 +186,30 @@ def test_equal_mass_bins_in_float32(num_bins):
     np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+def test_where_the_bins_divide_the_examples_every_bin_has_as_many(bins, jitted):
+    """No example is moved over an edge by the rounding of b n / B, also in float32."""
+    run = jax.jit(bins, static_argnums=3) if jitted else bins
+    for size, num_bins in ((75, 15), (90, 15), (150, 15), (49, 7), (110, 11), (3000, 15)):
+        confidence, hit, _ = sample(size, seed=12)
+        confidence = np.sort((np.arange(size) + confidence) / size).astype(np.float32)
+        for weight in (1, 2):
+            weights = jnp.full(size, float(weight), jnp.float32)
+            sums, edges = run(jnp.asarray(confidence), jnp.asarray(hit), weights, num_bins)
+            each = weight * size // num_bins
+            if bins is binning.equal_mass_bins:
+                last = confidence[size // num_bins - 1 :: size // num_bins]
+                np.testing.assert_array_equal(edges, [confidence[0], *last])
+                np.testing.assert_allclose(sums.weight, np.full(num_bins, each), rtol=1e-6)
+            else:  # the edge is the first example of the next bin, which belongs to the lower one
+                copies = np.repeat(confidence, weight)
+                at = copies[each::each] if weight * size > each else copies[:0]
+                np.testing.assert_array_equal(edges, [copies[0], *at, copies[-1]])
+                counts, _ = slow_whole_bins(confidence, hit, np.full(size, weight), num_bins)
+                np.testing.assert_array_equal(sums.weight, counts[0])
+
+
 def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
     confidence, hit, weight = np.float32([[0.1, 0.2, 0.3], [0, 1, 1], [4, 4, 1e-7]])
     _, edges = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 2)
