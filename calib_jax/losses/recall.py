@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
@@ -11,8 +12,13 @@ from jaxtyping import Float
 from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
 from calib_jax.core.former import former_options
-from calib_jax.core.numerics import first_argmax, times
-from calib_jax.core.probabilities import prepare
+from calib_jax.core.numerics import (
+    at_least_float32,
+    first_argmax,
+    times,
+    true_class,
+    with_true_class,
+)
 from calib_jax.core.rows import weigh, widened
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
@@ -73,6 +79,22 @@ def recall(logits: Logits, labels: Labels, state: RecallState) -> PerExample:
 
 def _of_class(values: Float[Array, " classes"], labels: Labels) -> PerExample:
     return values[jnp.clip(widened(labels), 0, len(values) - 1)]
+
+
+def _log_rest(logits: Logits, predicted: Labels) -> PerExample:
+    """Compute the logarithm of 1 - p of the predicted class, however far it leads.
+
+    The prepared view bounds it at -84, which no weight shows; here it is the loss itself. Where all
+    other logits are -inf it is -inf, with gradient 0.
+    """
+    rows = at_least_float32(logits)
+    rows = rows - lax.stop_gradient(jnp.max(rows, axis=-1, keepdims=True))
+    others = with_true_class(rows, predicted, -jnp.inf)
+    alone = jnp.max(others, axis=-1) == -jnp.inf
+    # Mask the unused branch inside as well, or it would send NaN gradients back.
+    log_others = jax.nn.logsumexp(jnp.where(alone[..., None], 0, others), axis=-1)
+    lead = true_class(rows, predicted) - log_others
+    return jnp.where(alone, -jnp.inf, -jax.nn.softplus(lead))
 
 
 def _moved(
@@ -195,9 +217,8 @@ def _recall_precision(
         predicted = first_argmax(logits)
         false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
         false = mean_one(false, weights, axis_name)
-        log_rest = prepare(logits, predicted).log_rest
-        log_rest = jnp.logaddexp(log_rest, jnp.log(floor))
-        return times(missed, unchecked_cross_entropy(logits, labels)) - false * log_rest
+        log_rest = jnp.logaddexp(_log_rest(logits, predicted), jnp.log(floor))
+        return times(missed, unchecked_cross_entropy(logits, labels)) + times(false, -log_rest)
 
     def evidence(
         state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Weights | None

@@ -146,3 +146,53 @@ def test_rates_are_as_precise_as_the_logits(name, x64):
         state = objective.update(objective.init(3), evidence, PROGRESS)
         missed = [np.mean(logits.argmax(-1)[labels == k] != k) for k in range(3)]
         np.testing.assert_allclose(state.miss_rate, missed, rtol=1e-15)
+
+
+def precise_terms(logits, labels):
+    """-log p_y - [c is wrong] log(1 - p_c), and the gradient of the sum, by sums of logarithms."""
+    z = np.asarray(logits, np.float64)
+    value, gradient = np.zeros(len(z)), np.zeros_like(z)
+    for n, (row, label) in enumerate(zip(z, labels, strict=True)):
+        total = np.logaddexp.reduce(row)
+        value[n] += total - row[label]
+        gradient[n] += np.exp(row - total) - np.eye(len(row))[label]
+        predicted = np.argmax(row)
+        if predicted != label:
+            others = np.delete(row, predicted)
+            rest = np.logaddexp.reduce(others)
+            value[n] += total - rest
+            gradient[n] += np.exp(row - total)
+            gradient[n, np.arange(len(row)) != predicted] -= np.exp(others - rest)
+    return value, gradient
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e5])
+def test_the_precision_term_grows_however_far_a_wrong_class_leads(shift):
+    leads = [0.5, 20.0, 80.0, 84.0, 90.0, 300.0, 1e4]
+    logits = np.float32(
+        [[lead, 0.0, -1.0] for lead in leads] + [[0.0, lead, 0.25] for lead in leads]
+    )
+    logits = (logits + np.float32(shift)).astype(np.float32)
+    labels = np.repeat([1, 2], len(leads))
+    objective = losses.objective("recall_precision")
+    state = objective.init(3)
+    run = jax.jit(lambda z: objective.value(state, z, labels))
+    expected, slope = precise_terms(logits, labels)
+    np.testing.assert_allclose(run(logits), expected, rtol=1e-5)
+    gradient = jax.grad(lambda z: jnp.sum(run(z)))(jnp.asarray(logits))
+    np.testing.assert_allclose(gradient, slope, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("floor", [0.0, 1e-9])
+def test_the_only_possible_class_has_a_precision_term_where_it_is_wrong_alone(floor):
+    logits = jnp.asarray([[1.0, -np.inf], [0.5, 0.0]])
+    objective = losses.objective("recall_precision", floor=floor)
+    state = objective.init(2)
+    for labels, infinite in (([0, 0], False), ([0, 1], False), ([1, 1], True)):
+        labels = jnp.asarray(labels)
+        values = objective.value(state, logits, labels)
+        assert np.isinf(values[0]) == infinite
+        assert np.isfinite(values[1])
+        if not infinite:
+            gradient = jax.grad(lambda z, y: jnp.sum(objective.value(state, z, y)))(logits, labels)
+            assert np.isfinite(gradient).all()
