@@ -70,6 +70,7 @@ def greedy_search(
         place: Array
         tokens: Tokens
         scores: Float[Array, " rows"]
+        sizes: Int[Array, " rows"]  # tokens written; the tokens cannot tell token 0 from padding
         open: Bool[Array, " rows"]
         past: PyTree
 
@@ -87,16 +88,21 @@ def greedy_search(
             state.place + 1,
             _put(state.tokens, written, state.place),
             state.scores + jnp.where(state.open, gained, 0),
+            state.sizes + state.open,
             state.open & (written != end),
             past,
         )
 
     start = State(
-        jnp.zeros((), int), _nothing((rows, length)), jnp.zeros(rows), jnp.ones(rows, bool), past
+        jnp.zeros((), int),
+        _nothing((rows, length)),
+        jnp.zeros(rows),
+        jnp.zeros(rows, int),
+        jnp.ones(rows, bool),
+        past,
     )
     state = lax.while_loop(going, following, start)
-    sizes = jnp.sum(state.tokens != PADDING, axis=-1)
-    return Decoded(state.tokens, state.scores / _penalty(sizes, length_penalty))
+    return Decoded(state.tokens, state.scores / _penalty(state.sizes, length_penalty))
 
 
 def beam_search(

@@ -108,6 +108,28 @@ def test_a_beam_of_one_is_greedy(length_penalty):
     assert 0 < cut < 15
 
 
+@pytest.mark.parametrize("end", [END, 0])
+def test_token_0_counts_in_the_length_penalty(end):
+    """Without `banned`, token 0 is written like any other, and may end a sequence, too."""
+    options = {"length_penalty": 1.0, "end": end}
+    zeros = 0
+    for seed in range(5):
+        table = bigrams(seed, spread=1.0)
+        table[..., 0] += 1.0
+        table[..., END] -= 1.0
+        one = searched(table, beam=1, **options)
+        greedy = searched(table, models.greedy_search, **options)
+        plain = searched(table, models.greedy_search, **{**options, "length_penalty": 0.0})
+        np.testing.assert_array_equal(one.tokens, greedy.tokens)
+        np.testing.assert_allclose(one.scores, greedy.scores, rtol=1e-5)
+        for tokens, score, total in zip(greedy.tokens, greedy.scores, plain.scores, strict=True):
+            words = tokens.tolist()
+            size = words.index(end) + 1 if end in words else LENGTH
+            np.testing.assert_allclose(score, total / ((5 + size) / 6), rtol=1e-5)
+            zeros += words[:size].count(0)
+    assert zeros > 5
+
+
 def test_a_search_ends_early():
     steps = []
 
