@@ -204,7 +204,28 @@ def _adafocal(
     weighting: Weighting = "loss",
     **rule_options: Any,
 ) -> Objective:
-    """AdaFocal, updated after each validation pass; the first epoch uses gamma_initial."""
+    r"""AdaFocal: focal or inverse focal loss with a gamma per bin, updated after each validation.
+
+    The bins hold equal shares of the validation examples by top-label confidence. Before the first
+    validation they have equal width, and every bin has `gamma_initial`.
+
+    Args:
+      num_bins: number of bins.
+      gamma_initial: the gamma of every bin until the first update; 1 in the paper.
+      binning: "mass" cuts the examples into bins of equal weight, independent of their order;
+        "released" is the released code's binning of whole examples, which drops the lowest.
+      weighting: "loss" lets gradients flow through the weight; "gradient" makes it a constant.
+      rate: $\lambda$, the factor of the calibration gap in the exponent of an update.
+      switch: S; a gamma of size below S changes its sign, which switches between focal and inverse
+        focal loss, and gets size S. 0 disables the switch.
+      gamma_min: the smallest gamma; inverse focal loss has negative ones.
+      gamma_max: the largest gamma.
+      rule: "released", the update with switch and bounds; "slides" multiplies each gamma by
+        $e^{\lambda E}$ alone, and `switch`, `gamma_min` and `gamma_max` have no effect.
+
+    References:
+      Ghosh et al. 2022, AdaFocal: Calibration-aware Adaptive Focal Loss.
+    """
     checks.num_bins(num_bins)
     checks.one_of("binning", binning, BINNINGS)
     bins = jax.ShapeDtypeStruct((num_bins,), jnp.float32)

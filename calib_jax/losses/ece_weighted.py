@@ -151,7 +151,17 @@ def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> 
 def _ece_weighted(
     *, num_bins: int = 15, classwise_scale: Number = 2.0, binning: str = "mass"
 ) -> Objective:
-    """ECE-weighted cross-entropy; plain cross-entropy until the first validation pass."""
+    """ECE-weighted cross-entropy; plain cross-entropy until the first validation pass.
+
+    Args:
+      num_bins: number of bins of equal width, and of equal mass.
+      classwise_scale: the factor of the class error.
+      binning: of the bins of equal mass: "mass" cuts the examples into bins of equal weight;
+        "released" is the released code's binning of whole examples, which drops the lowest.
+
+    References:
+      Lin et al. 2025, released code (ECELoss).
+    """
     checks.num_bins(num_bins)
     checks.one_of("binning", binning, BINNINGS)
 

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pathlib
+import re
 
 import pytest
 
@@ -46,3 +47,11 @@ def test_options_and_defaults_are_the_same(name):
         if option.name not in STEER_THE_STATE.get(name, ()):
             assert option.name in reference
             assert option.default == reference[option.name].default, option.name
+
+
+@pytest.mark.parametrize("name", ["adafocal", "ece_weighted", "recall", "recall_precision"])
+def test_the_docstring_explains_every_option_of_an_objective_with_a_state(name):
+    factory = losses.catalogue()[name]
+    explained = inspect.getdoc(factory).partition("Args:")[2]
+    for option in inspect.signature(factory).parameters:
+        assert re.search(rf"^ +([a-z_]+, )*{option}(, [a-z_]+)*: ", explained, re.M), option
