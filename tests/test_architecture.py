@@ -423,3 +423,12 @@ def test_the_wheel_requires_what_is_checked(said_to_setup):
     wanted = {f"{name}>={oldest}" for name, oldest in packages.PACKAGES.values()}
     assert set(said_to_setup["install_requires"]) == wanted
     assert len(wanted) == 16
+
+
+@pytest.mark.parametrize("folder", ["core", "data", "models", "report", "train"])
+def test_the_readme_of_a_folder_names_its_files(folder):
+    """In the folders whose files are no members of a catalogue."""
+    path = ROOT / "calib_jax" / folder
+    text = (path / "README.md").read_text()
+    unnamed = {file.name for file in path.glob("*.py") if file.name not in text}
+    assert unnamed == {"__init__.py"}

@@ -146,11 +146,7 @@ def bootstrap(
     (1000,)
     """
     members = members_of(metrics)
-    checks.random_key(key)
-    checks.whole("num_resamples", num_resamples)
-    checks.one_of("scheme", scheme, resampling.SCHEMES)
-    if by_class and scheme == "poisson":
-        raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
+    _check_draws(key, num_resamples, scheme, by_class, max_bytes)
     ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
     logits, labels, weights, kept = _measurable(logits, labels, weights)
 
@@ -185,6 +181,16 @@ def bootstrap(
         scheme=scheme,
     )
     return samples[members[0][0]] if isinstance(metrics, Metric) else samples
+
+
+def _check_draws(key: Any, num_resamples: int, scheme: str, by_class: bool, max_bytes: int) -> None:
+    """Validate the options of a bootstrap."""
+    checks.random_key(key)
+    checks.whole("num_resamples", num_resamples)
+    checks.one_of("scheme", scheme, resampling.SCHEMES)
+    if by_class and scheme == "poisson":
+        raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
+    checks.at_least("max_bytes", max_bytes, 1)
 
 
 def interval(
@@ -237,7 +243,11 @@ def estimates(
     key: Any,
     level: float = 0.9,
     method: str = "valid",
-    **options: Any,
+    num_resamples: int = 1000,
+    scheme: str = "multinomial",
+    by_class: bool = False,
+    clusters: Any = None,
+    max_bytes: int = 2**28,
 ) -> Any:
     """Compute metrics with intervals; the value is that of the data, never a bootstrap mean.
 
@@ -255,23 +265,47 @@ def estimates(
       level: the nominal coverage, a fraction.
       method: "valid" as above, with percentiles for all other metrics; "percentile" or "basic" for
         a bootstrap interval of every metric, see `interval`.
-      **options: options of `bootstrap`; `num_resamples` is also the number of draws of a noise
-        bound, but at least 2 / (1 - level) are drawn.
+      num_resamples: see `bootstrap`; also the number of draws of a noise bound, but at least
+        2 / (1 - level) are drawn.
+      scheme: see `bootstrap`; noise bounds do not resample.
+      by_class: see `bootstrap`.
+      clusters: see `bootstrap`.
+      max_bytes: see `bootstrap`.
     """
     checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
-    checks.check_options("estimates", bootstrap, options)
+    _check_draws(key, num_resamples, scheme, by_class, max_bytes)
     members = dict(members_of(metrics))
     values = values_of(members, logits, labels, weights)
     by_name: dict[str, Estimate] = {}
     if method == "valid":
         by_name = bounded_estimates(
-            members, values, logits, labels, weights, key=key, level=level, **options
+            members,
+            values,
+            logits,
+            labels,
+            weights,
+            key=key,
+            level=level,
+            num_resamples=num_resamples,
+            clusters=clusters,
+            by_class=by_class,
         )
     kind = "percentile" if method == "valid" else method
     others = {name: metric for name, metric in members.items() if name not in by_name}
     if others:
-        samples = bootstrap(others, logits, labels, weights, key=key, **options)
+        samples = bootstrap(
+            others,
+            logits,
+            labels,
+            weights,
+            key=key,
+            num_resamples=num_resamples,
+            scheme=scheme,
+            by_class=by_class,
+            clusters=clusters,
+            max_bytes=max_bytes,
+        )
         ends = interval(samples, level, method=kind, estimate={k: values[k] for k in others})
         by_name |= {k: Estimate(values[k], ends[k].low, ends[k].high, kind) for k in others}
     return (
@@ -291,7 +325,6 @@ def bounded_estimates(
     num_resamples: int = 1000,
     clusters: Any = None,
     by_class: bool = False,
-    **ignored: Any,
 ) -> dict[str, Estimate]:
     """Compute the estimates with noise bounds of all metrics and data for which they are valid."""
     bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}

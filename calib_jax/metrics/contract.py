@@ -21,6 +21,7 @@ then lists it by the name of the function:
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -31,6 +32,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.trouble import Trouble, known, refuse, trouble_in
@@ -78,11 +80,13 @@ class Metric:
         options: tuple[tuple[str, Any], ...] = (),
         biased: bool = False,
     ) -> None:
-        functools.update_wrapper(self, finish)  # the docstring that help() shows
+        functools.update_wrapper(self, finish)
         self.__name__ = self.name = name
         self.prepare, self.finish = prepare, finish
         self.options, self.biased = options, biased
-        self.__signature__ = _signature(self.defaults() | dict(options), finish)
+        defaults = self.defaults()
+        self.__doc__ = with_arguments(finish, prepare, defaults)  # which help() shows
+        self.__signature__ = _signature(defaults | dict(options), finish)
 
     @property
     def _identity(self) -> tuple[Any, ...]:
@@ -93,6 +97,16 @@ class Metric:
 
     def __hash__(self) -> int:
         return hash(self._identity)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a metric of the catalogue by its name, and another one by its functions.
+
+        The name of the function behind a metric is that of the metric itself.
+        """
+        member = _CATALOGUE.get(self.name)
+        if member is None or member.with_options(**dict(self.options)) != self:
+            return Metric, self._identity
+        return _unpickled, (self.finish.__module__, self.name, self.options)
 
     def __repr__(self) -> str:
         values = self.defaults() | dict(self.options)
@@ -172,6 +186,12 @@ class Metric:
     def terms_key(self) -> tuple[Any, ...]:
         """The key of the terms; metrics with equal keys share one statistic."""
         return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
+
+
+def _unpickled(module: str, name: str, options: tuple[tuple[str, Any], ...]) -> Metric:
+    """Find a metric of the catalogue; importing its module registers one of the user's own."""
+    importlib.import_module(module)
+    return _CATALOGUE[name].with_options(**dict(options))
 
 
 def _as_tuple(value: Any) -> Any:

@@ -21,7 +21,12 @@ __all__ = ["adaptive_ece", "adaptive_mce"]
 
 
 def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Ranking:
-    """Return the confidence and hit of every example, to be ranked by confidence."""
+    """Return the confidence and hit of every example, to be ranked by confidence.
+
+    Args:
+      predictions: view of the logits and labels.
+      excluded_class: a class whose probability is set to 0 without renormalising.
+    """
     view = predictions.without(excluded_class)
     # A NaN confidence has no rank, so its hit carries the NaN into every sum.
     return Ranking(view.confidence, {"hit": view.hit + 0 * view.confidence})
@@ -68,6 +73,11 @@ def adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -
     r"""Compute the largest gap over bins of equal mass, $\max_b |c_b - a_b|$.
 
     Every bin holds n/B examples, so no single example can determine the value as in `mce`.
+
+    Args:
+      ranked: the examples' confidences and hits.
+      num_bins: number of bins; it may exceed the number of examples.
+      binning: "mass" or "released", see `adaptive_ece`.
     """
     bins, edges = equal_mass(ranked, num_bins, binning)
     return jnp.where(jnp.isnan(edges[0]), jnp.nan, jnp.max(jnp.abs(bins.gap)))

@@ -104,6 +104,12 @@ class _ClassBins:
 
 
 def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
+    """Assign every probability to its bin.
+
+    Args:
+      predictions: view of the logits and labels.
+      num_bins: number of bins of equal width.
+    """
     checks.num_bins(num_bins)
     p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
     return _ClassBins(p, predictions.labels, num_bins)

@@ -223,7 +223,7 @@ def test_estimates_of_binned_errors_have_a_noise_bound():
         estimate = metrics.estimates(metrics.ece, *data, **few)
         assert estimate.interval == options.get("method", "percentile")
         assert estimate.floor is estimate.p_value is None
-    with pytest.raises(TypeError, match="has no option 'resamples'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'resamples'"):
         metrics.estimates(metrics.ece, *data, key=key, resamples=10)
 
 
@@ -378,6 +378,19 @@ def test_refusals():
         metrics.bootstrap(metrics.ece, logits, labels, key=key, scheme="poisson", by_class=True)
     with pytest.raises(ValueError, match="num_resamples must be at least 1, got 0"):
         metrics.bootstrap(metrics.ece, logits, labels, key=key, num_resamples=0)
+    for wrong, message in (
+        ({"scheme": "nonsense"}, "scheme must be one of"),
+        ({"max_bytes": 0}, "max_bytes must be at least 1, got 0"),
+        ({"num_resamples": -5}, "num_resamples must be at least 1, got -5"),
+        ({"scheme": "poisson", "by_class": True}, 'needs scheme="multinomial"'),
+        ({"num_resample": 5}, "unexpected keyword argument 'num_resample'|has no option"),
+    ):
+        for metric in (metrics.ece, metrics.nll):  # with a noise bound, and without one
+            for draw in (metrics.estimates, metrics.bootstrap):
+                with pytest.raises((ValueError, TypeError), match=message):
+                    draw(metric, logits, labels, key=key, **wrong)
+            with pytest.raises((ValueError, TypeError), match=message):
+                metrics.paired_bootstrap(metric, logits, logits, labels, key=key, **wrong)
     with pytest.raises(TypeError, match="metrics must be a metric or a mapping"):
         metrics.bootstrap({}, logits, labels, key=key)
     with pytest.raises(TypeError, match="call it outside jit"):

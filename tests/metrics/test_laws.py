@@ -4,6 +4,7 @@ That values are those of the formulas is proven against references; here stands 
 whatever the formula. What needs a compilation is compiled once, for all metrics together.
 """
 
+import copy
 import functools
 import pickle
 
@@ -256,6 +257,18 @@ def wrong_weights(kind):
     weights = np.ones(20, np.float32)
     weights[: len(WRONG_WEIGHTS[kind])] = WRONG_WEIGHTS[kind]
     return weights
+
+
+@pytest.mark.parametrize("name", sorted(metrics.catalogue()))
+def test_metrics_pickle_and_describe_their_options(name):
+    metric = metrics.named(name)
+    for option in metric.defaults():
+        assert f"\n  {option}: " in metric.__doc__
+    chosen = {"num_bins": 7} if "num_bins" in metric.defaults() else {}
+    for each in (metric, metric.with_options(**chosen)):
+        for copied in (pickle.loads(pickle.dumps(each)), copy.deepcopy(each)):
+            assert copied == each
+            assert copied.options == each.options
 
 
 def test_within_jit_a_wrong_weight_makes_every_metric_nan():
