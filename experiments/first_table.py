@@ -99,7 +99,13 @@ def runs(path: pathlib.Path) -> tuple[list[summary.Run], dict[str, Any]]:
         logits = {part: arrays[f"{part}_logits"] for part in PARTS}
         labels = {part: arrays[f"{part}_labels"].astype(np.int32) for part in PARTS}
     return [
-        summary.Run(loss, seed, *((logits[part][i, j], labels[part]) for part in PARTS), rows=[])
+        summary.Run(
+            loss,
+            seed,
+            (logits["validation"][i, j], labels["validation"]),
+            (logits["test"][i, j], labels["test"]),
+            rows=[],
+        )
         for i, loss in enumerate(about["losses"])
         for j, seed in enumerate(about["seeds"])
     ], about["provenance"]

@@ -27,7 +27,7 @@ def test_what_is_not_computed_again_is_committed():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(COMMITTED - TIMED - TRAINED_THERE))
 def test_the_committed_values_are_those_of_the_records(name):
-    """All entries together take 13 minutes on two cores."""
+    """All entries together take three minutes on two cores."""
     tested, file = entry.catalogue()[name], json.loads((RESULTS / f"{name}.json").read_text())
     arguments = (records.read_all(RESULTS, tested),) if tested.runs else ()
     differences = []
