@@ -38,6 +38,16 @@ _NO_P = (
     " bootstrap interval of the difference can exclude 0."
 )
 ENOUGH_CLUSTERS = 30
+ENOUGH_EXAMPLES = 10
+# Metrics whose value hangs on each class's examples, or on the right and wrong predictions.
+BY_CLASS = (
+    *("auroc", "average_precision", "mean_recall", "mean_precision", "mean_iou"),
+    *("per_class_recall", "per_class_precision", "per_class_iou"),
+)
+BY_CORRECTNESS = (
+    *("accuracy", "error", "top_k", "aurc", "augrc", "excess_aurc", "selective_accuracy"),
+    *("risk_at_coverage", "coverage_at_risk"),
+)
 BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
 HOLM = (
     "p of a class or group: of the hypothesis that the model is calibrated there, corrected for the"
@@ -151,6 +161,30 @@ def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
     listed = ", ".join(few[:most]) + f" and {len(few) - most} more" * (len(few) > most)
     return [
         f"Fewer than {ENOUGH_CLUSTERS} clusters ({listed}): such intervals are often too narrow."
+    ]
+
+
+def few_examples(counts: Mapping[str, int], names: Iterable[str], most: int = 5) -> list[str]:
+    """Warn of metrics that hang on very few examples; return an empty list if there are none.
+
+    Args:
+      counts: the number of examples of a class, of right or of wrong predictions, by what they are;
+        those without an example are left out.
+      names: the metrics that hang on them and have a bootstrap interval.
+      most: how many of the counts are listed.
+
+    >>> few_examples({"class 0": 990, "class 1": 4}, ["mean_recall"])[0][:61]
+    'Fewer than 10 examples (class 1: 4): the bootstrap intervals '
+    """
+    few = [f"{name}: {n:,}" for name, n in counts.items() if 0 < n < ENOUGH_EXAMPLES]
+    names = list(dict.fromkeys(names))
+    if not few or not names:
+        return []
+    listed = ", ".join(few[:most]) + f" and {len(few) - most} more" * (len(few) > most)
+    return [
+        f"Fewer than {ENOUGH_EXAMPLES} examples ({listed}): the bootstrap intervals of"
+        f" {', '.join(names)} are too narrow: resamples only repeat these few. Intervals of 90 %"
+        " contained the true value in as few as 27 % of such sets."
     ]
 
 

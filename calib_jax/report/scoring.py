@@ -22,7 +22,7 @@ from calib_jax.core.trouble import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.metrics.counted import are_counts
-from calib_jax.report import calibration, files, paired_tests, tables
+from calib_jax.report import calibration, caveats, files, paired_tests, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row, Worst
@@ -286,6 +286,9 @@ def score(
     num_present = _num_present(labels, weights)
     by_name = _columns(groups, labels)
     classes = _per_class(models, labels, weights, num_bins, interval, called) if per_class else []
+    shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
+    shown += PER_CLASS if per_class else ()
+    notes += _on_few_examples(shown, models, labels, weights, by_name, called)
     return Report(
         settings={
             "examples": num_present,
@@ -587,6 +590,38 @@ def _worst(
         for conditions, size, gap, p_value, p_holm, _ in metrics_package.worst_groups(
             columns, logits, labels, weights, **drawn
         )
+    ]
+
+
+def _on_few_examples(
+    shown: Sequence[str],
+    models: Mapping[str, Logits],
+    labels: Labels,
+    weights: Weights | None,
+    columns: Mapping[str, np.ndarray],
+    class_names: Sequence[str],
+) -> list[str]:
+    """Warn of metrics with a bootstrap interval that hang on very few examples, in groups too."""
+    true = np.asarray(labels)
+    present = np.ones(len(true), bool) if weights is None else np.asarray(weights) > 0
+    subsets = {"": present}
+    for name, column in columns.items():
+        for value in [] if column.dtype.kind == "f" else np.unique(column):
+            part = f"{name}={value}" if name else str(value)
+            subsets[f" in group {part}"] = present & (column == value)
+    hits = {model: np.argmax(np.asarray(z), axis=-1) == true for model, z in models.items()}
+    of_classes: dict[str, int] = {}
+    of_hits: dict[str, int] = {}
+    for where, rows in subsets.items():
+        counts = np.bincount(true[rows], minlength=len(class_names))
+        names = (f"class {name}{where}" for name in class_names)
+        of_classes |= dict(zip(names, counts.tolist(), strict=True))
+        for model, hit in hits.items():
+            of_hits[f"wrong predictions of {model}{where}"] = int(np.sum(rows & ~hit))
+            of_hits[f"right predictions of {model}{where}"] = int(np.sum(rows & hit))
+    return [
+        *caveats.few_examples(of_classes, [name for name in shown if name in caveats.BY_CLASS]),
+        *caveats.few_examples(of_hits, [name for name in shown if name in caveats.BY_CORRECTNESS]),
     ]
 
 

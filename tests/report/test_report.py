@@ -594,7 +594,7 @@ def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
     assert head.split() == ["metric", "sharp", "vague", "vague", "-", "sharp", "bins"]
     assert "| metric | sharp | vague | vague - sharp | bins |" in calibrated_pair._repr_markdown_()
     assert {change.after for change in calibrated_pair.changes} == {"vague"}
-    logits, labels = sample(30)
+    logits, labels = sample(100)
     odd = "runs/of $2 | and $3/" + 30 * "long" + ".npz"
     options = {"metrics": ["accuracy"], "num_resamples": 20, "compare": logits[:, ::-1]}
     actual = report.score(logits, labels, name=odd, compare_name="b/c.npz", **options)

@@ -1,0 +1,76 @@
+"""The note beside bootstrap intervals that hang on fewer than ten examples."""
+
+import numpy as np
+import pytest
+
+from calib_jax import metrics, report
+from calib_jax.report import caveats
+
+NOTE = "Fewer than 10 examples"
+
+
+def sample(positives, *, errors=100, size=400):
+    """Return logits and labels with so many examples of class 1 and so many wrong predictions."""
+    random = np.random.default_rng(positives)
+    labels = np.arange(size) < positives
+    wrong = np.zeros(size, bool)
+    wrong[random.permutation(size)[:errors]] = True
+    score = (0.5 + random.random(size)) * np.where(labels ^ wrong, 1, -1)
+    return np.stack([-score, score], axis=1), labels.astype(int)
+
+
+def notes(logits, labels, names, **options):
+    scored = report.score(logits, labels, metrics=names, num_resamples=20, **options)
+    return [line for line in str(scored).splitlines() if line.startswith(NOTE)]
+
+
+@pytest.mark.parametrize("name", ["mean_recall", "auroc", "average_precision", "mean_iou"])
+def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
+    (note,) = notes(*sample(9), [name, "nll"])
+    assert f"class 1: 9): the bootstrap intervals of {name} are" in note
+    assert notes(*sample(10), [name]) == []
+    assert notes(*sample(9), ["nll", "ece"]) == []  # nothing shown hangs on the class
+
+
+@pytest.mark.parametrize("name", ["accuracy", "aurc", "selective_accuracy"])
+def test_few_wrong_or_right_predictions_are_named(name):
+    (note,) = notes(*sample(100, errors=9), [name])
+    assert f"(wrong predictions of as given: 9): the bootstrap intervals of {name} are" in note
+    (note,) = notes(*sample(100, errors=395), [name])
+    assert "(right predictions of as given: 5)" in note
+    assert notes(*sample(100, errors=10), [name]) == []
+
+
+def test_examples_of_weight_0_and_absent_classes_do_not_count():
+    logits, labels = sample(12)
+    weights = np.ones(len(labels))
+    weights[:4] = 0
+    (note,) = notes(logits, labels, ["mean_recall"], weights=weights)
+    assert "(class 1: 8)" in note
+    absent = np.concatenate([logits, np.full((len(labels), 1), -9.0)], axis=1)
+    assert notes(absent, labels, ["mean_recall"]) == []
+
+
+def test_groups_classes_and_other_predictions_have_theirs():
+    logits, labels = sample(40, errors=60)
+    groups = np.where(np.arange(400) % 10 == 0, "small", "large")
+    named = {"groups": groups, "class_names": ["dog", "cat"]}
+    (note,) = notes(logits, labels, ["mean_recall"], **named)
+    assert "(class cat in group small: 4)" in note
+    other, _ = sample(40, errors=3)
+    (note,) = notes(logits, labels, ["accuracy"], compare={"bert": other})
+    assert "(wrong predictions of bert: 3)" in note
+    logits, labels = sample(6)
+    (note,) = notes(logits, labels, ["nll"], per_class=True)
+    assert "intervals of per_class_recall, per_class_precision are" in note
+
+
+def test_every_metric_of_the_note_exists():
+    assert set(caveats.BY_CLASS) | set(caveats.BY_CORRECTNESS) <= set(metrics.catalogue())
+
+
+def test_many_classes_are_counted():
+    counts = {f"class {k}": 5 for k in range(30)}
+    (note,) = caveats.few_examples(counts, ["mean_recall"])
+    assert "class 4: 5 and 25 more)" in note
+    assert "class 5" not in note
