@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses
+from calib_jax import losses, metrics
 from calib_jax.core.numerics import top_confidence
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.top_label import top_label
@@ -96,3 +96,48 @@ def test_a_label_out_of_range_is_nan_also_in_the_gradient(wrong):
     np.testing.assert_array_equal(hit, [1, np.nan, 0])
     gradient = jax.grad(lambda z: jnp.sum(top_label(z, labels)[0]))(logits)
     np.testing.assert_array_equal(np.isnan(gradient[:, 0]), [False, True, False])
+
+
+def confidences_of(tree, num_rows):
+    """Collect the columns of confidences that a statistic keeps, one value per row."""
+    names = ("'confidence'", "'score'")
+    return [
+        leaf
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+        if jax.tree_util.keystr(path).endswith(tuple(f"[{name}]" for name in names))
+        and np.shape(leaf) == (num_rows,)
+    ]
+
+
+def statistics():
+    """Return the functions of logits and labels whose result keeps the confidence of every row."""
+    functions = {
+        # Those of a score of the example's, whose label says which set it is of, keep none.
+        name: lambda z, y, metric=metric: metric.stat(z, y)
+        for name, metric in metrics.catalogue().items()
+        if not name.startswith("ood_")
+    }
+    for name in losses.catalogue():
+        if losses.objective(name).clock == "validation":
+            functions[name] = lambda z, y, name=name: evidence(name, z, y)
+    shapes = jnp.zeros((103, 3)), jnp.zeros(103, int)
+    return {
+        name: function
+        for name, function in functions.items()
+        if confidences_of(jax.eval_shape(function, *shapes), 103)
+    }
+
+
+def test_every_statistic_keeps_one_confidence_for_equal_rows():
+    """In all metrics that sort by confidence, and all objectives with evidence of validation."""
+    random = np.random.default_rng(4)
+    row = np.arange(103) % 5
+    logits = jnp.asarray((2 * random.standard_normal((5, 3))).astype(np.float32)[row])
+    labels = jnp.asarray(random.integers(3, size=103))
+    expected = np.sort(top_confidence(logits))
+    functions = statistics()
+    assert {"adafocal", "ece_weighted", "adaptive_ece", "aurc", "ks_error"} <= set(functions)
+    for name, function in functions.items():
+        for column in confidences_of(function(logits, labels), 103):
+            np.testing.assert_array_equal(np.sort(column), expected, name)
+            assert {len(np.unique(column[row == number])) for number in range(5)} == {1}, name
