@@ -190,6 +190,8 @@ def _config_file(name: str, loss: str = "") -> None:
 
 def _say(error: BaseException | str, code: int) -> int:
     message = error if isinstance(error, str) else _message(error)
+    # A message may quote a file or a peer, whose control characters must not reach a terminal.
+    message = "".join(c if c.isprintable() or c == "\n" else "?" for c in message)
     sys.stdout.flush()  # prints earlier results before the error, also in a pipe
     print(f"error: {message}", file=sys.stderr)
     return code

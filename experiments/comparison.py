@@ -29,7 +29,9 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax import plots, train
+from calib_jax.core import escaping
 from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
+from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name
 from experiments import provenance, summary
 from experiments.finished import ALONE, Folder, Shared
@@ -208,16 +210,20 @@ def _known(value: Any) -> Any:
 def text(comparison: Comparison) -> str:
     """Format the tables for a terminal."""
     sections = _sections(comparison)
-    shown = [f"{title}\n{tables.aligned(table)}" for title, table in sections]
-    return "\n\n".join([_head(comparison), *shown, *_foot(comparison)])
+    line = escaping.one_line
+    shown = [f"{line(title)}\n{tables.aligned(table)}" for title, table in sections]
+    return "\n\n".join([line(_head(comparison)), *shown, *map(line, _foot(comparison))])
 
 
 def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
     """Format the tables as Markdown, with the figures of these names."""
-    parts = [f"# {', '.join(folder.name for folder in comparison.folders)}", _head(comparison)]
+    escaped = escaping.in_markdown
+    names = ", ".join(folder.name for folder in comparison.folders)
+    parts = [f"# {escaped(names)}", escaped(_head(comparison))]
     for title, table in _sections(comparison):
-        parts += [f"## {title}", tables.in_markdown(table)]
-    parts += [*_foot(comparison), *(f"![{name}]({name}.png)" for name in shown)]
+        parts += [f"## {escaped(title)}", tables.in_markdown(table)]
+    parts += map(escaped, _foot(comparison))
+    parts += [f"![{name}]({name}.png)" for name in shown]
     return "\n\n".join(parts) + "\n"
 
 
@@ -340,7 +346,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(map(escaping.in_csv, rows))
     figures = pictures(comparison)
     written = {
         "compare.md": markdown(comparison, figures),
@@ -348,11 +354,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "compare.json": json.dumps(whole, indent=1) + "\n",
         "compare.csv": out.getvalue(),
     }
-    for name, content in written.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    for name, figure in figures.items():
-        plots.save(figure, folder / f"{name}.png")
-    return [*written, *(f"{name}.png" for name in figures)]
+    return report_files.write(folder, written, figures)
 
 
 def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:

@@ -5,7 +5,7 @@
     parts.PART.labels           the CRC of the labels; null if the source would have to read them
     parts.PART.input_means      the mean input of up to 1,000 examples; null unless the inputs are
                                 integers in memory, such as the pixels of own images
-    parts.PART.input_sums       three weighted sums of the inputs of up to 250 examples; a mean is
+    parts.PART.input_sums       three weighted sums of the inputs of up to 100 examples; a mean is
                                 the same for a mirrored image and for words in another order
 
 An automatic split depends on the number and the order of the images. If images are added, removed
@@ -35,7 +35,7 @@ from experiments import cli, renamed
 NAME = "data.json"
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
 _CHUNK = 1 << 20  # labels that are converted at once
-_MOST_MEANS, _MOST_SUMS = 1000, 250
+_MOST_MEANS, _MOST_SUMS = 1000, 100
 _NUM_SUMS = 3
 # JPEG decoders differ by less than one level in the mean of an image, and by a few levels in a
 # pixel. Sums of pixels are divided by the root mean square of a sum of independent errors of one

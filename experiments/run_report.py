@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax import plots, train
-from calib_jax.core import reading
+from calib_jax.core import escaping, reading, writing
 from calib_jax.report import html_page, tables
 from calib_jax.train import journal
 from experiments import evaluation_record, renamed
@@ -57,12 +57,13 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
     if not rows:
         return []
     figures = pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs)
-    (folder / PICTURES).mkdir(exist_ok=True)
-    for name, figure in figures.items():
-        plots.save(figure, folder / PICTURES / f"{name}.png")
-    (folder / PAGE).write_text(page(folder, rows, described, list(figures)), encoding="utf-8")
     html = html_page.render(_html(folder, rows, described, figures))
-    (folder / HTML).write_text(html, encoding="utf-8")
+    with writing.staged(folder) as new:
+        (new / PICTURES).mkdir()
+        for name, figure in figures.items():
+            plots.save(figure, new / PICTURES / f"{name}.png")
+        (new / PAGE).write_text(page(folder, rows, described, list(figures)), encoding="utf-8")
+        (new / HTML).write_text(html, encoding="utf-8")
     return [PAGE, HTML, *(f"{PICTURES}/{name}.png" for name in figures)]
 
 
@@ -72,14 +73,18 @@ def write_seeds(
     """Write report.md, report.html and the curves of several seeds into the folder above them."""
     workdir = pathlib.Path(workdir)
     rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
-    parts = [f"# {len(rows)} seeds", described, "## After the last evaluation", of_seeds(folders)]
+    parts = [
+        f"# {len(rows)} seeds",
+        escaping.in_markdown(described),
+        "## After the last evaluation",
+        of_seeds(folders),
+    ]
     parts.append(
         "Means and standard deviations are over the seeds. Each has its own page: "
         + ", ".join(f"[seed {seed}]({folders[seed].name}/{PAGE})" for seed in rows)
         + "."
     )
     names, figures = [PAGE, HTML], {}
-    (workdir / PICTURES).mkdir(exist_ok=True)
     epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
     if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
         curves = {}
@@ -92,10 +97,8 @@ def write_seeds(
                 }
         if curves:
             figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
-            plots.save(figures["curves"], workdir / PICTURES / "curves.png")
             names.append(f"{PICTURES}/curves.png")
             parts.append(f"![curves]({PICTURES}/curves.png)")
-    (workdir / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     page = html_page.Page(
         title=f"{len(rows)} seeds",
         head=described,
@@ -106,7 +109,12 @@ def write_seeds(
         links={f"seed {seed}": f"{folders[seed].name}/{HTML}" for seed in rows},
         metrics=list(PANELS.values()),
     )
-    (workdir / HTML).write_text(html_page.render(page), encoding="utf-8")
+    with writing.staged(workdir) as new:
+        (new / PICTURES).mkdir()
+        for name, figure in figures.items():
+            plots.save(figure, new / PICTURES / f"{name}.png")
+        (new / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        (new / HTML).write_text(html_page.render(page), encoding="utf-8")
     return names
 
 
@@ -178,9 +186,9 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
     """Write the page as Markdown."""
     title, recipe = _recipe(folder, rows[-1])
     parts = [
-        f"# {title}",
-        described,
-        recipe,
+        f"# {escaping.in_markdown(title)}",
+        escaping.in_markdown(described),
+        escaping.in_markdown(recipe),
         "## Training",
         tables.in_markdown(_last(rows[-1])),
         *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),

@@ -24,6 +24,7 @@ intervals, without a p-value over the test examples, and without a reliability d
 
 import csv
 import dataclasses
+import io
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +34,11 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators, metrics, plots
-from calib_jax.core import outside
+from calib_jax.core import escaping, outside
 from calib_jax.metrics.counted import are_counts
 from calib_jax.metrics.noise_bound import has_noise_bound, least_draws, noise_bound
 from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
+from calib_jax.report import files as report_files
 from calib_jax.report.paired_tests import Residuals
 from calib_jax.report.pictures import drawable, file_name
 from calib_jax.report.scoring import chosen_metrics
@@ -490,20 +492,21 @@ def _known(end: float) -> float | None:
 
 def text(summary: Summary) -> str:
     """Format the table in columns."""
-    lines = [_head(summary)]
+    lines = [escaping.one_line(_head(summary))]
     for title, table in _sections(summary):
-        lines += ["", title, tables.aligned(table)]
+        lines += ["", escaping.one_line(title), tables.aligned(table)]
     for line in _foot(summary):
-        lines += ["", line]
+        lines += ["", escaping.one_line(line)]
     return "\n".join(lines)
 
 
 def markdown(summary: Summary, shown: Iterable[str]) -> str:
     """Format the table as Markdown, with the figures of these names."""
-    parts = [f"# {summary.about.get('title', 'Sweep')}", _head(summary)]
+    escaped = escaping.in_markdown
+    parts = [f"# {escaped(summary.about.get('title', 'Sweep'))}", escaped(_head(summary))]
     for title, table in _sections(summary):
-        parts += [f"## {title[0].upper()}{title[1:]}", tables.in_markdown(table)]
-    parts += _foot(summary)
+        parts += [f"## {escaped(title[0].upper() + title[1:])}", tables.in_markdown(table)]
+    parts += map(escaped, _foot(summary))
     parts += [f"![{name}]({name}.png)" for name in shown]
     return "\n\n".join(parts) + "\n"
 
@@ -655,25 +658,21 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
         "cells": [dataclasses.asdict(cell) for cell in summary.cells],
         "notes": [*without_rows(summary.streamed), *notes_of(summary.cells)],
     }
-    (folder / "sweep.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    with (folder / "sweep.csv").open("w", newline="", encoding="utf-8") as file:
-        names = [field.name for field in dataclasses.fields(Cell)]
-        writer = csv.DictWriter(file, [*names, "note"])
-        writer.writeheader()
-        for cell in summary.cells:
-            writer.writerow(dataclasses.asdict(cell) | {"note": " ".join(cell.notes)})
+    table = io.StringIO()
+    names = [field.name for field in dataclasses.fields(Cell)]
+    writer = csv.DictWriter(table, [*names, "note"], lineterminator="\n")
+    writer.writeheader()
+    for cell in summary.cells:
+        row = dataclasses.asdict(cell) | {"note": " ".join(cell.notes)}
+        writer.writerow(escaping.in_csv(row))
     figures = pictures(summary)
-    (folder / "report.md").write_text(markdown(summary, figures), encoding="utf-8")
-    (folder / "report.html").write_text(html_page.render(page(summary, figures)), encoding="utf-8")
-    for name, figure in figures.items():
-        plots.save(figure, folder / f"{name}.png")
-    return [
-        "report.md",
-        "report.html",
-        "sweep.csv",
-        "sweep.json",
-        *(f"{name}.png" for name in figures),
-    ]
+    texts = {
+        "report.md": markdown(summary, figures),
+        "report.html": html_page.render(page(summary, figures)),
+        "sweep.csv": table.getvalue(),
+        "sweep.json": json.dumps(record, indent=1) + "\n",
+    }
+    return report_files.write(folder, texts, figures)
 
 
 def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:

@@ -29,7 +29,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from calib_jax.core import checks, command_options, compiled, packages
+from calib_jax.core import checks, command_options, compiled, escaping, packages
 from calib_jax.core.command_options import REPEATED
 from calib_jax.report import calibration, tables
 from calib_jax.report.class_order import match_classes
@@ -282,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except MISTAKES as error:
         sentence = packages.sentence(error) if isinstance(error, ImportError) else ""
-        print(f"error: {sentence or error}", file=sys.stderr)
+        print(f"error: {escaping.printable(sentence or str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
+from calib_jax.core import writing
 from calib_jax.report import html_page, tables
 from calib_jax.report.html_score import score_page
 from calib_jax.report.pictures import pictures
@@ -32,14 +33,14 @@ def save(report: Results, folder: Any) -> list[str]:
 def write(
     folder: Any, texts: Mapping[str, str], figures: Mapping[str, matplotlib.figure.Figure]
 ) -> list[str]:
-    """Write texts by file name and figures by name as PNG; return the file names."""
+    """Write texts by file name and figures by name as PNG, all or none; return the file names."""
     folder = pathlib.Path(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        for name, figure in figures.items():
-            plots.save(figure, folder / f"{name}.png")
+        with writing.staged(folder) as new:
+            for name, text in texts.items():
+                (new / name).write_text(text, encoding="utf-8")
+            for name, figure in figures.items():
+                plots.save(figure, new / f"{name}.png")
     except OSError as error:
         # `plots.save` puts the reason of the system into a sentence of its own.
         context = error.__context__ if isinstance(error.__context__, OSError) else error

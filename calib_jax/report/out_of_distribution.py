@@ -16,7 +16,7 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax import plots
-from calib_jax.core import checks
+from calib_jax.core import checks, escaping
 from calib_jax.core import outside as outside_interval
 from calib_jax.core.foreign import as_array
 from calib_jax.core.former import former_options
@@ -87,10 +87,12 @@ class OutOfDistribution:
         raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
 
     def __str__(self) -> str:
-        return "\n\n".join([self._headline(), tables.aligned(self._table()), *self._notes()])
+        sentences = map(escaping.one_line, [self._headline(), *self._notes()])
+        return "\n\n".join([next(sentences), tables.aligned(self._table()), *sentences])
 
     def _repr_markdown_(self) -> str:
-        return "\n\n".join([self._headline(), tables.in_markdown(self._table()), *self._notes()])
+        sentences = map(escaping.in_markdown, [self._headline(), *self._notes()])
+        return "\n\n".join([next(sentences), tables.in_markdown(self._table()), *sentences])
 
     def save(self, folder: Any) -> list[str]:
         """Save ood.json, .csv, .md, .html and a ROC figure for each set; return the file names."""
@@ -184,7 +186,7 @@ class OutOfDistribution:
         names = [field.name for field in dataclasses.fields(Detection)]
         write = csv.DictWriter(out, names, lineterminator="\n")
         write.writeheader()
-        write.writerows(map(vars, self.rows))
+        write.writerows(escaping.in_csv(vars(row)) for row in self.rows)
         return out.getvalue()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from calib_jax.core import outside
+from calib_jax.core import escaping, outside
 from calib_jax.report import calibration, caveats
 from calib_jax.report.paired_tests import (
     BY_SQUARED_ERROR,
@@ -39,12 +39,14 @@ class Estimated(Protocol):
 
 def as_text(report: Results) -> str:
     """Format all tables as plain text."""
-    return "\n\n".join([headline(report), *map(aligned, _tables(report)), *notes(report)])
+    sentences = map(escaping.one_line, [headline(report), *notes(report)])
+    return "\n\n".join([next(sentences), *map(aligned, _tables(report)), *sentences])
 
 
 def as_markdown(report: Results) -> str:
     """Format all tables as Markdown."""
-    return "\n\n".join([headline(report), *map(in_markdown, _tables(report)), *notes(report)])
+    sentences = map(escaping.in_markdown, [headline(report), *notes(report)])
+    return "\n\n".join([next(sentences), *map(in_markdown, _tables(report)), *sentences])
 
 
 def as_model_card(report: Results) -> str:
@@ -53,9 +55,9 @@ def as_model_card(report: Results) -> str:
     how = f" with `{command}`" if command else ""
     parts = [
         "## Calibration",
-        headline(report),
+        escaping.in_markdown(headline(report)),
         *map(in_markdown, _tables(report)),
-        "\n".join(f"- {note}" for note in notes(report)),
+        "\n".join(f"- {escaping.in_markdown(note)}" for note in notes(report)),
         f"Measured by calib_jax {report.settings['versions']['calib_jax']}{how}.",
     ]
     return "\n\n".join(filter(None, parts))
@@ -91,7 +93,7 @@ def as_csv(report: Results) -> str:
             notes += caveats.no_interval([(estimate.metric, estimate.interval)])
         elif isinstance(estimate, Row | Part):
             notes += caveats.constant([estimate.metric] * is_alone(estimate))
-        write.writerow({"table": table, "note": " ".join(notes), **cells})
+        write.writerow(escaping.in_csv({"table": table, "note": " ".join(notes), **cells}))
 
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
     for row in report.rows:
@@ -103,7 +105,8 @@ def as_csv(report: Results) -> str:
             add(name, part)
     for worst in report.worst:
         cells = {k: v for k, v in vars(worst).items() if k in fields}
-        write.writerow({"table": "worst groups", "metric": "gap", "value": worst.gap, **cells})
+        cells |= {"table": "worst groups", "metric": "gap", "value": worst.gap}
+        write.writerow(escaping.in_csv(cells))
     return out.getvalue()
 
 
@@ -402,7 +405,7 @@ def _changed(change: Change, num_resamples: int) -> str:
 
 def in_markdown(table: Table) -> str:
     """Format a table as Markdown."""
-    escaped = [[cell.replace("|", r"\|") for cell in row] for row in table]
+    escaped = [[escaping.in_markdown(cell).replace("|", r"\|") for cell in row] for row in table]
     lines = ["| " + " | ".join(row) + " |" for row in escaped]
     lines.insert(1, "|" + "---|" * len(table[0]))
     return "\n".join(lines)
@@ -410,6 +413,7 @@ def in_markdown(table: Table) -> str:
 
 def aligned(table: Table) -> str:
     """Format a table in aligned columns."""
+    table = [list(map(escaping.one_line, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from calib_jax.core import escaping
 from calib_jax.core.packages import require
 
 
@@ -30,6 +31,7 @@ class Console:
         """Print a line and flush."""
         if self._quiet:
             return
+        text = escaping.printable(text)
         if self._bar is not None:
             self._bar.write(text)
         else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calib_jax.core import reading
+from calib_jax.core import writing as whole
 
 Row = dict[str, Any]
 
@@ -49,10 +50,8 @@ def replace(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of a new file, which replaces the old one when the block ends."""
-    temporary = path.with_name(path.name + ".new")
-    with writing(path):
+    with writing(path), whole.replacing(path) as temporary:
         yield temporary
-        temporary.replace(path)
 
 
 def set_aside(path: Path) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from calib_jax.core import reading
+from calib_jax.core import reading, writing
 from calib_jax.train.files import CannotWrite
 
 try:
@@ -72,6 +72,7 @@ def only_one(folder: Path, name: str = TRAINING) -> Iterator[Claim]:
                 " into it.",
                 stacklevel=4,
             )
+        writing.remove_leftovers(folder)
         file.truncate(0)
         file.write(f"{_HOLDER}{os.getpid()}")
         file.flush()

@@ -1,5 +1,6 @@
 """Predictions of two checkpoints are never used together, however an evaluation ends."""
 
+import errno
 import json
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_a_damaged_record_is_named_and_evaluated_anew(folder, record):
     evaluation_record.check(folder)
 
 
-def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder):
+def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder, monkeypatch):
     class Killed(Exception):
         pass
 
@@ -131,11 +132,14 @@ def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder):
         def __array__(self, dtype=None, copy=None):
             raise Killed
 
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     for logits in (Logits(), np.zeros((3, 3))):
         if isinstance(logits, np.ndarray):
-            (folder / "predictions_test.npz.new").unlink()
-            (folder / "predictions_test.npz.new").mkdir()
+            monkeypatch.setattr(np, "savez", full)
         with pytest.raises((Killed, CannotWrite)):
             evaluation_record.keep(folder, "test", PREDICTED._replace(logits=logits), LATEST)
+        assert not list(folder.glob(".*"))
         with np.load(folder / "predictions_test.npz") as arrays:
             np.testing.assert_array_equal(arrays["logits"], PREDICTED.logits)

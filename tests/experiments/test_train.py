@@ -131,13 +131,15 @@ def test_an_evaluation_that_ends_early_leaves_no_predictions_that_are_used_toget
 ):
     folder = tmp_path / "copy"
     shutil.copytree(evaluated[0], folder)
-    (folder / "predictions_test.npz.new").mkdir()  # so that this file cannot be written
+    kept = (folder / "predictions_test.npz").rename(folder / "kept.npz")
+    (folder / "predictions_test.npz" / "full").mkdir(parents=True)  # so that it cannot be written
     code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest")
     assert code == 2
-    assert "predictions_test.npz.new cannot be written to" in output.splitlines()[-1]
+    assert "predictions_test.npz cannot be written to" in output.splitlines()[-1]
+    shutil.rmtree(folder / "predictions_test.npz")
+    kept.rename(folder / "predictions_test.npz")
     with pytest.raises(ValueError, match=r"validation\.npz is of other weights \(latest, step"):
         finished.read([str(folder), str(evaluated[0])])
-    (folder / "predictions_test.npz.new").rmdir()
     code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest", "--resamples=20")
     assert code == 0, output
     assert not (folder / "predictions_training.npz").exists()  # of the older weights
