@@ -276,7 +276,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
     """No file may become larger than 20 kB: neither root nor a disk of its own is needed."""
     command = [sys.executable, "-m", "experiments.train", CONFIG, f"--workdir={tmp_path / 'run'}"]
     result = subprocess.run(
-        ["sh", "-c", 'ulimit -f 20; exec "$@"', "sh", *command, "--config.num_epochs=3"],
+        ["sh", "-c", 'ulimit -f 40; exec "$@"', "sh", *command, "--config.num_epochs=3"],
         capture_output=True,
         text=True,
         cwd=ROOT,
