@@ -44,12 +44,24 @@ def test_functions_with_too_many_bins(call):
         call()
 
 
-def test_labels_that_number_no_classes():
-    labels = LABELS.copy()
+@pytest.mark.parametrize("dtype", [np.int64, np.uint32, np.uint64])
+def test_labels_that_number_no_classes(dtype):
+    labels = LABELS.astype(dtype)
     labels[3] = 10**9
     message = "labels must number the classes 0, 1, .*, got 1000000000: np.unique"
     with pytest.raises(ValueError, match=message):
         data.from_arrays(LOGITS, labels)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_unsigned_labels_are_those_of_integers(dtype):
+    actual = data.from_arrays(LOGITS, LABELS.astype(dtype))
+    expected = data.from_arrays(LOGITS, LABELS)
+    assert actual.class_names == expected.class_names == ("0", "1", "2")
+    for part in ("train", "validation", "test"):
+        np.testing.assert_array_equal(
+            getattr(actual, part).labels, getattr(expected, part).labels, err_msg=part
+        )
 
 
 @pytest.mark.parametrize("seed", [2**32, 2**32 + 1, 2**64, -1])

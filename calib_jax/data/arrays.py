@@ -265,7 +265,7 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
     if labels.dtype.kind == "U":
         names = tuple(np.unique(labels).tolist())
     else:
-        largest = int(labels.max(initial=-1))
+        largest = int(labels.max()) if labels.size else -1  # unsigned labels have no -1
         if largest >= _MOST_CLASSES:
             raise ValueError(
                 f"labels must number the classes 0, 1, ..., at most {_MOST_CLASSES:,}, got"
