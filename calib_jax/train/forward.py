@@ -113,8 +113,9 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     Its call takes the inputs, and may take `train`; `mask`, which has the real rows of a batch; and
     `keys`, one key per example, in training. A module with running statistics needs `mask`. Flax's
     own dropout gets a key of the whole batch, that of its first example, and streams of any other
-    name, such as `self.make_rng("noise")`, draw from another key of the batch. Evaluation has no
-    streams.
+    name, such as `self.make_rng("noise")`, draw from another key of the batch, so results change
+    with the number of devices; `models.Dropout` with `keys` draws for each example. Evaluation has
+    no streams.
 
     Args:
       module: the network.

@@ -63,6 +63,7 @@ def trained(
     feed=train.Resident,
     tx=None,
     dtype=float,
+    network=forward,
     **options,
 ):
     """Train with the feed's own runner; the state comes as it lies on the devices.
@@ -72,7 +73,7 @@ def trained(
     arrangement = train.Arrangement(train.local_devices(num_devices))
     tx = sgd() if tx is None else tx
     step = train.make_train_step(
-        forward,
+        network,
         objective,
         tx,
         reduction=reduction,

@@ -119,6 +119,60 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
     close(measured_one, measured_eight, 1e-9)
 
 
+class Dropping(nn.Module):
+    """A user's network with the parameters of `tasks.variables`, and two layers of dropout."""
+
+    by_example: bool
+
+    @nn.compact
+    def __call__(self, x, *, train, keys=None):
+        x = self._dropped(x, train, keys)
+        shapes = {name: leaf.shape for name, leaf in tasks.variables()["params"].items()}
+        params = {
+            name: self.param(name, nn.initializers.zeros, shape, float)
+            for name, shape in shapes.items()
+        }
+        hidden = jnp.tanh(x @ params["in"] + params["in_bias"][None])
+        hidden = self._dropped(hidden, train, keys)
+        return hidden @ params["out"] + params["out_bias"][None]
+
+    def _dropped(self, x, train, keys):
+        if self.by_example:
+            return models.Dropout(0.5)(x, train, keys)
+        return nn.Dropout(0.5, deterministic=not train)(x)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(accumulate, x64):
+    """The README and own.md name models.Dropout for results that no number of devices changes."""
+    params = tasks.variables()["params"]
+
+    def parameters(num_devices, *, by_example):
+        network = train.linen(Dropping(by_example))
+        keys = jax.random.split(jax.random.key(0), 10)
+        of_mode = [
+            network(params, {}, jnp.asarray(SOURCE.inputs[:10]), train=mode, rng=keys)[0]
+            for mode in (True, False)
+        ]
+        assert np.abs(of_mode[0] - of_mode[1]).max() > 0.1  # training drops
+        states, _ = tasks.trained(
+            losses.objective("cross_entropy"),
+            SOURCE,
+            num_devices=num_devices,
+            steps=6,
+            accumulate=accumulate,
+            network=network,
+        )
+        assert train.differing(states) == []
+        return tasks.the_only(states).params
+
+    one = parameters(1, by_example=True)
+    close(one, parameters(2, by_example=True), 1e-9)
+    of_flax = [parameters(count, by_example=False)["in"] for count in (1, 2)]
+    assert np.abs(of_flax[0] - of_flax[1]).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     "names",
     [
