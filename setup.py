@@ -51,7 +51,7 @@ setup(
             "report/README.md",  # pages explain their numbers by its table
         ]
     },
-    entry_points={"console_scripts": ["calib-score = calib_jax.report.command:main"]},
+    entry_points={"console_scripts": ["calib-score = calib_jax.score_command:main"]},
     zip_safe=False,
     install_requires=[f"{name}>={oldest}" for name, oldest in PACKAGES.values()],
     extras_require={

@@ -250,7 +250,9 @@ def test_an_open_door_is_open(path, source):
 def test_calib_jax_has_rooms_only():
     folders = {path.parent for path in (ROOT / "calib_jax").rglob("*.py")} - {ROOT / "calib_jax"}
     assert {path.relative_to(ROOT / "calib_jax").parts[0] for path in folders} <= SUBPACKAGES
-    assert [path.name for path in (ROOT / "calib_jax").glob("*.py")] == ["__init__.py"]
+    # score_command.py starts a command before a room is imported.
+    names = {path.name for path in (ROOT / "calib_jax").glob("*.py")}
+    assert names == {"__init__.py", "score_command.py"}
 
 
 def test_top_level():

@@ -37,6 +37,8 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
+    lines: dict[int, int] = {}  # of the documents
+    ambiguous = 0
     with reading.opened(path, _KIND) as file:
         number = 0
         while line := file.readline(_LINE_BYTES):
@@ -54,14 +56,28 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             if name != next(iter(filters)):
                 continue  # the same documents again, after another filter
             logits = _log_likelihoods(sample, where)
-            samples.append((_document(sample, number), logits, _target(sample, len(logits), where)))
+            document = _document(sample, number)
+            if document in lines:
+                raise Unreadable(
+                    f"{where} has the question of line {lines[document]} again (doc_id {document}):"
+                    " a question counts once, so give a file of one task and one run."
+                )
+            lines[document] = number
+            ambiguous += _is_ambiguous(sample)
+            samples.append((document, logits, _target(sample, len(logits), where)))
     if not samples:
         raise Unreadable(f"{path} has no samples.")
     samples.sort(key=lambda sample: sample[0])
     most = max(len(logits) for _, logits, _ in samples)
     padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
     labels = np.array([label for _, _, label in samples])
-    return np.array(padded), labels, tuple(_notes(path, samples, most, filters))
+    notes = _notes(path, samples, most, filters)
+    if ambiguous:
+        notes.append(
+            f"{path}: {ambiguous:,} targets are the number of a choice and the text of another one;"
+            " they are read as numbers, counted from 0."
+        )
+    return np.array(padded), labels, tuple(notes)
 
 
 def _document(sample: Mapping[str, Any], number: int) -> int:
@@ -90,7 +106,13 @@ def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
     """Return the number of the right choice, which may be given as text."""
     target = sample.get("target")
     text = str(target).strip()
-    number = int(text) if text.isdecimal() else _choices(sample).get(text, -1)
+    places = [place for place, choice in enumerate(_choices(sample)) if choice == text]
+    if not text.isdecimal() and len(places) > 1:
+        raise Unreadable(
+            f"{where} has the target {text[:40]!r}, the text of {len(places)} of its choices.\nGive"
+            " the number of the right choice, counted from 0."
+        )
+    number = int(text) if text.isdecimal() else next(iter(places), -1)
     if not 0 <= number < num_choices:
         raise Unreadable(
             f"{where} has the target {text[:40]!r}, which is none of its {num_choices} choices.\n"
@@ -99,8 +121,16 @@ def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
     return number
 
 
-def _choices(sample: Mapping[str, Any]) -> dict[str, int]:
-    """Number the texts of the choices: the second argument of each request."""
+def _is_ambiguous(sample: Mapping[str, Any]) -> bool:
+    """Check whether a target is the number of a choice, and also the text of another one."""
+    text = str(sample.get("target")).strip()
+    return text.isdecimal() and any(
+        choice == text and place != int(text) for place, choice in enumerate(_choices(sample))
+    )
+
+
+def _choices(sample: Mapping[str, Any]) -> list[str]:
+    """List the texts of the choices: the second argument of each request."""
     arguments = sample.get("arguments") or []
     requests = list(arguments.values()) if isinstance(arguments, Mapping) else list(arguments)
     texts = [
@@ -108,7 +138,7 @@ def _choices(sample: Mapping[str, Any]) -> dict[str, int]:
         for request in requests
         if isinstance(request, Mapping | list) and len(request) > 1
     ]
-    return {str(text).strip(): number for number, text in enumerate(texts)}
+    return [str(text).strip() for text in texts]
 
 
 def _notes(

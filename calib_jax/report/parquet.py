@@ -10,6 +10,7 @@ import numpy as np
 
 from calib_jax.core import machine, reading
 from calib_jax.core.packages import PackageNeeded
+from calib_jax.core.reading import Unreadable
 
 
 class Columns:
@@ -65,7 +66,10 @@ def opened(path: pathlib.Path, kind: str) -> Iterator[Columns]:
             f"{path} needs pyarrow: python -m pip install 'calib_jax[parquet]'"
         ) from error
     with reading.opened(path, kind) as file, reading.guard(path, kind, library=True):
-        columns = parquet.ParquetFile(file)
+        columns = parquet.ParquetFile(file, page_checksum_verification=True)
+        names = columns.schema_arrow.names
+        if again := next((name for name in names if names.count(name) > 1), None):
+            raise Unreadable(f"{path} has two columns {again!r}: keep one of them.")
         sizes = (
             columns.metadata.row_group(k).total_byte_size for k in range(columns.num_row_groups)
         )

@@ -27,7 +27,7 @@ from calib_jax.report import harness_samples, parquet, prediction_tables
 from calib_jax.report.prediction_tables import CLASS_NAMES, OPTIONAL, listed, roles_of, shown
 
 _KIND = "a file of predictions"
-_ENDINGS = (".npz", ".csv", ".parquet", ".jsonl")
+_ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl")
 _OF_WEIGHTS = ("checkpoint", "step")  # which weights of a network the predictions are of
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
@@ -88,7 +88,7 @@ def read_predictions(
     elif endings == [".npy", ".npy"]:
         logits, labels = (reading.npy(path, _KIND) for path in paths)
         contents = Predictions(logits, labels)
-    elif endings == [".csv"]:
+    elif endings in ([".csv"], [".tsv"]):
         contents = _csv(paths[0], probabilities, first_label, clusters)
     elif endings == [".parquet"]:
         contents = _parquet(paths[0], probabilities, first_label, clusters)
@@ -100,7 +100,7 @@ def read_predictions(
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
         raise Unreadable(
-            f"{name} must end in .npz, .csv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy."
+            f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy."
         )
     return _checked(name, contents, first_label)
 
@@ -364,7 +364,9 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
             )
         models |= dict.fromkeys([inner.name] * len(files), next(iter(files.values()), ""))
     if not models:
-        raise Unreadable(f"{folder} has no file that ends in .npz, .csv, .parquet, .jsonl or .npy.")
+        raise Unreadable(
+            f"{folder} has no file that ends in .npz, .csv, .tsv, .parquet, .jsonl or .npy."
+        )
     return models
 
 

@@ -21,7 +21,8 @@ from calib_jax.core.reading import Unreadable
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000
 
-_PREFIXED = re.compile(r"(logit|probability)_(.*)", re.IGNORECASE)
+_PREFIXED = re.compile(r"(logit|probability)(?:_(.*))?", re.IGNORECASE)
+_SEPARATORS = {"\t": "tab", ";": "semicolon"}  # besides the comma
 # The last two are the index of pandas.
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
 
@@ -153,7 +154,8 @@ def read(
       clusters: the column of clusters, if it has another name.
     """
     with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
-        rows = csv.reader(_lines(lines, path))
+        first_line, every_line = _peeked(_lines(lines, path))
+        rows = csv.reader(every_line, delimiter=_separator(first_line))
         head = next((row for row in rows if not _blank(row)), [])
         names = [name.strip() for name in head]
         roles = _roles(path, names, clusters)
@@ -167,6 +169,25 @@ def read(
         )
         scores, texts = _columns(path, names, rows, first, classes.places, roles)
     return _table(path, names, roles, classes, scores, texts, first_label)
+
+
+def _peeked(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
+    """Return the first line that is not blank, and all lines."""
+    read: list[str] = []
+    for line in lines:
+        read.append(line)
+        if line.strip():
+            break
+    return (read[-1] if read else ""), itertools.chain(read, lines)
+
+
+def _separator(head: str) -> str:
+    """Find what separates the names in the first line of a table.
+
+    >>> _separator("label,logit_0"), _separator("label;logit_0"), _separator("label")
+    (',', ';', ',')
+    """
+    return "," if "," in head else next((mark for mark in _SEPARATORS if mark in head), ",")
 
 
 def from_columns(
@@ -229,14 +250,15 @@ def _table(
             classes, scores = _without_index(classes, scores, used)
         number = {name: k for k, name in enumerate(classes.names, start=first_label)}
         labels = np.array([number.get(text, first_label - 1) for text in label_texts])
-    elif classes.bare:
+    elif classes.bare and all(_whole(text) is not None for text in used):
         raise _no_columns(path, names)
     else:
         labels = _named_by_order(path, label_name, label_texts, present, classes.names)
     notes = _notes_on(path, classes, used, first_label)
     ignored = set(range(len(names))) - {*classes.places, *roles.values()}
     if ignored:
-        notes.append(f"{path}: columns ignored: {listed([names[k] for k in sorted(ignored)])}.")
+        left = [names[k] or "one without a name" for k in sorted(ignored)]
+        notes.append(f"{path}: columns ignored: {listed(left)}.")
     groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
     return PredictionTable(scores, labels, weights, groups, ids, tuple(classes.names), notes)
 
@@ -283,7 +305,9 @@ def _classes(
     by_kind: dict[str, dict[int, str]] = {"logit": {}, "probability": {}}
     for place in free:
         if prefixed := _PREFIXED.fullmatch(names[place]):
-            by_kind[prefixed[1].lower()][place] = prefixed[2]
+            # A column without a number is the only one, of class 1.
+            text = prefixed[2]
+            by_kind[prefixed[1].lower()][place] = str(first_label + 1) if text is None else text
     kind = "probability" if probabilities and by_kind["probability"] else "logit"
     if by_kind["probability"] and not by_kind[kind]:
         raise Unreadable(
@@ -323,7 +347,14 @@ def _in_order(
             raise Unreadable(f"{path} has columns {both}, the same class: keep one of them.")
         by_number[int(text)] = place
     start = min(by_number)
-    one_column = len(by_number) == 1 and start <= 1  # a binary model, often of class 1
+    only = names[by_number[start]]
+    one_column = len(by_number) == 1 and start <= first_label + 1  # a binary model, of class 1
+    if one_column and start == first_label and only.lower().startswith("probability"):
+        second = f"{only.removesuffix(str(start))}{start + 1}"
+        raise Unreadable(
+            f"{path} has only {only}, and a single column is that of the second class.\nRename it"
+            f" to {second} if it is, or give both columns."
+        )
     if start not in (0, first_label) and not one_column:
         raise Unreadable(
             f"{path} numbers its classes from {start}, {names[by_number[start]]}.\nNumber them from"
@@ -505,15 +536,18 @@ def _wrong_length(
 
 
 def _no_columns(path: pathlib.Path, names: Sequence[str]) -> Unreadable:
-    label = next((name for name in names if looks_like_labels(name)), names[0] if names else "")
-    heads, number = [], itertools.count()
-    for name in names:
-        heads.append("label" if name == label else f"logit_{next(number)}")
+    """Say which columns are missing, and which name would be the right one."""
+    has = f"it has {listed(names) or 'none'}"
+    if not any(_role_of(name) == "labels" for name in names):
+        similar = next((name for name in names if looks_like_labels(name)), None)
+        way_out = f"rename {shown(similar)} to label" if similar else "add the labels"
+        return Unreadable(f"{path} has no column label; {has}: {way_out}.")
+    others = [name for name in names if _role_of(name) not in {"labels", *OPTIONAL}]
     rename = ""
-    if 2 <= len(heads) <= 20:
-        rename = f" Rename them in the first line, for example to {','.join(heads)}."
+    if 1 <= len(others) <= 20:
+        numbers = ["logit_1"] if len(others) == 1 else [f"logit_{k}" for k in range(len(others))]
+        rename = f" Rename {listed(others)} to {', '.join(numbers)}."
     return Unreadable(
-        f"{path} must have columns label, logit_0, logit_1, ...; it has"
-        f" {listed(names) or 'none'}.\nColumns may also be named by classes, where labels hold"
-        f" these names.{rename}"
+        f"{path} must have columns label, logit_0, logit_1, ...; {has}.\nColumns may also be named"
+        f" by classes, where labels hold these names.{rename}"
     )

@@ -83,9 +83,13 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
         hint = (
             " These are logarithms, or logits: leave probabilities out." if wrong.min() < 0 else ""
         )
+        total = wrong.sum()
+        if abs(total - 100) < 1 and wrong.min() >= 0:
+            hint = " These are percentages: divide them by 100."
+        values = ", ".join(f"{value:.4g}" for value in wrong[:6]) + ", ..." * (len(wrong) > 6)
         raise ValueError(
-            f"{name}: probabilities must not be negative and must sum to 1 in every row, got"
-            f" {np.array2string(wrong, precision=4, threshold=6)}.{hint}"
+            f"{name}: probabilities must not be negative and must sum to 1 in every row, and"
+            f" {values} {'has' if len(wrong) == 1 else 'have'} the sum {total:.4g}.{hint}"
         )
     result = np.full(rows.shape, 1 / rows.shape[-1], np.promote_types(rows.dtype, np.float32))
     result[counts] = present.astype(result.dtype)

@@ -19,6 +19,7 @@ from calib_jax.report.paired_tests import (
     least_p_of_bound,
     starred,
 )
+from calib_jax.report.prediction_files import counted
 from calib_jax.report.records import Change, Part, Results, Row, Worst
 
 Table = list[list[str]]  # the first row is the header
@@ -142,7 +143,7 @@ def headline(report: Results) -> str:
     if clusters is not None:
         within = f"{clusters:,} clusters; whole clusters are resampled. {classes}"
     line = (
-        f"{settings['examples']:,} examples{weighted} in {within};"
+        f"{counted(settings['examples'], 'example')}{weighted} in {within};"
         f" {100 * settings['level']:g}% {_kind(report)} of {settings['resamples']:,} resamples."
     )
     if len(report.calibrators) > 1:

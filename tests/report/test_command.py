@@ -2,8 +2,11 @@
 
 import json
 import pathlib
+import shlex
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -329,5 +332,36 @@ def test_an_average_of_probabilities(tmp_path):
         np.savez(tmp_path / f"{name}.npz", probabilities=p, labels=[0, 1, 0])
     files = (f"--predictions={tmp_path / 'a.npz'}", f"--predictions={tmp_path / 'b.npz'}")
     result = scored(*files, "--average", "--probabilities")
-    assert result.notes == []  # no class has probability 0 in both
+    assert not any("probability 0" in note for note in result.notes)  # none has it in both
     assert result.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)
+
+
+def program(tmp_path):
+    np.savez(
+        tmp_path / "run.npz", logits=3 * np.eye(3)[np.arange(60) % 3], labels=np.arange(60) % 3
+    )
+    start = "import sys; from calib_jax.score_command import main; sys.exit(main())"
+    return [sys.executable, "-c", start, tmp_path / "run.npz", "--resamples=20"]
+
+
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
+    command = shlex.join(map(str, program(tmp_path)))
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 141
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.8])
+def test_an_interrupt_ends_the_command_quietly_during_its_imports_too(tmp_path, seconds):
+    process = subprocess.Popen(
+        program(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (130, "interrupted.\n")

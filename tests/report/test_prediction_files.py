@@ -141,9 +141,7 @@ def test_classes_may_be_named(tmp_path):
         "has 'fish', which is no column of a class: these are cat, dog",
     )
     others = csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2")
-    refused(others, "it has pred_a, target, pred_b.\nColumns may also be named by classes")
-    refused(others, "Rename them in the first line, for example to logit_0,label,logit_1.")
-    refused(csv_file(tmp_path, "label,cat,dog", "fish,1,2"), "named by classes, where labels hold")
+    refused(others, "has no column label; it has pred_a, target, pred_b: rename target to label")
     refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
 
 
@@ -178,7 +176,10 @@ def test_columns_are_ordered_by_their_number(tmp_path):
         ("label,logit_1,logit_2", "from 1, logit_1"),
         ("label,logit_0,label", "has 'label' and 'label', which mean the same"),
         ("label,logit_0,Labels", "has 'label' and 'Labels', which mean the same"),
-        ("logit_0,logit_1,logit_2", "must have columns label, logit_0, logit_1, ...; it has logit"),
+        (
+            "logit_0,logit_1,logit_2",
+            "has no column label; it has logit_0, .*: add the labels",
+        ),
         (
             "label,score,other",
             "must have columns label, logit_0, logit_1, ...; it has label, score",
@@ -295,17 +296,17 @@ def test_probabilities_are_read_where_they_are_wanted(tmp_path):
     assert prediction_files.read_predictions(name, probabilities=True).logits.tolist() == [
         [0.25, 0.75]
     ]
-    name = csv_file(tmp_path, "label,logit_0,probability_0", "1,2.5,0.75")
+    name = csv_file(tmp_path, "label,logit_0,probability_1", "1,2.5,0.75")
     contents = prediction_files.read_predictions(name)
     assert contents.logits.tolist() == [[2.5]]
-    assert contents.notes[0].endswith("columns ignored: probability_0.")
+    assert contents.notes[0].endswith("columns ignored: probability_1.")
     assert prediction_files.read_predictions(name, probabilities=True).logits.tolist() == [[0.75]]
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ([], "must have columns label, .* it has none"),
+        ([], "has no column label; it has none: add the labels"),
         (["label,logit_0"], "has no examples, only a header"),
         (["label,logit_0", "0,1.5", "1"], "line 3 of .* has 1 fields, not 2"),
         (["label,logit_0", "0,1.5", "", "1,x"], "column logit_0 of .*: line 4 has 'x'"),
@@ -370,7 +371,7 @@ def test_files_that_are_none(tmp_path):
     refused(f"{tmp_path / 'absent.npy'},{tmp_path / 'logits.npy'}", "there is no file .*absent")
     refused(
         tmp_path / "run.txt",
-        "must end in .npz, .csv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy",
+        "must end in .npz, .csv, .tsv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy",
     )
     for ending in ("npz", "csv"):
         (tmp_path / f"folder.{ending}").mkdir()
@@ -488,7 +489,7 @@ def test_columns_of_parquet(tmp_path):
     refused(write(logits=[[1.0, 2], None], labels=[0, 1]), "logits has 1 empty cells")
     refused(write(label=[0, 1], logit_0=[1.0, None], logit_1=[1.0, 2]), "logit_0 .* got 'None'")
     refused(write(label=[0, 2], logit_0=[1.0, 3], logit_1=[1.0, 2]), "label 2 .* 2 classes 0 to 1")
-    refused(write(score=[0.5]), "must have columns label, logit_0")
+    refused(write(score=[0.5]), "has no column label; it has score: add the labels")
     path.write_bytes(path.read_bytes()[:-20])
     refused(path, "cannot be read as a file of predictions")
 
@@ -553,3 +554,84 @@ def test_samples_that_are_no_json(tmp_path):
     refused(path, "has no samples")
     path.write_text('{"doc_id": 0')
     refused(path, "cannot be read as samples of lm-evaluation-harness")
+
+
+def test_a_single_column_is_that_of_class_1(tmp_path):
+    for head in ("probability", "probability_1", "Probability"):
+        name = csv_file(tmp_path, f"label,{head}", "1,0.75", "0,0.25")
+        contents = prediction_files.read_predictions(name, probabilities=True)
+        assert contents.logits.tolist() == [[0.75], [0.25]]
+        refused(name, f"has columns {head}: add --probabilities")
+    name = csv_file(tmp_path, "label,logit", "1,2.5")
+    assert prediction_files.read_predictions(name).logits.tolist() == [[2.5]]
+    name = csv_file(tmp_path, "label,probability_0", "1,0.75")
+    refused(name, "has only probability_0, .*\nRename it to probability_1 if", probabilities=True)
+    name = csv_file(tmp_path, "label,probability_2", "2,0.75")
+    contents = prediction_files.read_predictions(name, probabilities=True, first_label=1)
+    assert contents.labels.tolist() == [1]
+    name = csv_file(tmp_path, "label,probability_1", "2,0.75")
+    refused(name, "Rename it to probability_2", probabilities=True, first_label=1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("target,cat,dog", "cat,1,2"), "it has target, cat, dog: rename target to label."),
+        (("cat,dog", "1,2"), "has no column label; it has cat, dog: add the labels."),
+        (("label,cat,dog", "fish,1,2"), "column label of .* has 'fish', .*: these are cat, dog"),
+        (("label,a,b", "1,1,2"), "Rename a, b to logit_0, logit_1"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(tmp_path, lines, message):
+    refused(csv_file(tmp_path, *lines), message)
+
+
+@pytest.mark.parametrize("mark", ["\t", ";", ","])
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_tabs_and_semicolons_separate_columns_too(tmp_path, mark, ending):
+    path = tmp_path / f"run.{ending}"
+    path.write_text("\nlabel,logit_0,logit_1\n1,2.5,0\n".replace(",", mark))
+    contents = prediction_files.read_predictions(str(path))
+    assert (contents.logits.tolist(), contents.labels.tolist()) == ([[2.5, 0]], [1])
+
+
+def test_a_column_without_a_name_is_called_so(tmp_path):
+    name = csv_file(tmp_path, ",label,logit_0,logit_1", "7,1,2.5,0")
+    (note,) = prediction_files.read_predictions(name).notes
+    assert note.endswith("columns ignored: one without a name.")
+
+
+def test_columns_of_parquet_are_different_and_whole(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "run.parquet"
+    columns = [pyarrow.array([1] * 500), *3 * [pyarrow.array(np.arange(500) / 7)]]
+    names = ["label", "logit_0", "logit_1", "logit_1"]
+    parquet.write_table(pyarrow.table(columns, names=names), path)
+    refused(path, "has two columns 'logit_1': keep one of them")
+    options = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    parquet.write_table(pyarrow.table(columns[:3], names=names[:3]), path, **options)
+    content = bytearray(path.read_bytes())
+    place = content.index(np.float64(300 / 7).tobytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+    refused(path, "cannot be read as a file of predictions: .*(CRC|checksum)")
+
+
+def test_samples_that_are_ambiguous(tmp_path):
+    again = [choices(-1.0, -2.0, doc_id=3, target="0"), choices(-2.0, -1.0, doc_id=3, target="0")]
+    refused(samples_file(tmp_path, *again), r"line 2 of .* the question of line 1 again \(doc_id 3")
+    several = [choices(-1.0, -2.0, doc_id=3, target="0", filter=name) for name in ("a", "b")]
+    assert len(prediction_files.read_predictions(str(samples_file(tmp_path, *several))).labels) == 1
+    equal = [["Q", " yes"], ["Q", " yes"]]
+    path = samples_file(tmp_path, choices(-1.0, -2.0, doc_id=0, target="yes", arguments=equal))
+    refused(path, "target 'yes', the text of 2 of its choices")
+    digits = [["Q", " 1"], ["Q", " 2"], ["Q", " 3"]]
+    question = choices(-1.0, -2.0, -3.0, doc_id=0, target="2", arguments=digits)
+    contents = prediction_files.read_predictions(str(samples_file(tmp_path, question)))
+    assert contents.labels.tolist() == [2]
+    assert "1 targets are the number of a choice and the text of another" in contents.notes[-1]
+    counted = [["Q", " 0"], ["Q", " 1"]]
+    question = choices(-1.0, -2.0, doc_id=0, target="1", arguments=counted)
+    assert prediction_files.read_predictions(str(samples_file(tmp_path, question))).notes == ()

@@ -132,3 +132,11 @@ def test_probabilities_that_nobody_announced():
         predictions.as_logits(np.ones((3, 2), np.int64))
     with pytest.raises(ValueError, match=r"there are no predictions, their shape is \(0, 3\)"):
         predictions.as_logits(np.ones((0, 3)))
+
+
+def test_percentages_are_recognised():
+    rows = np.array([[20.0, 30, 50], [10, 80, 10.2]])
+    with pytest.raises(ValueError, match=r"20, 30, 50 have the sum 100\. These are percentages"):
+        report.probability_rows(rows)
+    with pytest.raises(ValueError, match=r"0\.2, 0\.3 have the sum 0\.5\.$"):
+        report.probability_rows(np.array([[0.2, 0.3]]))
