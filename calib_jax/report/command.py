@@ -280,6 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(**options, command=shlex.join([PROGRAM, *arguments]))
         sys.stdout.flush()
+    except BrokenPipeError:  # no mistake: the reader, such as `head`, has read enough
+        raise
     except MISTAKES as error:
         sentence = packages.sentence(error) if isinstance(error, ImportError) else ""
         print(f"error: {escaping.printable(sentence or str(error))}", file=sys.stderr)
