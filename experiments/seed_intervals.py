@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax import metrics
+from calib_jax.report import intervals
 from experiments.papers.values import LEVEL, Value
 
 TAIL = (1 - LEVEL) / 2
@@ -35,10 +36,10 @@ class SeedInterval(NamedTuple):
     """An interval of a mean over runs, at the level of `experiments.papers.values`.
 
     Attributes:
-      low: lower end.
-      high: upper end.
+      low: lower end; NaN if all resamples of all runs are equal, which is no interval.
+      high: upper end; NaN there, too.
       interval: its kind: "percentile" or "noise bound" for one run, of the examples alone;
-        "examples and seeds" or "noise bound and seeds" for several.
+        "examples and seeds" or "noise bound and seeds" for several; "none" without ends.
     """
 
     low: float
@@ -64,11 +65,13 @@ def of_samples(
     samples = np.asarray(samples, np.float64)
     if len(values) == 1:
         low, high = metrics.interval(samples[0], LEVEL)
-        return SeedInterval(float(low), float(high), "percentile")
+        return SeedInterval(*intervals.shown(values[0], float(low), float(high), "percentile"))
     of_runs = [float(np.nanvar(row)) for row in samples]
     of_mean = float(np.nanvar(np.mean(samples, axis=0)))
     value = nested(values, of_mean, of_runs, rows=0)
-    return SeedInterval(max(0.0, value.low), min(most, value.high), "examples" + WITH_SEEDS)
+    low, high = max(0.0, value.low), min(most, value.high)
+    mean = float(np.mean(values))
+    return SeedInterval(*intervals.shown(mean, low, high, "examples" + WITH_SEEDS))
 
 
 def of_bounds(bounds: Sequence[metrics.NoiseBound]) -> SeedInterval:

@@ -4,7 +4,8 @@ For every metric of a loss the table contains
 
     value      mean over the seeds, and their standard deviation
     low, high  of the same mean, over seeds and test examples (`seed_intervals.py`); of one seed,
-               over the test examples: noise bounds of calibration errors, else percentiles
+               over the test examples: noise bounds of calibration errors, else percentiles; none
+               if all resamples have the same value
     interval   the kind of that interval
     difference to the baseline, with an interval from the same resamples, so that examples that are
                hard for both cancel; for ece and adaptive_ece that of `metrics.compare_ece`
@@ -98,11 +99,12 @@ class Run:
 class Cell:
     """One metric of one loss, before or after the temperature.
 
-    The ends of an interval are NaN and its kind, `interval`, None where rows are missing. There
-    `difference_low`, `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of that
-    interval, are None, too. The two ends of a difference are also None where no valid interval
-    exists; its kind is then "none". `unsettled` says how fits of the temperature ended that did not
-    converge, those of this loss and of the baseline; there is then no p-value.
+    An interval whose kind, `interval`, is "none" has the ends NaN, because all resamples have the
+    same value. Where rows are missing its ends are NaN and its kind None; `difference_low`,
+    `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of that interval, are None
+    there, too. The two ends of a difference are also None where no valid interval exists; its kind
+    is then "none". `unsettled` says how fits of the temperature ended that did not converge, those
+    of this loss and of the baseline; there is then no p-value.
     """
 
     loss: str
@@ -145,11 +147,17 @@ class Cell:
         return self.p is None and self.difference_interval is not None and not self.unsettled
 
     @property
+    def constant(self) -> bool:
+        """Whether there is no interval because all resamples have the same value."""
+        return self.interval == paired_tests.NO_INTERVAL
+
+    @property
     def notes(self) -> list[str]:
         """The caveats of the numbers."""
         state = {f"{self.loss} {self.phase}": self.unsettled} if self.unsettled else {}
         return [
             *caveats.unsettled(state),
+            *caveats.constant([self.metric] * self.constant),
             *caveats.no_p([self.metric] * self.untested),
             *caveats.no_interval([(self.metric, self.difference_interval or "")]),
             *outside.reasons(self.estimates),
@@ -639,6 +647,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     unsettled = {f"{cell.loss} {cell.phase}": cell.unsettled for cell in cells if cell.unsettled}
     return [
         *caveats.unsettled(unsettled),
+        *caveats.constant(cell.metric for cell in cells if cell.constant),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
         *caveats.no_p(cell.metric for cell in cells if cell.untested),

@@ -23,7 +23,7 @@ from calib_jax.core.former import former_options
 from calib_jax.core.lookalikes import judged
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
-from calib_jax.report import calibration, files, html_page, tables
+from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits
 from calib_jax.report.records import GIVEN
@@ -47,8 +47,8 @@ class Detection:
       score: "entropy", "max_confidence" or "energy".
       metric: "ood_auroc", "ood_aupr" or "ood_fpr95".
       value: point estimate.
-      low: lower end of the interval.
-      high: upper end of the interval.
+      low: lower end of the interval; NaN if all resamples are equal.
+      high: upper end of the interval; NaN if all resamples are equal.
     """
 
     outside: str
@@ -105,7 +105,7 @@ class OutOfDistribution:
             "notes": self._notes(),
         }
         texts = {
-            "ood.json": json.dumps(record, indent=1) + "\n",
+            "ood.json": json.dumps(tables.without_nan(record), indent=1) + "\n",
             "ood.csv": self._csv(),
             "ood.md": "\n\n".join(page) + "\n",
             "ood.html": html_page.render(self._page(figures)),
@@ -134,7 +134,9 @@ class OutOfDistribution:
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
         areas = {
-            (row.outside, row.predictions, row.score): (row.value, row.low, row.high)
+            (row.outside, row.predictions, row.score): row.value
+            if tables.is_alone(row)
+            else (row.value, row.low, row.high)
             for row in self.rows
             if row.metric == "ood_auroc"
         }
@@ -169,7 +171,8 @@ class OutOfDistribution:
 
     def _notes(self) -> list[str]:
         marked = outside_interval.reasons((row.value, row.low, row.high) for row in self.rows)
-        return [*self.notes, *marked]
+        alone = caveats.constant(row.metric for row in self.rows if tables.is_alone(row))
+        return [*self.notes, *alone, *marked]
 
     def _table(self) -> tables.Table:
         cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
@@ -314,10 +317,10 @@ def out_of_distribution(
                     by_class=True,
                     clusters=ids,
                 )
-                rows += [
-                    Detection(name, predictions, score, metric, *map(float, estimate[:3]))
-                    for metric, estimate in estimates.items()
-                ]
+                for metric, estimate in estimates.items():
+                    value, *ends = map(float, estimate[:3])
+                    low, high, _ = intervals.shown(value, *ends, method)
+                    rows.append(Detection(name, predictions, score, metric, value, low, high))
                 curve = metrics_package.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
     return OutOfDistribution(

@@ -22,7 +22,7 @@ from calib_jax.core.trouble import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics import Metric
 from calib_jax.metrics.counted import are_counts
-from calib_jax.report import calibration, caveats, files, paired_tests, tables
+from calib_jax.report import calibration, caveats, files, intervals, paired_tests, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row, Worst
@@ -378,19 +378,9 @@ def _check_labels(labels: np.ndarray, weights: Any, num_classes: int) -> None:
 
 
 def _shown(value: Any, ends: Any, kind: str) -> tuple[tuple[float, float, float], str]:
-    """Return value and ends as floats, and the kind; without ends if all resamples are equal.
-
-    >>> Ends = collections.namedtuple("Ends", ["low", "high"])
-    >>> _shown(1.0, Ends(1.0, 1.0), "percentile")
-    ((1.0, nan, nan), 'none')
-    >>> _shown(0.5, Ends(0.4, 0.6), "percentile")
-    ((0.5, 0.4, 0.6), 'percentile')
-    """
-    value, low, high = float(value), float(ends.low), float(ends.high)
-    slack = 1e-6 * abs(value)  # the rounding of float32
-    if kind in ("percentile", "basic") and max(abs(low - value), abs(high - value)) <= slack:
-        return (value, np.nan, np.nan), paired_tests.NO_INTERVAL
-    return (value, low, high), kind
+    """Return value and ends as floats, and the kind; without ends if all resamples are equal."""
+    low, high, kind = intervals.shown(float(value), float(ends.low), float(ends.high), kind)
+    return (float(value), low, high), kind
 
 
 def _check_numbers(values: Mapping[str, Any]) -> None:

@@ -128,7 +128,7 @@ def as_json(report: Results) -> str:
         **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": notes(report),
     }
-    return json.dumps(_without_nan(everything), indent=1, allow_nan=False)
+    return json.dumps(without_nan(everything), indent=1, allow_nan=False)
 
 
 def headline(report: Results) -> str:
@@ -423,12 +423,12 @@ def aligned(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """Replace NaN and infinities, which JSON does not support, by null."""
     if isinstance(value, dict):
-        return {key: _without_nan(each) for key, each in value.items()}
+        return {key: without_nan(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(each) for each in value]
+        return [without_nan(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

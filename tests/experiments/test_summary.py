@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import io
 import json
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 import scipy.stats
 
 from calib_jax import calibrators, metrics
-from experiments import streamed_scores, summary
+from experiments import comparison, streamed_scores, summary
 from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
@@ -200,6 +201,37 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
         assert line in summary.markdown(made, [])
     assert "reliability.png" in summary.save(made, tmp_path)
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_equal_resamples_are_no_interval(seeds, tmp_path):
+    """No error on 18 examples is none in every resample, and certain all the same it is not."""
+    perfect = []
+    for run in runs(seeds=seeds, examples=18):
+        logits, labels = run.test
+        sure = logits / 4 + 6 * np.eye(4, dtype=np.float32)[labels]
+        perfect.append(dataclasses.replace(run, test=(sure, labels)))
+    options = {"num_bins": NUM_BINS, "num_resamples": 100, "criteria": []}
+    made = summary.summarize(perfect, baseline="a", **options)
+    for loss in "ab":
+        one = cell(made, loss, summary.BEFORE, "error")
+        assert (one.value, one.interval) == (0, "none")
+        assert np.isnan([one.low, one.high]).all()
+        assert cell(made, loss, summary.BEFORE, "nll").low > 0
+    text = summary.text(made)
+    assert "[.000, .000]" not in text.replace("±.000", "")
+    line = "No interval of error: all resamples have the same value"
+    assert line in text
+    part = comparison.Part(comparison.ALONE, list(range(seeds)), made)
+    about = {"baseline": "a", "examples": 18, "classes": 4, "level": 0.9}
+    about |= {"resamples": 100, "num_bins": NUM_BINS}
+    compared = comparison.Comparison([], [part], [], [], about)
+    table = comparison.text(compared)
+    assert line in table
+    assert "0.0000 [0.0000, 0.0000]" not in table.replace("+0.0000 [+0.0000", "")
+    summary.save(made, tmp_path)
+    first, *_ = csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text()))
+    assert first["note"].startswith(line)
 
 
 @pytest.mark.thorough

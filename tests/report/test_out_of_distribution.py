@@ -309,3 +309,22 @@ def test_clusters_and_scores_are_checked():
         report.out_of_distribution(inside, {"o": outside}, scores="energy", **FEW)
     with pytest.raises(ValueError, match="scores is empty"):
         report.out_of_distribution(inside, {"o": outside}, scores=[], **FEW)
+
+
+def test_equal_resamples_are_no_interval(tmp_path):
+    sure = np.float32(40) * np.eye(4, dtype=np.float32)[np.arange(60) % 4]
+    apart = report.out_of_distribution(
+        sure, {"far": sure[:50] / 400}, scores=["entropy"], num_resamples=40
+    )
+    assert {row.value for row in apart.rows if row.metric == "ood_auroc"} == {1.0}
+    assert all(np.isnan([row.low, row.high]).all() for row in apart.rows)
+    text = str(apart)
+    assert "1.0000 [1.0000, 1.0000]" not in text
+    assert "No interval of ood_auroc, ood_aupr, ood_fpr95: all resamples have the same" in text
+    apart.save(tmp_path)
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    read_back = json.loads((tmp_path / "ood.json").read_text(), parse_constant=refuse)
+    assert {row["low"] for row in read_back["metrics"]} == {None}
