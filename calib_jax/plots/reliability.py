@@ -31,7 +31,8 @@ def reliability_diagram(
     """Draw accuracy against confidence, bin by bin, above a histogram of the confidences.
 
     A bar shows the accuracy of a bin between the bin's edges. A hatched box shows the gap between
-    the accuracy and the bin's mean confidence, which is the position of the point. Empty bins have
+    the accuracy and the bin's mean confidence, which is the position of the point; where the model
+    is under-confident, the box lies inside the bar, which shows through it. Empty bins have
     neither. The line through the point is the interval of the accuracy. Bins with fewer than ten
     examples are faint and show their number.
 

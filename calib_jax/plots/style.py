@@ -63,7 +63,7 @@ HATCHED: dict[str, Any] = {
     "linewidth": 0.6,
 }
 HATCHED_BACK: dict[str, Any] = {
-    "facecolor": "#D6F0E7",
+    "facecolor": "none",  # this gap lies inside the bar of the accuracy, which stays visible
     "edgecolor": GREEN,
     "hatch": "\\\\\\\\",
     "linewidth": 0.6,

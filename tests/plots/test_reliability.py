@@ -3,8 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 
 from calib_jax import plots
+from calib_jax.plots import style
 
 from .tables import boxes, table, words
 
@@ -34,6 +37,30 @@ def test_gaps_reach_from_accuracy_to_confidence():
     }
     assert len(hatches) == 2
     assert None not in hatches
+
+
+def test_the_gap_of_an_under_confident_bin_leaves_its_bar_visible():
+    """The gap lies inside the bar: both are seen where they overlap, in every kind of diagram."""
+    for figure in (
+        plots.reliability_diagram(table()),
+        plots.reliability_before_after(table(), table()),
+        plots.reliability_grid({"a": table()}),
+    ):
+        canvas = FigureCanvasAgg(figure)
+        figure.set_dpi(200)
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+        axes = figure.axes[0]
+
+        def seen(left, right, low, high, color, axes=axes, pixels=pixels):
+            (x0, y0), (x1, y1) = axes.transData.transform([(left, low), (right, high)]).astype(int)
+            inside = pixels[len(pixels) - y1 : len(pixels) - y0, x0:x1]
+            return np.mean(np.abs(inside - 255 * np.array(to_rgb(color))).max(-1) < 4)
+
+        # The bar of the first bin ends at an accuracy of .3, and its confidence is .1.
+        assert seen(0.01, 0.08, 0.02, 0.08, style.SKY) > 0.9
+        assert seen(0.01, 0.08, 0.12, 0.28, style.SKY) > 0.3
+        assert seen(0.01, 0.08, 0.12, 0.28, style.GREEN) > 0.05  # the hatching of the gap
 
 
 def test_intervals_and_means():
