@@ -279,3 +279,24 @@ def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:
     # The dominant class is masked inside as well, or its log1p would send NaN gradients back.
     others_p = jnp.exp(jnp.where(dominant, -1.0, log_p))
     return log_p, jnp.where(dominant, log_others, jnp.log1p(-others_p))
+
+
+def implicit_root(function: Callable[[Array], Array], root: Array) -> Array:
+    r"""Give a root that was found by bisection its derivative; its value stays.
+
+    A bisection has the derivative 0. By the implicit function theorem, the root $t(x)$ of
+    $f(t, x) = 0$ has the derivative $-f_x / f_t$.
+
+    Args:
+      function: f of t, which closes over x.
+      root: where f is 0.
+
+    >>> def square_root(x): return implicit_root(lambda t: t**2 - x, jnp.sqrt(lax.stop_gradient(x)))
+    >>> jax.value_and_grad(square_root)(4.0)
+    (Array(2., dtype=float32, weak_type=True), Array(0.25, dtype=float32, weak_type=True))
+    """
+    root = lax.stop_gradient(root)
+    value, slope = jax.jvp(function, (root,), (jnp.ones_like(root),))
+    slope = lax.stop_gradient(slope)
+    step = value / jnp.where(slope == 0, 1, slope)
+    return root - (step - lax.stop_gradient(step))

@@ -34,7 +34,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core.numerics import true_class
+from calib_jax.core.numerics import implicit_root, true_class
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerClass, PerExample, Scalar
 from calib_jax.metrics.contract import metric, ratio
@@ -176,6 +176,7 @@ def _ends(values: Nodes, left: Array) -> tuple[Scalar, Scalar]:
 def _root(value: tuple[Scalar, Scalar], slope: tuple[Scalar, Scalar]) -> Scalar:
     """Find the root of the cubic with these values and derivatives at 0 and 1, by bisection."""
     (first, second), (first_slope, second_slope) = value, slope
+    zero = 0 * first
 
     def cubic(t: Scalar) -> Scalar:
         rest = 1 - t
@@ -188,8 +189,7 @@ def _root(value: tuple[Scalar, Scalar], slope: tuple[Scalar, Scalar]) -> Scalar:
         below = cubic(middle) < 0
         return jnp.where(below, middle, low), jnp.where(below, high, middle)
 
-    zero = 0 * first
-    return lax.fori_loop(0, 30, halved, (zero, zero + 1))[0]
+    return implicit_root(cubic, lax.fori_loop(0, 30, halved, (zero, zero + 1))[0])
 
 
 def _quintic(

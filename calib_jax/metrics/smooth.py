@@ -9,6 +9,7 @@ from jax import lax
 from jax.scipy.fft import dct, idct
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import implicit_root
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract import metric, ratio
@@ -81,13 +82,17 @@ def smooth_ece(sums: Sums) -> Scalar:
     cosines = dct(nodes, norm="ortho")
     decay = -0.5 * jnp.square(jnp.pi * jnp.arange(num_cells))
 
+    def excess(sigma: Scalar) -> Scalar:
+        smoothed = idct(cosines * jnp.exp(decay * jnp.square(sigma)), norm="ortho")
+        return jnp.sum(jnp.abs(smoothed)) - sigma
+
     def halve(_: Any, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
         low, high = ends
         sigma = (low + high) / 2
-        smoothed = idct(cosines * jnp.exp(decay * jnp.square(sigma)), norm="ortho")
-        larger = jnp.sum(jnp.abs(smoothed)) > sigma
+        larger = excess(sigma) > 0
         return jnp.where(larger, sigma, low), jnp.where(larger, high, sigma)
 
     zero = jnp.zeros((), nodes.dtype)
-    low, _ = lax.fori_loop(0, 24, halve, (zero, zero + 1))
-    return low + 0 * jnp.sum(nodes)  # propagate NaN
+    digits = jnp.finfo(nodes.dtype).nmant + 1
+    low, _ = lax.fori_loop(0, digits, halve, (zero, zero + 1))
+    return implicit_root(excess, low) + 0 * jnp.sum(nodes)  # propagate NaN

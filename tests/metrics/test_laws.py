@@ -454,6 +454,45 @@ def test_a_shift_of_the_logits_changes_nothing():
             assert_same(value, rounded[name], rtol=1e-6, atol=1e-7)
 
 
+# Of hits or ranks alone: small changes of the logits change nothing.
+CONSTANT_IN_PIECES = {
+    *("accuracy", "error", "top_k", "mean_recall", "mean_precision", "mean_iou", "auroc"),
+    *("frequency_weighted_iou", "average_precision", "aurc", "augrc", "excess_aurc"),
+    *("risk_at_coverage", "coverage_at_risk", "selective_accuracy", "expected_cost"),
+    *("ood_auroc", "ood_aupr", "ood_fpr95"),
+}
+
+
+@pytest.mark.thorough
+def test_gradients_are_those_of_the_values():
+    """Forward and backward; 0 only where the value is constant in pieces."""
+    random = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        logits = jnp.asarray(2 * random.standard_normal((60, 2)))
+        labels, direction = jnp.arange(60) % 3 % 2, jnp.asarray(random.standard_normal((60, 2)))
+        values = {name: metrics.named(name)(logits, labels) for name in CATALOGUE}
+        scalars = {
+            name: CATALOGUE[name]
+            for name, value in values.items()
+            if isinstance(value, jax.Array) and value.ndim == 0
+        }
+
+        @jax.jit
+        def values_at(step):
+            return metrics.values_of(scalars, logits + step * direction, labels)
+
+        slopes = jax.jit(lambda step: jax.jvp(values_at, (step,), (1.0,))[1])(0.0)
+        up, down = values_at(1e-6), values_at(-1e-6)
+        numeric = {name: (up[name] - down[name]) / 2e-6 for name in scalars}
+        for name in scalars:
+            np.testing.assert_allclose(slopes[name], numeric[name], rtol=1e-4, atol=1e-5)
+        constant = {name for name in scalars if slopes[name] == 0}
+        assert constant - {"underconfidence"} == CONSTANT_IN_PIECES & set(scalars)
+        for name in ("smooth_ece", "refinement_brier", "calibration_nll", "ece"):
+            back = jax.grad(lambda z: CATALOGUE[name](z, labels))(logits)  # noqa: B023
+            np.testing.assert_allclose(jnp.sum(back * direction), slopes[name], rtol=1e-6)
+
+
 def test_the_unit_of_weights_is_arbitrary():
     """Values are those of other weights in proportion, unless they depend on the number of rows."""
     random = np.random.default_rng(0)
