@@ -243,9 +243,11 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             )
         return logits, labels
     if labels.shape != logits.shape[:-1]:
+        binary = logits.shape == labels.shape and logits.ndim == 1
+        hint = ": binary logits need two classes, calib_jax.binary(logits)" if binary else ""
         raise ValueError(
             f"{name}: logits {logits.shape} need labels of shape {logits.shape[:-1]}, got"
-            f" {labels.shape}."
+            f" {labels.shape}{hint}."
         )
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise TypeError(

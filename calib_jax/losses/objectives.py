@@ -76,6 +76,7 @@ class Objective(NamedTuple):
         the state), "epoch" (evidence is empty), "validation" (evidence of a validation pass).
       table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
         it was computed from; empty for most objectives.
+      name: the name and the options, for people.
     """
 
     init: Callable[..., State]
@@ -84,12 +85,20 @@ class Objective(NamedTuple):
     update: Callable[[State, Any, Progress], State]
     clock: Clock
     table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {}
+    name: str = "of your own"
+
+    def __repr__(self) -> str:
+        return f"<objective {self.name}, clock {self.clock!r}>"
+
+
+def _no_state(num_classes: int) -> State:
+    return ()
 
 
 def make_objective(
     value: Callable[..., Array],
     *,
-    init: Callable[..., State] = lambda num_classes: (),
+    init: Callable[..., State] = _no_state,
     evidence: Callable[..., Stat] = lambda state, logits, labels, weights: NOTHING,
     update: Callable[[State, Any, Progress], State] = lambda state, stat, progress: state,
     clock: Clock = "never",
@@ -118,14 +127,29 @@ def make_objective(
     >>> growing.value(growing.init(2), jnp.zeros((1, 2)), jnp.array([0])).round(4)
     Array([0.6931], dtype=float32)
     """
+    has_state = init is not _no_state
 
     def checked_evidence(state: State, logits: Any, labels: Any, weights: Any = None) -> Stat:
+        _check_state(state, has_state)
         examples = (lax.stop_gradient(logits), labels, weights)
         return evidence(state, *checks.examples("objective", *examples, soft_labels))
 
-    return Objective(
-        _counted(init), _checked(value, soft_labels), checked_evidence, update, clock, table
-    )
+    def checked_update(state: State, stat: Any, progress: Progress) -> State:
+        _check_state(state, has_state)
+        return update(state, stat, progress)
+
+    checked_evidence.__qualname__, checked_update.__qualname__ = "evidence", "update"
+    checked = _checked(value, soft_labels, has_state=has_state)
+    return Objective(_counted(init), checked, checked_evidence, checked_update, clock, table)
+
+
+def _check_state(state: State, has_state: bool) -> None:
+    """Raise an error if an objective with a state is called with none."""
+    if has_state and type(state) is tuple and not state:
+        raise TypeError(
+            "the objective has a state: call init(num_classes), with class_counts where it needs"
+            " them, and give its result as the state."
+        )
 
 
 def _counted(init: Callable[..., State]) -> Callable[..., State]:
@@ -159,7 +183,11 @@ def needed_counts(name: str, class_counts: Any) -> Any:
 
 
 def _checked(
-    value: Callable[..., Array], soft_labels: TakesSoft, name: str = "the objective"
+    value: Callable[..., Array],
+    soft_labels: TakesSoft,
+    name: str = "the objective",
+    *,
+    has_state: bool = False,
 ) -> Callable[..., Array]:
     """Wrap a function in what every objective does about arguments, weights and gradients.
 
@@ -169,6 +197,7 @@ def _checked(
     def checked(
         state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
     ) -> Array:
+        _check_state(state, has_state)
         logits, labels, weights = checks.examples("objective", logits, labels, weights, soft_labels)
         terms = value(lax.stop_gradient(state), logits, labels, weights, axis_name=axis_name)
         checks.one_per_example(name, terms, logits.shape[:-1])
@@ -202,7 +231,8 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
 
     soft_labels = checks.takes_soft_labels(loss)
     name = getattr(loss, "__name__", "the loss")
-    return make_objective(value)._replace(value=_checked(value, soft_labels, name))
+    checked = _checked(value, soft_labels, name)
+    return make_objective(value)._replace(value=checked, name=f"of {name}")
 
 
 def objective(name: str, /, **options: Any) -> Objective:
@@ -221,7 +251,8 @@ def objective(name: str, /, **options: Any) -> Objective:
     ValueError: no objective is called 'flsd35'; did you mean 'flsd53'?
     """
     made: Objective = _CATALOGUE.make(name, **options)
-    return made
+    given = ", ".join(f"{option}={value!r}" for option, value in options.items())
+    return made._replace(name=f"{name}({given})")
 
 
 def catalogue() -> Catalogue[Callable[..., Objective]]:

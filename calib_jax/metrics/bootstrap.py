@@ -78,6 +78,17 @@ class Estimate(NamedTuple):
     floor: float | None = None
     p_value: float | None = None
 
+    def __repr__(self) -> str:
+        shown = {name: _plain(value) for name, value in self._asdict().items() if value is not None}
+        return f"Estimate({', '.join(f'{name}={value}' for name, value in shown.items())})"
+
+
+def _plain(value: Any) -> Any:
+    """Return a number with six digits, and anything else as Python shows it."""
+    if isinstance(value, jax.core.Tracer) or np.ndim(value) or not hasattr(value, "__float__"):
+        return repr(value)
+    return f"{float(value):.6g}"
+
 
 class Difference(NamedTuple):
     """The change of a metric from predictions a to predictions b.

@@ -318,8 +318,8 @@ def out_of_distribution(
                     clusters=ids,
                 )
                 for metric, estimate in estimates.items():
-                    value, *ends = map(float, estimate[:3])
-                    low, high, _ = intervals.shown(value, *ends, method)
+                    value, low, high = map(float, estimate[:3])
+                    low, high, _ = intervals.shown(value, low, high, method)
                     rows.append(Detection(name, predictions, score, metric, value, low, high))
                 curve = metrics_package.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)

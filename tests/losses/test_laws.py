@@ -679,3 +679,19 @@ def test_an_uncertainty_written_without_care_has_finite_gradients():
         )
         gradient = jax.grad(lambda z: jnp.sum(loss(z, labels)))(logits)  # noqa: B023
         assert jnp.all(jnp.isfinite(gradient)), gradient
+
+
+@every_objective
+def test_objectives_show_their_names_and_ask_for_their_state(member):
+    objective = member.objective
+    assert repr(objective).startswith(f"<objective {member.name}(")
+    logits, labels, weights = batch()
+    if initial_state(objective, 5) == ():
+        return
+    for function in (objective.value, objective.evidence):
+        with pytest.raises(TypeError, match=r"the objective has a state: call init\(num_classes\)"):
+            function((), logits, labels, weights)
+    with pytest.raises(
+        TypeError, match=r"update\(\) missing 2 required|missing a required argument"
+    ):
+        objective.update(initial_state(objective, 5))

@@ -1,5 +1,6 @@
 """The bootstrap: its resamples, its values, its intervals, and what it refuses."""
 
+import re
 import sys
 
 import jax
@@ -405,3 +406,15 @@ def test_refusals():
     assert np.isfinite(samples).all()
     with pytest.raises(ValueError, match="all 20 weights are 0"):
         metrics.bootstrap(metrics.ece, logits, labels, np.zeros(20), key=key)
+
+
+def test_estimates_are_shown_as_numbers():
+    logits, labels = sample(num_rows=40)
+    key = jax.random.key(0)
+    shown = repr(metrics.estimates(metrics.ece, logits, labels, key=key, num_resamples=20))
+    assert re.fullmatch(
+        r"Estimate\(value=0\.\d+, low=[\d.e-]+, high=0\.\d+, interval='noise bound',"
+        r" floor=0\.\d+, p_value=[\d.]+\)",
+        shown,
+    )
+    assert "floor" not in repr(metrics.estimates(metrics.nll, logits, labels, key=key))
