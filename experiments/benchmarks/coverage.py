@@ -38,6 +38,10 @@ from experiments.benchmarks import reference, simulations, tables
 LEVEL, SIZE = 0.9, 0.05
 ROUNDING = 1e-6  # wider than intervals of float32 values that differ by rounding alone
 TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.15, 1.5)}
+RARE = {  # confidence and accuracy
+    f"confidence {confidence:g}, accuracy {accuracy:g}": (confidence, accuracy)
+    for confidence, accuracy in ((0.99, 0.999), (0.95, 0.998), (0.95, 0.99), (0.999, 0.99))
+}
 GAPS = {f"gap {gap:g}": gap for gap in (0.0, 0.01, 0.03)}
 
 
@@ -125,6 +129,19 @@ def of_confident(key: jax.Array, rows: int, classes: int, case: str, draws: int)
     data = simulations.confident(data_key, rows, classes, gap)
 
     def true(name: str) -> float:
+        return gap**2 if name == "squared_error" else gap
+
+    return _bounds_of(data, key, draws, [("", {})], true)
+
+
+def of_rare_errors(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+    """Compute the same of a model with one confidence, whose errors or whose hits are rare."""
+    data_key, key = jax.random.split(key)
+    confidence, accuracy = RARE[case]
+    data = simulations.constant(data_key, rows, classes, confidence, accuracy)
+
+    def true(name: str) -> float:
+        gap = abs(confidence - accuracy)
         return gap**2 if name == "squared_error" else gap
 
     return _bounds_of(data, key, draws, [("", {})], true)
@@ -293,6 +310,15 @@ QUESTIONS = {
         ("gap 0",),
         of_confident,
         lambda rows, classes: 0.5,
+    ),
+    "rare_errors": Question(
+        "Intervals of binned errors of accurate models, whose errors are rare",
+        "The same for models with one confidence. Most of them are under-confident: of 200 examples"
+        " often none is wrong, and the variance of what was observed is then 0.",
+        tuple(RARE),
+        (),
+        of_rare_errors,
+        lambda rows, classes: 1.0,
     ),
     "classwise": Question(
         "Intervals and tests of the classwise error",

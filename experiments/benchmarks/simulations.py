@@ -56,6 +56,21 @@ def confident(key: jax.Array, rows: int, classes: int, gap: float) -> tuple[jax.
     return log_p(confidence), jax.random.categorical(coin, log_p(confidence - gap))
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def constant(
+    key: jax.Array, rows: int, classes: int, confidence: float, accuracy: float
+) -> tuple[jax.Array, jax.Array]:
+    """Draw a model that predicts class 0 with one confidence; the others share what is left.
+
+    All examples lie in one bin, so the gap in it is every top-label error over bins.
+    """
+    log_p, log_q = (
+        jnp.log(jnp.where(jnp.arange(classes) == 0, top, (1 - top) / (classes - 1)))
+        for top in (confidence, accuracy)
+    )
+    return jnp.tile(log_p, (rows, 1)), jax.random.categorical(key, log_q, shape=(rows,))
+
+
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def sharper(
     key: jax.Array, rows: int, classes: int, dependent: bool

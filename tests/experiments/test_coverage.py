@@ -81,6 +81,16 @@ def test_a_confident_model_has_one_bin_and_its_gap(classes):
     assert np.mean(confidence) - np.mean(right) == pytest.approx(0.03, abs=0.004)
 
 
+@pytest.mark.parametrize("case", coverage.RARE)
+def test_a_constant_model_has_its_confidence_and_accuracy(case):
+    confidence, accuracy = coverage.RARE[case]
+    logits, labels = simulations.constant(jax.random.key(0), 20_000, 3, confidence, accuracy)
+    np.testing.assert_allclose(jax.nn.softmax(logits).max(axis=1), confidence, rtol=1e-5)
+    error = 1 - float(np.mean(labels == 0))
+    spread = np.sqrt(accuracy * (1 - accuracy) / 20_000)
+    assert abs(error - (1 - accuracy)) < 4 * spread
+
+
 def test_examples_of_a_cluster_depend_on_each_other():
     logits, labels = simulations.one_model(jax.random.key(0), 20_000, 2, True, 1.0)
     confidence, predicted = top(logits)
