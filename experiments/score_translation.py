@@ -28,6 +28,7 @@ from absl import flags
 
 from calib_jax import data, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
+from calib_jax.core import writing
 from calib_jax.metrics.normal import NormalTest, paired_test
 from experiments import bleu, building, cli, provenance, subword_files, translating
 from experiments.short_names import short_names
@@ -309,15 +310,16 @@ def main(given: list[str]) -> int:
     result_page = cli.refusing(page, named, sources, references, dataset.description)
     out = pathlib.Path(_OUT.value) if _OUT.value else pathlib.Path(given[0]) / "translation"
     cli.refusing(out.mkdir, parents=True, exist_ok=True)
-    (out / "translation.md").write_text(result_page.text, encoding="utf-8")
     values = json.dumps(result_page.values, indent=1, ensure_ascii=False)
-    (out / "translation.json").write_text(values + "\n", encoding="utf-8")
-    plots.save(drawn(result_page.values, temperatures), out / "temperature.png")
-    for name, result in named.items():
-        lines = "\n".join(result.translations[1.0]) + "\n"
-        of_file = name.replace("/", "_")
-        (out / f"translations_{of_file}.txt").write_text(lines, encoding="utf-8")
-        result.tokens.save(out / f"tokens_{of_file}")
+    with writing.staged(out) as new:
+        (new / "translation.md").write_text(result_page.text, encoding="utf-8")
+        (new / "translation.json").write_text(values + "\n", encoding="utf-8")
+        plots.save(drawn(result_page.values, temperatures), new / "temperature.png")
+        for name, result in named.items():
+            lines = "\n".join(result.translations[1.0]) + "\n"
+            of_file = name.replace("/", "_")
+            (new / f"translations_{of_file}.txt").write_text(lines, encoding="utf-8")
+            result.tokens.save(new / f"tokens_{of_file}")
     print(result_page.text)
     print(f"written to {out}: translation.md, translation.json, temperature.png and others")
     return 0

@@ -32,6 +32,7 @@ import numpy as np
 import tqdm
 
 from calib_jax import metrics
+from calib_jax.core import writing
 from experiments import cli, provenance
 from experiments.benchmarks import reference, simulations, tables
 
@@ -510,9 +511,8 @@ class Results:
         self._rows = [*others, row | {"commit": origin["commit"]}]
         if self._path is not None:
             content = {"provenance": origin, "cells": self._rows}
-            temporary = self._path.with_name(self._path.name + ".new")
-            temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(self._path)
+            with writing.replacing(self._path) as new:
+                new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def _place(row: tables.Row) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax import train
-from calib_jax.core import reading
+from calib_jax.core import reading, writing
 from experiments import provenance
 from experiments.papers import kept, measures, runs
 from experiments.papers.entry import Entry, Training
@@ -182,9 +182,8 @@ def save(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()
     np.savez_compressed(content, allow_pickle=False, **arrays)
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(content.getvalue())
-    temporary.replace(path)
+    with writing.replacing(path) as new:
+        new.write_bytes(content.getvalue())
 
 
 class Arrays(dict[str, np.ndarray]):
