@@ -190,11 +190,17 @@ def _config_file(name: str, loss: str = "") -> None:
 
 def _say(error: BaseException | str, code: int) -> int:
     message = error if isinstance(error, str) else _message(error)
-    # A message may quote a file or a peer, whose control characters must not reach a terminal.
-    message = "".join(c if c.isprintable() or c == "\n" else "?" for c in message)
     sys.stdout.flush()  # prints earlier results before the error, also in a pipe
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return code
+
+
+def printable(text: str) -> str:
+    """Escape control characters of a file or a peer that a message quotes.
+
+    `calib_jax.core.escaping` does more, but it loads JAX, and an error shall come fast.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _message(error: BaseException) -> str:
@@ -244,7 +250,7 @@ def reason(error: Exception) -> str:
 
 def say_step(line: str) -> None:
     """Print the next step to standard error, apart from the results."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 @functools.cache

@@ -32,7 +32,7 @@ from calib_jax import plots, train
 from calib_jax.core import escaping
 from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
 from calib_jax.report import files as report_files
-from calib_jax.report.pictures import drawable, file_name
+from calib_jax.report.pictures import drawable, file_name, literal
 from experiments import provenance, summary
 from experiments.finished import ALONE, Folder, Shared
 from experiments.summary import Summary
@@ -391,14 +391,14 @@ def pictures(comparison: Comparison) -> dict[str, Any]:
     curves: dict[str, dict[str, Any]] = {}
     for part in comparison.parts:
         for cell in part.summary.cells:
-            name = part.titled(cell.loss)
+            name = literal(part.titled(cell.loss))
             if cell.metric in summary.SHOWN:
                 numbers = (cell.value, cell.low, cell.high)
                 estimates.append((name, f"{cell.metric}, {cell.phase}", numbers))
             if cell.metric == "ece":
                 captions[cell.phase][name] = cell.value
         for phase, of in part.summary.reliability.items():
-            diagrams[phase] |= {part.titled(folder): table for folder, table in of.items()}
+            diagrams[phase] |= {literal(part.titled(folder)): table for folder, table in of.items()}
         curves |= {part.titled(metric): curve for metric, curve in part.summary.curves.items()}
     level, n = comparison.about["level"], comparison.about["examples"]
     bars, note = drawable(estimates)

@@ -91,6 +91,8 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
                 problem = _difference(greeting, hello, greeting["process"] in guests)
                 guests[-1 if problem else greeting["process"]] = guest
             if problem:
+                # It may quote what a stranger sent.
+                problem = cli.printable(" ".join(problem.split()))
                 for guest in guests.values():
                     _send(guest, {"error": problem})
                 raise cli.Refused(problem)
@@ -143,7 +145,7 @@ def _join(coordinator: str, hello: dict[str, Any], end: float) -> str:
                 if "start" in answer:
                     return _joined(connection.getpeername())
             if "error" in answer:
-                raise cli.Refused(str(answer["error"]))
+                raise cli.Refused(cli.printable(" ".join(str(answer["error"]).split())))
             why = "what answers there is no process 0 of such a run, or it has ended"
         except OSError as error:
             why = error.strerror or str(error)

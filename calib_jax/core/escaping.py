@@ -1,22 +1,41 @@
 """Text of others, such as names of classes and files, made harmless for each format of output."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_FORMULA = ("=", "+", "-", "@")
+# Joiners are invisible, but words of several scripts and many emoji need them.
+_JOINERS = "\u200c\u200d"
+# Controls, formats such as those that reverse a line, surrogates, and separators of lines.
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+# Tags, entities, links and images.
+_MARKUP = (
+    (re.compile(r"&(?=#?\w+;)"), "&amp;"),
+    (re.compile(r"<(?=[A-Za-z/!?])"), "&lt;"),
+    (re.compile(r"\]\("), r"]\\("),
+)
+_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")  # before other characters it is one
+# Emphasis begins before a letter, so the star after a number is none.
+_EMPHASIS = re.compile(r"(?<!\w)_(?=[^\s_])|\*(?=\w)|~(?=~)|`")
+# Spreadsheets of some languages take the wide signs, too.
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def printable(text: str) -> str:
-    r"""Escape what is no printable character, except line breaks, for a terminal.
+    r"""Escape what a terminal obeys or cannot show, except line breaks.
 
     >>> printable("cat\x1b[31m\ndog")
     'cat\\x1b[31m\ndog'
     """
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    if text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) else ascii(c)[1:-1] for c in text)
+
+
+def _is_shown(character: str) -> bool:
+    allowed = character in _JOINERS or character == "\n"
+    return allowed or unicodedata.category(character) not in _UNPRINTABLE
 
 
 def one_line(text: str) -> str:
@@ -29,24 +48,51 @@ def one_line(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    r"""Escape the tags of HTML in a sentence or a cell of Markdown, and join its lines.
+    r"""Escape HTML and links in a sentence, and join its lines; code between backticks stays.
 
     >>> in_markdown("p < .05 of <script>alert(1)</script>\n# dog")
     'p < .05 of &lt;script>alert(1)&lt;/script> # dog'
     """
-    return _TAG.sub("&lt;", one_line(text))
+    text = one_line(text)
+    for pattern, written in _MARKUP:
+        text = pattern.sub(written, text)
+    return text
+
+
+def in_markdown_cell(text: str) -> str:
+    r"""Escape plain text for a cell of a Markdown table, where it is shown as it is.
+
+    >>> print(in_markdown_cell("a|b *c* `d` .004*"))
+    a\|b \*c* \`d\` .004*
+    """
+    text = _BACKSLASH.sub(lambda match: 2 * match[0], text)
+    text = _EMPHASIS.sub(lambda match: "\\" + match[0], text)
+    return in_markdown(text).replace("|", r"\|")
+
+
+def in_markdown_code(text: str) -> str:
+    r"""Format text as code in Markdown; text that backticks cannot hold as an element of HTML.
+
+    >>> print(in_markdown_code("score <b> `a`"))
+    <code>score &lt;b> \`a\`</code>
+    """
+    text = one_line(text)
+    if "`" in text or any(pattern.search(text) for pattern, _ in _MARKUP):
+        return f"<code>{in_markdown_cell(text)}</code>"
+    return f"`{text}`"
 
 
 def in_csv(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Put an apostrophe before texts that a spreadsheet would compute; numbers stay.
+    """Escape texts, and put an apostrophe before what a spreadsheet would compute; numbers stay.
 
     >>> in_csv({"part": "=1+1", "value": -0.5, "note": "-0.5"})
     {'part': "'=1+1", 'value': -0.5, 'note': '-0.5'}
     """
-    return {
-        name: f"'{cell}" if isinstance(cell, str) and _is_formula(cell) else cell
-        for name, cell in cells.items()
-    }
+    return {name: _cell(cell) if isinstance(cell, str) else cell for name, cell in cells.items()}
+
+
+def _cell(text: str) -> str:
+    return f"'{one_line(text)}" if _is_formula(text) else one_line(text)
 
 
 def _is_formula(text: str) -> bool:

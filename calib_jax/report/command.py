@@ -262,8 +262,9 @@ def run(
     print(tables.as_model_card(report) if markdown else report)
     if out:
         names = report.save(out)
-        print(f"\nwritten to {out}: {', '.join(names)}", file=sys.stderr if markdown else None)
-    kept = f"compiled programs are kept in {folder} (--cache= keeps none)"
+        written = escaping.printable(f"\nwritten to {out}: {', '.join(names)}")
+        print(written, file=sys.stderr if markdown else None)
+    kept = f"compiled programs are kept in {escaping.one_line(str(folder))} (--cache= keeps none)"
     print(
         f"{time.perf_counter() - started:.1f} s;"
         f" {kept if folder else 'compiled programs are not kept'}.",

@@ -38,7 +38,7 @@ def write(
     try:
         with writing.staged(folder) as new:
             for name, text in texts.items():
-                (new / name).write_text(text, encoding="utf-8")
+                (new / name).write_text(text, encoding="utf-8", errors="backslashreplace")
             for name, figure in figures.items():
                 plots.save(figure, new / f"{name}.png")
     except OSError as error:

@@ -7,7 +7,7 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,6 +25,7 @@ from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
 from calib_jax.report.overlap import same_examples
+from calib_jax.report.pictures import file_name, literal
 from calib_jax.report.predictions import FLOOR, as_logits
 from calib_jax.report.records import GIVEN
 
@@ -141,14 +142,15 @@ class OutOfDistribution:
             if row.metric == "ood_auroc"
         }
         figures = {}
+        names = _file_names(self.settings["outside"])
         for outside, size in self.settings["outside"].items():
             curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
-            title = {key: f"{key[2]}, {key[1]}" for key in curves}
-            figures[f"roc_{outside}"] = plots.roc(
+            title = {key: literal(f"{key[2]}, {key[1]}") for key in curves}
+            figures[names[outside]] = plots.roc(
                 {title[key]: curve.false_positive_rate for key, curve in curves.items()},
                 {title[key]: curve.true_positive_rate for key, curve in curves.items()},
                 auroc={title[key]: areas[key] for key in curves},
-                title=f"{outside} (n = {size:,}) against the test set"
+                title=f"{literal(outside)} (n = {size:,}) against the test set"
                 f" (n = {self.settings['inside']:,})",
                 level=self.settings["level"],
                 width=5.2,
@@ -191,6 +193,23 @@ class OutOfDistribution:
         write.writeheader()
         write.writerows(escaping.in_csv(vars(row)) for row in self.rows)
         return out.getvalue()
+
+
+def _file_names(sets: Iterable[str]) -> dict[str, str]:
+    """Name the figure of each set; a set has any name, and a file a portable one of its own.
+
+    >>> _file_names(["svhn", "a/b", "a b"])
+    {'svhn': 'roc_svhn', 'a/b': 'roc_a_b', 'a b': 'roc_a_b_2'}
+    """
+    names: dict[str, str] = {}
+    for name in sets:
+        chosen = first = f"roc_{file_name(name)}"
+        number = 1
+        while chosen in names.values():
+            number += 1
+            chosen = f"{first}_{number}"
+        names[name] = chosen
+    return names
 
 
 @former_options(renamed={"objective": "criterion"})

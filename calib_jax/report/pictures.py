@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from calib_jax import plots
+from calib_jax.core.escaping import one_line
 from calib_jax.report.records import Results
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
             report.reliability[first],
             report.reliability[other],
             ece=(ece.get(first), ece.get(other)),
-            titles=(_literal(first), _literal(other)),
+            titles=(literal(first), literal(other)),
             level=level,
         )
     estimates = [
-        (_literal(row.predictions), row.metric, (row.value, row.low, row.high))
+        (literal(row.predictions), row.metric, (row.value, row.low, row.high))
         for row in report.rows
     ]
     by_model, note = drawable(estimates)
@@ -87,6 +88,6 @@ def file_name(text: str) -> str:
     return re.sub(r"[^\w.]+", "_", text)
 
 
-def _literal(name: str) -> str:
-    """Escape dollar signs, which Matplotlib would render as math."""
-    return name.replace("$", r"\$")
+def literal(name: str) -> str:
+    """Escape dollar signs, which Matplotlib renders as math, and what no font can draw."""
+    return one_line(name).replace("$", r"\$")

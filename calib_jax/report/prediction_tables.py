@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from calib_jax.core.escaping import one_line
 from calib_jax.core.reading import Unreadable
 
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
@@ -97,7 +98,7 @@ def listed(names: Sequence[str], most: int = 20) -> str:
 def shown(text: str, most: int = 40) -> str:
     """Quote a text from a file, without control characters and shortened if it is long."""
     text = text if len(text) <= most else f"{text[:most]}..."
-    return text if text.isprintable() else repr(text)[1:-1]
+    return one_line(text)
 
 
 class PredictionTable(NamedTuple):

@@ -53,7 +53,7 @@ def as_markdown(report: Results) -> str:
 def as_model_card(report: Results) -> str:
     """Format a section of a model card: the tables, the notes, and the command that made them."""
     command = report.settings.get("command")
-    how = f" with `{command}`" if command else ""
+    how = f" with {escaping.in_markdown_code(command)}" if command else ""
     parts = [
         "## Calibration",
         escaping.in_markdown(headline(report)),
@@ -404,9 +404,17 @@ def _changed(change: Change, num_resamples: int) -> str:
     return written + starred(change.p_holm)
 
 
-def in_markdown(table: Table) -> str:
-    """Format a table as Markdown."""
-    escaped = [[escaping.in_markdown(cell).replace("|", r"\|") for cell in row] for row in table]
+def in_markdown(table: Table, *, is_markup: bool = False) -> str:
+    """Format a table as Markdown.
+
+    Args:
+      table: its cells.
+      is_markup: whether the cells are Markdown already, such as links; else they are plain text.
+    """
+    escaped = [
+        [cell.replace("|", r"\|") if is_markup else escaping.in_markdown_cell(cell) for cell in row]
+        for row in table
+    ]
     lines = ["| " + " | ".join(row) + " |" for row in escaped]
     lines.insert(1, "|" + "---|" * len(table[0]))
     return "\n".join(lines)

@@ -92,7 +92,7 @@ def table(columns: Mapping[str, Cell], rows: Sequence[Row]) -> str:
     """Format a Markdown table without the columns that are empty in every row."""
     filled = {title: cell for title, cell in columns.items() if any(map(cell, rows))}
     return markdown.in_markdown(
-        [[*filled], *([cell(row) for cell in filled.values()] for row in rows)]
+        [[*filled], *([cell(row) for cell in filled.values()] for row in rows)], is_markup=True
     )
 
 

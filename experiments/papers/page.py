@@ -103,7 +103,7 @@ def _index(listed: list[listing.Row], standing: Mapping[str, verdicts.Verdict]) 
         for row in listed
         if row.claim.id in standing
     ]
-    return tables.in_markdown(table)
+    return tables.in_markdown(table, is_markup=True)
 
 
 def evidence(tested_by: Entry, of_entry: Iterable[listing.Row]) -> str:

@@ -80,6 +80,20 @@ def test_a_mistake_is_the_same_sentence_to_all(meet, others, words):
         raise cli.Refused(sentences[0])
 
 
+@pytest.mark.parametrize("where", ["host", "fact"])
+def test_what_a_peer_sends_is_quoted_in_one_line_without_control_characters(place, meet, where):
+    text = "\x1b[2J far\nerror: \u202eall is well"
+    hello = json.loads(HELLO)
+    hello["facts"] = {**FACTS_OF_TWO, "jax": "2" if where == "host" else text}
+    hello["host"] = text if where == "host" else "far"
+    host = meet(0)
+    with connected(place) as peer:
+        peer.sendall(json.dumps(hello).encode() + b"\n")
+        (sentence,) = refusals([host])
+    assert sentence.isprintable()
+    assert "all is well" in sentence
+
+
 def test_a_port_in_use_and_an_address_of_another_machine(place, meet):
     with socket.create_server(meeting.host_and_port(place)):
         (sentence,) = refusals([meet(0)])

@@ -1,0 +1,188 @@
+"""Names of classes, groups, models and files are any text, and each format escapes them."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+
+from calib_jax.core import escaping
+from calib_jax.core.escaping import printable
+from calib_jax.report import command, tables
+from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
+from calib_jax.report.records import Worst
+
+from .fabricated import scored
+
+ESCAPES = "\x1b[2J\x1b]0;owned\x07\u202egnp\x9b31m"
+NAMES = {
+    "a terminal's escapes": ESCAPES,
+    "a line break": "cat\n\n# Owned\n",
+    "HTML": "<script>alert(1)</script><img src=x onerror=alert(1)>",
+    "a formula": '=HYPERLINK("http://example.com","x")',
+    "a formula after a tab": "\t@SUM(1)",
+    "Markdown": "a|b](javascript:alert(1)) *c* `d` &lt;",
+    "bytes that are no text": "caf\udce9",
+}
+hostile = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+
+
+def named(name):
+    """Return a report that has this name everywhere."""
+    made = scored()
+    old = made.rows[1].predictions
+    rows = [
+        dataclasses.replace(row, predictions=row.predictions.replace(old, name))
+        for row in made.rows
+    ]
+    changes = [dataclasses.replace(change, after=name) for change in made.changes]
+    parts = [
+        dataclasses.replace(part, part=name, predictions=part.predictions.replace(old, name))
+        for part in made.groups[:2]
+    ]
+    return dataclasses.replace(
+        made,
+        rows=rows,
+        changes=changes,
+        groups=parts,
+        classes=parts,
+        worst=[Worst(name, 500, "as given", 0.0312, 0.01, 0.02)],
+        reliability=dict(zip(("as given", name), made.reliability.values(), strict=True)),
+        notes=[f"a note on {name}"],
+        settings=made.settings | {"predictions": name, "command": f"calib-score {name!s}"},
+    )
+
+
+def check_text(text):
+    assert text.replace("\n", "").isprintable()
+    assert "Owned" not in text.splitlines()
+
+
+def check_markdown(text):
+    check_text(text)
+    assert "# Owned" not in [line.strip() for line in text.splitlines()]
+    for harm in ("<script", "<img", "](javascript"):
+        assert harm not in text
+    for block in text.split("\n\n"):  # every row of a table has the cells of its head
+        if block.startswith("|"):
+            assert len({line.replace(r"\|", "").count("|") for line in block.splitlines()}) == 1
+
+
+@hostile
+def test_text_and_markdown_hold_no_escapes_and_no_markup(name):
+    made = named(name)
+    check_text(str(made))
+    for page in (made._repr_markdown_(), tables.as_model_card(made)):
+        check_markdown(page)
+    assert escaping.one_line(name) in str(made)  # it is shown, not dropped
+
+
+@hostile
+def test_a_cell_of_csv_is_no_formula_and_no_second_line(name):
+    text = tables.as_csv(named(name))
+    check_text(text)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == len(text.splitlines()) - 1
+    for row in rows:
+        for cell in row.values():
+            try:
+                float(cell or 0)
+            except ValueError:
+                assert not cell.lstrip().startswith(("=", "+", "-", "@"))
+    assert {row["predictions"] for row in rows} >= {"as given"}
+
+
+@hostile
+def test_json_keeps_the_name(name):
+    read = json.loads(tables.as_json(named(name)))
+    assert {row["part"] for row in read["groups"]} == {name}
+
+
+@hostile
+def test_a_saved_report_is_escaped_and_all_its_files_are_written(name, tmp_path):
+    names = named(name).save(tmp_path)
+    assert sorted(names) == sorted(os.listdir(tmp_path))
+    check_markdown((tmp_path / "report.md").read_text())
+    assert "<script>alert" not in (tmp_path / "report.html").read_text()
+
+
+@hostile
+def test_a_report_of_other_inputs_is_escaped_and_stays_in_its_folder(name, tmp_path):
+    curve = type("Curve", (), {"false_positive_rate": np.linspace(0, 1, 5)})
+    curve.true_positive_rate = np.linspace(0, 1, 5)
+    name = f"../../{name}/x"
+    made = OutOfDistribution(
+        settings={
+            "inside": 10,
+            "outside": {name: 5},
+            "level": 0.9,
+            "resamples": 10,
+            "seed": 0,
+            "clusters": False,
+        },
+        rows=[
+            Detection(name, "as given", "entropy", metric, 0.5, 0.4, 0.6)
+            for metric in ("ood_auroc", "ood_aupr", "ood_fpr95")
+        ],
+        curves={(name, "as given", "entropy"): curve},
+        calibrator={},
+    )
+    check_text(str(made))
+    check_markdown(made._repr_markdown_())
+    folder = tmp_path / "a" / "b"
+    names = made.save(folder)
+    assert sorted(names) == sorted(os.listdir(folder))
+    assert os.listdir(tmp_path) == ["a"]
+    check_markdown((folder / "ood.md").read_text())
+    rows = list(csv.DictReader(io.StringIO((folder / "ood.csv").read_text())))
+    assert len(rows) == 3
+    assert all(row["outside"].isprintable() for row in rows)
+
+
+def test_names_from_a_file_are_escaped_by_the_command(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    path = tmp_path / f"{ESCAPES}.npz"
+    np.savez(
+        path,
+        logits=rng.normal(size=(60, 2)),
+        labels=rng.integers(0, 2, 60),
+        groups=np.array([ESCAPES, "=1+1", "<script>"] * 20),
+    )
+    out = tmp_path / "out"
+    options = ["--metrics=accuracy", "--resamples=20", "--cache=", f"--out={out}"]
+    assert command.main([str(path), *options]) == 0
+    assert (
+        command.main([str(path), "--metrics=accuracy", "--resamples=20", "--markdown", "--cache="])
+        == 0
+    )
+    assert command.main([f"{path}.npz"]) == 2  # there is no such file
+    assert command.main([str(path), f"--clusters={ESCAPES}"]) == 2
+    printed = capsys.readouterr()
+    for text in (printed.out, printed.err, (out / "report.md").read_text()):
+        assert text.replace("\n", "").isprintable()
+    cells = [row["part"] for row in csv.DictReader(io.StringIO((out / "report.csv").read_text()))]
+    assert "'=1+1" in cells
+    groups = {row["part"] for row in json.loads((out / "report.json").read_text())["groups"]}
+    assert groups == {ESCAPES, "=1+1", "<script>"}
+
+
+def test_names_and_numbers_of_common_reports_are_written_as_they_are():
+    for name in (
+        "cat",
+        "résumé",
+        "日本 語",
+        "a\u200db",
+        "n/a",
+        "R&D",
+        "p < .05",
+        "x > 3",
+        "snake_case",
+    ):
+        assert printable(name) == name
+        assert escaping.in_markdown(name) == escaping.in_markdown_cell(name) == name
+    for name in ("-1", "+2.5", "cat", "-inf"):
+        assert escaping.in_csv({"part": name}) == {"part": name}
+    assert escaping.in_markdown_cell("0.1 [0.0, 0.2] p = .004*") == "0.1 [0.0, 0.2] p = .004*"
