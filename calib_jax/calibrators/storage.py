@@ -17,7 +17,7 @@ from jaxtyping import Integer
 
 from calib_jax.calibrators.contract import Code
 from calib_jax.calibrators.formulas import FORMULAS
-from calib_jax.core import reading
+from calib_jax.core import reading, writing
 
 FORMAT = 1
 _ABOUT = "calibrator"
@@ -27,12 +27,9 @@ def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
     """Write parameters to exactly this path; replace an existing file atomically."""
     formula = {"formula": FORMULAS[name]} if name in FORMULAS else {}
     about = json.dumps({"format": FORMAT, "name": name, **formula})
-    path = Path(path)
-    unfinished = path.with_name(path.name + ".unfinished")
-    with open(unfinished, "wb") as file:
-        arrays: dict[str, Any] = {_ABOUT: np.array(about)} | _flat(params)
+    arrays: dict[str, Any] = {_ABOUT: np.array(about)} | _flat(params)
+    with writing.replacing(Path(path)) as unfinished, open(unfinished, "wb") as file:
         np.savez_compressed(file, **arrays)
-    os.replace(unfinished, path)
 
 
 def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, Any]:

@@ -28,7 +28,10 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
       the folder in use; None if nothing is stored, also because the folder cannot be written.
     """
     if folder is None and (configured := getattr(jax.config, "jax_compilation_cache_dir", None)):
-        return pathlib.Path(configured)
+        configured = pathlib.Path(configured)  # of a bucket there is no such folder
+        if configured.is_dir():
+            _remove_truncated(configured)
+        return configured
     if folder == "":
         jax.config.update("jax_compilation_cache_dir", None)
         return None

@@ -6,9 +6,10 @@ is writing, and is removed at the next start.
 """
 
 import contextlib
+import glob
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
@@ -31,9 +32,8 @@ def staged(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
     temporary = _named(folder, "files")
-    temporary.mkdir()
     try:
-        with _locked(temporary):
+        with _made(temporary, temporary.mkdir):
             yield temporary
             with _locked(folder):
                 for path in sorted(temporary.rglob("*")):
@@ -49,12 +49,12 @@ def staged(folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of a new file, which replaces the old one when the block ends."""
+    remove_leftovers(path.parent, path.name)
     temporary = _named(path.parent, path.name)
     try:
-        temporary.touch()
-        with _locked(temporary):
+        with _made(temporary, temporary.touch):
             yield temporary
-        temporary.replace(path)
+            temporary.replace(path)
     except OSError as error:
         error.filename = str(path)  # the name that the user knows
         raise
@@ -62,18 +62,37 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the files and folders that killed processes left while they wrote them."""
-    for path in folder.glob(f".*{_ENDING}"):
-        with contextlib.suppress(OSError), _locked(path, wait=False) as is_ours:
-            if is_ours and path.is_dir():
-                shutil.rmtree(path)
-            elif is_ours:
-                path.unlink()
+def remove_leftovers(folder: Path, name: str = "") -> None:
+    """Remove the files and folders that killed processes left while they wrote them.
+
+    Args:
+      folder: the folder that they were written into.
+      name: of the file whose leftovers are removed; "" for all.
+    """
+    left = list(folder.glob(f".{glob.escape(name) or '*'}.*{_ENDING}"))
+    if not left:
+        return
+    with contextlib.suppress(OSError), _locked(folder):
+        for path in left:
+            with contextlib.suppress(OSError), _locked(path, wait=False) as is_ours:
+                if is_ours and path.is_dir():
+                    shutil.rmtree(path)
+                elif is_ours:
+                    path.unlink()
 
 
 def _named(folder: Path, name: str) -> Path:
     return folder / f".{name}.{os.urandom(4).hex()}{_ENDING}"
+
+
+@contextlib.contextmanager
+def _made(temporary: Path, make: Callable[[], None]) -> Iterator[None]:
+    """Make a file or a folder and hold its lock; nobody looks for leftovers in between."""
+    with contextlib.ExitStack() as stack:
+        with _locked(temporary.parent):
+            make()
+            stack.enter_context(_locked(temporary))
+        yield
 
 
 @contextlib.contextmanager

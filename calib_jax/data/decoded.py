@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from calib_jax.core import reading
+from calib_jax.core import reading, writing
 from calib_jax.core.packages import require
 from calib_jax.data.image_files import opened
 
@@ -91,16 +91,10 @@ def _read(path: pathlib.Path, key: str) -> dict[str, np.ndarray] | None:
 
 def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
     """Write a file atomically, even if two processes write it at the same time."""
-    # A random name, because processes in two containers may have the same id.
-    partial = path.with_name(f"{path.name}.{os.urandom(4).hex()}.partial")
-    try:
-        with open(partial, "xb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with writing.replacing(path) as partial, open(partial, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from calib_jax.core import checks, reading
+from calib_jax.core import checks, reading, writing
 
 __all__ = ["Subwords"]
 
@@ -82,7 +82,8 @@ class Subwords:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write a text file with a piece in each line."""
         text = "".join(f"{piece}\n" for piece in self.pieces)
-        pathlib.Path(path).write_text(text, encoding="utf-8", newline="\n")
+        with writing.replacing(pathlib.Path(path)) as new:
+            new.write_text(text, encoding="utf-8", newline="\n")
 
     def __len__(self) -> int:
         """The number of pieces."""

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from calib_jax.core import reading
+from calib_jax.core import reading, writing
 from calib_jax.core.types import PyTree
 from calib_jax.models.bert import Bert, bert
 from calib_jax.models.initializers import recipe
@@ -121,9 +121,8 @@ def write_bert(folder: str | os.PathLike[str], network: nn.Module, variables: Py
         "label2id": {label: int(i) for i, label in labels.items()},
     }
     write_weights(folder / _WEIGHTS, to_torch(network, variables))
-    part = folder / f"{_CONFIG}.part"
-    part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    os.replace(part, folder / _CONFIG)
+    with writing.replacing(folder / _CONFIG) as part:
+        part.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _options_of(path: Path) -> dict[str, Any]:

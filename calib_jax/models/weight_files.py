@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, TypeAlias
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import machine, reading
+from calib_jax.core import machine, reading, writing
 
 __all__ = ["read_weights", "write_weights"]
 
@@ -68,12 +68,8 @@ def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> No
     if path.suffix not in writers:
         raise _wrong_suffix(path)
     host_arrays = {name: np.asarray(array) for name, array in arrays.items()}
-    part = path.with_name(path.name + ".part")
-    try:
+    with writing.replacing(path) as part:
         writers[path.suffix](part, host_arrays)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _wrong_suffix(path: Path) -> ValueError:

@@ -1,17 +1,21 @@
 """Files are written whole or not at all, and what a killed process left is removed."""
 
+import concurrent.futures
 import os
+import pathlib
 import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import jax
 import numpy as np
 import pytest
 
-from calib_jax import report
+from calib_jax import calibrators, data, models, report
 from calib_jax.core import compiled, writing
+from calib_jax.data import decoded
 
 LOGITS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 LABELS = np.arange(60) % 3
@@ -120,3 +124,85 @@ def test_a_truncated_program_is_compiled_again(tmp_path, monkeypatch):
     assert "Error reading persistent compilation cache" not in done.stderr
     assert {path.name: path.stat().st_size for path in tmp_path.glob("*-cache")} == whole
     assert {name: getattr(jax.config, name) for name in settings} == before
+
+
+def test_nothing_that_is_being_written_is_removed(tmp_path):
+    """Four threads write one file and one folder, and look for leftovers before every write."""
+
+    def write(number):
+        for _ in range(50):
+            with writing.replacing(tmp_path / "a.txt") as new:
+                new.write_text(f"{number}" * 100)
+            with writing.staged(tmp_path) as folder:
+                (folder / "b.txt").write_text(f"{number}" * 100)
+            for name in ("a.txt", "b.txt"):
+                assert len(set((tmp_path / name).read_text())) == 1
+            writing.remove_leftovers(tmp_path)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(write, number) for number in range(4)]:
+            done.result()
+    assert names(tmp_path) == ["a.txt", "b.txt"]
+
+
+def test_the_next_write_of_a_file_removes_its_own_leftovers_only(tmp_path):
+    for name in (".a.txt.0123abcd.partial", ".b.txt.0123abcd.partial", "a.txt.partial"):
+        (tmp_path / name).write_text("half")
+    with writing.replacing(tmp_path / "a.txt") as new:
+        new.write_text("whole")
+    assert names(tmp_path) == [".b.txt.0123abcd.partial", "a.txt", "a.txt.partial"]
+
+
+def save_calibrator(path, number):
+    params = calibrators.temperature.fit(number * LOGITS, LABELS)
+    calibrators.save(path, "temperature", params)
+
+
+def save_weights(path, number):
+    models.write_weights(path, {"a": np.full(100, number)})
+
+
+def save_subwords(path, number):
+    special = ("<padding>", "<begin>", "<end>", "<unknown>")
+    data.Subwords((*special, f"piece{number}")).write(path)
+
+
+def save_decoded(path, number):
+    decoded.cached(path, str(number), lambda: {"a": np.full(100, number)})
+
+
+@pytest.mark.parametrize("save", [save_calibrator, save_weights, save_subwords, save_decoded])
+def test_every_file_is_written_beside_and_replaced(save, tmp_path, monkeypatch):
+    """A kill before the end leaves the old file, and the next write leaves no other one."""
+    path = tmp_path / "file.npz"
+    save(path, 1)
+    before = path.read_bytes()
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*args):
+        raise Killed
+
+    with monkeypatch.context() as context:
+        context.setattr(pathlib.Path, "replace", killed)
+        context.setattr(pathlib.Path, "unlink", lambda *args, **options: None)
+        with pytest.raises(Killed):
+            save(path, 2)
+    assert path.read_bytes() == before
+    assert len(names(tmp_path)) == 2
+    save(path, 2)
+    assert names(tmp_path) == ["file.npz"]
+    assert path.read_bytes() != before
+
+
+def test_a_folder_that_jax_is_configured_to_use_is_checked_as_well(tmp_path, monkeypatch):
+    class Config:
+        jax_compilation_cache_dir = str(tmp_path)
+
+    monkeypatch.setattr(compiled.jax, "config", Config)
+    (tmp_path / "whole-cache").write_bytes(zlib.compress(b"program"))
+    (tmp_path / "half-cache").write_bytes(zlib.compress(bytes(1000))[:9])
+    assert compiled.keep_programs() == tmp_path
+    assert not (tmp_path / "half-cache").exists()
+    assert (tmp_path / "whole-cache").exists()
