@@ -15,6 +15,7 @@ from calib_jax import calibrators
 from calib_jax.core import checks, import_paths, rows
 from calib_jax.core.trouble import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.report.prediction_tables import counted
 from calib_jax.report.predictions import as_logits
 
 # Logits, labels and weights of held-out examples.
@@ -151,7 +152,7 @@ def fitted(
     params = fit_of(name, criterion)(*fit_on)
     _, labels, weights = fit_on
     count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
-    described = _described(name, criterion, f"{count:,} other examples", _plain(params))
+    described = _described(name, criterion, counted(count, "other example"), _plain(params))
     return functools.partial(calibrators.named(name).apply, params), described
 
 

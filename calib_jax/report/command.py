@@ -20,8 +20,10 @@ interval.
 """
 
 import dataclasses
+import os
 import pathlib
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -273,15 +275,30 @@ def run(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0, or 2 after one sentence on a mistake."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Run the command, and return its exit code.
+
+    It is 0, or 2 after one sentence on a mistake. As in a shell, it is 128 plus the number of a
+    signal after Ctrl-C, and where the reader of the output (`calib-score run.npz | head`) has left.
+    """
+    try:
+        code = _code_of(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted.", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the exit
+        return 128 + 13  # SIGPIPE, which Windows lacks
+    return code
+
+
+def _code_of(arguments: Sequence[str]) -> int:
     options = command_options.parse(
         run, arguments, program=PROGRAM, description=str(__doc__), positional="predictions"
     )
     try:
         run(**options, command=shlex.join([PROGRAM, *arguments]))
-        sys.stdout.flush()
-    except BrokenPipeError:  # no mistake: the reader, such as `head`, has read enough
+    except BrokenPipeError:  # no mistake: the reader has read enough
         raise
     except MISTAKES as error:
         sentence = packages.sentence(error) if isinstance(error, ImportError) else ""

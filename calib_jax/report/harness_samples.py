@@ -24,6 +24,7 @@ import numpy as np
 
 from calib_jax.core import reading
 from calib_jax.core.reading import Unreadable
+from calib_jax.report.prediction_tables import counted, shown
 
 _KIND = "samples of lm-evaluation-harness"
 _LINE_BYTES = 1 << 25
@@ -37,7 +38,7 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
-    lines: dict[int, int] = {}  # of the documents
+    lines: dict[str, int] = {}  # of the documents
     ambiguous = 0
     with reading.opened(path, _KIND) as file:
         number = 0
@@ -56,15 +57,16 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             if name != next(iter(filters)):
                 continue  # the same documents again, after another filter
             logits = _log_likelihoods(sample, where)
-            document = _document(sample, number)
-            if document in lines:
-                raise Unreadable(
-                    f"{where} has the question of line {lines[document]} again (doc_id {document}):"
-                    " a question counts once, so give a file of one task and one run."
-                )
-            lines[document] = number
+            if (document := sample.get("doc_id")) is not None:
+                first = lines.setdefault(str(document), number)
+                if first != number:
+                    raise Unreadable(
+                        f"{where} has the question of line {first} again (doc_id"
+                        f" {shown(str(document))}): a question counts once, so give a file of one"
+                        " task and one run."
+                    )
             ambiguous += _is_ambiguous(sample)
-            samples.append((document, logits, _target(sample, len(logits), where)))
+            samples.append((_document(sample, number), logits, _target(sample, len(logits), where)))
     if not samples:
         raise Unreadable(f"{path} has no samples.")
     samples.sort(key=lambda sample: sample[0])
@@ -74,8 +76,8 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     notes = _notes(path, samples, most, filters)
     if ambiguous:
         notes.append(
-            f"{path}: {ambiguous:,} targets are the number of a choice and the text of another one;"
-            " they are read as numbers, counted from 0."
+            f"{path}: {counted(ambiguous, 'target')} {'is' if ambiguous == 1 else 'are'} the number"
+            " of a choice and the text of another one: read as numbers, counted from 0."
         )
     return np.array(padded), labels, tuple(notes)
 
@@ -113,6 +115,12 @@ def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
             " the number of the right choice, counted from 0."
         )
     number = int(text) if text.isdecimal() else next(iter(places), -1)
+    if number >= num_choices and places:
+        raise Unreadable(
+            f"{where} has the target {text[:40]!r}, the text of one of its choices and the number"
+            " of none.\nGive the numbers of the right choices, counted from 0: a text of digits is"
+            " read as a number."
+        )
     if not 0 <= number < num_choices:
         raise Unreadable(
             f"{where} has the target {text[:40]!r}, which is none of its {num_choices} choices.\n"
@@ -123,8 +131,10 @@ def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
 
 def _is_ambiguous(sample: Mapping[str, Any]) -> bool:
     """Check whether a target is the number of a choice, and also the text of another one."""
-    text = str(sample.get("target")).strip()
-    return text.isdecimal() and any(
+    target = sample.get("target")
+    text = str(target).strip()
+    is_text = isinstance(target, str) and text.isdecimal()
+    return is_text and any(
         choice == text and place != int(text) for place, choice in enumerate(_choices(sample))
     )
 
@@ -152,8 +162,8 @@ def _notes(
     notes = []
     if fewer:
         notes.append(
-            f"{path}: {fewer:,} of {len(samples):,} questions have fewer than {most} choices; the"
-            " missing ones have probability 0."
+            f"{path}: {fewer:,} of {counted(len(samples), 'question')} have fewer than {most}"
+            " choices; the missing ones have probability 0."
         )
     if len(filters) > 1:
         used, *others = filters

@@ -26,6 +26,7 @@ from calib_jax.core.types import Logits
 from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.pictures import file_name, literal
+from calib_jax.report.prediction_tables import counted
 from calib_jax.report.predictions import FLOOR, as_logits
 from calib_jax.report.records import GIVEN
 
@@ -161,7 +162,7 @@ class OutOfDistribution:
         settings = self.settings
         sizes = ", ".join(f"{count:,} of {name}" for name, count in settings["outside"].items())
         line = (
-            f"{settings['inside']:,} examples in distribution, out of it {sizes};"
+            f"{counted(settings['inside'], 'example')} in distribution, out of it {sizes};"
             f" {100 * settings['level']:g}% intervals of {settings['resamples']:,} resamples of"
             f" each set{', whole clusters at a time' * settings['clusters']}."
             " An AUROC of .5 is chance; AUPR counts examples out of distribution as positives;"

@@ -24,7 +24,14 @@ import numpy as np
 from calib_jax.core import reading
 from calib_jax.core.reading import Unreadable as Unreadable
 from calib_jax.report import harness_samples, parquet, prediction_tables
-from calib_jax.report.prediction_tables import CLASS_NAMES, OPTIONAL, listed, roles_of, shown
+from calib_jax.report.prediction_tables import (
+    CLASS_NAMES,
+    OPTIONAL,
+    counted,
+    listed,
+    roles_of,
+    shown,
+)
 
 _KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl")
@@ -286,16 +293,6 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
             " none is huge."
         )
     return weights.astype(np.float32)
-
-
-def counted(number: int, noun: str) -> str:
-    """Write a number with a noun in singular or plural.
-
-    >>> counted(1, "example"), counted(2, "class")
-    ('1 example', '2 classes')
-    """
-    ending = "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{ending * (number != 1)}"
 
 
 def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> None:

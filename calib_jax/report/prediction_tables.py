@@ -101,6 +101,16 @@ def shown(text: str, most: int = 40) -> str:
     return one_line(text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with a noun in singular or plural.
+
+    >>> counted(1, "example"), counted(2, "class")
+    ('1 example', '2 classes')
+    """
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending * (number != 1)}"
+
+
 class PredictionTable(NamedTuple):
     """The columns of a file.
 
@@ -159,7 +169,7 @@ def read(
         rows = csv.reader(every_line, delimiter=_separator(first_line))
         head = next((row for row in rows if not _blank(row)), [])
         names = [name.strip() for name in head]
-        roles = _roles(path, names, clusters)
+        roles = _roles(path, names, clusters, probabilities=probabilities)
         first = next((row for row in rows if not _blank(row)), None)
         if first is None:
             raise Unreadable(f"{path} has no examples, only a header.")
@@ -169,7 +179,7 @@ def read(
             path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
         )
         scores, texts = _columns(path, names, rows, first, classes.places, roles)
-    return _table(path, names, roles, classes, scores, texts, first_label)
+    return _table(path, names, roles, classes, scores, texts, first_label, probabilities)
 
 
 def _peeked(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
@@ -207,7 +217,7 @@ def from_columns(
       probabilities, first_label, clusters: see `read`.
     """
     names = list(columns)
-    roles = _roles(path, names, clusters)
+    roles = _roles(path, names, clusters, probabilities=probabilities)
     values = list(columns.values())
     if not len(values[0]):
         raise Unreadable(f"{path} has no examples.")
@@ -217,14 +227,16 @@ def from_columns(
     )
     scores = np.stack([_numbers(path, names[k], values[k]) for k in classes.places], axis=-1)
     texts = {role: [str(value).strip() for value in values[k]] for role, k in roles.items()}
-    return _table(path, names, roles, classes, scores, texts, first_label)
+    return _table(path, names, roles, classes, scores, texts, first_label, probabilities)
 
 
-def _roles(path: pathlib.Path, names: Sequence[str], clusters: str | None) -> dict[str, int]:
+def _roles(
+    path: pathlib.Path, names: Sequence[str], clusters: str | None, *, probabilities: bool
+) -> dict[str, int]:
     """Find the columns beside the classes; raise an error if there are no labels."""
     roles = roles_of(names, ("labels", *OPTIONAL), str(path), clusters)
     if "labels" not in roles:
-        raise _no_columns(path, names)
+        raise _no_columns(path, names, probabilities)
     return roles
 
 
@@ -236,6 +248,7 @@ def _table(
     scores: np.ndarray,
     texts: Mapping[str, list[str]],
     first_label: int,
+    probabilities: bool,
 ) -> PredictionTable:
     """Convert the columns that were read: labels to numbers, and notes on what was not read."""
     weights = None
@@ -249,10 +262,10 @@ def _table(
     elif used <= set(classes.names):
         if classes.bare:
             classes, scores = _without_index(classes, scores, used)
-        number = {name: k for k, name in enumerate(classes.names, start=first_label)}
+        number = _numbers_of(classes.names, first_label)
         labels = np.array([number.get(text, first_label - 1) for text in label_texts])
     elif classes.bare and all(_whole(text) is not None for text in used):
-        raise _no_columns(path, names)
+        raise _no_columns(path, names, probabilities)
     else:
         labels = _named_by_order(path, label_name, label_texts, present, classes.names)
     notes = _notes_on(path, classes, used, first_label)
@@ -269,8 +282,10 @@ def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label
     if not classes.names:
         return []
     numbered = [
-        f"{shown(name)} = {number}" for number, name in enumerate(classes.names, start=first_label)
+        f"{shown(k)} = {number}" for k, number in _numbers_of(classes.names, first_label).items()
     ]
+    if len(numbered) == 1:
+        return [f"{path}: the only column is that of the class {numbered[0]}."]
     notes = [f"{path}: the classes are {listed(numbered)}."]
     without_label = [name for name in classes.names if name not in used]
     if classes.bare and without_label:
@@ -279,6 +294,12 @@ def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label
             " scored as one."
         )
     return notes
+
+
+def _numbers_of(class_names: Sequence[str], first_label: int) -> dict[str, int]:
+    """Number the classes by their names; a single column is that of the second class."""
+    start = first_label + 1 if len(class_names) == 1 else first_label
+    return {name: number for number, name in enumerate(class_names, start=start)}
 
 
 def _lines(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
@@ -319,7 +340,7 @@ def _classes(
     if not chosen:
         places = [k for k in free if _is_number(first[k]) and names[k].lower() not in _INDEX_NAMES]
         if not places:
-            raise _no_columns(path, names)
+            raise _no_columns(path, names, probabilities)
         chosen = {k: names[k] for k in places}
     by_text = {text: place for place, text in chosen.items()}
     if len(by_text) < len(chosen):
@@ -422,9 +443,10 @@ def _whole_lines(
             raise _wrong_length(path, number, row, names)
         wrong = next((k for k in places if not _is_number(row[k])), None)
         if wrong is not None:
+            has_comma = re.fullmatch(r"\s*[-+]?[0-9]*,[0-9]+\s*", row[wrong])
             raise Unreadable(
                 f"column {shown(names[wrong])} of {path} must hold numbers: line {number} has"
-                f" '{shown(row[wrong])}'."
+                f" '{shown(row[wrong])}'{': write decimals with a point' if has_comma else ''}."
             )
     return [row for row in rows if not _blank(row)]
 
@@ -536,19 +558,26 @@ def _wrong_length(
     return Unreadable(f"line {line} of {path} has {len(row)} fields, not {len(names)}.")
 
 
-def _no_columns(path: pathlib.Path, names: Sequence[str]) -> Unreadable:
-    """Say which columns are missing, and which name would be the right one."""
+def _no_columns(path: pathlib.Path, names: Sequence[str], probabilities: bool) -> Unreadable:
+    """Say which columns are missing, and what would add them."""
+    kind = "probability" if probabilities else "logit"
     has = f"it has {listed(names) or 'none'}"
     if not any(_role_of(name) == "labels" for name in names):
         similar = next((name for name in names if looks_like_labels(name)), None)
-        way_out = f"rename {shown(similar)} to label" if similar else "add the labels"
+        if len(names) == 1 and re.search(r"[\s|:]", names[0]):
+            way_out = "separate columns by commas, tabs or semicolons"
+        elif any(_is_number(name) and not _is_count(name) for name in names):
+            way_out = f"write names into the first line, such as label,{kind}_0,{kind}_1"
+        else:
+            way_out = f"rename {shown(similar)} to label" if similar else "add the labels"
         return Unreadable(f"{path} has no column label; {has}: {way_out}.")
     others = [name for name in names if _role_of(name) not in {"labels", *OPTIONAL}]
     rename = ""
     if 1 <= len(others) <= 20:
-        numbers = ["logit_1"] if len(others) == 1 else [f"logit_{k}" for k in range(len(others))]
-        rename = f" Rename {listed(others)} to {', '.join(numbers)}."
+        numbers = [f"{kind}_{k}" for k in (range(len(others)) if len(others) > 1 else [1])]
+        rename = f" Rename {listed(others)} to {', '.join(numbers)}"
+        rename += "." if probabilities else ", or to probability_0, ... if they are probabilities."
     return Unreadable(
-        f"{path} must have columns label, logit_0, logit_1, ...; {has}.\nColumns may also be named"
-        f" by classes, where labels hold these names.{rename}"
+        f"{path} must have columns label, {kind}_0, {kind}_1, ...; {has}.\nColumns may also be"
+        f" named by classes, where labels hold these names.{rename}"
     )

@@ -70,7 +70,8 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     """
     p = np.asarray(_floating(predictions))
     p = p.reshape(-1) if p.ndim == 1 or p.shape[-1] == 1 else p
-    if p.ndim == 1:
+    one_column = p.ndim == 1
+    if one_column:
         p = np.stack([1 - p, p], axis=-1)
     rows = p.reshape(-1, p.shape[-1])
     counts = np.full(len(rows), True) if weights is None else np.asarray(weights).reshape(-1) > 0
@@ -79,22 +80,27 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     present = rows[counts]
     right = look_like_probabilities(present) if len(present) else np.full(0, True)
     if not np.all(right):
-        wrong = present[np.argmin(right)]
-        hint = (
-            " These are logarithms, or logits: leave probabilities out." if wrong.min() < 0 else ""
-        )
-        total = wrong.sum()
-        if abs(total - 100) < 1 and wrong.min() >= 0:
-            hint = " These are percentages: divide them by 100."
-        values = ", ".join(f"{value:.4g}" for value in wrong[:6]) + ", ..." * (len(wrong) > 6)
-        raise ValueError(
-            f"{name}: probabilities must not be negative and must sum to 1 in every row, and"
-            f" {values} {'has' if len(wrong) == 1 else 'have'} the sum {total:.4g}.{hint}"
-        )
+        raise ValueError(f"{name}: {_no_probabilities(present, right, one_column)}")
     result = np.full(rows.shape, 1 / rows.shape[-1], np.promote_types(rows.dtype, np.float32))
     result[counts] = present.astype(result.dtype)
     result[counts] /= result[counts].sum(axis=-1, keepdims=True)
     return result.reshape(p.shape)
+
+
+def _no_probabilities(rows: np.ndarray, right: np.ndarray, one_column: bool) -> str:
+    """Show the first of the rows that are no probabilities, and say what they may be."""
+    wrong = rows[np.argmin(right)]
+    values = rows[:, 1] if one_column else wrong
+    hint = ""
+    if values.min() < 0:
+        hint = " These are logarithms, or logits: leave probabilities out."
+    elif 2 < values.max() <= 100 if one_column else abs(values.sum() - 100) < 1:
+        hint = " These are percentages: divide them by 100."
+    numbers = ", ".join(f"{value:.4g}" for value in wrong[:6]) + ", ..." * (len(wrong) > 6)
+    found = f"{numbers} have the sum {wrong.sum():.4g}"
+    if one_column:
+        found = f"{wrong[1]:.4g} in the column of class 1 is not in [0, 1]"
+    return f"probabilities must not be negative and must sum to 1 in every row, and {found}.{hint}"
 
 
 def _floating(predictions: Any) -> Any:

@@ -19,7 +19,7 @@ from calib_jax.report.paired_tests import (
     least_p_of_bound,
     starred,
 )
-from calib_jax.report.prediction_files import counted
+from calib_jax.report.prediction_tables import counted
 from calib_jax.report.records import Change, Part, Results, Row, Worst
 
 Table = list[list[str]]  # the first row is the header
@@ -141,7 +141,7 @@ def headline(report: Results) -> str:
     clusters, classes = settings["clusters"], f"{settings['classes']} classes"
     within = classes
     if clusters is not None:
-        within = f"{clusters:,} clusters; whole clusters are resampled. {classes}"
+        within = f"{counted(clusters, 'cluster')}; whole clusters are resampled. {classes}"
     line = (
         f"{counted(settings['examples'], 'example')}{weighted} in {within};"
         f" {100 * settings['level']:g}% {_kind(report)} of {settings['resamples']:,} resamples."

@@ -336,18 +336,20 @@ def test_an_average_of_probabilities(tmp_path):
     assert result.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)
 
 
-def program(tmp_path):
+def program(tmp_path, start):
     np.savez(
         tmp_path / "run.npz", logits=3 * np.eye(3)[np.arange(60) % 3], labels=np.arange(60) % 3
     )
-    start = "import sys; from calib_jax.score_command import main; sys.exit(main())"
     return [sys.executable, "-c", start, tmp_path / "run.npz", "--resamples=20"]
 
 
-def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
-    command = shlex.join(map(str, program(tmp_path)))
+@pytest.mark.parametrize("module", ["score_command", "report.command"])
+@pytest.mark.parametrize("options", ["", "2>&1"])
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):
+    start = f"import sys; from calib_jax.{module} import main; sys.exit(main())"
+    command = shlex.join(map(str, program(tmp_path, start)))
     done = subprocess.run(
-        ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"{command} {options} | true; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
         text=True,
     )
@@ -356,12 +358,36 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
     assert "Exception" not in done.stderr
 
 
-@pytest.mark.parametrize("seconds", [0.3, 0.8])
-def test_an_interrupt_ends_the_command_quietly_during_its_imports_too(tmp_path, seconds):
+def test_an_interrupt_ends_the_command_quietly(monkeypatch, capsys):
+    def interrupted(**_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "score_files", interrupted)
+    assert command.main(["run.npz", "--cache="]) == 130
+    assert capsys.readouterr() == ("", "interrupted.\n")
+
+
+def test_an_interrupt_ends_the_command_quietly_during_its_imports_too(tmp_path):
+    start = """
+import sys
+from calib_jax.score_command import main
+print("ready", flush=True)
+sys.exit(main())"""
     process = subprocess.Popen(
-        program(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        program(tmp_path, start), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    time.sleep(seconds)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.1)  # the imports take longer
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "interrupted.\n")
+
+
+def test_one_of_a_kind_is_singular(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("label,logit_0,logit_1,cluster\n0,1,2,a\n")
+    other = tmp_path / "other.csv"
+    other.write_text("label,logit_0,logit_1\n0,1,3\n")
+    text = str(scored(str(path), "--calibrate=temperature", f"--fit_on={other}"))
+    assert "1 example in 1 cluster; whole clusters are resampled." in text
+    assert "fitted on 1 other example of" in text

@@ -72,7 +72,7 @@ def test_numbers_in_text_stay():
 def test_errors_of_the_command_get_no_escapes(tmp_path):
     path = tmp_path / "run.csv"
     path.write_text("label,\x1b[31mcat,dog\nfish,0.5,2\ncat,1,2\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "calib_jax.report.command", path], capture_output=True, text=True
-    )
+    start = "import sys; from calib_jax.score_command import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", start, path], capture_output=True, text=True)
+    assert "has 'fish', which is no column of a class" in done.stderr
     assert harmless(done.stderr + done.stdout)

@@ -579,11 +579,35 @@ def test_a_single_column_is_that_of_class_1(tmp_path):
         (("target,cat,dog", "cat,1,2"), "it has target, cat, dog: rename target to label."),
         (("cat,dog", "1,2"), "has no column label; it has cat, dog: add the labels."),
         (("label,cat,dog", "fish,1,2"), "column label of .* has 'fish', .*: these are cat, dog"),
-        (("label,a,b", "1,1,2"), "Rename a, b to logit_0, logit_1"),
+        (("label,a,b", "1,1,2"), "Rename a, b to logit_0, logit_1, or to probability_0, ..."),
+        (("label|logit_0", "1|2"), r"it has label\|logit_0: separate columns by commas, tabs or"),
+        (("label logit_0", "1 2"), "it has label logit_0: separate columns by commas, tabs or"),
+        (("1,2.5,0", "0,1,2"), "it has 1, 2.5, 0: write names into the first line, .* label,logit"),
+        (("label;logit_0", "1;2,5"), "line 2 has '2,5': write decimals with a point"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_named(tmp_path, lines, message):
     refused(csv_file(tmp_path, *lines), message)
+
+
+def test_columns_of_probabilities_are_not_renamed_to_logits(tmp_path):
+    name = csv_file(tmp_path, "label,p_0,p_1", "1,0.2,0.8")
+    refused(
+        name,
+        r"(?s)columns label, probability_0, .*Rename p_0, p_1 to probability_0, probability_1\.$",
+        probabilities=True,
+    )
+    name = csv_file(tmp_path, "label,p", "1,0.2")
+    refused(name, r"Rename p to probability_1\.$", probabilities=True)
+
+
+def test_a_single_column_with_a_name_is_that_of_the_second_class(tmp_path):
+    for labels in (("1", "0"), ("cat", "cat")):
+        name = csv_file(tmp_path, "label,logit_cat", *(f"{label},2.5" for label in labels))
+        contents = prediction_files.read_predictions(name)
+        assert contents.labels.tolist() == [1, int(labels[1] == "cat")]
+        assert contents.notes == (f"{name}: the only column is that of the class cat = 1.",)
+    refused(csv_file(tmp_path, "label,logit_cat", "dog,2.5"), "has 'dog', which is no column")
 
 
 @pytest.mark.parametrize("mark", ["\t", ";", ","])
@@ -622,6 +646,8 @@ def test_columns_of_parquet_are_different_and_whole(tmp_path):
 def test_samples_that_are_ambiguous(tmp_path):
     again = [choices(-1.0, -2.0, doc_id=3, target="0"), choices(-2.0, -1.0, doc_id=3, target="0")]
     refused(samples_file(tmp_path, *again), r"line 2 of .* the question of line 1 again \(doc_id 3")
+    again = [choices(-1.0, -2.0, doc_id="q3", target=str(k)) for k in range(2)]
+    refused(samples_file(tmp_path, *again), r"the question of line 1 again \(doc_id q3\)")
     several = [choices(-1.0, -2.0, doc_id=3, target="0", filter=name) for name in ("a", "b")]
     assert len(prediction_files.read_predictions(str(samples_file(tmp_path, *several))).labels) == 1
     equal = [["Q", " yes"], ["Q", " yes"]]
@@ -631,7 +657,13 @@ def test_samples_that_are_ambiguous(tmp_path):
     question = choices(-1.0, -2.0, -3.0, doc_id=0, target="2", arguments=digits)
     contents = prediction_files.read_predictions(str(samples_file(tmp_path, question)))
     assert contents.labels.tolist() == [2]
-    assert "1 targets are the number of a choice and the text of another" in contents.notes[-1]
+    assert "1 target is the number of a choice and the text of another" in contents.notes[-1]
+    whole = samples_file(tmp_path, question | {"target": 2})  # a number, not a text
+    assert prediction_files.read_predictions(str(whole)).notes == ()
+    refused(
+        samples_file(tmp_path, question | {"target": "3"}),
+        "target '3', the text of one of its choices and the number of none",
+    )
     counted = [["Q", " 0"], ["Q", " 1"]]
     question = choices(-1.0, -2.0, doc_id=0, target="1", arguments=counted)
     assert prediction_files.read_predictions(str(samples_file(tmp_path, question))).notes == ()

@@ -140,3 +140,9 @@ def test_percentages_are_recognised():
         report.probability_rows(rows)
     with pytest.raises(ValueError, match=r"0\.2, 0\.3 have the sum 0\.5\.$"):
         report.probability_rows(np.array([[0.2, 0.3]]))
+    with pytest.raises(ValueError, match=r"73 in the column of class 1 is not in .*percentages"):
+        report.probability_rows(np.array([1.0, 73, 28]))
+    with pytest.raises(ValueError, match=r"1\.5 in the column of class 1 is not in \[0, 1\]\.$"):
+        report.probability_rows(np.array([[1.5], [0.5]]))
+    with pytest.raises(ValueError, match=r"and -1 in .* These are logarithms, or logits"):
+        report.probability_rows(np.array([[-1.0], [0.5]]))
