@@ -273,11 +273,6 @@ def _table(
     if ignored:
         left = [names[k] or "one without a name" for k in sorted(ignored)]
         notes.append(f"{path}: columns ignored: {listed(left)}.")
-    only = names[classes.places[0]]
-    if not classes.names and len(classes.places) == 1 and only.endswith(f"_{first_label}"):
-        notes.append(
-            f"{path}: the only column, {shown(only)}, is read as that of the second class."
-        )
     groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
     return PredictionTable(scores, labels, weights, groups, ids, tuple(classes.names), notes)
 

@@ -565,10 +565,6 @@ def test_a_single_column_is_that_of_class_1(tmp_path):
     name = csv_file(tmp_path, "label,logit", "1,2.5")
     contents = prediction_files.read_predictions(name)
     assert (contents.logits.tolist(), contents.notes) == ([[2.5]], ())
-    name = csv_file(tmp_path, "label,logit_0", "1,2.5")
-    contents = prediction_files.read_predictions(name)
-    assert contents.logits.tolist() == [[2.5]]
-    assert contents.notes[0].endswith("column, logit_0, is read as that of the second class.")
     name = csv_file(tmp_path, "label,probability_0", "1,0.75")
     refused(name, "has only probability_0, .*\nRename it to probability_1 if", probabilities=True)
     name = csv_file(tmp_path, "label,probability_2", "2,0.75")
