@@ -19,6 +19,7 @@ folder translation in the first run.
 """
 
 import json
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from calib_jax import data, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
 from calib_jax.core import writing
 from calib_jax.metrics.normal import NormalTest, paired_test
+from calib_jax.report import caveats
 from experiments import bleu, building, cli, provenance, subword_files, translating
 from experiments.short_names import short_names
 
@@ -80,6 +82,11 @@ class Scored(NamedTuple):
     nll: tuple[np.ndarray, np.ndarray]
     sentences: np.ndarray
 
+    @property
+    def unsettled(self) -> str:
+        """How the fit of the temperature ended, if it did not converge."""
+        return ", ".join(self.tokens.unsettled.values())
+
 
 def scored(
     translator: translating.Translator,
@@ -125,12 +132,15 @@ def scored(
 def compared_nll(first: Scored, other: Scored) -> list[NormalTest]:
     """Test the differences of the token NLLs from `first`, before and after the temperature.
 
-    Whole sentences are the units: the tokens of one depend on each other.
+    Whole sentences are the units: the tokens of one depend on each other. There is no p-value after
+    a fit that did not converge.
     """
-    return [
+    before, after = (
         paired_test(b - a, first.sentences, LEVEL)
         for a, b in zip(first.nll, other.nll, strict=True)
-    ]
+    )
+    unsettled = first.unsettled or other.unsettled
+    return [before, after._replace(p_value=math.nan) if unsettled else after]
 
 
 class Page(NamedTuple):
@@ -161,6 +171,10 @@ def page(
     for column, chosen in columns.items():
         systems = {name: result.translations[chosen[name]] for name, result in results.items()}
         quality[column], signatures = bleu.qualities(systems, references, _RESAMPLES.value)
+    unsettled = {name: result.unsettled for name, result in results.items() if result.unsettled}
+    for of_metric in quality["fitted"].values():
+        untested = of_metric if next(iter(results)) in unsettled else unsettled
+        of_metric |= {name: of_metric[name]._replace(p_value=None) for name in untested}
     curves = {
         name: {
             f"{t:.4g}": {
@@ -212,8 +226,10 @@ def page(
         for name in results:
             cells = [_cell(by_metric[metric][name]) for metric in ("BLEU", "chrF")]
             at = columns[column][name]
-            lines.append(f"| {name} | {at:.3g} | {' | '.join(cells)} |")
+            state = f" ({unsettled[name]})" if column == "fitted" and name in unsettled else ""
+            lines.append(f"| {name} | {at:.3g}{state} | {' | '.join(cells)} |")
     lines += [
+        *(line for sentence in caveats.unsettled(unsettled) for line in ("", sentence)),
         "",
         *(f"{metric}: `{signature}`" for metric, signature in signatures.items()),
         "",
@@ -255,7 +271,8 @@ def _finite(test: NormalTest) -> dict[str, float | None]:
 
 
 def _change(test: NormalTest) -> str:
-    return f"{test.value:+.4f} [{test.low:+.4f}, {test.high:+.4f}], p {test.p_value:.2g}"
+    p_value = "" if np.isnan(test.p_value) else f", p {test.p_value:.2g}"
+    return f"{test.value:+.4f} [{test.low:+.4f}, {test.high:+.4f}]{p_value}"
 
 
 def _cell(quality: bleu.Quality) -> str:

@@ -228,6 +228,27 @@ def test_bleu_is_that_of_its_formula():
         bleu.qualities({"bad": ["a"]}, references)
 
 
+@pytest.mark.thorough
+def test_a_temperature_without_an_optimum_has_no_p_value():
+    # In a process of its own, because two programs define the same flags.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.experiments.translation_pages"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    for page in json.loads(done.stdout):
+        assert page["text"].count(" (no_optimum) |") == 1
+        assert "the fit did not converge (no_optimum)" in page["text"]
+        before, after = page["values"]["nll_changes"]["b"]
+        assert (before["p_value"] is None, after["p_value"] is None) == (False, True)
+        quality = {column: of["BLEU"]["b"] for column, of in page["values"]["quality"].items()}
+        assert quality["1"]["p_value"] == 0.04
+        assert quality["fitted"]["p_value"] is None
+        assert "nan" not in page["text"]
+
+
 @pytest.mark.slow
 def test_scores_of_two_runs(tmp_path):
     pytest.importorskip("sacrebleu")

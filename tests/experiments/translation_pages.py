@@ -1,0 +1,48 @@
+"""Print the pages of two translation networks, of which one has a fit without an optimum."""
+
+import json
+import types
+from unittest import mock
+
+import numpy as np
+
+from calib_jax import report
+from experiments import bleu, score_translation
+
+
+def scored(held_labels):
+    """Score made-up tokens, with a temperature fitted on these labels."""
+    random = np.random.default_rng(0)
+    tokens = report.score(
+        random.standard_normal((60, 3)),
+        random.integers(0, 3, 60),
+        calibrate="temperature",
+        fit_on=(HELD, held_labels),
+        metrics=score_translation.TOKEN_METRICS,
+        num_resamples=10,
+    )
+    losses = np.random.default_rng(held_labels).standard_normal((2, 60))
+    fitted = tokens.calibrator["params"]["temperature"]
+    lines, eces = {key: ["x"] for key in (1.0, fitted)}, {1.0: 0.1, fitted: 0.1}
+    sentences = np.repeat(np.arange(30), 2)
+    return score_translation.Scored(fitted, lines, eces, tokens, losses, sentences)
+
+
+def qualities(*_):
+    """Return scores as sacrebleu would."""
+    numbers = {"a": bleu.Quality(9, 8, 10, None), "b": bleu.Quality(9, 8, 10, 0.04)}
+    return {"BLEU": dict(numbers), "chrF": dict(numbers)}, {"BLEU": "signature"}
+
+
+HELD = np.random.default_rng(1).standard_normal((60, 3))
+
+if __name__ == "__main__":
+    noisy = scored(np.random.default_rng(2).integers(0, 3, 60))
+    separable = scored(HELD.argmax(-1))
+    score_translation._RESAMPLES = types.SimpleNamespace(value=10)
+    with mock.patch.multiple(bleu, qualities=qualities, bleu=lambda *_: 9.0):
+        pages = [
+            score_translation.page(results, ["y"], ["z"], "About.")._asdict()
+            for results in ({"a": noisy, "b": separable}, {"a": separable, "b": noisy})
+        ]
+    print(json.dumps(pages))
