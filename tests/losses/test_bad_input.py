@@ -95,7 +95,9 @@ BAD = {
         r"logits \(4, 3\) need labels of shape \(4,\), got \(3,\)",
     ),
     "an objective's evidence": (
-        lambda: losses.objective("adafocal").evidence((), LOGITS, LABELS[:3], jnp.ones(4)),
+        lambda: losses.objective("adafocal").evidence(
+            losses.objective("adafocal").init(3), LOGITS, LABELS[:3], jnp.ones(4)
+        ),
         ValueError,
         r"logits \(4, 3\) need labels of shape \(4,\), got \(3,\)",
     ),
