@@ -496,6 +496,11 @@ def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
     for name, column in groups.items() if several else [("", groups)]:
         values = np.asarray(unmasked(f"group {name}".strip(), column))
         checks.same_length(**{name or "groups": values, "labels": labels})
+        if values.dtype.kind == "V":
+            raise TypeError(
+                f"score: {f'groups {name}'.strip()} must be numbers or text, got {values.dtype}:"
+                " give a mapping with one array for each column."
+            )
         single = not name and values.dtype.kind not in "biu"
         columns[name] = values.astype(str) if single or values.dtype == object else values
     return columns

@@ -222,3 +222,11 @@ def test_weights_that_are_none_are_one_sentence(weights, message):
     logits, labels = sample(2, 0)
     with pytest.raises((TypeError, ValueError), match=message):
         report.score(logits, labels, weights=weights)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_structures_are_no_groups(several):
+    logits, labels = sample(2, 0)
+    groups = np.zeros(80, [("age", "f4"), ("site", "i4")])
+    with pytest.raises(TypeError, match=r"must be numbers or text, got .*'age'.*: give a mapping"):
+        report.score(logits, labels, groups={"both": groups} if several else groups)
