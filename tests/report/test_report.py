@@ -463,7 +463,8 @@ def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
         excluded.append(not other.low <= 0 <= other.high)
         options = {"key": jax.random.key(0), "num_draws": 100, "equal_mass": equal_mass}
         wanted = metrics.compare_ece(sharp, vague, labels, **options)
-        np.testing.assert_allclose([change.low, change.high], wanted[1:3], rtol=1e-6)
+        # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
+        np.testing.assert_allclose([change.low, change.high], wanted[1:3], atol=0.01)
         assert change.value == pytest.approx(wanted.value, abs=1e-6)
         assert f"{change.value:+.4f} [{change.low:+.4f}, {change.high:+.4f}] p = " in str(valid)
     assert any(excluded)  # this pair shows the contradiction
