@@ -176,6 +176,8 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     """Cross-entropy diverges, brier saturates, and focal cannot save its checkpoints."""
     (tmp_path / "runs" / "focal" / "1").mkdir(parents=True)
     (tmp_path / "runs" / "focal" / "1" / "checkpoints").write_text("a file")
+    with lock.only_one(tmp_path):  # as a sweep does, whose folder it then is
+        pass
     rate = "--config.optimizer.learning_rate=1e12"
     more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
     code, output = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,focal,brier"))
