@@ -110,8 +110,8 @@ def _moved(
         batch = jnp.maximum(errors, 1) / jnp.maximum(count, 1)
         moved = alpha * batch + (1 - alpha) * rate
         # A batch without examples leaves the rates unchanged.
-        return jnp.where(jnp.sum(count) > 0, moved, rate).astype(rate.dtype)
-    seen = count > 0
+        return jnp.where(jnp.sum(count) == 0, rate, moved).astype(rate.dtype)
+    seen = count != 0  # NaN reaches the rates
     batch = errors / jnp.where(seen, count, 1)
     return jnp.where(seen, alpha * batch + (1 - alpha) * rate, rate).astype(rate.dtype)
 
@@ -120,12 +120,22 @@ def _wide(logits: Logits) -> jnp.dtype:
     return jnp.promote_types(logits.dtype, jnp.float32)
 
 
+def _counts(logits: Logits, weights: Weights | None) -> PerExample:
+    """Compute how often each example counts; one of NaN logits or an unusable weight gives NaN.
+
+    The largest of NaN logits is class 0, so that such an example would count as a prediction of it.
+    """
+    unknown = jnp.any(jnp.isnan(logits), axis=-1)
+    return weigh(jnp.where(unknown, jnp.nan, 1).astype(_wide(logits)), weights)
+
+
 def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dict[str, Array]:
     num_classes = logits.shape[-1]
-    wrong = (first_argmax(logits) != labels).astype(_wide(logits))
+    counts = _counts(logits, weights)
+    wrong = first_argmax(logits) != labels
     return {
-        "count": class_sums(labels, weigh(jnp.ones_like(wrong), weights), num_classes),
-        "missed": class_sums(labels, weigh(wrong, weights), num_classes),
+        "count": class_sums(labels, counts, num_classes),
+        "missed": class_sums(labels, wrong * counts, num_classes),
     }
 
 
@@ -225,11 +235,11 @@ def _recall_precision(
     ) -> Sums:
         num_classes = logits.shape[-1]
         predicted = first_argmax(logits)
-        ones = weigh(jnp.ones(labels.shape, _wide(logits)), weights)
-        wrong = jnp.where(predicted == labels, 0, ones)
+        counts = _counts(logits, weights)
+        wrong = predicted != labels
         of_predictions = {
-            "predicted": class_sums(predicted, ones, num_classes),
-            "false": class_sums(predicted, wrong, num_classes),
+            "predicted": class_sums(predicted, counts, num_classes),
+            "false": class_sums(predicted, wrong * counts, num_classes),
         }
         return Sums(_recall_sums(logits, labels, weights) | of_predictions)
 

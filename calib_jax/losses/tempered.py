@@ -104,7 +104,9 @@ def tempered(
         grid = accumulated_grid(step, count)
         fitted, _ = fit_grid(rows["logits"], rows["label"], rows["weight"], error, grid)
         known = jnp.any(rows["weight"] > 0)
-        fitted = fitted.astype(state.temperature.dtype)
+        # The grid skips NaN, and would give 1 here.
+        unusable = jnp.any(jnp.isnan(rows["logits"]) & (rows["weight"] != 0)[:, None])
+        fitted = jnp.where(unusable, jnp.nan, fitted).astype(state.temperature.dtype)
         return TemperedState(jnp.where(known, fitted, state.temperature))
 
     return make_objective(

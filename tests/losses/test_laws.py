@@ -509,6 +509,27 @@ def test_within_jit_a_weight_that_is_none_makes_the_loss_nan(member):
         assert jnp.isnan(of_weights(weights.at[2].set(wrong)))
 
 
+@every_objective
+def test_within_jit_a_weight_that_is_none_makes_the_evidence_and_the_next_state_nan(member):
+    """Check the state as well: an update that skips a NaN would hide it from all later losses."""
+    objective, state = member.objective, trained_state(member.objective)
+    logits, labels, weights = batch()
+
+    @jax.jit
+    def evidence_and_state(logits, weights):
+        evidence = objective.evidence(state, logits, labels, weights)
+        return evidence, objective.update(state, evidence, PROGRESS)
+
+    right, after = evidence_and_state(logits, weights)
+    if not jax.tree.leaves(right):
+        return  # the state is a matter of the clock alone
+    assert not any(jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves((right, after)))
+    wrong_inputs = [(logits, weights.at[2].set(wrong)) for wrong in (-1.0, jnp.nan, jnp.inf, 1e38)]
+    for inputs in (*wrong_inputs, (logits.at[2, 1].set(jnp.nan), weights)):
+        for tree in evidence_and_state(*inputs):
+            assert any(jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(tree))
+
+
 TAKE_SOFT_LABELS = {
     *("cross_entropy", "label_smoothing", "brier", "focal", "fl_gra", "flsc531", "flsc532"),
     *("bsce", "bsce_gra", "cross_entropy_exp", "brier_exp", "focal_exp"),
