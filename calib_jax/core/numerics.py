@@ -282,14 +282,14 @@ def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:
 
 
 def implicit_root(function: Callable[[Array], Array], root: Array) -> Array:
-    r"""Give a root that was found by bisection its derivative; its value stays.
+    r"""Return the root of a function, with the derivative of the implicit function theorem.
 
-    A bisection has the derivative 0. By the implicit function theorem, the root $t(x)$ of
-    $f(t, x) = 0$ has the derivative $-f_x / f_t$.
+    Automatic differentiation of a bisection gives 0. The root $t(x)$ of $f(t, x) = 0$ has the
+    derivative $-f_x / f_t$.
 
     Args:
       function: f of t, which closes over x.
-      root: where f is 0.
+      root: the value of t where f is 0, which is returned.
 
     >>> def square_root(x): return implicit_root(lambda t: t**2 - x, jnp.sqrt(lax.stop_gradient(x)))
     >>> jax.value_and_grad(square_root)(4.0)

@@ -33,6 +33,7 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.docstrings import with_arguments
+from calib_jax.core.foreign import unmasked
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.trouble import Trouble, known, refuse, trouble_in
@@ -198,7 +199,7 @@ def _as_tuple(value: Any) -> Any:
     """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
     if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
         return value
-    rows = np.asarray(value).tolist()
+    rows = np.asarray(unmasked("an option", value)).tolist()
     return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from calib_jax.core.foreign import unmasked
+
 __all__ = ["holm"]
 
 
@@ -30,7 +32,7 @@ def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:
     >>> metrics.holm([0.01, 0.04, float("nan"), 0.03])
     array([0.03, 0.06,  nan, 0.06])
     """
-    p = np.asarray(p_values, np.float64)
+    p = np.asarray(unmasked("p_values", p_values), np.float64)
     tested = ~np.isnan(p)
     if np.any((p[tested] < 0) | (p[tested] > 1)):
         raise ValueError(

@@ -559,7 +559,7 @@ def _wrong_length(
 
 
 def _no_columns(path: pathlib.Path, names: Sequence[str], probabilities: bool) -> Unreadable:
-    """Say which columns are missing, and what would add them."""
+    """Make an error that names the missing columns, and how the user can add them."""
     kind = "probability" if probabilities else "logit"
     has = f"it has {listed(names) or 'none'}"
     if not any(_role_of(name) == "labels" for name in names):

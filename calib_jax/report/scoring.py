@@ -154,7 +154,7 @@ def score(
         )
     several = chosen_metrics(metrics, num_bins)
     if costs is not None or abstain_cost is not None:
-        options = {"costs": None if costs is None else np.asarray(costs)}
+        options = {"costs": None if costs is None else np.asarray(unmasked("costs", costs))}
         for cost in ("expected_cost", "stated_cost"):
             several[cost] = metrics_package.named(cost, abstain_cost=abstain_cost, **options)
     bootstrap: dict[str, Any] = {

@@ -127,12 +127,7 @@ def of_confident(key: jax.Array, rows: int, classes: int, case: str, draws: int)
     """Compute the same of a model whose examples lie in one bin."""
     data_key, key = jax.random.split(key)
     gap = GAPS[case]
-    data = simulations.confident(data_key, rows, classes, gap)
-
-    def true(name: str) -> float:
-        return gap**2 if name == "squared_error" else gap
-
-    return _bounds_of(data, key, draws, [("", {})], true)
+    return _of_one_bin(simulations.confident(data_key, rows, classes, gap), key, draws, gap)
 
 
 def of_rare_errors(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
@@ -140,9 +135,15 @@ def of_rare_errors(key: jax.Array, rows: int, classes: int, case: str, draws: in
     data_key, key = jax.random.split(key)
     confidence, accuracy = RARE[case]
     data = simulations.constant(data_key, rows, classes, confidence, accuracy)
+    return _of_one_bin(data, key, draws, abs(confidence - accuracy))
+
+
+def _of_one_bin(
+    data: tuple[jax.Array, jax.Array], key: jax.Array, draws: int, gap: float
+) -> Outcomes:
+    """Compute the same of a model whose examples lie in one bin, with this true gap."""
 
     def true(name: str) -> float:
-        gap = abs(confidence - accuracy)
         return gap**2 if name == "squared_error" else gap
 
     return _bounds_of(data, key, draws, [("", {})], true)

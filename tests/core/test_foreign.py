@@ -148,6 +148,11 @@ OF_WEIGHTS = {
     "report": lambda w: report.score(LOGITS, LABELS, weights=w),
     "test": lambda w: metrics.compare_calibration(LOGITS, LOGITS, LABELS, w),
 }
+OTHERS = {
+    "p-values": lambda p: metrics.holm(p),
+    "costs": lambda costs: metrics.expected_cost(LOGITS, LABELS, costs=costs),
+    "costs of a report": lambda costs: report.score(LOGITS, LABELS, costs=costs),
+}
 OF_IDS = {
     "bootstrap": lambda ids: metrics.bootstrap(metrics.nll, LOGITS, LABELS, key=KEY, clusters=ids),
     "clusters of a report": lambda ids: report.score(LOGITS, LABELS, clusters=ids),
@@ -168,6 +173,7 @@ OF_IDS = {
             (WEIGHTS, OF_WEIGHTS),
             (LABELS, OF_IDS),
             (np.array(["a", "b", "b", "a"]), OF_IDS),
+            (np.ones((3, 3)), OTHERS),
         )
         for door in doors.values()
     ],

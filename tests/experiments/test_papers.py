@@ -647,7 +647,7 @@ def paged(folder):
 
 
 def change_entry(monkeypatch, **fields):
-    """Let the catalogue have the entry with other fields."""
+    """Replace the entry in the catalogue by one with other values of these fields."""
     changed = dataclasses.replace(ENTRY, **fields)
     monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: changed})
 
