@@ -160,11 +160,15 @@ def difference_of_eces(
 
 
 def _in_common_order(runs: Sequence[Units]) -> list[Units]:
-    """Sort the units of all runs by their sums, so that the draws ignore the order of the rows."""
+    """Sort the units of all runs, so that the draws ignore the order of the rows and of the models.
+
+    The sums of a unit under all runs are sorted first, and only ties look at which run has which.
+    """
     position = np.arange(1, runs[0].sums.shape[1] + 1)
-    keys = [column for units in runs for column in (units.size, units.sums @ position)]
-    keys += [np.sum(units.sums, axis=1) for units in runs]
-    order = np.lexsort(keys)
+    of_runs = np.array(
+        [(units.size, units.sums @ position, np.sum(units.sums, axis=1)) for units in runs]
+    )
+    order = np.lexsort([*np.concatenate(of_runs), *np.concatenate(np.sort(of_runs, axis=0))])
     return [units._replace(sums=units.sums[order], size=units.size[order]) for units in runs]
 
 
