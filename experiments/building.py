@@ -18,7 +18,7 @@ from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.data import files
 from calib_jax.models.bert import Bert
 from calib_jax.train import memory
-from experiments import cli, imports, initial, renamed, subword_files
+from experiments import cli, imports, initial, subword_files
 
 INIT_FROM = flags.DEFINE_string(
     "init_from",
@@ -30,6 +30,8 @@ DATA_DIR = flags.DEFINE_string(
 )
 
 PRECISIONS = ("float32", "bfloat16", "float16", "float64")
+# The options of networks that are switches of the config, and their defaults.
+SWITCHES: dict[str, Any] = {"precision": ("dtype", "float32"), "remat": ("remat", False)}
 
 
 class Experiment(NamedTuple):
@@ -258,7 +260,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
     checks.one_of("precision", config.precision, PRECISIONS)
-    for switch, (option, default) in renamed.SWITCHES.items():
+    for switch, (option, default) in SWITCHES.items():
         if config[switch] == default:
             continue  # an option of the network itself still holds
         if option not in known:

@@ -29,9 +29,6 @@ FAILED, REFUSED = 1, 2
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
 
 
-_RENAMED = {"objective": "criterion"}  # flags
-
-
 class Failed(Exception):
     """The run failed, although the request was valid."""
 
@@ -141,8 +138,6 @@ def _parsed(
         return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in selected])
     except flags.UnrecognizedFlagError as error:
         name = error.flagname
-        if name in _RENAMED:
-            sys.exit(_say(f"the flag --{name} is called --{_RENAMED[name]} now.", REFUSED))
         inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
         hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
         sys.exit(_say(sentence(error) + hint, REFUSED))

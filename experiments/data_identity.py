@@ -30,7 +30,7 @@ from calib_jax.core import reading
 from calib_jax.core.examples import InMemory, Source, labels_of
 from calib_jax.train import files, journal
 from calib_jax.train.lock import InUse, only_one
-from experiments import cli, renamed
+from experiments import cli
 
 NAME = "data.json"
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
@@ -183,7 +183,7 @@ def _same_data(folder: pathlib.Path, config: ConfigDict) -> bool | None:
         saved = reading.json_mapping(folder / journal.CONFIG, "a config")
     except (FileNotFoundError, reading.Unreadable):  # training restores the file
         return None
-    return bool(renamed.current(saved)["data"] == cli.plain(config)["data"])
+    return bool(saved.get("data") == cli.plain(config)["data"])
 
 
 def check(folder: pathlib.Path, identity: Identity) -> None:

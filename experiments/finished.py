@@ -18,7 +18,6 @@ from calib_jax.train import journal
 from experiments import (
     evaluation_record,
     excluded,
-    renamed,
     resuming,
     seed_folders,
     streamed_scores,
@@ -299,6 +298,6 @@ def _config(path: pathlib.Path) -> dict[str, Any] | None:
             saved = reading.json_mapping(
                 path / name, "a config", "the same command writes it again"
             )
-            config = renamed.current(saved[inside] if inside else saved)
+            config = saved[inside] if inside else saved
             return {key: value for key, value in config.items() if key != "run"}
     return None  # predictions of given weights have no config

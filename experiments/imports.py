@@ -30,7 +30,7 @@ from ml_collections import ConfigDict, config_dict, config_flags
 from calib_jax import losses, metrics
 from calib_jax.core import checks
 from calib_jax.core.import_paths import is_path, object_at
-from experiments import cli, renamed
+from experiments import cli
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
 
@@ -206,7 +206,6 @@ class _ConfigParser(flags.ArgumentParser):
                     config[section][key] = value
         _use_network(config, names.get("model.name", ""))
         _add_settings(config)
-        _check_switches(config)
         return config
 
 
@@ -262,17 +261,6 @@ def _add_settings(config: ConfigDict) -> None:
             for key, default in defaults.items():
                 if f"{section}.{key}" in given and key not in config[section]:
                     config[section][key] = default
-
-
-def _check_switches(config: ConfigDict) -> None:
-    """Raise an error for a switch that is given as an option of the network."""
-    for switch, (option, _) in renamed.SWITCHES.items():
-        key = f"model.options.{option}"
-        values = _on_the_command_line([key])
-        if values and option not in config.model.options:
-            raise ValueError(
-                f"config.{key} is called config.{switch} now: give --config.{switch}={values[key]}."
-            )
 
 
 def default_options(member: Callable[..., Any]) -> dict[str, Any]:

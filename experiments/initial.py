@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from calib_jax import models, train
 from calib_jax.core.types import PyTree
 from calib_jax.models.bert import Bert
-from experiments import best_checkpoints, cli, renamed
+from experiments import best_checkpoints, cli
 
 HEAD = "head"
 BERT = "model.safetensors"
@@ -116,8 +116,8 @@ def opened(workdir: str) -> train.Checkpoints:
 
 
 def config_of(checkpoints: train.Checkpoints) -> ConfigDict:
-    """Return the config of a run, under today's keys."""
-    return ConfigDict(renamed.current(checkpoints.about()["config"]))
+    """Return the config of a run."""
+    return ConfigDict(checkpoints.about()["config"])
 
 
 def chosen(checkpoints: train.Checkpoints) -> str:

@@ -14,7 +14,7 @@ from calib_jax import plots, train
 from calib_jax.core import escaping, reading, writing
 from calib_jax.report import html_page, tables
 from calib_jax.train import journal
-from experiments import evaluation_record, renamed
+from experiments import evaluation_record
 
 PAGE, HTML, PICTURES = "report.md", "report.html", "pictures"
 
@@ -254,8 +254,7 @@ def _facts(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _config(folder: pathlib.Path) -> dict[str, Any]:
-    saved = reading.json_mapping(folder / "config.json", "a config", "training writes it again")
-    return renamed.current(saved)
+    return reading.json_mapping(folder / "config.json", "a config", "training writes it again")
 
 
 def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:

@@ -54,7 +54,6 @@ from experiments import (
     imports,
     initial,
     provenance,
-    renamed,
     resuming,
     seed_folders,
     streamed_scores,
@@ -133,8 +132,7 @@ class Member(NamedTuple):
         result = self.result()
         if result is None or result.get("asked", "") != _CHECKPOINT.value:
             return False
-        before, now = renamed.current(result["config"]), cli.plain(self.config)
-        if train.differences(before, now, free=resuming.MEASURED):
+        if train.differences(result["config"], cli.plain(self.config), free=resuming.MEASURED):
             return False
         try:
             streamed = self.read().streamed
@@ -190,7 +188,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
         if result := member.result():
             _check_kept(member, result)
             rows = read_rows(member.folder / "metrics.jsonl")
-            changes = Changes(may_change[member.loss], renamed.current)
+            changes = Changes(may_change[member.loss])
             step = rows[-1]["step"] if rows else 0
             changed = changes.fixed(result["config"], cli.plain(member.config), step)
             if changed:
@@ -309,7 +307,6 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
         experiment.task,
         experiment.plan,
         free=resuming.free(experiment),
-        current=renamed.current,
         environment=provenance.describe(),
         devices=building.devices(config),
         over=config.run.over,

@@ -24,7 +24,7 @@ from calib_jax.calibrators.label_shift import PriorEstimate as PriorEstimate
 from calib_jax.calibrators.label_shift import estimate_prior as estimate_prior
 from calib_jax.calibrators.label_shift import with_prior as with_prior
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 
 _Calibrator = TypeVar("_Calibrator")
 

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from calib_jax.calibrators import contract, linear, matrix
 from calib_jax.calibrators.contract import State
 from calib_jax.core import checks
-from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -29,7 +28,6 @@ class DirichletParams(NamedTuple):
 Params = DirichletParams
 
 
-@former_options(renamed=matrix.FORMER)
 def fit(
     logits: Any,
     labels: Any,

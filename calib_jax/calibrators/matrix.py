@@ -13,7 +13,6 @@ from jaxtyping import Float
 from calib_jax.calibrators import contract, linear
 from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
-from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
 
 _Kind = TypeVar("_Kind")
@@ -28,11 +27,8 @@ class MatrixParams(NamedTuple):
 
 
 Params = MatrixParams
-# The former names of the options, also of `dirichlet`.
-FORMER = {"off_diagonal": "off_diagonal_penalty", "intercept": "intercept_penalty"}
 
 
-@former_options(renamed=FORMER)
 def fit(
     logits: Any,
     labels: Any,

@@ -16,7 +16,6 @@ from jaxtyping import Bool
 from calib_jax.calibrators import contract, streaming
 from calib_jax.calibrators.contract import Code, FitData, FitRows, State
 from calib_jax.core import checks, temperature
-from calib_jax.core.former import former_options
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 
@@ -109,7 +108,6 @@ def fit_stream(blocks: Any, *, max_iterations: int = 100) -> Params:
     return _ended(fitted, pieces.usable)
 
 
-@former_options(renamed={"objective": "criterion"})
 def fit_grid(
     logits: Any,
     labels: Any,

@@ -8,7 +8,6 @@ from jaxtyping import Float
 from calib_jax.calibrators import contract, diagonal, linear, streaming
 from calib_jax.calibrators.contract import FitData, State
 from calib_jax.core import checks
-from calib_jax.core.former import former_options
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -23,7 +22,6 @@ class VectorParams(NamedTuple):
 Params = VectorParams
 
 
-@former_options(renamed={"slope": "slope_penalty", "intercept": "intercept_penalty"})
 def fit(
     logits: Any,
     labels: Any,

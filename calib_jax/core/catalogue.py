@@ -7,7 +7,7 @@ A subpackage creates a catalogue, its files register their members with a decora
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType, ModuleType
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from calib_jax.core import checks
@@ -32,15 +32,9 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
     ValueError: pet must be one of 'cat', got 'cta'; did you mean 'cat'?
     """
 
-    def __init__(self, kind: str, renamed: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Create an empty catalogue.
-
-        Args:
-          kind: what a member is called in error messages.
-          renamed: the present name of each renamed member, for the error of the former one.
-        """
+    def __init__(self, kind: str) -> None:
+        """Create an empty catalogue; `kind` is what error messages call a member."""
         self.kind = kind
-        self.renamed = renamed
         self._members: dict[str, Any] = {}
 
     def register(self, name: str) -> Callable[[_Member], _Member]:
@@ -69,9 +63,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         return self._members[name](**options)
 
     def check_name(self, name: str) -> None:
-        """Raise ValueError if no member has this name; a former name gets the present one."""
-        if name in self.renamed:
-            raise ValueError(f"the {self.kind} {name!r} is called {self.renamed[name]!r} now.")
+        """Raise ValueError if no member has this name."""
         checks.one_of(self.kind, name, self)
 
     def __repr__(self) -> str:

@@ -18,13 +18,13 @@ from jax.experimental import checkify
 
 from calib_jax.core import rows
 from calib_jax.core.foreign import as_array, as_numbers, unmasked
-from calib_jax.core.former import check_former_options, closest
-from calib_jax.core.former import nearest as nearest
 from calib_jax.core.lookalikes import (
     LEAST_ROWS,
     look_like_probabilities,
     refuse_unless_judged,
 )
+from calib_jax.core.names import closest
+from calib_jax.core.names import nearest as nearest
 from calib_jax.core.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.trouble import known, refuse_labels
 from calib_jax.core.types import Labels, Logits, SoftLabels
@@ -506,7 +506,6 @@ def takes_options_of(
 def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Validate that `function` has every option; the error suggests the nearest name."""
     known = options_of(function)
-    check_former_options(name, function, options)
     for option in options:
         if option not in known:
             has = f"it has {', '.join(sorted(known))}" if known else "it has none"

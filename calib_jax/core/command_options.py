@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, NoReturn, Union, get_args, get_origin
 
-from calib_jax.core.former import nearest
+from calib_jax.core.names import nearest
 
 # Marks a list that is given by repeating the option; other lists are separated by commas.
 REPEATED = "repeated"

@@ -10,7 +10,7 @@ import sys
 import traceback
 from typing import Any
 
-from calib_jax.core.former import nearest
+from calib_jax.core.names import nearest
 
 
 def is_path(name: str) -> bool:

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 from calib_jax.data.dataset import Dataset as Dataset
 from calib_jax.data.dataset import about as about
 from calib_jax.data.dataset import catalogue as catalogue

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 from calib_jax.core import checks
-from calib_jax.core.former import former_options
 from calib_jax.data import binary, files, images, tfds
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
@@ -52,7 +51,6 @@ _READERS = {
 
 
 @register("cifar100", _ABOUT)
-@former_options(renamed={"test_normalisation": "test_normalization"})
 def cifar100(
     *,
     data_dir: str | None = None,

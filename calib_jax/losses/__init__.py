@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 from calib_jax.losses.objectives import Objective as Objective
 from calib_jax.losses.objectives import Progress as Progress
 from calib_jax.losses.objectives import catalogue as catalogue
@@ -21,13 +21,6 @@ from calib_jax.losses.objectives import objective as objective
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)
-_RENAMED = {
-    "mmce": "mmce_penalty",
-    "mmce_weighted": "mmce_weighted_penalty",
-    "negative_entropy": "entropy_penalty",
-    "regularised": "regularized",
-    "soft_ece": "soft_ece_penalty",
-}
 
 
 def __dir__() -> list[str]:
@@ -37,8 +30,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # With this function, type checkers also accept the names that `load_subpackage` adds.
-    if name in catalogue() and name not in _RENAMED:
+    if name in catalogue():
         raise AttributeError(
             f"{__name__} has no function {name!r}: it is an objective, losses.objective({name!r})."
         )
-    raise no_attribute(__name__, name, __all__, _RENAMED)
+    raise no_attribute(__name__, name, __all__)

@@ -21,7 +21,6 @@ from calib_jax.core.binning import (
     uniform_edges,
     whole_example_bins,
 )
-from calib_jax.core.former import former_options
 from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.rows import thinned, weigh, widened
@@ -42,7 +41,6 @@ from calib_jax.losses.objectives import Objective, Progress, make_objective, reg
 __all__ = ["EceWeightedState", "ece_weighted"]
 
 BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
-REMOVED = {"weighting": "the weight is a constant, so it had no effect"}
 
 
 class EceWeightedState(NamedTuple):
@@ -61,7 +59,6 @@ class EceWeightedState(NamedTuple):
     blend: Scalar
 
 
-@former_options(removed=REMOVED)
 @checks.takes_logits()
 def ece_weighted(
     logits: Logits,
@@ -147,7 +144,6 @@ def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> 
 
 
 @register("ece_weighted")
-@former_options(removed=REMOVED)
 def _ece_weighted(
     *, num_bins: int = 15, classwise_scale: Number = 2.0, binning: str = "mass"
 ) -> Objective:

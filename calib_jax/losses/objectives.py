@@ -28,7 +28,6 @@ from jax import lax
 
 from calib_jax.core import checks, rows
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.former import former_options
 from calib_jax.core.progress import Progress
 from calib_jax.core.soft_labels import TakesSoft
 from calib_jax.core.statistics import NOTHING, Stat
@@ -49,13 +48,7 @@ __all__ = [
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
 
-_CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue(
-    "objective",
-    renamed={
-        "entropy_regularised": "entropy_regularized",
-        "focal_entropy_regularised": "focal_entropy_regularized",
-    },
-)
+_CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue("objective")
 
 
 class Objective(NamedTuple):
@@ -209,11 +202,6 @@ def _checked(
     return marked
 
 
-@former_options(
-    removed=dict.fromkeys(
-        ("init", "evidence", "update", "clock", "table"), "call `make_objective`, which has it"
-    )
-)
 def as_objective(loss: Callable[..., Array]) -> Objective:
     """Make an objective of a loss, a function of `(logits, labels)`; see also `make_objective`.
 

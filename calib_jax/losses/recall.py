@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.former import former_options
 from calib_jax.core.numerics import (
     at_least_float32,
     first_argmax,
@@ -29,7 +28,6 @@ from calib_jax.losses.weighting import mean_one
 __all__ = ["RecallPrecisionState", "RecallState", "recall"]
 
 COUNTERS = ("recall", "released")
-REMOVED = {"weighting": "the weights of the classes are constants, so it had no effect"}
 
 
 class RecallState(NamedTuple):
@@ -45,7 +43,6 @@ class RecallPrecisionState(NamedTuple):
     false_rate: Float[Array, " classes"]
 
 
-@former_options(removed=REMOVED)
 @checks.takes_logits()
 def recall(logits: Logits, labels: Labels, state: RecallState) -> PerExample:
     r"""Compute the recall loss: cross-entropy times the miss rate of the example's class.
@@ -140,7 +137,6 @@ def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dic
 
 
 @register("recall")
-@former_options(removed=REMOVED)
 def _recall(
     *, alpha: Number = 1.0, counters: str = "recall", normalized: bool = False
 ) -> Objective:

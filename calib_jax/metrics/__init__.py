@@ -15,8 +15,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.former import no_attribute
-from calib_jax.metrics.contract import RENAMED
+from calib_jax.core.names import no_attribute
 from calib_jax.metrics.contract import Metric as Metric
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
@@ -39,4 +38,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # With this function, type checkers also accept the names that `load_subpackage` adds.
-    raise no_attribute(__name__, name, __all__, RENAMED)
+    raise no_attribute(__name__, name, __all__)

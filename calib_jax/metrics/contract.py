@@ -306,8 +306,7 @@ def _names(metrics: Metrics) -> str:
 # --------------------------------------------------------------------------------------------
 # The catalogue.
 
-RENAMED = {name: f"ood_{name}" for name in ("aupr", "fpr95", "roc_curve")}
-_CATALOGUE: Catalogue[Metric] = Catalogue("metric", RENAMED)
+_CATALOGUE: Catalogue[Metric] = Catalogue("metric")
 
 
 def register(metric: Metric) -> Metric:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
@@ -34,7 +34,6 @@ from calib_jax.metrics.contract import (
     members_of,
     values_of_stats,
 )
-from calib_jax.metrics.stream import RENAMED
 
 __all__ = ["ImageStream"]
 
@@ -62,7 +61,7 @@ class ImageStream:
         self._parts: list[Joint] = []
 
     def __getattr__(self, name: str) -> Any:
-        raise no_attribute("ImageStream", name, dir(self), RENAMED)
+        raise no_attribute("ImageStream", name, dir(self))
 
     @property
     def stats(self) -> Joint:

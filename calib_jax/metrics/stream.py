@@ -31,8 +31,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core import checks
-from calib_jax.core.former import no_attribute
 from calib_jax.core.lookalikes import Suspicion
+from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
@@ -47,7 +47,6 @@ from calib_jax.metrics.contract import (
 
 __all__ = ["Stream"]
 
-RENAMED = {"add": "update", "values": "compute", "add_stats": "update_stats"}
 # Rows of one compiled pass, whose sums are float32: twice as many would still be counted exactly.
 _MOST_ROWS = 2**23
 
@@ -80,7 +79,7 @@ class Stream:
         self._suspicion = Suspicion()  # of the rows of `update`
 
     def __getattr__(self, name: str) -> Any:
-        raise no_attribute("Stream", name, dir(self), RENAMED)
+        raise no_attribute("Stream", name, dir(self))
 
     def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""

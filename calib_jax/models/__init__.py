@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 from calib_jax.core.packages import require
 
 require("flax")

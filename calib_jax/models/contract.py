@@ -18,7 +18,7 @@ key of that example.
 
 from collections.abc import Callable, Mapping
 from re import Match
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
@@ -115,15 +115,6 @@ class Network(nn.Module):
             raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout}.")
         super().__post_init__()
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Raise an error for a network that describes its inputs by a former name."""
-        if "example_shape" in vars(cls):
-            raise TypeError(
-                f"{cls.__name__}.example_shape is called example_inputs now: return valid inputs"
-                " instead of their shape."
-            )
-        super().__init_subclass__(**options)
-
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
         """Draw valid inputs, for initialization and tests: a tree of NumPy arrays.
@@ -132,14 +123,6 @@ class Network(nn.Module):
         all values that the network accepts.
         """
         return normal((batch, 32, 32, 3), seed)
-
-    @nn.nowrap
-    def example_shape(self) -> NoReturn:
-        """Raise an error that names the method in its place."""
-        raise AttributeError(
-            f"{type(self).__name__}.example_shape is called example_inputs now; it returns valid"
-            " inputs instead of their shape."
-        )
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules | None:

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
@@ -26,4 +26,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     # Also lets type checkers accept the names that are added at import time.
-    raise no_attribute(__name__, name, __all__, {"Table": "BinTable"})
+    raise no_attribute(__name__, name, __all__)

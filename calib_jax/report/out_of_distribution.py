@@ -19,7 +19,6 @@ from calib_jax import plots
 from calib_jax.core import checks, escaping
 from calib_jax.core import outside as outside_interval
 from calib_jax.core.foreign import as_array
-from calib_jax.core.former import former_options
 from calib_jax.core.lookalikes import judged
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
@@ -213,7 +212,6 @@ def _file_names(sets: Iterable[str]) -> dict[str, str]:
     return names
 
 
-@former_options(renamed={"objective": "criterion"})
 @judged()  # `as_logits` checks all rows of what is given
 def out_of_distribution(
     inside: Any,

@@ -15,7 +15,6 @@ import numpy as np
 import calib_jax.metrics as metrics_package
 from calib_jax.core import checks
 from calib_jax.core.foreign import as_array, unmasked
-from calib_jax.core.former import former_options
 from calib_jax.core.lookalikes import judged
 from calib_jax.core.rows import padded_size
 from calib_jax.core.trouble import refuse_labels
@@ -51,7 +50,6 @@ class Report(Results):
         return files.save(self, folder)
 
 
-@former_options(renamed={"objective": "criterion"})
 @judged()  # `as_logits` checks all rows of what is given; groups and folds are parts
 def score(
     logits: Any,

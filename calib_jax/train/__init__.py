@@ -17,7 +17,7 @@ from calib_jax.core.packages import require
 
 require("flax", "optax")
 
-from calib_jax.core.former import no_attribute
+from calib_jax.core.names import no_attribute
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.changes import AnotherConfig, differences
 from calib_jax.train.checkpoint import Checkpoints
@@ -133,4 +133,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    raise no_attribute(__name__, name, __all__, {"optimisers": "train.optimizer"})
+    raise no_attribute(__name__, name, __all__)

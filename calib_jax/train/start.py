@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.former import former_options
 from calib_jax.train import measuring, memory, parallel
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.changes import Changes, Config, Free
@@ -61,7 +60,6 @@ def fit(
     return outcome
 
 
-@former_options(removed={"tensorboard": "give writers=[train.tensorboard]"})
 def fit_all(
     runs: Sequence[Run],
     task: Task,

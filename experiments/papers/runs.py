@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import models, train
 from calib_jax.core import reading
-from experiments import cli, imports, renamed, resuming
+from experiments import cli, imports, resuming
 from experiments.papers.entry import Training
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
@@ -67,7 +67,7 @@ def config_of(training: Training) -> dict[str, Any]:
         with config.unlocked():
             config.model.options = ConfigDict(imports.default_options(models.catalogue()[name]))
     config.update_from_flattened_dict(training.overrides)
-    return renamed.current(cli.plain(config))
+    return cli.plain(config)
 
 
 def free(training: Training) -> tuple[str, ...]:
@@ -84,8 +84,7 @@ def finished(runs_dir: pathlib.Path) -> list[Finished]:
         if not path.parent.name.isdecimal():
             continue
         result = reading.json_mapping(path, "a result", "the same sweep writes it again")
-        config = renamed.current(result["config"])
-        runs.append(Finished(path.parent, int(path.parent.name), config, result))
+        runs.append(Finished(path.parent, int(path.parent.name), result["config"], result))
     return runs
 
 

@@ -242,11 +242,3 @@ def test_more_parameters_than_examples():
 def test_a_penalty_below_0_is_refused(kind):
     with pytest.raises(ValueError, match="intercept_penalty must be at least 0, got -1"):
         calibrators.named(kind).fit(*problem(), intercept_penalty=-1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_former_options_are_refused_with_the_present_name(kind):
-    for present in (FIRST[kind], "intercept_penalty"):
-        former = present.removesuffix("_penalty")
-        with pytest.raises(TypeError, match=f"option '{former}' is called '{present}' now"):
-            calibrators.named(kind).fit(*problem(), **{former: 0.1})

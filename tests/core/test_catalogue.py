@@ -115,12 +115,3 @@ def test_two_files_may_not_have_one_public_name(a_package):
     package = a_package(a='__all__ = ["x"]\nx = 1', b='__all__ = ["x"]\nx = 2')
     with pytest.raises(ImportError, match="two members named 'x'"):
         load_subpackage(package)
-
-
-def test_a_former_name_gets_the_present_one():
-    pets = Catalogue("pet", renamed={"kitty": "cat"})
-    pets.register("cat")(lambda: "cat")
-    assert list(pets) == ["cat"]
-    assert pets.make("cat") == "cat"
-    with pytest.raises(ValueError, match=r"^the pet 'kitty' is called 'cat' now\.$"):
-        pets.make("kitty")

@@ -217,10 +217,3 @@ def test_fractions_of_examples_are_refused(monkeypatch, make, message):
 def test_the_posterior_names_inputs_of_another_size():
     with pytest.raises(ValueError, match=r"must have 2 dimensions, got \(4, 3\)"):
         data.gaussians(**SMALL).posterior(np.zeros((4, 3)))
-
-
-def test_former_options_name_the_present_ones():
-    with pytest.raises(TypeError, match="'test_normalisation' is called 'test_normalization' now"):
-        data.cifar100(test_normalisation="imagenet")
-    with pytest.raises(TypeError, match="'test_normalisation' is called 'test_normalization' now"):
-        data.named("cifar100", test_normalisation="imagenet")

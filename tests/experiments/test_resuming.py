@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import losses, train
 from calib_jax.train import journal
-from experiments import building, cli, renamed, resuming
+from experiments import building, cli, resuming
 from tests.experiments.test_building import config_of
 
 
@@ -27,7 +27,6 @@ def fitted(folder, config):
         experiment.task,
         experiment.plan,
         free=resuming.free(experiment),
-        current=renamed.current,
         devices=train.local_devices(1),
         quiet=True,
     )
@@ -161,15 +160,3 @@ def test_the_losses_that_depend_on_the_length():
         name for name in losses.catalogue() if resuming.depends_on_length(losses.objective(name), 5)
     }
     assert depends == {"flsc531", "flsc532", "ece_weighted"}
-
-
-def test_keys_that_an_old_folder_lacks_are_taken_at_their_default(tmp_path):
-    config = small("adafocal")
-    old = cli.plain(config)
-    del old["data"]["order"], old["loss"]["options"]["num_bins"], old["evaluate_test"]
-    assert renamed.current(old) == cli.plain(config)
-    del old["best"]["ece"]  # the metrics of `best` are no defaults
-    assert "ece" not in renamed.current(old)["best"]
-    other = small("adafocal", **{"loss.options.num_bins": 9})
-    changed = train.differences(renamed.current(old), cli.plain(other), free=["best"])
-    assert changed == ["loss.options.num_bins: 15 before, 9 now"]

@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from calib_jax import train
-from experiments import building, cli, renamed
+from experiments import building
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
 
@@ -73,12 +73,9 @@ def test_half_precision_keeps_parameters_and_logits(plain):
     assert 1e-8 < distance(state.params, plain[0].params) < 0.05
 
 
-def test_the_old_spelling_still_works():
+def test_an_option_of_the_network_holds_where_its_switch_is_left():
     experiment = network(**{"model.options.dtype": "bfloat16", "model.options.remat": True})
     assert (experiment.module.dtype, experiment.module.remat) == ("bfloat16", True)
-    old = cli.plain(experiment.config)
-    new = cli.plain(network(precision="bfloat16", remat=True).config)
-    assert renamed.current(old) == renamed.current(new) == new
 
 
 @pytest.mark.parametrize(
@@ -103,6 +100,3 @@ def test_another_network_drops_the_options_of_the_configs_own(tmp_path):
     code, output = run("train", config, f"--workdir={tmp_path}", *few, *other)
     assert code == 0, output
     assert output.count("note: the options of mlp (hidden) fall away, and linear has its") == 1
-    code, output = run("train", config, "--workdir=x", "--config.model.options.dtype=bfloat16")
-    assert code == 2
-    assert "config.model.options.dtype is called config.precision now: give --config.prec" in output

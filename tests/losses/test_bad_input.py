@@ -250,38 +250,6 @@ BAD = {
         r"'cross_entropy' has no option 'gamma' \(it has none\)",
     ),
     "unknown function": (lambda: losses.focl, AttributeError, "'focl'; did you mean 'focal'"),
-    **{
-        f"former name {former}": (
-            lambda former=former: getattr(losses, former),
-            AttributeError,
-            rf"^calib_jax.losses.{former} is called {present} now\.$",
-        )
-        for former, present in {
-            "mmce": "mmce_penalty",
-            "mmce_weighted": "mmce_weighted_penalty",
-            "negative_entropy": "entropy_penalty",
-            "regularised": "regularized",
-            "soft_ece": "soft_ece_penalty",
-        }.items()
-    },
-    **{
-        f"former option of {name}": (
-            objective(name, weighting="loss"),
-            TypeError,
-            f"^{name}: the option 'weighting' was removed: .* had no effect",
-        )
-        for name in ("recall", "ece_weighted")
-    },
-    "former option of a function": (
-        lambda: losses.recall(LOGITS, LABELS, RecallState(jnp.ones(3)), weighting="loss"),
-        TypeError,
-        "^recall: the option 'weighting' was removed",
-    ),
-    "former options of as_objective": (
-        lambda: losses.as_objective(losses.focal, clock="epoch"),
-        TypeError,
-        "^as_objective: the option 'clock' was removed: call `make_objective`, which has it",
-    ),
     "p0 of gamma_for": (lambda: losses.gamma_for(0.0), ValueError, r"p0 must lie in \(0, 1\]"),
     "traced gamma_for": (
         lambda: jax.jit(losses.gamma_for)(0.3),

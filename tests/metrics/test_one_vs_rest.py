@@ -128,14 +128,6 @@ def test_bootstrap_is_the_metric_of_the_resampled_data(name):
     np.testing.assert_allclose(samples, wanted, rtol=3e-6)
 
 
-@pytest.mark.parametrize("name", ["aupr", "fpr95", "roc_curve"])
-def test_former_names_are_answered_with_the_new_ones(name):
-    with pytest.raises(AttributeError, match=f"metrics.{name} is called ood_{name} now"):
-        getattr(metrics, name)
-    with pytest.raises(ValueError, match=f"the metric '{name}' is called 'ood_{name}' now"):
-        metrics.named(name)
-
-
-def test_options_of_the_former_auroc_are_answered_with_its_new_name():
+def test_an_option_of_ood_auroc_names_it():
     with pytest.raises(TypeError, match=r"has no option 'score' .*; 'ood_auroc' has it"):
         metrics.auroc(*sample(), score="energy")

@@ -191,14 +191,6 @@ def test_a_reset_stream_begins_again(kind):
             stream.compute()
 
 
-@pytest.mark.parametrize("kind", [metrics.Stream, metrics.ImageStream])
-def test_former_names_say_the_present_ones(kind):
-    stream = kind({"accuracy": metrics.accuracy})
-    for former, present in {"add": "update", "values": "compute"}.items():
-        with pytest.raises(AttributeError, match=f"{former} is called {present} now"):
-            getattr(stream, former)
-
-
 PROCESS = """
 import sys
 import jax, numpy as np

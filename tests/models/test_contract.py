@@ -115,13 +115,3 @@ def test_logits_of_short_numbers_are_not_short():
     network = models.linear(dtype="bfloat16")
     logits, _ = network.init_with_output(jax.random.key(0), images(4), train=False)
     assert np.any(logits != logits.astype(jnp.bfloat16).astype(jnp.float32))
-
-
-def test_the_former_name_of_example_inputs_is_refused():
-    with pytest.raises(AttributeError, match=r"LeNet5\.example_shape is called example_inputs now"):
-        models.lenet5().example_shape()
-    with pytest.raises(TypeError, match=r"Old\.example_shape is called example_inputs now"):
-
-        class Old(models.Network):
-            def example_shape(self):
-                return (3,)

@@ -620,13 +620,6 @@ def test_fewer_examples_than_bins_are_scored(counting):
         assert some.value(name) == pytest.approx(alone.value(name), rel=1e-5)
 
 
-def test_the_former_name_of_the_criterion_is_refused():
-    with pytest.raises(TypeError, match="option 'objective' is called 'criterion' now"):
-        report.score(*sample(30), objective="ece", **FEW)
-    with pytest.raises(TypeError, match="option 'objective' is called 'criterion' now"):
-        report.out_of_distribution(sample(30)[0], {}, objective="ece")
-
-
 def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
     logits, labels = sample(30)
     order = np.random.default_rng(0).permutation(30)

@@ -760,8 +760,3 @@ def test_a_writer_without_its_package_says_what_to_install(writer, package, tmp_
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"pip install 'calib_jax\[{writer}\]'"):
         run(tmp_path, writers=[train.WRITERS[writer]])
-
-
-def test_the_former_switch_says_the_present_option(tmp_path):
-    with pytest.raises(TypeError, match=r"'tensorboard' was removed: give writers=\[train.tensorb"):
-        run(tmp_path, tensorboard=True)

@@ -5,7 +5,6 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import train
 from calib_jax.train import optimizer
 
 RANDOM = np.random.default_rng(0)
@@ -90,11 +89,6 @@ def test_a_gradient_of_zero_is_not_clipped_to_nan():
     zeros = jax.tree.map(np.zeros_like, START)
     updates, _ = tx.update(zeros, tx.init(START), START)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(updates))
-
-
-def test_the_former_name_raises_with_the_present_one():
-    with pytest.raises(AttributeError, match=r"train.optimisers is called train.optimizer now"):
-        train.optimisers.sgd(0.1)
 
 
 def test_unknown_names_and_options():
