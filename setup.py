@@ -1,7 +1,6 @@
 """Packaging of calib_jax. Tool settings stand in pyproject.toml, everything else here."""
 
 import re
-import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -18,8 +17,25 @@ def version() -> str:
     return found.group(1)
 
 
-# The file imports the standard library alone.
-PACKAGES = runpy.run_path(str(ROOT / "calib_jax" / "core" / "packages.py"))["PACKAGES"]
+REQUIRED = [
+    "absl-py>=2.3.1",
+    "chex>=0.1.91",
+    "flax>=0.12",
+    "jax>=0.10",
+    "jaxtyping>=0.3.2",
+    "matplotlib>=3.9",
+    "ml_collections>=1.1",
+    "numpy>=2.0",
+    "optax>=0.2.6",
+    "orbax-checkpoint>=0.11.25",
+    "scipy>=1.14",
+    "tqdm>=4.66",
+    # tfds.data_source reads with these; it does not need TensorFlow.
+    "array_record>=0.8",
+    "importlib_resources>=6.0",
+    "Pillow>=10.3",
+    "tensorflow-datasets>=4.9.9",
+]
 PARQUET = ["pyarrow>=15"]
 SKLEARN = ["scikit-learn>=1.6"]
 TEST = [
@@ -53,7 +69,7 @@ setup(
     },
     entry_points={"console_scripts": ["calib-score = calib_jax.score_command:main"]},
     zip_safe=False,
-    install_requires=[f"{name}>={oldest}" for name, oldest in PACKAGES.values()],
+    install_requires=REQUIRED,
     extras_require={
         "test": TEST,
         "dev": DEV,

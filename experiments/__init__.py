@@ -3,23 +3,19 @@
 import sys
 from types import TracebackType
 
+OURS = ("", "calib_jax", "configs", "experiments")
+
 
 def _in_one_sentence(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print a missing required package and the interpreter, other errors with their traceback."""
-    sentence = ""
-    if isinstance(error, ImportError):
-        try:
-            from calib_jax.core import packages
-
-            sentence = packages.sentence(error)
-        except ImportError as missing:  # core needs packages, too
-            sentence = str(missing)
-    if sentence:
+    """Print a missing package and the interpreter, other errors with their traceback."""
+    missing = (getattr(error, "name", None) or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and missing not in OURS:
         print(
-            f"error: {sentence}\nThe interpreter is {sys.executable}. Is the environment active"
-            " (source .venv/bin/activate)?",
+            f"error: the package {missing} is not installed: python -m pip install --editable .\n"
+            f"The interpreter is {sys.executable}. Is the environment active (source"
+            " .venv/bin/activate)?",
             file=sys.stderr,
         )
     else:

@@ -202,10 +202,6 @@ def _message(error: BaseException) -> str:
     """Keep the line breaks of our own messages, and join those of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
-    if isinstance(error, ImportError):
-        from calib_jax.core import packages  # imports jax, and --help shall start fast
-
-        return packages.sentence(error) or sentence(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
 
 

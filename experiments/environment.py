@@ -10,7 +10,6 @@ import os
 import pathlib
 import platform
 import re
-import runpy
 import subprocess
 import sys
 
@@ -21,12 +20,12 @@ SETTINGS = re.compile(r"(JAX|XLA|LIBTPU)_|CUDA_VISIBLE_DEVICES$")
 
 def lines() -> list[str]:
     """Describe the installation, the machine and the settings."""
-    # The table of required packages needs no package itself.
-    table = runpy.run_path(str(CHECKOUT / "calib_jax" / "core" / "packages.py"))
-    required = dict(table["PACKAGES"].values())
+    source = (CHECKOUT / "setup.py").read_text(encoding="utf-8")
+    listed = source.partition("REQUIRED = [")[2].partition("]")[0]
+    required = re.findall(r'"(.+)>=(.+)"', listed)
     system = f"{platform.system()} {platform.machine()}"
     first = f"Python {platform.python_version()}, {system}, {os.cpu_count()} cores"
-    packages = [f"{name} {_state(name, oldest)}" for name, oldest in sorted(required.items())]
+    packages = [f"{name} {_state(name, oldest)}" for name, oldest in sorted(required)]
     beside = [f"{name} {version}" for name in BESIDE if (version := _version(name))]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if SETTINGS.match(k)]
     return [f"calib_jax {_commit()}", first, *packages, *beside, _devices(), *settings]

@@ -12,7 +12,6 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import numerics
-from calib_jax.core.packages import require
 from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
 
 EXACT = lax.Precision.HIGHEST  # the default rounds the factors of a product on accelerators
@@ -311,7 +310,6 @@ def lbfgs(
     dtype = jax.tree.leaves(start)[0].dtype
     eps = float(jnp.finfo(dtype).eps)
     fine, _ = slopes(dtype)
-    require("optax")
     import optax  # takes as long as all of calib_jax.calibrators
 
     solver = optax.lbfgs(memory_size=20)

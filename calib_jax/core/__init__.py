@@ -4,10 +4,6 @@ Public are the types that other subpackages take and return. The files are inter
 another subpackage imports the one that it needs, as `from calib_jax.core import numerics`.
 """
 
-from calib_jax.core.packages import require
-
-require("jax", "jaxtyping", "numpy")
-
 from calib_jax.core.examples import Examples, InMemory, Source
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.statistics import Joint, Rows, Stat, Sums

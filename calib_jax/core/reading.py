@@ -23,7 +23,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from calib_jax.core import machine
-from calib_jax.core.packages import PackageNeeded
 
 PathLike = str | os.PathLike[str]
 
@@ -54,7 +53,7 @@ def guard(
     The guard converts OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError and
     RuntimeError with their subclasses, and the errors of zlib, lzma, zipfile, tarfile and struct.
     The original exception becomes the cause. TypeError, AttributeError, AssertionError and others
-    are bugs and pass unchanged, as do `Unreadable` and `PackageNeeded`. A missing file raises
+    are bugs and pass unchanged, as do `Unreadable` and ImportError. A missing file raises
     FileNotFoundError.
 
     Args:
@@ -72,7 +71,7 @@ def guard(
     taken = (Exception,) if library else _DAMAGE
     try:
         yield
-    except (Unreadable, PackageNeeded):
+    except (Unreadable, ImportError):
         raise
     except FileNotFoundError as error:
         if error.errno is None:  # raised by this library, with its own message

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from calib_jax.core import reading, writing
-from calib_jax.core.packages import require
 from calib_jax.data.image_files import opened
 
 NAME = "calib_jax_decoded.npz"
@@ -100,7 +99,6 @@ def _write(path: pathlib.Path, arrays: dict[str, np.ndarray]) -> None:
 @contextlib.contextmanager
 def progress(total: int, name: str) -> Iterator[Callable[[int], object]]:
     """Show a progress bar on a terminal; yield the function that advances it."""
-    require("tqdm")
     from tqdm import tqdm
 
     # disable=None disables the bar unless the output is a terminal.

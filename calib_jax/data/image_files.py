@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core.packages import require
-
 
 def opened(
     coded: bytes,
@@ -24,7 +22,6 @@ def opened(
     Raises:
       ValueError: it has another format or too many pixels.
     """
-    require("PIL")
     from PIL import Image, UnidentifiedImageError
 
     try:

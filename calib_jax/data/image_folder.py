@@ -12,7 +12,6 @@ import numpy as np
 
 from calib_jax.core import checks, reading
 from calib_jax.core.examples import InMemory
-from calib_jax.core.packages import require
 from calib_jax.data import decoded, files
 from calib_jax.data.arrays import assembled, held_out, split_by_class
 from calib_jax.data.augmentation import compose, on_inputs, random_crop, random_flip
@@ -281,7 +280,6 @@ def _cached(
 
 def _pixels(path: pathlib.Path, shape: tuple[int, int, int]) -> Any:
     """Decode an image, cut it to the proportions of the shape, and resize it."""
-    require("PIL")
     from PIL import Image, ImageOps
 
     height, width, channels = shape

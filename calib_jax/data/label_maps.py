@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calib_jax.core import reading
-from calib_jax.core.packages import require
 from calib_jax.data.image_files import opened
 
 ADVICE = "get the data set anew"
@@ -60,7 +59,6 @@ def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
       coded: a PNG file.
       table: the class of each value, see `table_of`.
     """
-    require("PIL")
     from PIL import Image
 
     with reading.guard(name, "a label map", ADVICE, library=True):

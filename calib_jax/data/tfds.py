@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import reading
-from calib_jax.core.packages import require
 from calib_jax.data import decoded, tfrecord
 from calib_jax.data.images import Images, checked_labels
 
@@ -232,7 +231,6 @@ def _records(
 def _of_array_record(
     folder: pathlib.Path, part: str, size: int, images: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    require("tensorflow_datasets", "array_record", "importlib_resources", "PIL")
     import tensorflow_datasets as tfds
 
     # Skip decoding: the decoder of TFDS depends on the installed packages, and JPEG decoders differ

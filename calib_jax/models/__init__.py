@@ -13,9 +13,7 @@ from typing import Any
 
 from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.names import no_attribute
-from calib_jax.core.packages import require
 
-require("flax")
 _names = load_subpackage(sys.modules[__name__])
 globals().update(_names)
 __all__ = sorted(_names)

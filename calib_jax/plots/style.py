@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 import numpy as np
 
 from calib_jax.core import checks, outside
-from calib_jax.core.packages import require
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -98,7 +97,6 @@ _SETTINGS: dict[str, Any] = {
 
 def settings(**more: Any) -> AbstractContextManager[None]:
     """Apply matplotlib's defaults and this subpackage's settings within a context."""
-    require("matplotlib")
     import matplotlib
 
     chosen: Any = {**dict(matplotlib.rcParamsDefault), **_SETTINGS, **more}
@@ -125,7 +123,6 @@ def drawn(
 
 def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
     """Create a figure, sized in inches, that notebooks can show without pyplot."""
-    require("matplotlib")
     from matplotlib.figure import Figure
 
     checks.above("width", width, 0)

@@ -31,7 +31,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from calib_jax.core import checks, command_options, compiled, escaping, packages
+from calib_jax.core import checks, command_options, compiled, escaping
 from calib_jax.core.command_options import REPEATED
 from calib_jax.report import calibration, tables
 from calib_jax.report.class_order import match_classes
@@ -301,8 +301,7 @@ def _code_of(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # no mistake: the reader has read enough
         raise
     except MISTAKES as error:
-        sentence = packages.sentence(error) if isinstance(error, ImportError) else ""
-        print(f"error: {escaping.printable(sentence or str(error))}", file=sys.stderr)
+        print(f"error: {escaping.printable(str(error))}", file=sys.stderr)
         return 2
     return 0
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import machine, reading
-from calib_jax.core.packages import PackageNeeded
 from calib_jax.core.reading import Unreadable
 
 
@@ -62,7 +61,7 @@ def opened(path: pathlib.Path, kind: str) -> Iterator[Columns]:
     try:
         from pyarrow import parquet
     except ImportError as error:
-        raise PackageNeeded(
+        raise ImportError(
             f"{path} needs pyarrow: python -m pip install 'calib_jax[parquet]'"
         ) from error
     with reading.opened(path, kind) as file, reading.guard(path, kind, library=True):

@@ -13,10 +13,6 @@ The network, the objective, the metrics and the optimizer are passed as values.
 
 from typing import Any
 
-from calib_jax.core.packages import require
-
-require("flax", "optax")
-
 from calib_jax.core.names import no_attribute
 from calib_jax.train.arrangement import Arrangement
 from calib_jax.train.changes import AnotherConfig, differences

@@ -24,7 +24,6 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from calib_jax.core.packages import require
 from calib_jax.core.types import PyTree
 from calib_jax.train import leaves_by_path, quiet
 from calib_jax.train.leaves_by_path import Leaves
@@ -57,7 +56,6 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
-        require("orbax")
         import orbax.checkpoint as ocp
 
         quiet.silence()

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 from calib_jax.core import escaping
-from calib_jax.core.packages import require
 
 
 class Console:
@@ -22,7 +21,6 @@ class Console:
         self._quiet = quiet
         self._bar: Any = None
         if progress and not quiet and sys.stderr.isatty():
-            require("tqdm")
             from tqdm import tqdm
 
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)

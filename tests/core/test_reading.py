@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from calib_jax.core import reading
-from calib_jax.core.packages import PackageNeeded
 
 KIND = "a file of numbers"
 
@@ -180,8 +179,8 @@ def test_the_guard_takes_damage_and_no_mistakes():
             raise error
         with pytest.raises(reading.Unreadable), reading.guard("a", KIND, library=True):
             raise error
-    needed = PackageNeeded("Pillow is not installed: python -m pip install Pillow")
-    with pytest.raises(PackageNeeded), reading.guard("a", KIND, library=True):
+    needed = ModuleNotFoundError("No module named 'PIL'")
+    with pytest.raises(ModuleNotFoundError), reading.guard("a", KIND, library=True):
         raise needed
     inner = json.JSONDecodeError("a\x1b[2J\nb" * 100, "", 0)
     with pytest.raises(reading.Unreadable) as caught, reading.guard("a", KIND, "write it anew"):
