@@ -9,15 +9,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from calib_jax import calibrators, core, data, losses, metrics, models, plots, report, train
+    from calib_jax import (
+        calibrators,
+        core,
+        data,
+        inference,
+        losses,
+        metrics,
+        models,
+        plots,
+        report,
+        train,
+    )
     from calib_jax.core.binary import binary
-    from calib_jax.core.checks import label_checked
+    from calib_jax.core.inputs.checks import label_checked
 
 __all__ = [
     "binary",
     "calibrators",
     "core",
     "data",
+    "inference",
     "label_checked",
     "losses",
     "metrics",
@@ -28,7 +40,7 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 
-_FUNCTIONS = {"binary": "calib_jax.core.binary", "label_checked": "calib_jax.core.checks"}
+_FUNCTIONS = {"binary": "calib_jax.core.binary", "label_checked": "calib_jax.core.inputs.checks"}
 
 
 if not TYPE_CHECKING:  # type checkers see all names above and must report unknown ones

@@ -3,7 +3,7 @@ r"""A small Transformer on Multi30k, German to English.
     python -m experiments.train --config=configs/multi30k_transformer_small.py:focal \
         --workdir=/tmp/multi30k --data_dir=DIR
     python -m experiments.translate --workdir=/tmp/multi30k < sentences.de
-    python -m experiments.score_translation /tmp/multi30k --data_dir=DIR
+    python -m experiments.translation.score /tmp/multi30k --data_dir=DIR
 
 DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 

@@ -2,7 +2,7 @@ r"""Transformer-Base on WMT 2014, English to German, as in the appendix of Mukho
 
     python -m experiments.train --config=configs/wmt14_transformer_base.py:focal \
         --workdir=/tmp/wmt14 --data_dir=DIR
-    python -m experiments.score_translation /tmp/wmt14 --data_dir=DIR
+    python -m experiments.translation.score /tmp/wmt14 --data_dir=DIR
 
 DIR is the folder of the data sets; calib_jax/data/README.md describes its layout.
 

@@ -26,7 +26,8 @@ import pathlib
 
 from absl import flags
 
-from experiments import cli, comparison, finished, summary
+from experiments.reports import comparison, summary
+from experiments.running import cli, finished
 
 _OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .html, .csv, .json and figures.")
 _BINS = flags.DEFINE_integer(

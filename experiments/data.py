@@ -17,7 +17,8 @@ each word. The data set's option `vectors` reads it.
 
 from absl import flags
 
-from experiments import building, cli, data_files, shown_examples, word_vectors
+from experiments.reports import shown_examples
+from experiments.running import building, cli, data_files, word_vectors
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "List every data set.")

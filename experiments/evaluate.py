@@ -54,29 +54,31 @@ from ml_collections import ConfigDict
 from calib_jax import report, train
 from calib_jax.core.examples import Examples, Source
 from calib_jax.report import calibration
-from calib_jax.train import lock
-from calib_jax.train.diagnosis import label_out_of_range
-from calib_jax.train.journal import read_rows
-from experiments import (
+from calib_jax.train.folder import lock
+from calib_jax.train.folder.journal import read_rows
+from calib_jax.train.step.diagnosis import label_out_of_range
+from experiments.reports import (
+    evaluation_record,
+    excluded,
+    long_tails,
+    prediction_pictures,
+    run_report,
+    streamed_scores,
+    summary,
+)
+from experiments.reports import ood_sets as outside
+from experiments.reports.label_rows import label_rows
+from experiments.running import (
     building,
     cli,
     data_identity,
-    evaluation_record,
-    excluded,
     finished,
     imports,
     initial,
-    long_tails,
-    outside,
-    prediction_pictures,
     provenance,
-    run_report,
     seed_folders,
-    streamed_scores,
     subword_files,
-    summary,
 )
-from experiments.label_rows import label_rows
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")

@@ -10,7 +10,7 @@ import shlex
 import sys
 
 from calib_jax.report import command
-from experiments import cli
+from experiments.running import cli
 
 _OPTIONS = cli.define_options(command.run)
 

@@ -40,26 +40,24 @@ from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from calib_jax import report, train
-from calib_jax.core import checks, reading
-from calib_jax.train import files, journal
-from calib_jax.train.changes import Changes
-from calib_jax.train.journal import read_rows
-from calib_jax.train.lock import EVALUATION, only_one
-from experiments import (
+from calib_jax.core.files import reading
+from calib_jax.core.inputs import checks
+from calib_jax.train.folder import files, journal
+from calib_jax.train.folder.changes import Changes
+from calib_jax.train.folder.journal import read_rows
+from calib_jax.train.folder.lock import EVALUATION, only_one
+from experiments.reports import evaluation_record, excluded, streamed_scores, summary
+from experiments.reports.evaluation_record import Evaluated
+from experiments.running import (
     building,
     cli,
     data_identity,
-    evaluation_record,
-    excluded,
     imports,
     initial,
     provenance,
     resuming,
     seed_folders,
-    streamed_scores,
-    summary,
 )
-from experiments.evaluation_record import Evaluated
 
 _CONFIG = imports.define_config(
     "File of the config; options of a loss, --config.loss.options.KEY, are those of the first of"

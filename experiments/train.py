@@ -46,10 +46,10 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
-from calib_jax.core import checks
-from calib_jax.train import journal
-from experiments import (
-    best_checkpoints,
+from calib_jax.core.inputs import checks
+from calib_jax.train.folder import journal
+from experiments.reports import best_checkpoints, run_report
+from experiments.running import (
     building,
     cli,
     data_identity,
@@ -57,7 +57,6 @@ from experiments import (
     processes,
     provenance,
     resuming,
-    run_report,
     seed_folders,
 )
 

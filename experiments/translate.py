@@ -16,7 +16,7 @@ import time
 
 from absl import flags
 
-from experiments import cli
+from experiments.running import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CHECKPOINT = flags.DEFINE_string(
@@ -39,7 +39,7 @@ def main() -> int:
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER of the run.")
     lines = cli.refusing(_lines)
-    from experiments import translating  # imports JAX
+    from experiments.translation import trained as translating  # imports JAX
 
     cli.use_compilation_cache()
     folder = pathlib.Path(_WORKDIR.value)

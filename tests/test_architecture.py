@@ -18,16 +18,18 @@ import calib_jax
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"calib_jax", "configs", "experiments", "tests"}
 SUBPACKAGES = {
-    *("core", "losses", "metrics", "calibrators", "models", "data", "train", "plots", "report"),
+    *("core", "losses", "metrics", "inference", "calibrators"),
+    *("models", "data", "train", "plots", "report"),
 }
 ALLOWED = {subpackage: {"core", subpackage} for subpackage in SUBPACKAGES}
-ALLOWED["report"] |= {"metrics", "calibrators", "plots"}
+ALLOWED["inference"] |= {"metrics"}
+ALLOWED["report"] |= {"metrics", "inference", "calibrators", "plots"}
 
 # A library takes its options as arguments; flags, configs and TensorFlow belong to the binaries.
 FORBIDDEN = {"absl", "ml_collections", "tensorflow"}
 # Slow to import, and needed by few functions.
 LAZY = {"matplotlib", "orbax", "tensorflow_datasets"}
-THE_PARALLEL_FILE = Path("calib_jax/train/parallel.py")
+THE_PARALLEL_FILE = Path("calib_jax/train/devices/parallel.py")
 
 
 class Import(NamedTuple):
@@ -203,20 +205,20 @@ def test_a_circle_is_seen(back):
         ("calib_jax/report/score.py", "from calib_jax import losses"),
         ("calib_jax/plots/bars.py", "from calib_jax import report"),
         ("calib_jax/cellar/wine.py", "from calib_jax import losses"),
-        ("calib_jax/train/loop.py", "import absl.logging"),
-        ("calib_jax/train/loop.py", "def f():\n  from ml_collections import ConfigDict"),
-        ("calib_jax/data/tfds.py", "def f():\n  import tensorflow as tf"),
-        ("calib_jax/data/tfds.py", "import tensorflow_datasets as tfds"),
+        ("calib_jax/train/loop/loop.py", "import absl.logging"),
+        ("calib_jax/train/loop/loop.py", "def f():\n  from ml_collections import ConfigDict"),
+        ("calib_jax/data/formats/tfds.py", "def f():\n  import tensorflow as tf"),
+        ("calib_jax/data/formats/tfds.py", "import tensorflow_datasets as tfds"),
         ("calib_jax/plots/bars.py", "try:\n  import matplotlib.pyplot as plt\nexcept E:\n  pass"),
-        ("calib_jax/train/checkpoint.py", "class C:\n  import orbax.checkpoint"),
+        ("calib_jax/train/folder/checkpoint.py", "class C:\n  import orbax.checkpoint"),
         ("calib_jax/__init__.py", "import absl"),
         ("calib_jax/__init__.py", "from experiments import train"),
-        ("calib_jax/train/loop.py", "from configs.losses import load"),
+        ("calib_jax/train/loop/loop.py", "from configs.losses import load"),
         ("configs/digits.py", "from calib_jax import losses"),
         ("configs/digits.py", "def get_config():\n  import calib_jax.core"),
         ("configs/digits.py", "from experiments import train"),
-        ("calib_jax/train/step.py", "jax.pmap(f)"),
-        ("calib_jax/train/step.py", "from jax import pmap"),
+        ("calib_jax/train/step/step.py", "jax.pmap(f)"),
+        ("calib_jax/train/step/step.py", "from jax import pmap"),
         ("calib_jax/losses/parallel.py", "step = pmap(f)"),
         ("experiments/train.py", "jax.pmap(f)"),
     ],
@@ -236,8 +238,8 @@ def test_a_forbidden_arrow_is_seen(path, source):
         ("calib_jax/__init__.py", "from calib_jax import core, losses\nfrom . import metrics"),
         ("calib_jax/plots/bars.py", "def f():\n  import matplotlib.pyplot as plt"),
         ("calib_jax/plots/bars.py", "if TYPE_CHECKING:\n  from matplotlib.figure import Figure"),
-        ("calib_jax/train/parallel.py", "jax.pmap(f)"),
-        ("calib_jax/train/step.py", "'pmap in prose'  # and pmap in a comment"),
+        ("calib_jax/train/devices/parallel.py", "jax.pmap(f)"),
+        ("calib_jax/train/step/step.py", "'pmap in prose'  # and pmap in a comment"),
         ("configs/digits.py", "import ml_collections\nfrom configs import losses"),
         ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
     ],

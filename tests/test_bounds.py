@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import calibrators, data, losses, metrics, report, train
+from calib_jax import calibrators, data, inference, losses, metrics, report, train
 
 LOGITS = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
 LABELS = np.arange(40) % 3
@@ -30,12 +30,12 @@ def test_metrics_with_too_many_bins(name):
         lambda: losses.objective("adafocal", num_bins=MANY),
         lambda: losses.objective("ece_weighted", num_bins=MANY),
         lambda: calibrators.histogram.fit(LOGITS, LABELS, num_bins=MANY),
-        lambda: metrics.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=MANY),
-        lambda: metrics.compare_ece(LOGITS, LOGITS, LABELS, key=KEY, num_bins=MANY),
-        lambda: metrics.group_errors(LABELS, LOGITS, LABELS, key=KEY, num_bins=MANY),
-        lambda: metrics.class_errors(LOGITS, LABELS, key=KEY, num_bins=MANY),
-        lambda: metrics.calibration_test("ece", LOGITS, LABELS, key=KEY, num_bins=MANY),
-        lambda: metrics.calibration_test("squared_error", LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: inference.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=MANY),
+        lambda: inference.compare_ece(LOGITS, LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: inference.group_errors(LABELS, LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: inference.class_errors(LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: inference.calibration_test("ece", LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: inference.calibration_test("squared_error", LOGITS, LABELS, key=KEY, num_bins=MANY),
         lambda: report.score(LOGITS, LABELS, num_bins=MANY),
     ],
 )

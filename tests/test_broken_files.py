@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, data, models, report, train
-from calib_jax.core import reading
-from calib_jax.data import archives, binary, imagenet_files, tfds
-from calib_jax.data.jpeg import Photographs
-from calib_jax.train import journal
+from calib_jax.core.files import reading
+from calib_jax.data.formats import archives, binary, tfds
+from calib_jax.data.images import imagenet_files
+from calib_jax.data.images.jpeg import Photographs
+from calib_jax.train.folder import journal
 from tests import broken
 from tests.data import tiny, tiny_imagenet2012
 
@@ -89,12 +90,12 @@ def image(folder):
 
 
 def read_image(path):
-    importlib.import_module("calib_jax.data.image_folder")._pixels(path, (4, 4, 3))
+    importlib.import_module("calib_jax.data.own.image_folder")._pixels(path, (4, 4, 3))
 
 
 def read_texts(path):
     """Read the lines; that they make a data set is another check."""
-    list(importlib.import_module("calib_jax.data.text_table")._rows(path))
+    list(importlib.import_module("calib_jax.data.own.text_table")._rows(path))
 
 
 def npy(folder):

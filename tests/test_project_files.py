@@ -45,7 +45,7 @@ def test_issues_ask_for_the_environment():
     for name in ("bug", "number"):
         form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text())
         (field,) = [field for field in form["body"] if field.get("id") == "environment"]
-        assert "python -m experiments.environment" in field["attributes"]["description"]
+        assert "python -m experiments.running.environment" in field["attributes"]["description"]
         assert field["validations"]["required"]
 
 

@@ -11,18 +11,30 @@ Every file of this subpackage that defines `Params`, `fit` and `apply` is a cali
 `contract.py`). `register` adds one of your own.
 """
 
-import importlib
 import os
-import pkgutil
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from calib_jax.calibrators import contract, storage
-from calib_jax.calibrators.contract import Code as Code
-from calib_jax.calibrators.contract import State as State
-from calib_jax.calibrators.label_shift import PriorEstimate as PriorEstimate
-from calib_jax.calibrators.label_shift import estimate_prior as estimate_prior
-from calib_jax.calibrators.label_shift import with_prior as with_prior
+from calib_jax.calibrators import (
+    bbq,
+    beta,
+    bias_corrected_temperature,
+    dirichlet,
+    enir,
+    ensemble_temperature,
+    histogram,
+    isotonic,
+    matrix,
+    platt,
+    sms,
+    svs,
+    temperature,
+    vector,
+    venn_abers,
+)
+from calib_jax.calibrators.label_shift import PriorEstimate, estimate_prior, with_prior
+from calib_jax.calibrators.parts import contract, storage
+from calib_jax.calibrators.parts.contract import Code, State
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.names import no_attribute
 
@@ -30,7 +42,6 @@ _Calibrator = TypeVar("_Calibrator")
 
 _CATALOGUE: Catalogue[Any] = Catalogue("calibrator")
 _PARTS = ("Params", "fit", "apply")
-_BY_ITS_OWN_NAME = "scikit_learn"  # it needs a package that the others do without
 
 
 def catalogue() -> Mapping[str, Any]:
@@ -102,28 +113,52 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     return storage.read(path, {name: member.Params for name, member in _CATALOGUE.items()})
 
 
-for _file in pkgutil.iter_modules(__path__):
-    if _file.name == _BY_ITS_OWN_NAME:
-        continue
-    _module = importlib.import_module(f"{__name__}.{_file.name}")
-    if all(hasattr(_module, part) for part in _PARTS):
-        register(_file.name)(_module)
+for _member in (
+    bbq,
+    beta,
+    bias_corrected_temperature,
+    dirichlet,
+    enir,
+    ensemble_temperature,
+    histogram,
+    isotonic,
+    matrix,
+    platt,
+    sms,
+    svs,
+    temperature,
+    vector,
+    venn_abers,
+):
+    register(_member.__name__.rpartition(".")[2])(_member)
 
-__all__ = sorted(
-    [
-        "Code",
-        "State",
-        "catalogue",
-        "PriorEstimate",
-        "estimate_prior",
-        "with_prior",
-        "load",
-        "named",
-        "register",
-        "save",
-        *_CATALOGUE,
-    ]
-)
+__all__ = [
+    "Code",
+    "PriorEstimate",
+    "State",
+    "bbq",
+    "beta",
+    "bias_corrected_temperature",
+    "catalogue",
+    "dirichlet",
+    "enir",
+    "ensemble_temperature",
+    "estimate_prior",
+    "histogram",
+    "isotonic",
+    "load",
+    "matrix",
+    "named",
+    "platt",
+    "register",
+    "save",
+    "sms",
+    "svs",
+    "temperature",
+    "vector",
+    "venn_abers",
+    "with_prior",
+]
 
 
 def __dir__() -> list[str]:
@@ -131,6 +166,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    # With this function, type checkers accept names that are added at run time.
-    raise no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

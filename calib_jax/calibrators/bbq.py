@@ -15,10 +15,10 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, one_versus_rest
-from calib_jax.calibrators.contract import FitData, State
-from calib_jax.calibrators.groups import Groups, grouped
-from calib_jax.core import checks
+from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.groups import Groups, grouped
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 _RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n

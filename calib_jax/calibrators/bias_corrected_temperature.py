@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, fitting, linear
-from calib_jax.calibrators.contract import Code, FitData, State, losses_of
-from calib_jax.core import checks, numerics
+from calib_jax.calibrators.parts import contract, fitting, linear
+from calib_jax.calibrators.parts.contract import Code, FitData, State, losses_of
+from calib_jax.core import numerics
+from calib_jax.core.inputs import checks
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Logits, Number, Scalar
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, linear, matrix
-from calib_jax.calibrators.contract import State
-from calib_jax.core import checks
+from calib_jax.calibrators import matrix
+from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts.contract import State
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
 
 

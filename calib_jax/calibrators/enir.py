@@ -16,9 +16,10 @@ from jax import lax
 from jax.scipy.special import xlog1py, xlogy
 from jaxtyping import Bool, Float
 
-from calib_jax.calibrators import contract, isotonic, one_versus_rest
-from calib_jax.calibrators.contract import FitData, State
-from calib_jax.calibrators.groups import Groups, grouped
+from calib_jax.calibrators import isotonic
+from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.groups import Groups, grouped
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 FLOOR = isotonic.FLOOR

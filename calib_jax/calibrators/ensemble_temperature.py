@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, fitting, temperature
-from calib_jax.calibrators.contract import Code, FitData, State
+from calib_jax.calibrators import temperature
+from calib_jax.calibrators.parts import contract, fitting
+from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Logits, Scalar
 

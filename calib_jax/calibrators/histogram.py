@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, one_versus_rest
-from calib_jax.calibrators.contract import FitData, State
-from calib_jax.core import binning, checks
+from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.core import binning
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.calibrators import contract, one_versus_rest
-from calib_jax.calibrators.contract import FitData, State
+from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite

@@ -17,11 +17,12 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.calibrators import contract
-from calib_jax.core import checks, numerics
-from calib_jax.core.foreign import as_array
+from calib_jax.calibrators.parts import contract
+from calib_jax.core import numerics
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import as_array
+from calib_jax.core.inputs.invalid_values import known, refuse, trouble_in
 from calib_jax.core.rows import present, weigh
-from calib_jax.core.trouble import known, refuse, trouble_in
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 __all__ = ["PriorEstimate", "estimate_prior", "with_prior"]

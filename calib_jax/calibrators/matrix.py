@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, linear
-from calib_jax.calibrators.contract import FitData, State
-from calib_jax.core import checks
+from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
 
 _Kind = TypeVar("_Kind")

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, fitting, one_versus_rest
-from calib_jax.calibrators.contract import Code, FitData, State
+from calib_jax.calibrators.parts import contract, fitting, one_versus_rest
+from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.core.types import Array, Logits, Vector
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import contract, structured
-from calib_jax.calibrators.contract import FitData, State
-from calib_jax.core import checks
+from calib_jax.calibrators.parts import contract, structured
+from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
 

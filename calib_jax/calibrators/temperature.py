@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from calib_jax.calibrators import contract, streaming
-from calib_jax.calibrators.contract import Code, FitData, FitRows, State
-from calib_jax.core import checks, temperature
+from calib_jax.calibrators.parts import contract, streaming
+from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
+from calib_jax.core import temperature
+from calib_jax.core.inputs import checks
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 

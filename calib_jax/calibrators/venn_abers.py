@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.calibrators import contract, one_versus_rest
-from calib_jax.calibrators.contract import Code, FitData, State
-from calib_jax.calibrators.groups import grouped
+from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts.contract import Code, FitData, State
+from calib_jax.calibrators.parts.groups import grouped
 from calib_jax.core import numerics
-from calib_jax.core.trouble import known
+from calib_jax.core.inputs.invalid_values import known
 from calib_jax.core.types import Array, Logits, Vector
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 
 _Member = TypeVar("_Member")
 

@@ -8,19 +8,111 @@ Every file of this folder is one family of losses. A new loss needs only a new f
 names (`__all__`) appear here, and its objectives in the catalogue.
 """
 
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.names import no_attribute
-from calib_jax.losses.objectives import Objective as Objective
-from calib_jax.losses.objectives import Progress as Progress
-from calib_jax.losses.objectives import catalogue as catalogue
-from calib_jax.losses.objectives import objective as objective
+from calib_jax.losses.adaptive_focal import (
+    AdaFocalState,
+    adafocal,
+    adafocal_rows,
+    adafocal_rule,
+    adafocal_update,
+)
+from calib_jax.losses.brier import brier
+from calib_jax.losses.class_weighted import ClassWeightsState, class_weights
+from calib_jax.losses.cross_entropy import cross_entropy, nll
+from calib_jax.losses.dual_focal import dual_focal
+from calib_jax.losses.entropy_penalty import entropy_penalty
+from calib_jax.losses.focal import focal, focal_gradient_ratio, inverse_focal
+from calib_jax.losses.generalized_brier import adaptive_generalized_brier, generalized_brier
+from calib_jax.losses.kernel_calibration import mmce_penalty, mmce_weighted_penalty
+from calib_jax.losses.label_smoothing import label_smoothing, smooth
+from calib_jax.losses.ldam import LDAMState
+from calib_jax.losses.logit_adjusted import LogitAdjustedState
+from calib_jax.losses.lovasz import lovasz_penalty
+from calib_jax.losses.objectives import (
+    Clock,
+    Objective,
+    Progress,
+    as_objective,
+    catalogue,
+    make_objective,
+    objective,
+    register,
+    regularized,
+)
+from calib_jax.losses.recall import RecallPrecisionState, RecallState, recall
+from calib_jax.losses.released import focal_of_mean as _focal_of_mean
+from calib_jax.losses.released import hard_examples as _hard_examples
+from calib_jax.losses.released.consistency import consistency
+from calib_jax.losses.released.ece_weighted import EceWeightedState, ece_weighted
+from calib_jax.losses.released.exponential import exponential_weight, exponentially_weighted
+from calib_jax.losses.released.soft_iou import soft_iou_penalty
+from calib_jax.losses.released.tempered import TemperedState, tempered
+from calib_jax.losses.released.top_label_brier import top_label_brier
+from calib_jax.losses.sample_dependent_focal import flsd, gamma_for
+from calib_jax.losses.scheduled_focal import ScheduledGamma, scheduled_focal
+from calib_jax.losses.soft_ece_penalty import soft_ece_penalty
+from calib_jax.losses.weighting import Probabilities, Uncertainty, weighted_cross_entropy
 
-_names = load_subpackage(sys.modules[__name__])
-globals().update(_names)
-__all__ = sorted(_names)
+__all__ = [
+    "AdaFocalState",
+    "ClassWeightsState",
+    "Clock",
+    "EceWeightedState",
+    "LDAMState",
+    "LogitAdjustedState",
+    "Objective",
+    "Probabilities",
+    "Progress",
+    "RecallPrecisionState",
+    "RecallState",
+    "ScheduledGamma",
+    "TemperedState",
+    "Uncertainty",
+    "adafocal",
+    "adafocal_rows",
+    "adafocal_rule",
+    "adafocal_update",
+    "adaptive_generalized_brier",
+    "as_objective",
+    "brier",
+    "catalogue",
+    "class_weights",
+    "consistency",
+    "cross_entropy",
+    "dual_focal",
+    "ece_weighted",
+    "entropy_penalty",
+    "exponential_weight",
+    "exponentially_weighted",
+    "flsd",
+    "focal",
+    "focal_gradient_ratio",
+    "gamma_for",
+    "generalized_brier",
+    "inverse_focal",
+    "label_smoothing",
+    "lovasz_penalty",
+    "make_objective",
+    "mmce_penalty",
+    "mmce_weighted_penalty",
+    "nll",
+    "objective",
+    "recall",
+    "register",
+    "regularized",
+    "scheduled_focal",
+    "smooth",
+    "soft_ece_penalty",
+    "soft_iou_penalty",
+    "tempered",
+    "top_label_brier",
+    "weighted_cross_entropy",
+]
+
+# Files whose objectives have no function of their own register them when they are imported.
+_REGISTERED = (_focal_of_mean, _hard_examples)
 
 
 def __dir__() -> list[str]:
@@ -28,10 +120,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    # With this function, type checkers also accept the names that `load_subpackage` adds.
-    if name in catalogue():
-        raise AttributeError(
-            f"{__name__} has no function {name!r}: it is an objective, losses.objective({name!r})."
-        )
-    raise no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
+
+    def __getattr__(name: str) -> Any:
+        if name in catalogue():
+            raise AttributeError(
+                f"{__name__} has no function {name!r}: it is an objective,"
+                f" losses.objective({name!r})."
+            )
+        raise no_attribute(__name__, name, __all__)

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Real
 
-from calib_jax.core import checks
 from calib_jax.core.binning import (
     equal_mass_bins,
     left_closed_bin_index,
     uniform_edges,
     whole_example_bins,
 )
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned

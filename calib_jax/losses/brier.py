@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, PerExample, SoftLabels

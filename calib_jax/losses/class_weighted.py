@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import times
 from calib_jax.core.rows import widened
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import first_argmax, is_true_class, max_where, power, true_class
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Numbers, PerExample

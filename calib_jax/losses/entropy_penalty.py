@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, Weights

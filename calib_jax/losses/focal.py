@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import log_probabilities, of_classes, power, times
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Array, Labels, Logits, Numbers, PerExample, SoftLabels

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import log_probabilities, of_classes, power, times
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Array, Labels, Logits, Number, Numbers, PerExample, SoftLabels

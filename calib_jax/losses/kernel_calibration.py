@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import gather

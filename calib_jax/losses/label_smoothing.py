@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import is_true_class, of_classes, times
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Numbers, PerClass, PerExample, SoftLabels

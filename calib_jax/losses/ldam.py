@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import of_classes, tempered
 from calib_jax.core.rows import widened
 from calib_jax.core.types import (

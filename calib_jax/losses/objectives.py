@@ -26,10 +26,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import checks, rows
+from calib_jax.core import rows
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.soft_labels import TakesSoft
 from calib_jax.core.progress import Progress
-from calib_jax.core.soft_labels import TakesSoft
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 

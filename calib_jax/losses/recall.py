@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import (
     at_least_float32,
     first_argmax,

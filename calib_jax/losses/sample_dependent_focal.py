@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Number, PerExample

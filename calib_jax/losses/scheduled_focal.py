@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Scalar
 from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import constant_in_gradient, tempered, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.rows import weigh

@@ -5,12 +5,12 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import ClassGaps
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import ClassGaps
 
 __all__ = ["classwise_ece", "per_class_ece", "sce"]
 

@@ -9,9 +9,9 @@ from jaxtyping import Float
 
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 __all__ = [
     "confusion_counts",

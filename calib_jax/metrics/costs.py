@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.foreign import unmasked
+from calib_jax.core.inputs.array_conversion import unmasked
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Labels, PerExample, Scalar
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 __all__ = ["expected_cost", "stated_cost"]
 

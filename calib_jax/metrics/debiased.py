@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from calib_jax.core.binning import BinSums
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.equal_mass import confidences, equal_mass
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
-from calib_jax.metrics.ranked import Ranked
 
 __all__ = ["adaptive_debiased_rms_calibration_error", "debiased_rms_calibration_error"]
 

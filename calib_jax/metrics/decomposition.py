@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
 __all__ = ["BrierParts", "brier_decomposition"]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from calib_jax.core import checks
 from calib_jax.core.binning import (
     BinSums,
     calibration_error,
     equal_mass_of_sorted,
     whole_example_bins,
 )
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Scalar, Vector
-from calib_jax.metrics.contract import metric
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.ranked import Ranked
-from calib_jax.metrics.terms import Ranking
+from calib_jax.metrics.contract.metric import metric
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.ranked import Ranked
+from calib_jax.metrics.contract.terms import Ranking
 
 __all__ = ["adaptive_ece", "adaptive_mce"]
 

@@ -8,13 +8,13 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Float, Integer
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import first_argmax, is_true_class, log_probabilities, true_class
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Number, Scalar, Vector
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Kept
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Kept
 
 __all__ = ["kde_calibration_error"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.curves import points
+from calib_jax.metrics.contract.curves import points
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.equal_mass import confidences
-from calib_jax.metrics.ranked import Ranked
 
 __all__ = ["ks_error"]
 

@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.types import Scalar, Vector
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.curves import area_under_roc, average_precision_of
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.ranked import Ranked, RankedClasses
-from calib_jax.metrics.terms import ClassRanking
+from calib_jax.metrics.contract.curves import area_under_roc, average_precision_of
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.ranked import Ranked, RankedClasses
+from calib_jax.metrics.contract.terms import ClassRanking
 
 __all__ = ["auroc", "average_precision"]
 

@@ -26,14 +26,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
-from calib_jax.core import checks
-from calib_jax.core.foreign import as_numbers
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.curves import average_precision_of, points
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.ranked import Ranked
-from calib_jax.metrics.terms import Ranking
+from calib_jax.metrics.contract.curves import average_precision_of, points
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.ranked import Ranked
+from calib_jax.metrics.contract.terms import Ranking
 
 __all__ = ["RocCurve", "in_and_out", "ood_aupr", "ood_auroc", "ood_fpr95", "ood_roc_curve"]
 

@@ -37,9 +37,9 @@ from jaxtyping import Float
 from calib_jax.core.numerics import implicit_root, true_class
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerClass, PerExample, Scalar
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Vectors
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Vectors
 
 __all__ = ["calibration_brier", "calibration_nll", "refinement_brier", "refinement_nll"]
 

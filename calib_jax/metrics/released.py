@@ -10,10 +10,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, Scalar
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 __all__ = ["MmceScript", "inverse_temperature", "mmce_script"]
 

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core import checks
 from calib_jax.core.binning import BinSums, class_bin_sums, uniform_edges
+from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Labels, PerClass, Weights
-from calib_jax.metrics.contract import metric, ratio
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.ranked import Ranked
+from calib_jax.metrics.contract.terms import STATIC
 from calib_jax.metrics.equal_mass import confidences, equal_mass
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.ranked import Ranked
-from calib_jax.metrics.terms import STATIC
 
 __all__ = ["Reliability", "adaptive_reliability", "classwise_reliability", "reliability"]
 

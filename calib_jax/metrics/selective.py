@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
-from calib_jax.metrics import ranked_weights
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.curves import points
+from calib_jax.metrics.contract import ranked_weights
+from calib_jax.metrics.contract.curves import points
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.ranked import Ranked
+from calib_jax.metrics.contract.terms import Columns
 from calib_jax.metrics.equal_mass import confidences
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.ranked import Ranked
-from calib_jax.metrics.terms import Columns
 
 __all__ = [
     "ConfidentSet",

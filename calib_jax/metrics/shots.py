@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Number, Scalar
-from calib_jax.metrics.contract import Metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.metric import Metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 __all__ = ["ShotAccuracy", "shot_accuracy", "shots_of_classes"]
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.fft import dct, idct
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import implicit_root
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 __all__ = ["smooth_ece"]
 

@@ -30,13 +30,13 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from calib_jax.core import checks
-from calib_jax.core.lookalikes import Suspicion
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.invalid_values import Trouble, refuse
+from calib_jax.core.inputs.mistaken_probabilities import Suspicion
 from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Rows, Sums
-from calib_jax.core.trouble import Trouble, refuse
 from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.metrics.contract import (
+from calib_jax.metrics.contract.metric import (
     Members,
     Metric,
     checked_stats,

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract import metric, ratio
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 __all__ = [
     "ByCorrectness",

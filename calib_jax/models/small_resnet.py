@@ -5,7 +5,7 @@ from functools import partial
 
 import flax.linen as nn
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName
 from calib_jax.models.batch_norm import NORMS
 from calib_jax.models.contract import DType, register

@@ -8,15 +8,41 @@ file of this subpackage defines one family of figures. matplotlib is imported wh
 is drawn. pyplot is never imported, so no window opens and no figure stays registered.
 """
 
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from calib_jax.core.catalogue import load_subpackage
 from calib_jax.core.names import no_attribute
+from calib_jax.plots.bins import Bins, BinTable
+from calib_jax.plots.curves import roc
+from calib_jax.plots.decades import log_histograms
+from calib_jax.plots.inline import DARK_COLORS, inline_svg
+from calib_jax.plots.intervals import intervals
+from calib_jax.plots.reliability import (
+    reliability_before_after,
+    reliability_diagram,
+    reliability_grid,
+)
+from calib_jax.plots.saving import save
+from calib_jax.plots.segmentation import segmentation
+from calib_jax.plots.strength import bin_strength, confidence_histogram
+from calib_jax.plots.training import training_curves
 
-_names = load_subpackage(sys.modules[__name__])
-globals().update(_names)
-__all__ = sorted(_names)
+__all__ = [
+    "DARK_COLORS",
+    "BinTable",
+    "Bins",
+    "bin_strength",
+    "confidence_histogram",
+    "inline_svg",
+    "intervals",
+    "log_histograms",
+    "reliability_before_after",
+    "reliability_diagram",
+    "reliability_grid",
+    "roc",
+    "save",
+    "segmentation",
+    "training_curves",
+]
 
 
 def __dir__() -> list[str]:
@@ -24,6 +50,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    # Also lets type checkers accept the names that are added at import time.
-    raise no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

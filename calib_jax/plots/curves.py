@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core import outside
+from calib_jax.core import outside_interval as outside
 from calib_jax.plots import style
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from calib_jax.core import outside
+from calib_jax.core import outside_interval as outside
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def intervals(
 
     Args:
       estimates: methods by name, each with its metrics by name, each (value, low, high) or a
-        number: `{"focal": metrics.estimates(...), ...}`; or values by name, drawn in one panel.
+        number: `{"focal": inference.estimates(...), ...}`; or values by name, drawn in one panel.
       columns: panels per row.
       title: title of the figure.
       note: text below the figure, such as what it omits.

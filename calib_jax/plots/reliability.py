@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core import checks, outside
+from calib_jax.core import outside_interval as outside
+from calib_jax.core.inputs import checks
 from calib_jax.plots import style
 from calib_jax.plots.bins import FEW, CheckedBins, checked, note_on_narrow
 from calib_jax.plots.style import count

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.plots.style import settings
 
 if TYPE_CHECKING:

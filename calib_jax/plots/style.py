@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
 
-from calib_jax.core import checks, outside
+from calib_jax.core import outside_interval as outside
+from calib_jax.core.inputs import checks
 
 if TYPE_CHECKING:
     import matplotlib.axes

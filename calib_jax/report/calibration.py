@@ -12,8 +12,9 @@ from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core import checks, import_paths, rows
-from calib_jax.core.trouble import refuse_labels
+from calib_jax.core import import_paths, rows
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.invalid_values import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.report.prediction_tables import counted
 from calib_jax.report.predictions import as_logits

@@ -9,7 +9,7 @@ from calib_jax.report import paired_tests
 
 BY_SQUARED_ERROR = (
     "p of ece, adaptive_ece and other top-label errors in bins: of the difference of debiased"
-    " squared errors (metrics.compare_calibration), because noise alone raises the errors shown."
+    " squared errors (inference.compare_calibration), because noise alone raises the errors shown."
     " p of other metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
 )
 COUNTS = (
@@ -18,7 +18,7 @@ COUNTS = (
 )
 NOISE_BOUNDS = (
     "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
-    " (metrics.compare_ece). It contains the true difference at least as often as stated, also"
+    " (inference.compare_ece). It contains the true difference at least as often as stated, also"
     " between calibrated models, and it is wide: the test (p) is the more sensitive one. Over"
     " several seeds, both are of the mean of these runs. Intervals of other differences: paired"
     " bootstrap."

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calib_jax.core.reading import Unreadable
+from calib_jax.core.files.reading import Unreadable
 from calib_jax.report.prediction_files import Predictions
 from calib_jax.report.prediction_tables import counted, shown
 

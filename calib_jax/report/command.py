@@ -31,8 +31,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from calib_jax.core import checks, command_options, compiled, escaping
+from calib_jax.core import command_options, compiled
 from calib_jax.core.command_options import REPEATED
+from calib_jax.core.files import escaping
+from calib_jax.core.inputs import checks
 from calib_jax.report import calibration, tables
 from calib_jax.report.class_order import match_classes
 from calib_jax.report.overlap import same_examples

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
-from calib_jax.core import writing
+from calib_jax.core.files import writing
 from calib_jax.report import html_page, tables
 from calib_jax.report.html_score import score_page
 from calib_jax.report.pictures import pictures

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core import reading
-from calib_jax.core.reading import Unreadable
+from calib_jax.core.files import reading
+from calib_jax.core.files.reading import Unreadable
 from calib_jax.report.prediction_tables import counted, shown
 
 _KIND = "samples of lm-evaluation-harness"

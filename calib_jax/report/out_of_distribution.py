@@ -15,11 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metrics_package
-from calib_jax import plots
-from calib_jax.core import checks, escaping
-from calib_jax.core import outside as outside_interval
-from calib_jax.core.foreign import as_array
-from calib_jax.core.lookalikes import judged
+from calib_jax import inference, plots
+from calib_jax.core import outside_interval
+from calib_jax.core.files import escaping
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import as_array
+from calib_jax.core.inputs.mistaken_probabilities import judged
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
@@ -325,7 +326,7 @@ def out_of_distribution(
                 if score == "energy" and predictions in without_energy:
                     continue
                 both = metrics_package.in_and_out(inside_logits, others[name])
-                estimates = metrics_package.estimates(
+                estimates = inference.estimates(
                     several,
                     *both,
                     key=jax.random.key(seed),

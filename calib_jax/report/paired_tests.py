@@ -3,8 +3,8 @@
 A regular metric, such as the error or a proper score, is tested by the paired bootstrap of its
 difference. A plug-in calibration error cannot be: noise raises it, by an amount that depends on the
 sharpness of the model. The difference of the debiased squared errors of the same top labels is
-tested instead, see `metrics.compare_calibration`. The interval of a difference of ECEs, over bins
-of equal width or mass, is that of `metrics.compare_ece`; root mean square errors have none.
+tested instead, see `inference.compare_calibration`. The interval of a difference of ECEs, over bins
+of equal width or mass, is that of `inference.compare_ece`; root mean square errors have none.
 
 Over several runs, such as seeds, test and interval are of the difference of the runs' mean errors,
 over the test examples. They hold for these trained runs, and do not cover the choice of seeds.
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from calib_jax.core.types import Array
-from calib_jax.metrics.compare_calibration import check_bins, difference_of_errors
-from calib_jax.metrics.compare_ece import Excess, difference_of_eces, excesses_of, units_of
-from calib_jax.metrics.counted import are_counts, counted_in_clusters
-from calib_jax.metrics.residuals import Binned, binned
+from calib_jax.inference.pairs.compare_calibration import check_bins, difference_of_errors
+from calib_jax.inference.pairs.compare_ece import Excess, difference_of_eces, excesses_of, units_of
+from calib_jax.inference.residuals import Binned, binned
+from calib_jax.inference.whole_examples import are_counts, counted_in_clusters
 
 # These measure the gaps of the top label in bins, as the debiased squared error does.
 BY_SQUARED_ERROR = (
@@ -143,7 +143,7 @@ def difference(
         or "basic" for bootstrap intervals of all.
     """
     kind = "percentile" if method == "valid" else method
-    change = metrics.difference(before[:2], after[:2], level=level, method=kind)
+    change = inference.difference(before[:2], after[:2], level=level, method=kind)
     value, low, high = map(float, change[:3])
     if metric.name not in BY_SQUARED_ERROR:
         p_value = None if metric.biased else float(change.p_value)
@@ -163,13 +163,13 @@ def difference(
 
 
 def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values by `metrics.holm`; None stays None and is not counted.
+    """Adjust p-values by `inference.holm`; None stays None and is not counted.
 
     >>> adjusted([0.01, None, 0.04])
     [0.02, None, 0.04]
     """
     given = np.array([np.nan if p is None else p for p in p_values], float)
-    corrected = metrics.holm(given).tolist()
+    corrected = inference.holm(given).tolist()
     return [None if p is None else q for p, q in zip(p_values, corrected, strict=True)]
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core import machine, reading
-from calib_jax.core.reading import Unreadable
+from calib_jax.core import machine
+from calib_jax.core.files import reading
+from calib_jax.core.files.reading import Unreadable
 
 
 class Columns:

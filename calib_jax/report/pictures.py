@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from calib_jax import plots
-from calib_jax.core.escaping import one_line
+from calib_jax.core.files.escaping import one_line
 from calib_jax.report.records import Results
 
 if TYPE_CHECKING:

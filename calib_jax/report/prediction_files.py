@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core import reading
-from calib_jax.core.reading import Unreadable as Unreadable
+from calib_jax.core.files import reading
+from calib_jax.core.files.reading import Unreadable as Unreadable
 from calib_jax.report import harness_samples, parquet, prediction_tables
 from calib_jax.report.prediction_tables import (
     CLASS_NAMES,

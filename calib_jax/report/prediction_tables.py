@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from calib_jax.core.escaping import one_line
-from calib_jax.core.reading import Unreadable
+from calib_jax.core.files.escaping import one_line
+from calib_jax.core.files.reading import Unreadable
 
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000

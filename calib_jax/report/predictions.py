@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.core import checks
 from calib_jax.core.binary import binary
-from calib_jax.core.foreign import as_array
-from calib_jax.core.lookalikes import (
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import as_array
+from calib_jax.core.inputs.mistaken_probabilities import (
     look_like_probabilities,
     refuse_probabilities,
     refuse_probability_column,

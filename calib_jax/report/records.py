@@ -51,11 +51,11 @@ class Change:
       low: lower end of the interval; NaN without one.
       high: upper end of the interval; NaN without one.
       p_value: two-sided, of the paired bootstrap; for top-label calibration errors in bins that of
-        `metrics.compare_calibration`; None for other `biased` metrics, which have no valid test,
+        `inference.compare_calibration`; None for other `biased` metrics, which have no valid test,
         and after a calibrator whose fit did not converge.
       p_holm: the same, adjusted for all comparisons of this metric in the report.
       interval: kind of the interval: "percentile" or "basic"; "noise bound", that of
-        `metrics.compare_ece`; "none" where no valid one exists.
+        `inference.compare_ece`; "none" where no valid one exists.
     """
 
     metric: str

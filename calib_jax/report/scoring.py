@@ -13,14 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metrics_package
-from calib_jax.core import checks
-from calib_jax.core.foreign import as_array, unmasked
-from calib_jax.core.lookalikes import judged
+from calib_jax import inference
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import as_array, unmasked
+from calib_jax.core.inputs.invalid_values import refuse_labels
+from calib_jax.core.inputs.mistaken_probabilities import judged
 from calib_jax.core.rows import padded_size
-from calib_jax.core.trouble import refuse_labels
 from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.inference.whole_examples import are_counts
 from calib_jax.metrics import Metric
-from calib_jax.metrics.counted import are_counts
 from calib_jax.report import calibration, caveats, files, intervals, paired_tests, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
@@ -87,7 +88,7 @@ def score(
         bounds and for p-values of calibration errors; percentile intervals draw whole examples.
       groups: `[n]` group names of any type, or several such columns by name; adds metrics per
         group, and a search for groups, also of two columns, that are over- or underconfident (see
-        `metrics.worst_groups`). Columns of floats only take part in the search.
+        `inference.worst_groups`). Columns of floats only take part in the search.
       clusters: `[n]` integers or strings, such as the image of a pixel or the document of a
         sentence. Whole clusters are resampled, and put into one fold by `cross_fit`, so examples
         of one cluster may depend on each other. Intervals need some 30 clusters or more.
@@ -112,8 +113,8 @@ def score(
       class_names: one name per class for these metrics; without them classes have numbers.
       level: nominal coverage of the intervals, a fraction.
       method: "valid" for noise bounds of binned calibration errors and percentiles of all other
-        metrics, see `metrics.estimates`, and for differences of ECEs that of `metrics.compare_ece`;
-        "percentile" or "basic" for bootstrap intervals of all.
+        metrics, see `inference.estimates`, and for differences of ECEs that of
+        `inference.compare_ece`; "percentile" or "basic" for bootstrap intervals of all.
       num_resamples: number of bootstrap resamples.
       seed: seed of the bootstrap and of the folds.
       probabilities: whether all given predictions are probabilities.
@@ -222,14 +223,13 @@ def score(
     values = {k: metrics_package.values_of(several, z, labels, weights) for k, z in models.items()}
     _check_numbers(values[name])
     samples = {
-        k: metrics_package.bootstrap(several, z, labels, weights, **bootstrap)
-        for k, z in models.items()
+        k: inference.bootstrap(several, z, labels, weights, **bootstrap) for k, z in models.items()
     }
     kind = "percentile" if method == "valid" else method
-    bounds: dict[str, dict[str, metrics_package.Estimate]] = {}
+    bounds: dict[str, dict[str, inference.Estimate]] = {}
     if method == "valid":
         bounds = {
-            model: metrics_package.bounded_estimates(
+            model: inference.bounded_estimates(
                 several, values[model], z, labels, weights, level=level, **bootstrap
             )
             for model, z in models.items()
@@ -255,7 +255,7 @@ def score(
         for model in models:
             value = values[model][label]
             bound = bounds.get(model, {}).get(label)
-            ends = bound or metrics_package.interval(
+            ends = bound or inference.interval(
                 samples[model][label], level, method=kind, estimate=value
             )
             numbers, row_kind = _shown(value, ends, bound.interval if bound else kind)
@@ -387,7 +387,7 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
         if not hasattr(value, "shape") or value.shape:
             raise TypeError(
                 f"score: a row of the report is one number, and {name} is more: per_class=True adds"
-                " a table of the classes, and metrics.estimates takes any metric."
+                " a table of the classes, and inference.estimates takes any metric."
             )
 
 
@@ -452,13 +452,13 @@ def _per_class(
     ids = interval["clusters"]
     parts = []
     for model, logits in models.items():
-        estimates = metrics_package.estimates(several, logits, labels, weights, **interval)
+        estimates = inference.estimates(several, logits, labels, weights, **interval)
         tests = _class_tests(logits, labels, weights, num_bins, interval)
         for k in range(logits.shape[-1]):
             rows = present & (class_of_row == k)
             count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
             for name, estimate in estimates.items():
-                ends = metrics_package.Interval(estimate.low[k], estimate.high[k])
+                ends = inference.Interval(estimate.low[k], estimate.high[k])
                 numbers, _ = _shown(estimate.value[k], ends, estimate.interval)
                 part = Part(class_names[k], count, name, model, *numbers, num_clusters)
                 if tests and name == "per_class_ece":
@@ -474,7 +474,7 @@ def _class_tests(
     weights: Weights | None,
     num_bins: int,
     interval: Mapping[str, Any],
-) -> list[metrics_package.PartError]:
+) -> list[inference.PartError]:
     """Test the error of every class, if the weights are counts."""
     if interval["method"] != "valid" or not are_counts(weights):
         return []
@@ -482,7 +482,7 @@ def _class_tests(
     draws = max(interval["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
     key, clusters = interval["key"], interval["clusters"]
     options: dict[str, Any] = {"num_bins": num_bins, "num_draws": draws, "clusters": clusters}
-    return metrics_package.class_errors(logits, labels, weights, key=key, **options)
+    return inference.class_errors(logits, labels, weights, key=key, **options)
 
 
 def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
@@ -522,7 +522,7 @@ def _per_group(
         if each.p_value is not None:
             tested.setdefault((each.metric, each.predictions), []).append(index)
     for places in tested.values():
-        adjusted = metrics_package.holm([parts[index].p_value for index in places])
+        adjusted = inference.holm([parts[index].p_value for index in places])
         for index, p_holm in zip(places, adjusted, strict=True):
             parts[index] = dataclasses.replace(parts[index], p_holm=float(p_holm))
     return parts
@@ -549,7 +549,7 @@ def _of_group(
     group_interval = {**interval, "clusters": group_ids}
     parts = []
     for model, logits in models.items():
-        estimates = metrics_package.estimates(
+        estimates = inference.estimates(
             several, logits[rows], labels[rows], group_weights, **group_interval
         )
         for name, estimate in estimates.items():
@@ -580,7 +580,7 @@ def _worst(
             p_holm,
         )
         for model, logits in models.items()
-        for conditions, size, gap, p_value, p_holm, _ in metrics_package.worst_groups(
+        for conditions, size, gap, p_value, p_holm, _ in inference.worst_groups(
             columns, logits, labels, weights, **drawn
         )
     ]

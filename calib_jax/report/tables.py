@@ -10,7 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from calib_jax.core import escaping, outside
+from calib_jax.core import outside_interval as outside
+from calib_jax.core.files import escaping
 from calib_jax.report import calibration, caveats
 from calib_jax.report.paired_tests import (
     BY_SQUARED_ERROR,

@@ -11,30 +11,11 @@
 The network, the objective, the metrics and the optimizer are passed as values.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calib_jax.core.names import no_attribute
-from calib_jax.train.arrangement import Arrangement
-from calib_jax.train.changes import AnotherConfig, differences
-from calib_jax.train.checkpoint import Checkpoints
-from calib_jax.train.feeding import feed
-from calib_jax.train.files import CannotWrite
-from calib_jax.train.forward import Forward, Nnx, NnxFactory, init_variables, linen, nnx
-from calib_jax.train.groups import grouped
-from calib_jax.train.journal import last_table
-from calib_jax.train.last_layer import LastLayer
-from calib_jax.train.lock import InUse
-from calib_jax.train.memory import DoesNotFit
-from calib_jax.train.optimizers import OPTIMIZERS, optimizer
-from calib_jax.train.ordering import (
-    Order,
-    Sampling,
-    class_balanced,
-    in_batches,
-    shuffled,
-    steps_per_epoch,
-)
-from calib_jax.train.parallel import (
+from calib_jax.train.devices.memory import DoesNotFit
+from calib_jax.train.devices.parallel import (
     AXIS,
     Devices,
     all_devices,
@@ -45,16 +26,35 @@ from calib_jax.train.parallel import (
     replicate,
     split,
 )
-from calib_jax.train.plan import Outcome, Plan, Run, Task
-from calib_jax.train.prediction import Predicted, predict, predict_all
-from calib_jax.train.prediction_blocks import predict_blocks, read_blocks, write_blocks
-from calib_jax.train.resident import Resident
-from calib_jax.train.schedules import SCHEDULES, of_steps, schedule, warmed_up
-from calib_jax.train.start import NonFinite, fit, fit_all
-from calib_jax.train.state import TrainState, create
-from calib_jax.train.step import Batch, make_eval_step, make_train_step
-from calib_jax.train.streamed import Streamed
-from calib_jax.train.writers import WRITERS, MakeWriter, Writer, tensorboard, wandb
+from calib_jax.train.feeds.feed import feed
+from calib_jax.train.feeds.ordering import (
+    Order,
+    Sampling,
+    class_balanced,
+    in_batches,
+    shuffled,
+    steps_per_epoch,
+)
+from calib_jax.train.feeds.prediction import Predicted, predict, predict_all
+from calib_jax.train.feeds.prediction_blocks import predict_blocks, read_blocks, write_blocks
+from calib_jax.train.feeds.resident import Resident
+from calib_jax.train.feeds.streamed import Streamed
+from calib_jax.train.folder.changes import AnotherConfig, differences
+from calib_jax.train.folder.checkpoint import Checkpoints
+from calib_jax.train.folder.files import CannotWrite
+from calib_jax.train.folder.journal import last_table
+from calib_jax.train.folder.lock import InUse
+from calib_jax.train.folder.writers import WRITERS, MakeWriter, Writer, tensorboard, wandb
+from calib_jax.train.loop.arrangement import Arrangement
+from calib_jax.train.loop.plan import Outcome, Plan, Run, Task
+from calib_jax.train.loop.start import NonFinite, fit, fit_all
+from calib_jax.train.optim.groups import grouped
+from calib_jax.train.optim.optimizers import OPTIMIZERS, optimizer
+from calib_jax.train.optim.schedules import SCHEDULES, of_steps, schedule, warmed_up
+from calib_jax.train.step.forward import Forward, Nnx, NnxFactory, init_variables, linen, nnx
+from calib_jax.train.step.last_layer import LastLayer
+from calib_jax.train.step.state import TrainState, create
+from calib_jax.train.step.step import Batch, make_eval_step, make_train_step
 
 __all__ = [
     "AXIS",
@@ -128,5 +128,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    raise no_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
+
+    def __getattr__(name: str) -> Any:
+        raise no_attribute(__name__, name, __all__)

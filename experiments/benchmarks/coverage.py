@@ -31,10 +31,10 @@ import jax
 import numpy as np
 import tqdm
 
-from calib_jax import metrics
-from calib_jax.core import writing
-from experiments import cli, provenance
+from calib_jax import inference, metrics
+from calib_jax.core.files import writing
 from experiments.benchmarks import reference, simulations, tables
+from experiments.running import cli, provenance
 
 LEVEL, SIZE = 0.9, 0.05
 ROUNDING = 1e-6  # wider than intervals of float32 values that differ by rounding alone
@@ -165,7 +165,7 @@ def _bounds_of(
         for name, part in bound.items():
             ends = part.value, part.low, part.high
             by_name[name + suffix] = Outcome(*ends, part.p_value, true(name))
-        error = metrics.debiased_squared_error(*data, level=LEVEL, **clusters)
+        error = inference.debiased_squared_error(*data, level=LEVEL, **clusters)
         ends = error.value, error.low, error.high
         by_name["squared_error" + suffix] = Outcome(*ends, truth=true("squared_error"))
     return by_name
@@ -189,7 +189,7 @@ def bootstrapped(key: jax.Array, rows: int, classes: int, case: str, draws: int)
     temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
     data = simulations.one_model(data_key, rows, classes, False, temperature)
     true = simulations.truth(classes, temperature).values
-    several = metrics.estimates(
+    several = inference.estimates(
         BOOTSTRAPPED, *data, key=key, level=LEVEL, method="percentile", num_resamples=draws
     )
     return {name: _outcome(estimate, true[name]) for name, estimate in several.items()}
@@ -209,7 +209,7 @@ def by_test(
     data_key, key = jax.random.split(key)
     data = simulations.one_model(data_key, rows, classes, dependent, TEMPERATURES[case])
     by_name = {}
-    for name, test in metrics.calibration_tests().items():
+    for name, test in inference.calibration_tests().items():
         taken = inspect.signature(test).parameters
         if name in metrics.catalogue() or (name in OF_ALL_PAIRS) != all_pairs:
             continue
@@ -217,7 +217,7 @@ def by_test(
         options = {option: given[option] for option in given if option in taken}
         for suffix, clusters in _clusterings(rows, dependent):
             if not clusters or "cluster" in taken:
-                result = metrics.calibration_test(name, *data, **clusters, **options)
+                result = inference.calibration_test(name, *data, **clusters, **options)
                 by_name[name + suffix] = Outcome(p_value=result.p_value)
     return by_name
 
@@ -270,7 +270,7 @@ def paired_bootstrap(key: jax.Array, rows: int, classes: int, case: str, draws: 
     """Compute the p-value of the resampled difference of two ECEs, which is not valid."""
     data_key, key = jax.random.split(key)
     a, b, labels = PAIRS[case](data_key, rows, classes, False)
-    change = metrics.paired_bootstrap(
+    change = inference.paired_bootstrap(
         metrics.ece, a, b, labels, key=key, level=LEVEL, num_resamples=draws
     )
     return {"ece": Outcome(*map(float, change[:4]))}
@@ -296,8 +296,8 @@ T1 = ("T = 1",)
 QUESTIONS = {
     "bounds": Question(
         "Intervals and tests of binned errors",
-        "`metrics.noise_bound` of three metrics, and `metrics.debiased_squared_error`. At T = 1 the"
-        " model is calibrated and its true error is 0.",
+        "`inference.noise_bound` of three metrics, and `inference.debiased_squared_error`. At T = 1"
+        " the model is calibrated and its true error is 0.",
         tuple(TEMPERATURES),
         T1,
         bounds,
@@ -324,7 +324,7 @@ QUESTIONS = {
     ),
     "classwise": Question(
         "Intervals and tests of the classwise error",
-        "`metrics.noise_bound` of `classwise_ece`.",
+        "`inference.noise_bound` of `classwise_ece`.",
         tuple(TEMPERATURES),
         T1,
         classwise,
@@ -341,8 +341,8 @@ QUESTIONS = {
     ),
     "tests": Question(
         "Tests of calibration",
-        "`metrics.calibration_test(name, ...)`. At T = 1 the hypothesis is true; the other columns"
-        " show power.",
+        "`inference.calibration_test(name, ...)`. At T = 1 the hypothesis is true; the other"
+        " columns show power.",
         tuple(TEMPERATURES),
         T1,
         by_test,
@@ -359,8 +359,8 @@ QUESTIONS = {
     ),
     "pairs": Question(
         "Is one of two models better calibrated?",
-        "`metrics.compare_calibration` of squared errors, `compare_ece`, `compare_temperature` and"
-        " `compare_refinement`. The hypothesis is true in the first two kinds of pairs. In"
+        "`inference.compare_calibration` of squared errors, `compare_ece`, `compare_temperature`"
+        " and `compare_refinement`. The hypothesis is true in the first two kinds of pairs. In"
         " the others the logits of B are those of A times T, so the change of log T is exact.",
         tuple(PAIRS),
         (SHARPER, EQUAL),
@@ -369,7 +369,7 @@ QUESTIONS = {
     ),
     "paired_bootstrap": Question(
         "The bootstrap of a difference, which is not a test of calibration",
-        "`metrics.paired_bootstrap` of the ECE rejects because sharpness changes the bias.",
+        "`inference.paired_bootstrap` of the ECE rejects because sharpness changes the bias.",
         (SHARPER, EQUAL),
         (SHARPER, EQUAL),
         paired_bootstrap,
@@ -387,7 +387,7 @@ QUESTIONS = {
     ),
     "clustered_tests": Question(
         "Dependent examples, tests of calibration",
-        "The same clusters, with `metrics.calibration_test`.",
+        "The same clusters, with `inference.calibration_test`.",
         ("T = 1", "T = 1.5"),
         T1,
         functools.partial(by_test, dependent=True),

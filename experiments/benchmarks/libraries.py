@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments import provenance
 from experiments.benchmarks import reference
 from experiments.benchmarks.reference import BINS
+from experiments.running import provenance
 
 PACKAGES = (
     *("torch", "torchmetrics", "netcal", "relplot", "probmetrics"),

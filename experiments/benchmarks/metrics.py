@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from calib_jax.report.scoring import DEFAULT_METRICS, chosen_metrics
 from experiments.benchmarks import libraries, reference, tables, timing
 
@@ -76,7 +76,7 @@ def measure_bootstrap(
         ece, all_seven = f"ECE, {scheme}", f"the seven, {scheme}"
         for name, statistic in ((ece, metrics.ece), (all_seven, SEVEN)):
             calls[name] = functools.partial(
-                metrics.bootstrap, statistic, logits, labels, scheme=scheme, **options
+                inference.bootstrap, statistic, logits, labels, scheme=scheme, **options
             )
         against[all_seven], targets[ece] = ece, {"at_most": 1 / 1.5}
         targets[all_seven] = {"at_most": 3.0 if logits.shape[1] <= 100 else 8.0}
@@ -93,7 +93,7 @@ def measure_estimates(
     bounded = {name: SEVEN[name] for name in ("ece", "mce", "adaptive_ece")}
     options = {"key": jax.random.key(1), "num_resamples": resamples}
     calls: dict[str, Any] = {
-        name: functools.partial(metrics.estimates, chosen, *sample[:2], **options)
+        name: functools.partial(inference.estimates, chosen, *sample[:2], **options)
         for name, chosen in (
             ("the seven", SEVEN),
             ("bounds of the top label", bounded),

@@ -8,7 +8,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 
 from calib_jax import train
-from calib_jax.train.memory import plan_of
+from calib_jax.train.devices.memory import plan_of
 
 COLLECTIVES = {
     *("psum", "psum2", "psum_invariant", "pmax", "pmin", "ppermute", "reduce_scatter"),

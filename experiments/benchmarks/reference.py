@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments import cli
+from experiments.running import cli
 
 BINS = 15
 

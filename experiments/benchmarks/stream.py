@@ -25,7 +25,7 @@ from PIL import Image
 
 from calib_jax import data, train
 from calib_jax.core.examples import Draw
-from calib_jax.train import prefetching
+from calib_jax.train.feeds import prefetching
 from experiments.benchmarks import tables, timing
 
 CLASSES, WIDTH, HEIGHT, BATCH_SIZE = 4, 500, 375, 64

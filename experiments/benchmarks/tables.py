@@ -7,10 +7,10 @@ from typing import Annotated, Any, NamedTuple
 
 from absl import flags
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 from calib_jax.report import tables as markdown
-from experiments import cli, provenance
 from experiments.benchmarks import reference
+from experiments.running import cli, provenance
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import train
-from calib_jax.train import memory
+from calib_jax.train.devices import memory
 from experiments.benchmarks import libraries, programs, tables, timing
 from experiments.benchmarks.training_work import (
     HEIGHT,

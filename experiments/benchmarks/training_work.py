@@ -16,11 +16,12 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, models, train
 from calib_jax.core import InMemory
-from calib_jax.data import images, trees
+from calib_jax.data.images import splits_of_images as images
+from calib_jax.data.text import trees
 from configs import camvid_deeplab_small, multi30k_transformer_small, sst_tree_lstm
 from configs.base import base
-from experiments import building
 from experiments.benchmarks import programs, random_pairs, random_trees
+from experiments.running import building
 
 LEAVES = 56  # words to which a tree is padded
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import flags
 
-from experiments import cli
 from experiments.notebooks import setup_cells
+from experiments.running import cli
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from experiments import building, cli
+from experiments.running import building, cli
 
 if TYPE_CHECKING:
     from experiments.papers import entry
@@ -138,14 +138,14 @@ def _session() -> int:
 
 def _tables(folder: pathlib.Path) -> pathlib.Path:
     """Write the tables of trained networks, with records of all runs that are finished."""
-    from calib_jax import train
+    from calib_jax.train.folder import files
     from experiments.papers import trained_tables
 
     if not _RECOMPUTE.value:
         runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
         cli.refusing(trained_tables.collect, folder, runs_dir, data_dir)
     path = folder / trained_tables.FILE
-    cli.refusing(train.files.replace, path, cli.refusing(trained_tables.text, folder))
+    cli.refusing(files.replace, path, cli.refusing(trained_tables.text, folder))
     return path
 
 

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from calib_jax.core import reading
-from experiments import cli
+from calib_jax.core.files import reading
 from experiments.papers import entry, records, runs, scales, trainings, verdicts
 from experiments.papers.entry import Entry, Training
+from experiments.running import cli
 
 CHECKED = "runs/device_check.json"  # verdicts are the JSON files beside this folder
 # By value: the losses of the papers' tables, then other networks.

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from calib_jax.core import reading
+from calib_jax.core.files import reading
 
 PUBLISHED = pathlib.Path(__file__).parents[1] / "published"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.metrics.residuals import Binned
+from calib_jax.inference.residuals import Binned
 from experiments.papers import estimates, paired
 from experiments.papers.estimates import Columns, Estimate, Predictions
 from experiments.papers.records import Trained

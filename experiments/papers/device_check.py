@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import losses, metrics, models, train
-from experiments import cli, provenance
+from calib_jax import losses, metrics, models
+from calib_jax.train.folder import files
+from experiments.running import cli, provenance
 
 LOSSES: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("cross_entropy", "bsce_gra", "flsd53", "adafocal")},
@@ -225,7 +226,7 @@ def _write(done: Sequence[Check], error: float, path: pathlib.Path) -> None:
         "provenance": provenance.published(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    train.files.replace(path, json.dumps(record, indent=1) + "\n")
+    files.replace(path, json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

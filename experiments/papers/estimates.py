@@ -11,7 +11,7 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from calib_jax.metrics.residuals import Binned
+from calib_jax.inference.residuals import Binned
 
 
 class Estimate(NamedTuple):

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.special
 
 from calib_jax import calibrators
-from calib_jax.metrics.compare_calibration import compare_calibration
+from calib_jax.inference.pairs.compare_calibration import compare_calibration
 from experiments.papers.entry import Entry
 from experiments.papers.paired import over_seeds
 from experiments.papers.rules import above

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from calib_jax.core import reading
+from calib_jax.core.files import reading
 from calib_jax.report import tables
 from experiments.papers import claims, entry, records, runs, scales, verdicts
 

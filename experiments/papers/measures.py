@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import calibrators, data, metrics, train
-from experiments import building, excluded, initial
+from calib_jax import calibrators, data, inference, metrics, train
+from calib_jax.train.folder import files
 from experiments.papers import kept
 from experiments.papers.estimates import Columns, Predictions, temperature_of
+from experiments.reports import excluded
+from experiments.running import building, initial
 
 Measured = dict[str, Columns | np.ndarray]
 Measure = Callable[[pathlib.Path, str | None], Measured]
@@ -135,8 +137,8 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     logits, labels, weights = run.answers("validation")
     temperature = calibrators.temperature.fit(logits, labels, weights).temperature
     logits, labels, weights = run.answers("test")
-    before = metrics.ImageStream({"confusion": metrics.confusion_counts, "ece": metrics.ece})
-    after = metrics.ImageStream({"ece": metrics.ece})
+    before = inference.ImageStream({"confusion": metrics.confusion_counts, "ece": metrics.ece})
+    after = inference.ImageStream({"ece": metrics.ece})
     for start in range(0, len(labels), _IMAGES_AT_A_TIME):
         rows = slice(start, start + _IMAGES_AT_A_TIME)
         before.update(logits[rows], labels[rows], weights[rows])
@@ -232,7 +234,7 @@ class _Run:
 
     def __init__(self, folder: pathlib.Path, data_dir: str | None) -> None:
         self._folder = folder
-        self.rows = train.files.json_rows(folder / "metrics.jsonl").rows
+        self.rows = files.json_rows(folder / "metrics.jsonl").rows
         self._checkpoints = initial.opened(str(folder))
         self._config = initial.config_of(self._checkpoints)
         self._experiment = building.build(self._config, data_dir=data_dir)

@@ -7,7 +7,6 @@ import numpy as np
 import scipy.stats
 
 from calib_jax import plots
-from experiments import bleu
 from experiments.papers import estimates, paired, rules
 from experiments.papers.comparisons import Runs
 from experiments.papers.entry import Entry, Training
@@ -15,6 +14,7 @@ from experiments.papers.estimates import Estimate
 from experiments.papers.records import Trained
 from experiments.papers.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
 from experiments.papers.values import Value
+from experiments.translation import bleu
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from calib_jax import train
 from calib_jax.report import tables
+from calib_jax.train.folder import files
 from experiments.papers import entry, listing, runs, verdicts
 from experiments.papers.entry import Entry, Training
 from experiments.papers.values import Value
@@ -248,5 +248,5 @@ def write(
     for record in {verdict.entry: verdict.record for verdict in standing.values()}.values():
         verdicts.write(folder, record)
     path = folder / "README.md"
-    train.files.replace(path, text(listed, standing, by_claim))
+    files.replace(path, text(listed, standing, by_claim))
     return path

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calib_jax.metrics.residuals import Binned, moments
+from calib_jax.inference.residuals import Binned, moments
 from experiments.papers.estimates import Estimate
 from experiments.papers.values import Value
 

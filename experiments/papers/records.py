@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from calib_jax import train
-from calib_jax.core import reading, writing
-from experiments import provenance
+from calib_jax.core.files import reading, writing
+from calib_jax.train.folder import files
 from experiments.papers import kept, measures, runs
 from experiments.papers.entry import Entry, Training
 from experiments.papers.estimates import Columns, Predictions, temperature_of
+from experiments.running import provenance
 
 PARTS = ("test", "validation")
 # What a record says about its run, with the types of the values.
@@ -164,9 +165,9 @@ def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
 
 def _log(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Read the rows of the epochs, with the medians of the histograms of gradient norms."""
-    rows = train.files.json_rows(folder / "metrics.jsonl").rows
+    rows = files.json_rows(folder / "metrics.jsonl").rows
     medians = {}
-    for row in train.files.json_rows(folder / "gradient_norms.jsonl").rows:
+    for row in files.json_rows(folder / "gradient_norms.jsonl").rows:
         counts = np.asarray(row.get("training", []), np.float64)
         if counts.sum():
             below = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from calib_jax import models, train
-from calib_jax.core import reading
-from experiments import cli, imports, resuming
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files
 from experiments.papers.entry import Training
+from experiments.running import cli, imports, resuming
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 # Keys on which no result depends: those that may change in a finished sweep, and the best
@@ -48,7 +49,7 @@ class Finished(NamedTuple):
     @property
     def start(self) -> dict[str, Any]:
         """The command, commit, machine and versions of its last start."""
-        rows = train.files.json_rows(self.folder / "environment.jsonl").rows
+        rows = files.json_rows(self.folder / "environment.jsonl").rows
         return rows[-1] if rows else {"commit": "unknown"}
 
 
@@ -173,7 +174,7 @@ def data_is_there(training: Training, data_dir: str | None) -> str:
 def missing_data(name: str, data_dir: str | None) -> str:
     """Return why a data set cannot be read; "" if it can."""
     from calib_jax import data
-    from calib_jax.data import files
+    from calib_jax.data.formats import files
 
     about = data.about(name)
     if about is None or not about.has_files:

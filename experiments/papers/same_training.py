@@ -25,11 +25,11 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from calib_jax import train
-from calib_jax.core import reading
-from experiments import cli, provenance
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files
 from experiments.papers import runs
 from experiments.papers.entry import Training
+from experiments.running import cli, provenance
 
 EPOCHS, SEEDS, EXAMPLES = 2, 3, 1000
 LIMIT = 1e-6  # ten times the rounding of float32
@@ -130,7 +130,7 @@ def measure_missing(
             cli.say_step(f"training {EPOCHS} epochs twice: {other.key}")
             measured[other.key] = measure(other, data_dir)
             content = json.dumps(dict(sorted(measured.items())), indent=1) + "\n"
-            train.files.replace(path_of(folder), content)
+            files.replace(path_of(folder), content)
         row = measured[other.key]
         print(
             f"{other.key}: losses of {row['trained']} differ by {row['difference']:.1g}, at most"
@@ -202,7 +202,7 @@ def _losses(training: Training, commit: str, data_dir: str | None) -> list[list[
             output = (process.stderr or process.stdout).strip().splitlines()[-3:]
             raise CannotTrain("\n".join([f"{commit} does not train {training.label}:", *output]))
         rows = [
-            train.files.json_rows(workdir / f"seed_{seed}" / "metrics.jsonl").rows
+            files.json_rows(workdir / f"seed_{seed}" / "metrics.jsonl").rows
             for seed in range(1, SEEDS + 1)
         ]
     return [[row["train_loss"] for row in rows_of_seed] for rows_of_seed in rows]

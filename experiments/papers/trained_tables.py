@@ -11,7 +11,6 @@ import numpy as np
 
 from calib_jax import metrics
 from calib_jax.report import tables
-from experiments import provenance
 from experiments.papers import estimates, published, recall_rare_classes, records, trainings
 from experiments.papers import text_trainings as texts
 from experiments.papers.entry import Entry, Training
@@ -26,6 +25,7 @@ from experiments.papers.text_trainings import (
     sst_learned,
 )
 from experiments.papers.values import Value
+from experiments.running import provenance
 
 FILE = "tables.md"
 HEAD = """# Networks trained here, beside the published ones

@@ -9,9 +9,11 @@ import pathlib
 import numpy as np
 
 from calib_jax import metrics
-from experiments import bleu, building, subword_files, translating
 from experiments.papers import estimates
 from experiments.papers.estimates import Predictions
+from experiments.running import building, subword_files
+from experiments.translation import bleu
+from experiments.translation import trained as translating
 
 TEMPERATURES = tuple(round(0.6 + 0.1 * number, 1) for number in range(11))
 BEAM, LENGTH_PENALTY = 4, 0.6

@@ -12,12 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from calib_jax import plots, train
-from calib_jax.core import reading
-from experiments import provenance
+from calib_jax import plots
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files
 from experiments.papers import claims, records, rules, same_training
 from experiments.papers.entry import Entry, Training, of_claims
 from experiments.papers.values import Value
+from experiments.running import provenance
 
 KEYS = {"entry", "claims", "beside", "runs", "figures", "seconds", "provenance"}
 AGAIN = "python -m experiments.papers --run={name} writes it again"
@@ -208,7 +209,7 @@ def write(folder: pathlib.Path, record: Mapping[str, Any]) -> pathlib.Path:
     """Write the verdicts of an entry atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, record["entry"])
-    train.files.replace(path, json.dumps(record, indent=1) + "\n")
+    files.replace(path, json.dumps(record, indent=1) + "\n")
     return path
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import softmax
 
 from calib_jax import calibrators
-from calib_jax.calibrators.formulas import FORMULAS
+from calib_jax.calibrators.parts.formulas import FORMULAS
 from tests.calibrators.members import MEMBERS, problem
 
 

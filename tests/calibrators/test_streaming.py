@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
-from calib_jax.calibrators import streaming, temperature, vector
+from calib_jax.calibrators import temperature, vector
+from calib_jax.calibrators.parts import streaming
 from tests.calibrators.members import mean_nll, problem
 from tests.calibrators.test_temperature import best_temperature
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core import checks
+from calib_jax.core.inputs import checks
 
 
 @checks.takes_logits()

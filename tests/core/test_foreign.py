@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binary, calibrators, losses, metrics, report
-from calib_jax.core.foreign import as_array
+from calib_jax import binary, calibrators, inference, losses, metrics, report
+from calib_jax.core.inputs.array_conversion import as_array
 
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3], [0.0, 3.0, 1.0], [1.0, 0.0, 2.0]], np.float32)
 LABELS = np.array([0, 2, 1, 0])
@@ -133,33 +133,35 @@ OF_LOGITS = {
     "report": lambda z: report.score(z, LABELS),
     "comparison": lambda z: report.score(LOGITS, LABELS, compare=z),
     "evidence": lambda z: report.score(LOGITS, LABELS, calibrate="temperature", fit_on=(z, LABELS)),
-    "test": lambda z: metrics.compare_calibration(LOGITS, z, LABELS),
+    "test": lambda z: inference.compare_calibration(LOGITS, z, LABELS),
 }
 OF_LABELS = {
     "metric": lambda y: metrics.nll(LOGITS, y),
     "loss": lambda y: losses.focal(LOGITS, y),
     "fit": lambda y: calibrators.temperature.fit(LOGITS, y),
     "report": lambda y: report.score(LOGITS, y),
-    "test": lambda y: metrics.compare_calibration(LOGITS, LOGITS, y),
+    "test": lambda y: inference.compare_calibration(LOGITS, LOGITS, y),
 }
 OF_WEIGHTS = {
     "metric": lambda w: metrics.nll(LOGITS, LABELS, w),
     "fit": lambda w: calibrators.temperature.fit(LOGITS, LABELS, w),
     "report": lambda w: report.score(LOGITS, LABELS, weights=w),
-    "test": lambda w: metrics.compare_calibration(LOGITS, LOGITS, LABELS, w),
+    "test": lambda w: inference.compare_calibration(LOGITS, LOGITS, LABELS, w),
 }
 OTHERS = {
-    "p-values": lambda p: metrics.holm(p),
+    "p-values": lambda p: inference.holm(p),
     "costs": lambda costs: metrics.expected_cost(LOGITS, LABELS, costs=costs),
     "costs of a report": lambda costs: report.score(LOGITS, LABELS, costs=costs),
 }
 OF_IDS = {
-    "bootstrap": lambda ids: metrics.bootstrap(metrics.nll, LOGITS, LABELS, key=KEY, clusters=ids),
+    "bootstrap": lambda ids: inference.bootstrap(
+        metrics.nll, LOGITS, LABELS, key=KEY, clusters=ids
+    ),
     "clusters of a report": lambda ids: report.score(LOGITS, LABELS, clusters=ids),
     "groups of a report": lambda ids: report.score(LOGITS, LABELS, groups=ids),
     "columns of a report": lambda ids: report.score(LOGITS, LABELS, groups={"a": ids}),
-    "groups": lambda ids: metrics.group_errors(ids, LOGITS, LABELS, key=KEY),
-    "search": lambda ids: metrics.worst_groups({"a": ids}, LOGITS, LABELS, key=KEY),
+    "groups": lambda ids: inference.group_errors(ids, LOGITS, LABELS, key=KEY),
+    "search": lambda ids: inference.worst_groups({"a": ids}, LOGITS, LABELS, key=KEY),
 }
 
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binary, calibrators, label_checked, losses, metrics, report
-from calib_jax.core import checks
-from calib_jax.core.lookalikes import (
+from calib_jax import binary, calibrators, inference, label_checked, losses, metrics, report
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.mistaken_probabilities import (
     LEAST_ROWS,
     look_like_probabilities,
     refuse_probabilities,
@@ -100,11 +100,11 @@ LABELS = np.arange(40) % 10
 ENTRIES = {
     "metric": metrics.nll,
     "several metrics": lambda z, y, w=None: metrics.values_of({"nll": metrics.nll}, z, y, w),
-    "bootstrap": lambda z, y, w=None: metrics.bootstrap(
+    "bootstrap": lambda z, y, w=None: inference.bootstrap(
         metrics.accuracy, z, y, w, key=KEY, num_resamples=2
     ),
-    "test": lambda z, y, w=None: metrics.calibration_test("spiegelhalter", z, y, w),
-    "groups": lambda z, y, w=None: metrics.group_errors(y % 2, z, y, w, key=KEY, num_draws=2),
+    "test": lambda z, y, w=None: inference.calibration_test("spiegelhalter", z, y, w),
+    "groups": lambda z, y, w=None: inference.group_errors(y % 2, z, y, w, key=KEY, num_draws=2),
     "fit": lambda z, y, w=None: calibrators.temperature.fit(z, y, w),
     "fit of a stream": lambda z, y, w=None: calibrators.temperature.fit_stream(
         [(z[:8], y[:8], w if w is None else w[:8]), (z[8:], y[8:], w if w is None else w[8:])]
@@ -200,5 +200,5 @@ def test_a_group_of_a_report_may_look_like_probabilities(alike):
 
 def test_copies_are_not_counted_as_rows():
     test = {"key": KEY, "num_draws": 20}
-    metrics.calibration_test("ece", P[:19], LABELS[:19], np.full(19, 3), **test)
-    metrics.noise_bound(metrics.ece, P[:19], LABELS[:19], np.full(19, 3), **test)
+    inference.calibration_test("ece", P[:19], LABELS[:19], np.full(19, 3), **test)
+    inference.noise_bound(metrics.ece, P[:19], LABELS[:19], np.full(19, 3), **test)

@@ -8,7 +8,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from calib_jax.core import reading
+from calib_jax.core.files import reading
 
 KIND = "a file of numbers"
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core import trouble
+from calib_jax.core.inputs import invalid_values as trouble
 
 INF = np.inf
 LABELS = jnp.zeros(3, int)

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, data, models, report
-from calib_jax.core import compiled, writing
-from calib_jax.data import decoded
+from calib_jax.core import compiled
+from calib_jax.core.files import writing
+from calib_jax.data.images import decoded
 
 LOGITS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 LABELS = np.arange(60) % 3

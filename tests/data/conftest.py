@@ -2,7 +2,7 @@
 
 import pytest
 
-from calib_jax.data import tfds
+from calib_jax.data.formats import tfds
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 
-from calib_jax.data import archives
+from calib_jax.data.formats import archives
 
 CONTENT = {"cats/one.txt": b"miau" * 300, "./cats/more/two.txt": b"", "README": b"beside"}
 

@@ -13,8 +13,8 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
-from calib_jax.data import decoded
-from calib_jax.data import tfds as reader
+from calib_jax.data.formats import tfds as reader
+from calib_jax.data.images import decoded
 from tests.data import tiny
 
 CACHE = decoded.NAME

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from calib_jax.core import reading
-from calib_jax.data import decoded
+from calib_jax.core.files import reading
+from calib_jax.data.images import decoded
 
 
 def test_a_fingerprint_changes_with_name_size_and_time_of_every_file(tmp_path):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.data.dependencies import ordered
-from calib_jax.data.trees import parse_tree
+from calib_jax.data.text.dependencies import ordered
+from calib_jax.data.text.trees import parse_tree
 from tests.data import tiny
 
 BINARY = "(4 (2 (2 the) (2 film)) (3 (2 is) (1 (2 not) (4 (2 very) (3 good)))))"

@@ -11,8 +11,8 @@ from PIL import Image
 
 from calib_jax import data
 from calib_jax.core.examples import Draw, RandomViews, as_stored, read
-from calib_jax.data import imagenet_files, jpeg
-from calib_jax.data import tfds as reader
+from calib_jax.data.formats import tfds as reader
+from calib_jax.data.images import imagenet_files, jpeg
 from tests.data import tiny_imagenet2012 as tiny
 
 SMALL = {"validation_per_class": 2, "size": 24, "resize": 28}

@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Draw
-from calib_jax.data.jpeg import center
+from calib_jax.data.images.jpeg import center
 from tests.data import tiny_scenes
 
 

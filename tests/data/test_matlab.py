@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from calib_jax.core import reading
-from calib_jax.data import matlab
+from calib_jax.core.files import reading
+from calib_jax.data.formats import matlab
 
 ADVICE = "get it anew"
 

@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import data
 from calib_jax.data import splits
-from calib_jax.data.newsgroups import body, papers_parts
+from calib_jax.data.sets.newsgroups import body, papers_parts
 from tests.data import tiny
 
 PARTS = ("train", "validation", "test")

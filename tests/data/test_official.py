@@ -12,8 +12,9 @@ import pytest
 import scipy.io
 
 from calib_jax import data
-from calib_jax.core import reading
-from calib_jax.data import archives, decoded, files
+from calib_jax.core.files import reading
+from calib_jax.data.formats import archives, files
+from calib_jax.data.images import decoded
 from tests.data import tiny
 
 CIFAR10 = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)

@@ -10,7 +10,7 @@ from PIL import Image
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
-from calib_jax.data.arrays import statistics_of
+from calib_jax.data.own.arrays import statistics_of
 from tests.data import tiny
 
 RANDOM = np.random.default_rng(0)

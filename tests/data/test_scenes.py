@@ -6,8 +6,8 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Draw
-from calib_jax.data.cityscapes import CLASSES
-from calib_jax.data.scenes import window
+from calib_jax.data.images.scenes import window
+from calib_jax.data.sets.cityscapes import CLASSES
 from tests.data import tiny_scenes
 
 VOID = len(CLASSES)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.core import reading
+from calib_jax.core.files import reading
 from tests.data import tiny
 
 SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")

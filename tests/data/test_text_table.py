@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments import building
+from experiments.running import building
 from tests.data import tiny
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of

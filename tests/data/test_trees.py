@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.data import trees
+from calib_jax.data.text import trees
 from tests.data import tiny
 
 

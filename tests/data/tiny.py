@@ -18,7 +18,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
-from calib_jax.data.newsgroups import GROUPS
+from calib_jax.data.sets.newsgroups import GROUPS
 from tests.data import tiny_imagenet2012, tiny_scenes
 
 SIZES = {"train": 40, "test": 20}

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments import best_checkpoints
+from experiments.reports import best_checkpoints
 from tests.experiments.processes import run
 
 COUNT = 1000  # the interval of the best error, .100, ends at .120

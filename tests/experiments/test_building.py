@@ -10,7 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from calib_jax import data
-from experiments import building, initial, seed_folders
+from experiments.running import building, initial, seed_folders
 from tests.data import tiny
 
 

@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from experiments import cli
+from experiments.running import cli
 from tests.experiments.processes import ROOT, run
 
 
 def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
     """While a config is being built, or the second one while training ends."""
-    program = (
-        "from experiments import cli\ndef main():\n    raise KeyboardInterrupt\ncli.run(main)\n"
-    )
+    program = "from experiments.running import cli\ndef main():\n    raise KeyboardInterrupt\ncli.run(main)\n"
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -29,7 +27,7 @@ def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
 def test_compiled_programs_are_kept_where_there_is_a_folder_for_them(tmp_path):
     program = """
 import jax
-from experiments import cli
+from experiments.running import cli
 cli.use_compilation_cache()
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 print(jax.jit(lambda x: x + 1)(1))
@@ -64,8 +62,8 @@ def test_help_lists_the_config():
 def test_lines_of_our_messages_are_kept_and_those_of_libraries_joined():
     program = """
 import json
-from experiments import cli
-from calib_jax.data import files
+from experiments.running import cli
+from calib_jax.data.formats import files
 from calib_jax import data
 def ours():
     files.find("cifar10", data.about("cifar10"), "/nowhere")

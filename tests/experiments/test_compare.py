@@ -10,8 +10,9 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from calib_jax import calibrators, metrics
-from experiments import comparison, evaluation_record, finished, streamed_scores, summary
+from calib_jax import calibrators, inference, metrics
+from experiments.reports import comparison, evaluation_record, streamed_scores, summary
+from experiments.running import finished
 from tests.experiments.processes import ROOT, run
 
 # Few probabilities of these models lie in the first bin: where as many do, programs are shared.
@@ -241,7 +242,7 @@ def test_a_calibration_error_has_the_p_of_squared_errors(folders, actual):
     (a, labels), (b, _) = (stored(folder) for folder in folders[:2])
     models = [z.astype(np.float32) for z in (a, b)]
     num_bins = actual.about["num_bins"]
-    wanted = metrics.compare_calibration(*models, labels, num_bins=num_bins).p_value
+    wanted = inference.compare_calibration(*models, labels, num_bins=num_bins).p_value
     ece = record(actual, "shy", "ece")
     assert ece["p"] == pytest.approx(wanted, rel=1e-3)
     twin = record(actual, "twin", "ece")

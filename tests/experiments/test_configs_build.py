@@ -17,8 +17,8 @@ import pytest
 import configs
 from calib_jax import data, losses, train
 from calib_jax.core import InMemory
-from calib_jax.data import tfds
-from experiments import building
+from calib_jax.data.formats import tfds
+from experiments.running import building
 from tests.data import tiny, tiny_scenes
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from experiments.benchmarks import coverage, simulations, tables
 from tests.experiments.processes import ROOT, environment
 
@@ -142,7 +142,7 @@ def test_every_part_measures_what_its_title_says():
             m["coverage"] if m["rejected"] is None else m["rejected"] for m in methods.values()
         ]
         assert all(0 <= number <= 1 for number in numbers), part
-    tested = set(metrics.calibration_tests()) - set(metrics.catalogue())
+    tested = set(inference.calibration_tests()) - set(metrics.catalogue())
     chosen = {
         name
         for all_pairs in (False, True)

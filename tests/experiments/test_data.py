@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments import data_files
+from experiments.running import data_files
 from tests.data import tiny
 from tests.experiments.processes import run
 

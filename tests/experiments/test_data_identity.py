@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from calib_jax import data
-from calib_jax.core import reading
 from calib_jax.core.examples import InMemory
-from calib_jax.train import lock
-from experiments import building, data_identity
+from calib_jax.core.files import reading
+from calib_jax.train.folder import lock
+from experiments.running import building, data_identity
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
 

@@ -4,7 +4,7 @@ import importlib.metadata
 
 import jax
 
-from experiments import environment
+from experiments.running import environment
 
 
 def test_every_required_package_and_device_has_a_line():

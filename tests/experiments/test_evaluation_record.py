@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from calib_jax import report, train
-from calib_jax.core import reading
-from calib_jax.train.files import CannotWrite
-from experiments import evaluation_record, finished
-from experiments.evaluation_record import Evaluated
+from calib_jax.core.files import reading
+from calib_jax.train.folder.files import CannotWrite
+from experiments.reports import evaluation_record
+from experiments.reports.evaluation_record import Evaluated
+from experiments.running import finished
 
 PREDICTED = train.Predicted(np.eye(3, dtype=np.float32), np.arange(3), None)
 LATEST, BEST = Evaluated("latest", 4), Evaluated("best_nll", 2)

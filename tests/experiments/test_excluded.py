@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from experiments import excluded, finished
+from experiments.reports import excluded
+from experiments.running import finished
 from tests.data import tiny
 from tests.experiments.processes import run
 from tests.experiments.test_compare import leave

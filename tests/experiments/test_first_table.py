@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from experiments import first_table, summary
+from experiments.reports import first_table, summary
 from tests.experiments.processes import ROOT, run
 
 NUMBERS = ("value", "sd", "low", "high", "difference", "difference_low", "difference_high")
@@ -68,7 +68,7 @@ def test_the_numbers_are_those_of_today_s_statistics(saved, published):
 
 @pytest.mark.parametrize("page", [first_table.README, first_table.PAGE])
 def test_the_committed_rows_are_those_of_the_numbers(saved, page):
-    """`python -m experiments.first_table` writes them."""
+    """`python -m experiments.reports.first_table` writes them."""
     text = (ROOT / page).read_text(encoding="utf-8")
     assert first_table.with_rows(page, text, saved) == text
 

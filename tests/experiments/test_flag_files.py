@@ -6,7 +6,7 @@ import sys
 import pytest
 from absl import flags
 
-from experiments import cli, flag_files, imports
+from experiments.running import cli, flag_files, imports
 from tests.experiments.processes import ROOT, run
 
 FILE = ROOT / "configs" / "digits.py"

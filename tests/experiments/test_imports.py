@@ -14,7 +14,7 @@ from absl import flags
 
 from calib_jax import calibrators, losses, metrics, report
 from calib_jax.report import calibration
-from experiments import building, cli, imports
+from experiments.running import building, cli, imports
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, models, train
-from experiments import initial
+from experiments.running import initial
 
 STEP = 7
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from calib_jax import train
-from calib_jax.train.checkpoint import Checkpoints
+from calib_jax.train.folder.checkpoint import Checkpoints
 from configs import digits
-from experiments import building
+from experiments.running import building
 from tests.experiments.processes import run, start, stop_after
 
 TIMES = {"seconds", "evaluation_seconds", "examples_per_second"}

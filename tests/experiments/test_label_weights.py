@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics
-from experiments import comparison, finished, summary
+from experiments.reports import comparison, summary
+from experiments.running import finished
 from tests.experiments.test_compare import BINS, CLASSES, EXAMPLES, compared, leave, stored
 
 LENGTH = 5

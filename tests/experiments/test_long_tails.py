@@ -5,7 +5,7 @@ import pytest
 
 from calib_jax import data, report, train
 from calib_jax.core import InMemory
-from experiments import long_tails, prediction_pictures
+from experiments.reports import long_tails, prediction_pictures
 
 COUNTS = (500, 60, 10)
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from experiments import cli, meeting
+from experiments.running import cli, meeting
 
 FACTS = {"jax": "1"}
 FACTS_OF_TWO = {"--num_processes": "2", **FACTS}

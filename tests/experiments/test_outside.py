@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments import outside
+from experiments.reports import ood_sets as outside
 
 
 def test_names_and_options():

@@ -10,7 +10,6 @@ import tarfile
 import numpy as np
 import pytest
 
-from experiments import cli
 from experiments.papers import (
     claims,
     entry,
@@ -29,6 +28,7 @@ from experiments.papers import (
 )
 from experiments.papers.entry import Entry, Training
 from experiments.papers.values import Value
+from experiments.running import cli
 from tests.experiments.processes import run
 
 CE = Training("cross_entropy", config="digits", seeds=2)
@@ -426,7 +426,7 @@ def test_commits_that_train_the_same_may_be_mixed(tmp_path, difference, state):
     [
         ("calib_jax/losses/focal.py", True),
         ("calib_jax/new/file.py", True),
-        ("experiments/building.py", True),
+        ("experiments/running/building.py", True),
         ("experiments/new.py", True),
         ("experiments/README.md", False),
         ("experiments/papers/page.py", False),
@@ -441,7 +441,7 @@ def test_the_code_of_a_commit_is_all_that_a_training_may_import(
     commits = []
     same_training._git("init", "--quiet")
     for content in ("before", "after"):
-        for name in ("calib_jax/losses/focal.py", "experiments/building.py", path):
+        for name in ("calib_jax/losses/focal.py", "experiments/running/building.py", path):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(content if name == path else "same")
         same_training._git("add", ".")

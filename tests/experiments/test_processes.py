@@ -5,7 +5,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import cli, processes
+from experiments.running import cli, processes
 
 HERE = "127.0.0.1:9"
 

@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from calib_jax import losses, models, train
-from calib_jax.train import memory
+from calib_jax.train.devices import memory
 from experiments.benchmarks import programs
 
 

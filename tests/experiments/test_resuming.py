@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, train
-from calib_jax.train import journal
-from experiments import building, cli, resuming
+from calib_jax.train.folder import journal
+from experiments.running import building, cli, resuming
 from tests.experiments.test_building import config_of
 
 

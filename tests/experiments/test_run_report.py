@@ -2,7 +2,7 @@
 
 import json
 
-from experiments import evaluation_record, run_report
+from experiments.reports import evaluation_record, run_report
 
 
 def leave(folder, **measured):

@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from calib_jax import train
-from calib_jax.train import journal, lock
-from experiments import evaluation_record, seed_folders
+from calib_jax.train.folder import journal, lock
+from experiments.reports import evaluation_record
+from experiments.running import seed_folders
 from tests.train.test_loop import run as fit
 
 TRANSFORMERS = {"model_type": "bert", "hidden_size": 768, "num_labels": 77}

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from calib_jax import metrics
-from experiments import seed_intervals
-from tests.metrics.inference import simulated, softmax
+from calib_jax import inference, metrics
+from experiments.reports import seed_intervals
+from tests.inference.simulations import simulated, softmax
 
 
 def bound(value, low, high, p_value=0.001):
-    return metrics.NoiseBound(value, low, high, 0.0, p_value)
+    return inference.NoiseBound(value, low, high, 0.0, p_value)
 
 
 def test_one_run_has_the_interval_of_its_examples():
@@ -72,7 +72,7 @@ def test_coverage_of_the_mean_over_seeds(center, spread, capsys):
         runs = [random.choice(factors).astype(np.float32) * logits[rows] for _ in range(3)]
         key = jax.random.key(trial)
         bounds = [
-            metrics.noise_bound(metrics.ece, run, labels, key=key, num_draws=100) for run in runs
+            inference.noise_bound(metrics.ece, run, labels, key=key, num_draws=100) for run in runs
         ]
         wrong = np.array([run.argmax(-1) != labels for run in runs])
         drawn = random.integers(0, 500, (200, 500))

@@ -5,10 +5,10 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import InMemory
-from calib_jax.data.subwords import Subwords
-from calib_jax.data.trees import padded, parse_tree
-from calib_jax.data.vocabulary import Vocabulary
-from experiments import shown_examples
+from calib_jax.data.text.subwords import Subwords
+from calib_jax.data.text.trees import padded, parse_tree
+from calib_jax.data.text.vocabulary import Vocabulary
+from experiments.reports import shown_examples
 from tests.experiments.processes import run
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics
-from calib_jax.calibrators import streaming
-from experiments import streamed_scores
+from calib_jax.calibrators.parts import streaming
+from experiments.reports import streamed_scores
 
 SEVERAL = {name: metrics.named(name) for name in ("accuracy", "nll")}
 

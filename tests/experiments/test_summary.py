@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from calib_jax import calibrators, metrics
-from experiments import comparison, streamed_scores, summary
+from calib_jax import calibrators, inference, metrics
+from experiments.reports import comparison, streamed_scores, summary
 from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
@@ -51,7 +51,7 @@ def compiled():
 @pytest.fixture(scope="module")
 def actual(compiled):
     about = {"what": "Two models.", "num_bins": NUM_BINS}
-    samples = sys.modules["calib_jax.metrics.bootstrap"]._samples
+    samples = sys.modules["calib_jax.inference.bootstrap"]._samples
     before = samples._cache_size()
     made = summary.summarize(
         runs(), baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about
@@ -253,7 +253,7 @@ def test_seeds_without_rows_are_tested_over_the_seeds():
 
 def test_intervals_are_of_the_mean_over_seeds(actual):
     samples = [
-        metrics.bootstrap(metrics.error, *run.test, key=jax.random.key(0), num_resamples=200)
+        inference.bootstrap(metrics.error, *run.test, key=jax.random.key(0), num_resamples=200)
         for run in runs()
         if run.loss == "a"
     ]
@@ -277,7 +277,7 @@ def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     }
     run = runs(seeds=1)[0]
     ece = metrics.named("ece", num_bins=NUM_BINS)
-    bound = metrics.noise_bound(ece, *run.test, key=jax.random.key(0), num_draws=200)
+    bound = inference.noise_bound(ece, *run.test, key=jax.random.key(0), num_draws=200)
     one = cell(single, "a", summary.BEFORE, "ece")
     assert (one.low, one.high) == pytest.approx((bound.low, bound.high), abs=0.01)
     assert "interval of that mean over the test examples" in summary.text(single)
@@ -323,7 +323,7 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tm
         assert (one.p is not None) == (one.loss == "b" and one.metric not in UNTESTED)
         assert one.p_holm == one.p  # one comparison
     sides = [[run.test[0] for run in runs() if run.loss == loss] for loss in "ab"]
-    wanted = metrics.compare_calibration(*sides, runs()[0].test[1], num_bins=NUM_BINS).p_value
+    wanted = inference.compare_calibration(*sides, runs()[0].test[1], num_bins=NUM_BINS).p_value
     own, other = (
         [float(metrics.ece(*run.test, num_bins=NUM_BINS)) for run in runs() if run.loss == loss]
         for loss in "ba"
@@ -335,7 +335,7 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tm
     assert ece.difference == pytest.approx(np.mean(own) - np.mean(other), rel=1e-4)
     assert 0.05 < ece.difference_low < ece.difference < ece.difference_high
     options = {"key": jax.random.key(0), "num_bins": NUM_BINS, "num_draws": 200}
-    bounds = metrics.compare_ece(*sides, runs()[0].test[1], **options)
+    bounds = inference.compare_ece(*sides, runs()[0].test[1], **options)
     # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
     np.testing.assert_allclose([ece.difference_low, ece.difference_high], bounds[1:3], rtol=0.05)
     assert cell(actual, "a", summary.BEFORE, "ece").change is None
@@ -371,7 +371,7 @@ def test_several_losses_are_corrected_by_holm():
     for metric in set(summary.CELLS) - UNTESTED:
         cells = [cell(made, loss, summary.BEFORE, metric) for loss in "abc"]
         assert (cells[0].p, cells[0].p_holm) == (None, None)
-        wanted = metrics.holm([one.p for one in cells[1:]])
+        wanted = inference.holm([one.p for one in cells[1:]])
         np.testing.assert_allclose([one.p_holm for one in cells[1:]], wanted)
     first = cell(made, "b", summary.BEFORE, "ece")
     for p_holm, star in ((0.049, "*"), (0.051, "")):
@@ -421,14 +421,14 @@ def test_whole_images_are_drawn_where_pixels_have_labels():
     one, other = (cell(made, loss, summary.BEFORE, "error") for loss in "ab")
     logits, labels, weights = pixels("a", 1).test
     images = np.broadcast_to(np.arange(40)[:, None, None], labels.shape)
-    expected = metrics.estimates(
+    expected = inference.estimates(
         metrics.named("error"), logits, labels, weights, key=jax.random.key(0), num_resamples=200,
         clusters=images,
     )  # fmt: skip
     assert (one.value, one.low, one.high) == pytest.approx([float(x) for x in expected[:3]])
     assert one.high - one.low > 0.15  # of 40 images; of 800 pixels it would be .05
     assert other.difference_high - other.difference_low > 0.15
-    bound = metrics.noise_bound(
+    bound = inference.noise_bound(
         metrics.ece.with_options(num_bins=NUM_BINS), logits, labels, weights,
         key=jax.random.key(0), clusters=images,
     )  # fmt: skip

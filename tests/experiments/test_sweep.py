@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from calib_jax.train import lock
+from calib_jax.train.folder import lock
 from tests.experiments.processes import run, start
 
 TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")

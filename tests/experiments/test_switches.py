@@ -7,7 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from calib_jax import train
-from experiments import building
+from experiments.running import building
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
 

@@ -15,8 +15,8 @@ import pytest
 import scipy.special
 
 from calib_jax import train
-from calib_jax.train import journal, lock
-from experiments import finished
+from calib_jax.train.folder import journal, lock
+from experiments.running import finished
 from tests.experiments.processes import ROOT, run, start, stop_after
 
 CONFIG = "--config=configs/digits.py:adafocal"

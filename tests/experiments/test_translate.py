@@ -13,7 +13,9 @@ import pytest
 from ml_collections import ConfigDict
 
 from calib_jax import data, models
-from experiments import bleu, subword_files, translating
+from experiments.running import subword_files
+from experiments.translation import bleu
+from experiments.translation import trained as translating
 from tests.data import tiny
 from tests.experiments.processes import ROOT, environment, run
 from tests.models.members import variables_of

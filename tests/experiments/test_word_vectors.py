@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data, models
-from experiments import word_vectors
+from experiments.running import word_vectors
 from tests.data import tiny
 from tests.experiments.processes import run
 

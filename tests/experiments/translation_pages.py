@@ -7,7 +7,8 @@ from unittest import mock
 import numpy as np
 
 from calib_jax import report
-from experiments import bleu, score_translation
+from experiments.translation import bleu
+from experiments.translation import score as score_translation
 
 
 def scored(held_labels):

@@ -120,7 +120,7 @@ def test_a_penalty_is_added_to_every_term_of_any_objective():
 
 @pytest.mark.thorough
 def test_arguments_are_validated_once_in_an_objective(monkeypatch):
-    from calib_jax.core import checks
+    from calib_jax.core.inputs import checks
 
     calls = []
     validate = checks.batch_of

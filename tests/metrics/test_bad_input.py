@@ -9,7 +9,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 
 from .laws import value_of
 
@@ -112,18 +112,20 @@ def test_types():
 
 
 BY_KEY = {
-    "bootstrap": lambda key: metrics.bootstrap(metrics.ece, LOGITS, LABELS, key=key),
-    "estimates": lambda key: metrics.estimates({"nll": metrics.nll}, LOGITS, LABELS, key=key),
-    "paired_bootstrap": lambda key: metrics.paired_bootstrap(
+    "bootstrap": lambda key: inference.bootstrap(metrics.ece, LOGITS, LABELS, key=key),
+    "estimates": lambda key: inference.estimates({"nll": metrics.nll}, LOGITS, LABELS, key=key),
+    "paired_bootstrap": lambda key: inference.paired_bootstrap(
         metrics.ece, LOGITS, LOGITS, LABELS, key=key
     ),
-    "noise_bound": lambda key: metrics.noise_bound(metrics.ece, LOGITS, LABELS, key=key),
-    "compare_ece": lambda key: metrics.compare_ece(LOGITS, LOGITS, LABELS, key=key),
-    "best_threshold": lambda key: metrics.best_threshold(LOGITS, LABELS, key=key, abstain_cost=0.1),
-    "class_errors": lambda key: metrics.class_errors(LOGITS, LABELS, key=key),
-    "group_errors": lambda key: metrics.group_errors(LABELS, LOGITS, LABELS, key=key),
-    "worst_groups": lambda key: metrics.worst_groups({"g": LABELS}, LOGITS, LABELS, key=key),
-    "calibration_test": lambda key: metrics.calibration_test("ece", LOGITS, LABELS, key=key),
+    "noise_bound": lambda key: inference.noise_bound(metrics.ece, LOGITS, LABELS, key=key),
+    "compare_ece": lambda key: inference.compare_ece(LOGITS, LOGITS, LABELS, key=key),
+    "best_threshold": lambda key: inference.best_threshold(
+        LOGITS, LABELS, key=key, abstain_cost=0.1
+    ),
+    "class_errors": lambda key: inference.class_errors(LOGITS, LABELS, key=key),
+    "group_errors": lambda key: inference.group_errors(LABELS, LOGITS, LABELS, key=key),
+    "worst_groups": lambda key: inference.worst_groups({"g": LABELS}, LOGITS, LABELS, key=key),
+    "calibration_test": lambda key: inference.calibration_test("ece", LOGITS, LABELS, key=key),
 }
 
 
@@ -147,7 +149,7 @@ def test_a_missing_key_is_asked_for_with_an_example(function):
 
 def test_keys_of_both_kinds_draw_the_same():
     draws = [
-        metrics.bootstrap(metrics.accuracy, LOGITS, LABELS, key=key, num_resamples=5)
+        inference.bootstrap(metrics.accuracy, LOGITS, LABELS, key=key, num_resamples=5)
         for key in (jax.random.key(3), jax.random.PRNGKey(3))
     ]
     np.testing.assert_array_equal(*draws)
@@ -327,13 +329,13 @@ WRONG_KINDS = {
     "half a bin": (lambda: metrics.adaptive_ece(LOGITS, LABELS, num_bins=10.5), "num_bins"),
     "half a class": (lambda: metrics.top_k(LOGITS, LABELS, k=2.5), "k"),
     "half a resample": (
-        lambda: metrics.bootstrap(
+        lambda: inference.bootstrap(
             metrics.ece, LOGITS, LABELS, key=jax.random.key(0), num_resamples=10.5
         ),
         "num_resamples",
     ),
     "a level in words": (
-        lambda: metrics.interval(jnp.zeros(3), "0.9"),
+        lambda: inference.interval(jnp.zeros(3), "0.9"),
         "level",
     ),
 }
@@ -350,17 +352,17 @@ def test_numbers_are_numbers(case, monkeypatch):
 @pytest.mark.parametrize("samples", [np.zeros(0), np.float32(0.5), {"ece": np.zeros((0, 3))}])
 def test_an_interval_needs_samples(samples):
     with pytest.raises(ValueError, match="samples must have at least one entry along their first"):
-        metrics.interval(samples)
+        inference.interval(samples)
 
 
 def test_weights_that_count_too_many_examples_are_refused():
     weights = np.full(len(LABELS), 1e8)
     with pytest.raises(ValueError, match="the weights count 400,000,000 examples, too many"):
-        metrics.noise_bound(metrics.ece, LOGITS, LABELS, weights, key=jax.random.key(0))
+        inference.noise_bound(metrics.ece, LOGITS, LABELS, weights, key=jax.random.key(0))
 
 
 def test_streams_name_what_they_cannot_add():
-    for kind in (metrics.Stream, metrics.ImageStream):
+    for kind in (metrics.Stream, inference.ImageStream):
         with pytest.raises(TypeError, match="metrics must be a metric or a mapping"):
             kind({})
     stream = metrics.Stream(metrics.ece)
@@ -368,7 +370,7 @@ def test_streams_name_what_they_cannot_add():
     with pytest.raises(ValueError, match="this batch has 4 classes, and the stream 3"):
         stream.update(2 * np.eye(4, dtype="float32"), np.arange(4))
     with pytest.raises(ValueError, match="there are no pixels"):
-        metrics.ImageStream(metrics.ece).update(
+        inference.ImageStream(metrics.ece).update(
             np.zeros((0, 2, 3), "float32"), np.zeros((0, 2), int)
         )
 
@@ -386,7 +388,7 @@ def test_clusters_may_be_columns_of_any_kind():
 
     key = jax.random.key(0)
     bounds = [
-        metrics.noise_bound(metrics.ece, LOGITS, LABELS, key=key, clusters=clusters)
+        inference.noise_bound(metrics.ece, LOGITS, LABELS, key=key, clusters=clusters)
         for clusters in (
             ["a", "a", "b", "c"],
             Column(np.asarray(["a", "a", "b", "c"], object)),

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from calib_jax import metrics
-from calib_jax.metrics import contract
+from calib_jax.metrics.contract import metric as contract
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own
 every_metric = pytest.mark.parametrize("name", CATALOGUE)

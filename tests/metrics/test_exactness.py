@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES, class_sums
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import ClassGaps, Columns
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import ClassGaps, Columns
 
 from .laws import value_of
 
@@ -228,7 +228,9 @@ def test_sums_over_millions_of_rows_keep_their_digits(num_rows, num_classes):
     logits[:, 0] = np.log(99.0 * (num_classes - 1))
     labels = (random.random(num_rows) > 0.99).astype(int)
     ece, confidence = calibration_in_double_precision(logits, labels)
-    stream, images = (kind({"ece": metrics.ece}) for kind in (metrics.Stream, metrics.ImageStream))
+    stream, images = (
+        kind({"ece": metrics.ece}) for kind in (metrics.Stream, inference.ImageStream)
+    )
     stream.update(logits, labels)
     images.update(logits[None], labels[None])
     for value in (metrics.ece(logits, labels), stream.compute()["ece"], images.compute()["ece"]):

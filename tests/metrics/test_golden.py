@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.metrics.predictions import Predictions
-from calib_jax.metrics.terms import Columns
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 
@@ -257,7 +257,7 @@ def bootstrap(case):
     assert len(resamples) == case.hyperparameters["num_samples"]
     samples = jnp.stack([value_of(metric, logits[i], labels[i]) for i in resamples])
     level = 1 - case.hyperparameters["alpha"] / 100
-    low, high = metrics.interval(samples, level=level, method="basic", estimate=plugin)
+    low, high = inference.interval(samples, level=level, method="basic", estimate=plugin)
     return {
         "plugin": plugin,
         "bootstrap_estimates": samples,

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from calib_jax.core.statistics import Joint, Rows
-from calib_jax.metrics import contract, ready, stream
-from calib_jax.metrics.predictions import Predictions
+from calib_jax.inference.resamples import prepared_terms as ready
+from calib_jax.metrics import stream
+from calib_jax.metrics.contract import metric as contract
+from calib_jax.metrics.contract.predictions import Predictions
 
 from . import reference
 from .laws import assert_same, value_of
@@ -372,7 +374,7 @@ def test_options_are_given_once_or_with_each_call():
 @pytest.mark.thorough
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
-    monkeypatch.setattr("calib_jax.metrics.blocks._block_rows", lambda rows, classes: 16)
+    monkeypatch.setattr("calib_jax.metrics.contract.blocks._block_rows", lambda rows, classes: 16)
     logits, labels = sample()
     weights = np.tile([0.5, 1.0, 0.0], 20).astype(np.float32)
     actual = metrics.values_of(CATALOGUE, logits, labels, weights)
@@ -416,7 +418,7 @@ def test_small_labels_through_the_public_functions():
     key = jax.random.key(0)
     for dtype in ("uint8", "int32"):
         value = metrics.classwise_ece(logits, labels.astype(dtype))
-        samples = metrics.bootstrap(
+        samples = inference.bootstrap(
             metrics.classwise_ece, logits, labels.astype(dtype), key=key, num_resamples=2
         )
         if dtype == "uint8":
@@ -634,7 +636,7 @@ def test_devices_agree_with_one():
 @pytest.mark.parametrize(("num_classes", "weighted"), [(NUM_CLASSES, False), (100, True)])
 def test_values_are_replicated_by_the_check_of_shard_map(num_classes, weighted, monkeypatch):
     """Tracing is enough: it fails where a value differs between devices, or a loop's carry does."""
-    monkeypatch.setattr("calib_jax.metrics.blocks._block_rows", lambda rows, classes: 3)
+    monkeypatch.setattr("calib_jax.metrics.contract.blocks._block_rows", lambda rows, classes: 3)
     data = (np.zeros((64, num_classes), np.float32), np.zeros(64, np.int32), np.ones(64))
 
     def values(*shard):

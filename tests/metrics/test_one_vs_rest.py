@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 
 from .laws import assert_laws, value_of
 from .reference import softmax
@@ -116,12 +116,12 @@ def test_laws(name):
 
 @both
 def test_bootstrap_is_the_metric_of_the_resampled_data(name):
-    from calib_jax.metrics import resampling
+    from calib_jax.inference.resamples import multiplicities as resampling
 
     logits, labels = sample(3, rows=30, num_classes=3)
     key = jax.random.key(0)
     metric = metrics.named(name)
-    samples = metrics.bootstrap(metric, logits, labels, key=key, num_resamples=2)
+    samples = inference.bootstrap(metric, logits, labels, key=key, num_resamples=2)
     keys = jax.vmap(lambda pair: jax.random.fold_in(key, pair))(np.arange(1))
     drawn = np.asarray(resampling.multiplicities(keys, 30, "multinomial", None))
     wanted = [macro(REFERENCES[name], logits, labels, weight) for weight in drawn]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 
 from .inference import simulated, softmax
 from .laws import value_of
@@ -91,7 +91,9 @@ def test_intervals_come_from_the_bootstrap():
     """Check a model whose logits are four times too large, in one resample of all metrics."""
     logits, labels = sample(4.0, 200)
     several = {name: metrics.named(name) for name in PARTS}
-    estimates = metrics.estimates(several, logits, labels, key=jax.random.key(0), num_resamples=100)
+    estimates = inference.estimates(
+        several, logits, labels, key=jax.random.key(0), num_resamples=100
+    )
     for name, estimate in estimates.items():
         assert estimate.interval == "percentile"
         assert estimate.low < estimate.value < estimate.high

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 
 COUNTS = (5000, 101, 100, 20, 19, 0)
 
@@ -42,7 +42,7 @@ def test_values_streamed_and_with_intervals():
     for rows in (slice(0, 25), slice(25, 60)):
         stream.update(logits[rows], labels[rows])
     np.testing.assert_allclose(stream.compute()["shots"], wanted, rtol=1e-6)
-    estimate = metrics.estimates(metric, logits, labels, key=jax.random.key(0), num_resamples=50)
+    estimate = inference.estimates(metric, logits, labels, key=jax.random.key(0), num_resamples=50)
     assert all(low < value < high for value, low, high in zip(*estimate[:3], strict=True))
 
 

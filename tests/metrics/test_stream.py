@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 from calib_jax.metrics import stream as streams
 
 from . import reference
@@ -178,7 +178,7 @@ def test_an_empty_stream_says_so():
         metrics.Stream({"ece": metrics.ece}).compute()
 
 
-@pytest.mark.parametrize("kind", [metrics.Stream, metrics.ImageStream])
+@pytest.mark.parametrize("kind", [metrics.Stream, inference.ImageStream])
 def test_a_reset_stream_begins_again(kind):
     logits, _ = sample(num_rows=20)
     right, wrong = ((logits, np.argmax(logits, -1)), (logits, (np.argmax(logits, -1) + 1) % 4))
@@ -196,7 +196,7 @@ import sys
 import jax, numpy as np
 index, address = int(sys.argv[1]), sys.argv[2]
 jax.distributed.initialize(address, num_processes=2, process_id=index)
-from calib_jax import metrics
+from calib_jax import inference, metrics
 
 random = np.random.default_rng(0)
 logits = random.standard_normal((50, 3)).astype(np.float32)

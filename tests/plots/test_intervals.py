@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import metrics, plots
+from calib_jax import inference, plots
 
 FOUND = {
     "cross-entropy": {"ECE": (0.04, 0.035, 0.045), "NLL": 0.3},
@@ -47,7 +47,7 @@ def test_the_text_below_gives_level_and_number():
 def test_values_by_name_stand_in_one_panel():
     (axes,) = plots.intervals({"ECE": (jnp.array(0.5), np.float32(0.25), 0.75), "MCE": 1}).axes
     assert rows(axes) == {"ECE": (0.5, 0.25, 0.75), "MCE": (1.0,)}
-    bounded = metrics.Estimate(0.5, 0.25, 0.75, "noise bound", floor=0.4, p_value=0.01)
+    bounded = inference.Estimate(0.5, 0.25, 0.75, "noise bound", floor=0.4, p_value=0.01)
     (axes,) = plots.intervals({"ECE": bounded}).axes
     assert rows(axes) == {"ECE": (0.5, 0.25, 0.75)}
 

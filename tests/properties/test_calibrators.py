@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from calib_jax import calibrators
-from calib_jax.calibrators import linear
+from calib_jax.calibrators.parts import linear
 from tests.calibrators.members import MEMBERS
 
 from .cases import Batch, batches, few_and_many

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from hypothesis import strategies as st
 
-from calib_jax import metrics
+from calib_jax import inference
 from calib_jax.core import binning
 from calib_jax.core.statistics import Rows, Sums
 
@@ -99,7 +99,7 @@ def TestIntervals(seed: int, level: float) -> None:
     samples = random.choice([random.standard_normal(40), random.integers(0, 3, 40)])
     gone = random.random(40) < random.choice([0, 0.3])
     gone[0] = False
-    actual = metrics.interval(
+    actual = inference.interval(
         jnp.asarray(np.where(gone, np.nan, samples), jnp.float32), level=level
     )
     wanted = np.quantile(samples[~gone].astype(np.float32), [(1 - level) / 2, (1 + level) / 2])

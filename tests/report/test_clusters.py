@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, metrics, report
+from calib_jax import calibrators, inference, metrics, report
 from calib_jax.report import calibration, caveats, scoring, tables
 
 FEW = {"metrics": ["nll"], "num_resamples": 50}
@@ -68,12 +68,12 @@ def test_every_interval_is_that_of_whole_clusters(clustered):
     scored, (logits, labels, weights, groups, names) = clustered
     (change,) = scored.changes
     options = {"key": jax.random.key(0), "num_resamples": 50}  # of `score` by default
-    wanted = metrics.paired_bootstrap(
+    wanted = inference.paired_bootstrap(
         metrics.nll, logits, -logits, labels, weights, clusters=names, **options
     )
     np.testing.assert_allclose([change.low, change.high], [wanted.low, wanted.high], rtol=1e-4)
     odd = groups == 1
-    wanted = metrics.estimates(
+    wanted = inference.estimates(
         metrics.nll, logits[odd], labels[odd], weights[odd], clusters=names[odd], **options
     )
     by_key = {(p.part, p.metric, p.predictions): p for p in [*scored.groups, *scored.classes]}

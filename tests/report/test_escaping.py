@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from calib_jax.core import escaping
+from calib_jax.core.files import escaping
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m=cmd|'/C calc'!A0<script>alert(1)</script>\n# heading"
 LOGITS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)

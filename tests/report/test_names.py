@@ -9,8 +9,8 @@ import os
 import numpy as np
 import pytest
 
-from calib_jax.core import escaping
-from calib_jax.core.escaping import printable
+from calib_jax.core.files import escaping
+from calib_jax.core.files.escaping import printable
 from calib_jax.report import command, tables
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
 from calib_jax.report.records import Worst

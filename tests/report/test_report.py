@@ -10,7 +10,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, metrics, report
+from calib_jax import calibrators, inference, metrics, report
 from calib_jax.report import tables
 from calib_jax.report.scoring import convention_of
 
@@ -82,10 +82,10 @@ def test_values_are_those_of_the_metrics(full):
             expected = metrics.named(name)(z, labels)
             assert full.value(name, model) == pytest.approx(float(expected), rel=1e-5)
     key = jax.random.key(0)
-    actual = metrics.estimates(metrics.nll, logits, labels, key=key, num_resamples=50)
+    actual = inference.estimates(metrics.nll, logits, labels, key=key, num_resamples=50)
     (row,) = (r for r in full.rows if r.metric == "nll" and r.predictions == "as given")
     np.testing.assert_allclose([row.low, row.high], [actual.low, actual.high], rtol=1e-5)
-    paired = metrics.paired_bootstrap(
+    paired = inference.paired_bootstrap(
         metrics.nll, logits, models["temperature"], labels, key=key, num_resamples=50
     )
     (change,) = (c for c in full.changes if c.metric == "nll" and c.after == "temperature")
@@ -100,7 +100,7 @@ def test_parts_are_scored_on_their_own_examples(full):
     assert few["nll", "as given"].examples == 60
     several = {name: metrics.named(name) for name in ("nll", "ece")}
     key = jax.random.key(0)
-    alone = metrics.estimates(several, logits[:60], labels[:60], key=key, num_resamples=50)
+    alone = inference.estimates(several, logits[:60], labels[:60], key=key, num_resamples=50)
     for name, expected in alone.items():
         part = few[name, "as given"]
         assert (part.value, part.low, part.high) == pytest.approx(
@@ -130,7 +130,7 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     cut_by_mass = metrics.adaptive_debiased_rms_calibration_error
     assert convention_of(cut_by_mass) == "15 bins of equal mass"
     (ece,) = (r for r in full.rows if r.metric == "ece" and r.predictions == "as given")
-    bound = metrics.noise_bound(metrics.ece, *sample(), key=jax.random.key(0), num_draws=50)
+    bound = inference.noise_bound(metrics.ece, *sample(), key=jax.random.key(0), num_draws=50)
     np.testing.assert_allclose([ece.value, ece.low, ece.high], bound[:3], rtol=1e-5)
     assert (ece.interval, ece.floor, ece.p_value) == ("noise bound", *bound[3:])
     assert f"{ece.value:.4f} [{ece.low:.4f}, {ece.high:.4f}]" in text
@@ -198,14 +198,14 @@ def test_equal_resamples_have_no_interval():
 def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     logits, labels = sample()
     key = jax.random.key(0)
-    tests = metrics.class_errors(logits, labels, key=key, num_draws=60)  # 20 for each class
+    tests = inference.class_errors(logits, labels, key=key, num_draws=60)  # 20 for each class
     actual = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
     for part, test in zip(actual, tests, strict=True):
         assert part.value == pytest.approx(test.error, abs=1e-6)
         assert (part.floor, part.p_value, part.p_holm) == test[-3:]
     assert all(p.p_holm is None for p in full.classes if p.metric == "per_class_recall")
     groups = [p for p in full.groups if (p.metric, p.predictions) == ("ece", "as given")]
-    holm = metrics.holm([p.p_value for p in groups])
+    holm = inference.holm([p.p_value for p in groups])
     assert [p.p_holm for p in groups] == list(holm)
     (worst, *_) = full.worst
     assert worst.part in ("few", "many")
@@ -462,7 +462,7 @@ def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
         assert change.low <= 0 <= change.high
         excluded.append(not other.low <= 0 <= other.high)
         options = {"key": jax.random.key(0), "num_draws": 100, "equal_mass": equal_mass}
-        wanted = metrics.compare_ece(sharp, vague, labels, **options)
+        wanted = inference.compare_ece(sharp, vague, labels, **options)
         # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
         np.testing.assert_allclose([change.low, change.high], wanted[1:3], atol=0.01)
         assert change.value == pytest.approx(wanted.value, abs=1e-6)
@@ -515,10 +515,10 @@ def test_several_predictions_are_corrected_by_holm():
     for metric in ("nll", "ece"):
         changes = [change for change in scored.changes if change.metric == metric]
         assert len(changes) == 2
-        wanted = metrics.holm([change.p_value for change in changes])
+        wanted = inference.holm([change.p_value for change in changes])
         np.testing.assert_allclose([change.p_holm for change in changes], wanted)
     ece = [change.p_value for change in scored.changes if change.metric == "ece"]
-    wanted = metrics.compare_calibration(logits, 0.5 * logits, labels).p_value
+    wanted = inference.compare_calibration(logits, 0.5 * logits, labels).p_value
     assert ece[1] == pytest.approx(wanted, rel=1e-4)
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(scored))))
     assert [row["p_holm"] != "" for row in rows if row["table"] == "changes"] == 4 * [True]

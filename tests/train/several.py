@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, train
-from calib_jax.train.together import ProcessZeroFailed, Together
+from calib_jax.train.devices.processes import ProcessZeroFailed, Together
 from tests.train import tasks
 
 PROCESSES = 2

@@ -14,8 +14,8 @@ import optax
 import pytest
 
 from calib_jax import losses, train
-from calib_jax.train import leaves_by_path
-from calib_jax.train.checkpoint import CannotSave, Checkpoints, NoCheckpoint
+from calib_jax.train.folder import leaves_by_path
+from calib_jax.train.folder.checkpoint import CannotSave, Checkpoints, NoCheckpoint
 from tests.train import tasks
 
 OBJECTIVE = losses.objective("adafocal")
@@ -257,7 +257,7 @@ def test_differences_name_both_values():
 def test_a_disk_without_room_is_noticed_before_anything_is_written(checkpoints, monkeypatch):
     save(checkpoints, 1)
     free = types.SimpleNamespace(free=1000)
-    monkeypatch.setattr("calib_jax.train.checkpoint.shutil.disk_usage", lambda folder: free)
+    monkeypatch.setattr("calib_jax.train.folder.checkpoint.shutil.disk_usage", lambda folder: free)
     with pytest.raises(CannotSave, match=r"it needs .* MB, and 0.001 MB are free\): make room"):
         checkpoints.check_room(host_state())
     with pytest.raises(CannotSave, match=r"2 could not .* are free\); checkpoint 1 there is good:"):

@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 from calib_jax import train
-from calib_jax.train import files, journal
-from calib_jax.train.changes import AnotherConfig
-from calib_jax.train.record import CHECKPOINTS
+from calib_jax.train.folder import files, journal
+from calib_jax.train.folder.changes import AnotherConfig
+from calib_jax.train.folder.record import CHECKPOINTS
 from tests.train.test_loop import rows_in, run, same, stopping_after_pieces
 
 CONFIG = {"rate": 0.1, "loss": {"name": "adafocal", "options": {}}}

@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import losses, metrics, models, train
 from calib_jax.core.statistics import Joint, merged
-from calib_jax.train import parallel
+from calib_jax.train.devices import parallel
 from tests.train import tasks, test_loop
 
 # 38 examples in batches of 10: the last batch of an epoch has 8, on 8 devices one or two each.

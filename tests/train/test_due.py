@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from calib_jax.train import Plan
-from calib_jax.train.due import PIECE_SECONDS, Pieces, Standing, Timetable
+from calib_jax.train.loop.timetable import PIECE_SECONDS, Pieces, Standing, Timetable
 
 PLAN = Plan(num_epochs=9, batch_size=1, checkpoint_every_epochs=2, checkpoint_every_minutes=10)
 QUIET = Standing(15, failed=False, better=False, ended=False, seconds=1.0)

@@ -8,7 +8,8 @@ import pytest
 
 from calib_jax import losses, train
 from calib_jax.core import Examples
-from calib_jax.train import parallel, prefetching
+from calib_jax.train.devices import parallel
+from calib_jax.train.feeds import prefetching
 from tests.train import tasks
 
 OBJECTIVE = losses.objective("recall", alpha=0.5)

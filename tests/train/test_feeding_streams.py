@@ -14,7 +14,8 @@ import pytest
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.statistics import Joint, Rows
-from calib_jax.train import ordering, parallel, prefetching
+from calib_jax.train.devices import parallel
+from calib_jax.train.feeds import ordering, prefetching
 from tests.data import tiny_imagenet2012
 from tests.memory import resident_bytes
 from tests.train import tasks
@@ -248,7 +249,7 @@ import signal, sys, time
 import numpy as np
 from calib_jax import train
 from calib_jax.core.examples import Examples
-from calib_jax.train import prefetching
+from calib_jax.train.feeds import prefetching
 
 class Slow:
     def __len__(self):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from calib_jax.train.interruption import recorded_signals
+from calib_jax.train.loop.interruption import recorded_signals
 
 
 class Ended(Exception):

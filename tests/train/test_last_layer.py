@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, models, train
-from calib_jax.train import journal
-from calib_jax.train.last_layer import EDGES
+from calib_jax.train.folder import journal
+from calib_jax.train.step.last_layer import EDGES
 from tests.train import tasks
 
 NETWORK = models.mlp(num_classes=4, hidden=(7,))

@@ -9,8 +9,8 @@ import types
 import pytest
 
 from calib_jax import train
-from calib_jax.train import journal, lock
-from calib_jax.train.files import CannotWrite
+from calib_jax.train.folder import journal, lock
+from calib_jax.train.folder.files import CannotWrite
 from tests.train.test_loop import run
 
 
@@ -44,7 +44,7 @@ def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, number)
 def test_the_library_is_imported_on_a_system_without_locks(tmp_path):
     program = (
         "import sys, warnings, pathlib; sys.modules['fcntl'] = None; from calib_jax import train;"
-        " from calib_jax.train import lock\n"
+        " from calib_jax.train.folder import lock\n"
         "with warnings.catch_warnings(record=True) as caught:\n"
         "    warnings.simplefilter('always')\n"
         "    with lock.only_one(pathlib.Path(sys.argv[1])): pass\n"

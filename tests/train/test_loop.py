@@ -17,12 +17,13 @@ import optax
 import pytest
 
 from calib_jax import data, losses, metrics, train
-from calib_jax.train import due, journal, record
-from calib_jax.train.changes import AnotherConfig
-from calib_jax.train.lock import InUse, only_one
-from calib_jax.train.record import CHECKPOINTS, Record
-from calib_jax.train.start import NonFinite
-from calib_jax.train.state import all_finite
+from calib_jax.train.folder import journal, record
+from calib_jax.train.folder.changes import AnotherConfig
+from calib_jax.train.folder.lock import InUse, only_one
+from calib_jax.train.folder.record import CHECKPOINTS, Record
+from calib_jax.train.loop import timetable as due
+from calib_jax.train.loop.start import NonFinite
+from calib_jax.train.step.state import all_finite
 from tests.train import tasks
 
 METRICS = {name: metrics.named(name) for name in ("error", "nll")}

@@ -10,7 +10,8 @@ from scipy import stats
 
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
-from calib_jax.train import due, prefetching
+from calib_jax.train.feeds import prefetching
+from calib_jax.train.loop import timetable as due
 from tests.train import tasks
 from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_pieces, task_of
 

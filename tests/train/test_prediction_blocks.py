@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import losses, metrics, train
 from calib_jax.core import InMemory, machine
-from calib_jax.train import memory
+from calib_jax.train.devices import memory
 
 from . import tasks
 

@@ -12,8 +12,9 @@ import pytest
 
 from calib_jax import losses, metrics, models, train
 from calib_jax.core import machine
-from calib_jax.train import journal, memory
-from calib_jax.train.record import CHECKPOINTS, Record
+from calib_jax.train.devices import memory
+from calib_jax.train.folder import journal
+from calib_jax.train.folder.record import CHECKPOINTS, Record
 from tests.train import tasks
 from tests.train.test_loop import PLAN, rows_in, same, task_of
 

@@ -7,8 +7,8 @@ import types
 import pytest
 
 from calib_jax import train
-from calib_jax.train import journal
-from calib_jax.train.profiling import Profile
+from calib_jax.train.folder import journal
+from calib_jax.train.loop.profiling import Profile
 from tests.train.test_loop import PLAN, run, same
 
 

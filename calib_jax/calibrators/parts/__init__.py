@@ -1,0 +1,1 @@
+"""Code that several calibrators share: solvers, streams, storage."""

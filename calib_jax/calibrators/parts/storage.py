@@ -1,0 +1,125 @@
+"""Files of fitted calibrators: plain arrays and a JSON text, without pickles.
+
+The file is an `.npz`. It holds one array per field, named by its path such as "state/code", and
+"calibrator", a JSON text with the calibrator's name, the format number and the formula that applies
+the arrays (`formulas.py`), for readers without this library.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Integer
+
+from calib_jax.calibrators.parts.contract import Code
+from calib_jax.calibrators.parts.formulas import FORMULAS
+from calib_jax.core.files import reading, writing
+
+FORMAT = 1
+_ABOUT = "calibrator"
+
+
+def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
+    """Write parameters to exactly this path; replace an existing file atomically."""
+    formula = {"formula": FORMULAS[name]} if name in FORMULAS else {}
+    about = json.dumps({"format": FORMAT, "name": name, **formula})
+    arrays: dict[str, Any] = {_ABOUT: np.array(about)} | _flat(params)
+    with writing.replacing(Path(path)) as unfinished, open(unfinished, "wb") as file:
+        np.savez_compressed(file, **arrays)
+
+
+def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, Any]:
+    """Read the name of a calibrator and its parameters, and validate them.
+
+    Args:
+      path: the path of the file.
+      kinds: a mapping from the name of each calibrator to the type of its parameters.
+    """
+    with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
+        name = _name(file[_ABOUT], kinds)
+        fields = _fields(kinds[name])
+        odd = sorted({*fields, _ABOUT} ^ set(file.names))
+        if odd:
+            raise ValueError(f"it does not hold what {name} needs: {', '.join(odd)} differ")
+        arrays = {field: file[field] for field in fields}
+        _check(arrays, fields)
+        return name, _nested(kinds[name], arrays)
+
+
+def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
+    """Read the calibrator's name from the JSON text."""
+    description = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
+    if not (isinstance(description, dict) and isinstance(description.get("name"), str)):
+        raise ValueError(f"{_ABOUT} does not hold a name")
+    if description.get("format") != FORMAT or description["name"] not in kinds:
+        raise ValueError(
+            f"it holds {description['name']!r} in format {description.get('format')}; known are"
+            f" {', '.join(kinds)} in format {FORMAT}"
+        )
+    return str(description["name"])
+
+
+def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the annotations of the arrays of a NamedTuple, by path."""
+    annotations: dict[str, Any] = {}
+    for field, inner in kind.__annotations__.items():
+        if hasattr(inner, "_fields"):
+            annotations |= _fields(inner, f"{prefix}{field}/")
+        else:
+            annotations[prefix + field] = inner
+    return annotations
+
+
+def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
+    """Check shapes and dtypes against the annotations, and that parameters are finite.
+
+    Stacked fits have leading axes, the same for all arrays.
+    """
+    code = arrays["state/code"]
+    sizes: dict[str, int] = {}
+    for field, array in arrays.items():
+        kinds = "iu" if fields[field].dtype is Integer else "f"
+        if array.dtype.kind not in kinds:
+            raise ValueError(f"{field} is of {array.dtype}")
+        shape = array.shape[code.ndim :]
+        axes = fields[field].dim_str.split()
+        right = array.shape[: code.ndim] == code.shape and len(axes) == len(shape)
+        for axis, size in zip(axes, shape, strict=False):
+            axis, _, more = axis.partition("+")
+            size -= int(more or 0)
+            wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, size)
+            right = right and size == wanted and size > 0
+        if not right:
+            raise ValueError(f"{field} has shape {array.shape}, and not [{', '.join(axes)}]")
+    if not np.all((code >= min(Code)) & (code <= max(Code))):
+        raise ValueError(f"{code.max()} is no state")
+    usable = code != Code.UNUSABLE
+    for field, array in arrays.items():
+        if not field.startswith("state/") and not np.isfinite(array[usable]).all():
+            raise ValueError(f"{field} is not finite")
+
+
+def _flat(params: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    for field, value in params._asdict().items():
+        if hasattr(value, "_asdict"):
+            arrays |= _flat(value, f"{prefix}{field}/")
+        else:
+            arrays[prefix + field] = np.asarray(value)
+    return arrays
+
+
+def _nested(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
+    """Build a NamedTuple from its arrays."""
+    return kind(
+        **{
+            field: _nested(inner, arrays, f"{prefix}{field}/")
+            if hasattr(inner, "_fields")
+            else jnp.asarray(arrays[prefix + field])
+            for field, inner in kind.__annotations__.items()
+        }
+    )

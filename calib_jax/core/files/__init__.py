@@ -1,0 +1,1 @@
+"""Safe reading, writing and quoting of files and texts from elsewhere."""

@@ -1,0 +1,1 @@
+"""Checks and conversions of the arrays that users pass to public functions."""

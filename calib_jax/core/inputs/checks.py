@@ -1,0 +1,512 @@
+"""Argument checks of the public functions, made once at trace time.
+
+Shapes, dtypes and static options are known while a function is traced, so an error in them
+raises an exception here. Array values are not known: a label out of range makes its row NaN
+(see `calib_jax.core.rows`), and `label_checked` reports the label.
+"""
+
+import contextvars
+import functools
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+
+from calib_jax.core import rows
+from calib_jax.core.inputs.array_conversion import as_array, as_numbers, unmasked
+from calib_jax.core.inputs.invalid_values import known, refuse_labels
+from calib_jax.core.inputs.mistaken_probabilities import (
+    LEAST_ROWS,
+    look_like_probabilities,
+    refuse_unless_judged,
+)
+from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers
+from calib_jax.core.names import closest
+from calib_jax.core.names import nearest as nearest
+from calib_jax.core.types import Labels, Logits, SoftLabels
+
+_MOST_BINS = 100_000
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def takes_logits(*, soft_labels: TakesSoft = False) -> Callable[[_Function], _Function]:
+    """Validate the arguments of a function of `(logits, labels, ...)` and accept NumPy arrays.
+
+    Logits, labels and, if the function has them, `weights` are converted to arrays; an error is
+    raised if their shapes or dtypes do not match. With weights, rows of weight 0 are passed with
+    label 0 and logits 0. `unchecked` returns the function itself, for callers that have done this.
+
+    Args:
+      soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
+        a row of them may also be 0 for every class.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        name = function.__name__
+        signature = inspect.signature(function)
+        of_logits, of_labels = [*signature.parameters][:2]
+
+        @functools.wraps(function)
+        def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
+            bound = _bound(name, signature, logits, labels, *args, **options)
+            weights = bound.arguments.get("weights")
+            logits, labels, weights = examples(name, logits, labels, weights, soft_labels)
+            bound.arguments |= {of_logits: logits, of_labels: labels}
+            if weights is not None:
+                bound.arguments["weights"] = weights
+            return function(*bound.args, **bound.kwargs)
+
+        return mark_checked(checked, function, soft_labels)
+
+    return decorate
+
+
+def _bound(
+    name: str, signature: inspect.Signature, *args: Any, **options: Any
+) -> inspect.BoundArguments:
+    """Bind arguments to a signature; errors name the function and its options."""
+    try:
+        return signature.bind(*args, **options)
+    except TypeError as error:
+        kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
+        keywords = [key for key, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
+        positional = [key for key in kinds if key not in keywords]
+        if len(args) <= len(positional):
+            raise TypeError(f"{name}: {error}.") from None
+        hint = f": options are keywords, such as {keywords[0]}=" if keywords else ""
+        raise TypeError(
+            f"{name} takes {len(positional)} positional arguments ({', '.join(positional)}), got"
+            f" {len(args)}{hint}."
+        ) from None
+
+
+def examples(
+    name: str, logits: Any, labels: Any, weights: Any, soft_labels: TakesSoft
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Validate the examples of a public function; rows of weight 0 become zeros."""
+    logits, labels = batch_of(name, logits, labels, bool(soft_labels))
+    weights = weights_for(logits, weights)
+    if labels.ndim == logits.ndim:
+        labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
+    logits, labels, weights = rows.present(logits, labels, weights)
+    if _checking_labels.get():
+        _name_wrong_values(name, logits, labels, weights)
+    return logits, labels, weights
+
+
+def mark_checked(checked: Any, function: Any, soft_labels: TakesSoft) -> Any:
+    """Attach to a function with checks the one behind them, and whether it takes soft labels."""
+    checked.unchecked = function
+    checked.soft_labels = soft_labels
+    return checked
+
+
+def unchecked(function: _Function) -> _Function:
+    """Return the function behind the checks of a public one, and any other function itself."""
+    return cast(_Function, getattr(function, "unchecked", function))
+
+
+def takes_soft_labels(function: Callable[..., Any]) -> TakesSoft:
+    """Check whether a function takes soft labels; one without checks of ours decides itself."""
+    return cast(TakesSoft, getattr(function, "soft_labels", True))
+
+
+# Off by default: a check that passes still costs 50 microseconds a call, as much as the loss of
+# a small batch.
+_checking_labels = contextvars.ContextVar("checking_labels", default=False)
+
+
+def label_checked(function: _Function) -> _Function:
+    """Wrap a loss function so that a label out of range raises an error naming the label.
+
+    Soft labels that are no distribution and logits that look like probabilities raise an
+    error as well. Use it to find the cause of a NaN: every call waits for the device and traces
+    the function again. Pass the function itself and not the result of `jax.jit`, which may have
+    been traced without the check.
+
+    >>> from calib_jax import losses
+    >>> label_checked(losses.focal)(jnp.zeros((2, 3)), jnp.array([0, 255]))
+    Traceback (most recent call last):
+    ValueError: focal: label 255 is not among the 3 classes; give ignored examples weight 0.
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        reset = _checking_labels.set(True)
+        try:
+            run = checkify.checkify(functools.partial(function, **options))
+            error, result = run(*jax.tree.map(_not_wrapped, args))
+        finally:
+            _checking_labels.reset(reset)
+        message = error.get()
+        if message is not None:
+            message = message.removesuffix(" (`check` failed)")
+            raise ValueError(_with_true_label(message, (args, options)))
+        return result
+
+    return cast(_Function, checked)
+
+
+def _not_wrapped(leaf: Any) -> Any:
+    """Convert NumPy integers before `checkify` does, which would wrap those beyond 32 bits."""
+    wide = isinstance(leaf, np.ndarray | np.integer) and np.issubdtype(leaf.dtype, np.integer)
+    return rows.as_labels(leaf) if wide else leaf
+
+
+def _with_true_label(message: str, given: Any) -> str:
+    """Replace a label that was clipped to 32 bits by the given one in the message."""
+    for leaf in jax.tree.leaves(given):
+        integers = rows.host_integers(leaf)
+        if integers is None or not integers.size:
+            continue
+        for label in (integers.max(), integers.min()):
+            nearest_label = int(rows.as_labels(np.array(label)))
+            if nearest_label != label:
+                message = message.replace(f"label {nearest_label} ", f"label {label} ")
+    return message
+
+
+def _name_wrong_values(
+    name: str, logits: Logits, labels: Labels | SoftLabels, weights: jax.Array | None
+) -> None:
+    num_classes = logits.shape[-1]
+    if labels.ndim < logits.ndim:
+        right = rows.valid(labels, num_classes)
+        checkify.check(
+            jnp.all(right),
+            f"{name}: label {{label}} is not among the {num_classes} classes; give ignored"
+            " examples weight 0.",
+            label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
+        )
+    if num_classes > 1:
+        absent = jnp.zeros(logits.shape[:-1], bool) if weights is None else ~(weights > 0)
+        looks = look_like_probabilities(logits, jnp)
+        checkify.check(
+            ~jnp.all(looks | absent) | (jnp.sum(~absent) < LEAST_ROWS),
+            f"{name}: all rows of the logits look like probabilities. If they are, give their"
+            " logarithms; if they are logits, add any constant to all of them, such as 1.",
+        )
+
+
+def classes_of_state(num_classes: int, logits: jax.Array) -> None:
+    """Validate that a state has as many classes as the logits."""
+    if num_classes != logits.shape[-1]:
+        raise ValueError(
+            f"the state has {num_classes} classes and the logits {logits.shape[-1]}: make it with"
+            f" init({logits.shape[-1]})."
+        )
+
+
+def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
+    """Convert weights to a floating-point array with one entry per example of the logits."""
+    if weights is None:
+        return None
+    weights = jnp.asarray(as_numbers("", "weights", weights))
+    if weights.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"weights must have shape {logits.shape[:-1]}, one for each example, got"
+            f" {weights.shape}."
+        )
+    if jnp.issubdtype(weights.dtype, jnp.complexfloating):
+        raise TypeError(f"weights must be real numbers, got {weights.dtype}.")
+    return weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
+
+
+def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
+    """Convert logits and labels to arrays and validate that their shapes and dtypes match.
+
+    Error messages start with `name`. A label out of range stays so: see `rows.as_labels`.
+    """
+    logits = jnp.asarray(as_numbers(name, "logits", logits))
+    labels = rows.as_labels(as_numbers(name, "labels", labels))
+    if not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise TypeError(
+            f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
+            " logits and labels are not swapped."
+        )
+    if logits.ndim == 0 or logits.shape[-1] == 0:
+        raise ValueError(
+            f"{name}: logits must have shape [*batch, classes] with at least one class, got"
+            f" {logits.shape}."
+        )
+    if soft_labels and labels.ndim == logits.ndim:
+        refuse_integers(name, logits, labels)
+        if labels.shape != logits.shape:
+            raise ValueError(
+                f"{name}: soft labels must have the shape of the logits {logits.shape}, got"
+                f" {labels.shape}."
+            )
+        return logits, labels
+    if labels.shape != logits.shape[:-1]:
+        binary = logits.shape == labels.shape and logits.ndim == 1
+        hint = ": binary logits need two classes, calib_jax.binary(logits)" if binary else ""
+        raise ValueError(
+            f"{name}: logits {logits.shape} need labels of shape {logits.shape[:-1]}, got"
+            f" {labels.shape}{hint}."
+        )
+    if not jnp.issubdtype(labels.dtype, jnp.integer):
+        raise TypeError(
+            f"{name}: labels {labels.shape} must be integers, got {labels.dtype}"
+            + (": soft labels need one more axis, the classes." if soft_labels else ".")
+        )
+    return logits, labels
+
+
+def flat_rows(
+    name: str, logits: Any, labels: Any, weights: Any, *, is_part: bool = False
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Validate the arguments and convert them to arrays with one batch axis.
+
+    Outside `jit`, also raise an error for labels beyond 32 bits, which JAX would narrow, and for
+    probabilities passed as logits, unless the rows are a part of an input.
+    """
+    labels = as_array(labels)
+    given_labels = rows.host_integers(labels)
+    logits, labels = batch_of(name, logits, labels, soft_labels=False)
+    weights = weights_for(logits, weights)
+    if labels.size == 0:
+        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
+    if known(logits, labels, weights):
+        if given_labels is not None and np.any((given_labels < -(2**31)) | (given_labels >= 2**31)):
+            refuse_labels(name, given_labels, weights, logits.shape[-1])
+        if not is_part:
+            refuse_unless_judged(name, logits, weights)
+    flat_weights = None if weights is None else weights.reshape(-1)
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
+
+
+def concrete(value: Any) -> bool:
+    """Check whether a number is known while tracing, so that its value can be validated."""
+    return not isinstance(value, jax.core.Tracer)
+
+
+def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    """Validate that a function returned one value for each example; others would be broadcast."""
+    if np.shape(values) != shape:
+        raise ValueError(
+            f"{name} must return one value for each example, shape {shape}, got {np.shape(values)}:"
+            " sum over the classes alone, and leave the mean over the examples to the training."
+        )
+
+
+def random_key(key: Any) -> None:
+    """Validate a key of `jax.random`; an integer is a seed, and no key."""
+    dtype = getattr(key, "dtype", None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not (is_key or (dtype == np.uint32 and np.ndim(key))):
+        raise TypeError(f"key must be a random key, such as jax.random.key(0), got {key!r}.")
+
+
+def needs_key(function: _Function) -> _Function:
+    """Wrap a function so that a call without its option `key` raises an error with an example.
+
+    >>> @needs_key
+    ... def resampled(logits, *, key): ...
+    >>> resampled(0)
+    Traceback (most recent call last):
+    TypeError: resampled draws random numbers: give key=jax.random.key(0).
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        if "key" not in options:
+            raise TypeError(
+                f"{function.__name__} draws random numbers: give key=jax.random.key(0)."
+            )
+        return function(*args, **options)
+
+    return cast(_Function, checked)
+
+
+def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
+    """Validate that a static number is an integer of at least `bound`."""
+    at_least(name, value, bound, why)
+    if concrete(value) and (np.ndim(value) or isinstance(value, float) or value != int(value)):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+
+
+def num_bins(value: Any) -> None:
+    """Validate a number of bins; every one of them takes memory, filled or not."""
+    whole("num_bins", value)
+    if concrete(value) and value > _MOST_BINS:
+        raise ValueError(f"num_bins must be at most {_MOST_BINS:,}, got {value}.")
+
+
+def seed(value: Any, count: int = 1) -> None:
+    """Validate a seed, or the first of `count` seeds.
+
+    Keys of JAX hold 32 bits of a seed, so those of 1 and 2^32 + 1 would be equal.
+    """
+    whole("seed", value, 0)
+    if concrete(value) and int(value) + count > 2**32:
+        last = f", the last of {count} seeds," if count > 1 else ""
+        raise ValueError(f"seed{last} must be less than 2^32, got {int(value) + count - 1}.")
+
+
+def _number(name: str, value: Any) -> None:
+    """Validate that a value is no word and no missing value, which NumPy cannot compare."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
+def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
+    """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
+    _number(name, value)
+    if concrete(value) and concrete(bound) and not np.all(np.asarray(value) >= bound):
+        raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
+
+
+def above(name: str, value: Any, bound: float, why: str = "") -> None:
+    """Validate that a static number (or array of numbers) is greater than `bound`."""
+    _number(name, value)
+    if concrete(value) and not np.all(np.asarray(value) > bound):
+        raise ValueError(f"{name} must be greater than {bound:g}{why}, got {value}.")
+
+
+def between(name: str, value: Any, low: float, high: float) -> None:
+    """Validate that a static number (or array of numbers) lies in [low, high]."""
+    _number(name, value)
+    if concrete(value) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
+
+
+def per_example(name: str, value: Any, like: jax.Array) -> Any:
+    """Convert an option with one number for each example to an array; return a number unchanged.
+
+    Args:
+      name: of the option, for the error message.
+      value: a number, or numbers `[*batch]`.
+      like: an array `[*batch]` of the type in which the loss is computed.
+    """
+    shape = np.shape(value)
+    if not shape:
+        return value
+    if shape != like.shape:
+        each = f" or have shape {like.shape}, one for each example" if like.ndim else ""
+        raise ValueError(f"{name} must be a number{each}, got {shape}.")
+    return jnp.asarray(value, like.dtype)
+
+
+def level(value: Any) -> None:
+    """Validate the nominal coverage of an interval, a fraction."""
+    _number("level", value)
+    if concrete(value) and not 0 < value < 1:
+        raise ValueError(f"level must be a fraction between 0 and 1, got {value}.")
+
+
+def ascending(name: str, values: Any) -> None:
+    """Validate that static numbers strictly ascend."""
+    if all(concrete(value) for value in values) and not np.all(np.diff(np.asarray(values)) > 0):
+        raise ValueError(f"{name} must ascend, got {tuple(values)}.")
+
+
+def same_length(**named: Any) -> None:
+    """Validate that named sequences have equal lengths."""
+    if len({len(values) for values in named.values()}) > 1:
+        sizes = ", ".join(f"{name} has {len(values)}" for name, values in named.items())
+        raise ValueError(f"lengths must agree: {sizes}.")
+
+
+def of_one_kind(array: np.ndarray) -> np.ndarray:
+    """Convert a column of objects that are all strings or all integers; return others unchanged."""
+    if array.dtype == object:
+        for kind, dtype in ((str, str), (int | np.integer, np.int64)):
+            if all(isinstance(entry, kind) for entry in array.flat):
+                return array.astype(dtype)
+    return array
+
+
+def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate the clusters of examples of this shape; return them along one axis."""
+    # `as_array` takes columns of numbers alone.
+    clusters = unmasked("clusters", clusters)
+    ids = np.asarray(clusters if hasattr(clusters, "to_numpy") else as_array(clusters))
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    ids = of_one_kind(ids)
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> None:
+    """Validate that a name is among the choices; the error lists them or the nearest ones."""
+    if value in choices:
+        return
+    hint = nearest(str(value), choices)
+    if len(choices) > 10:  # too many to list in one message
+        if hint == ".":
+            near = closest(str(value), choices, n=5, cutoff=0)
+            hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
+        raise ValueError(f"no {name} is called {value!r}{hint}")
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """List the options of a function with their defaults.
+
+    Options are keyword-only or have a default. `weights` has one, too, but holds data.
+    """
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        or (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is not parameter.empty
+            and name != "weights"
+        )
+    }
+
+
+def takes_options_of(
+    *functions: Callable[..., Any], without: Collection[str] = ()
+) -> Callable[[_Function], _Function]:
+    """Replace `**options` in a function's signature by the keyword options of other functions.
+
+    The options and their defaults are then written once, and `help` and `check_options` see them.
+
+    Args:
+      *functions: those that receive the options.
+      without: options that the function does not pass on.
+
+    >>> def focal(logits, *, gamma=3.0, weighting="loss"): ...
+    >>> @takes_options_of(focal, without=["weighting"])
+    ... def sharper(logits, *, scale=1.0, **options): ...
+    >>> inspect.signature(sharper)
+    <Signature (logits, *, scale=1.0, gamma=3.0)>
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        parameters = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        }
+        for source in functions:
+            for name, parameter in inspect.signature(source).parameters.items():
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in without:
+                    parameters.setdefault(name, parameter)
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=list(parameters.values())
+        )
+        return function
+
+    return decorate
+
+
+def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Validate that `function` has every option; the error suggests the nearest name."""
+    known = options_of(function)
+    for option in options:
+        if option not in known:
+            has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+            raise TypeError(f"{name!r} has no option {option!r} ({has}){nearest(option, known)}")

@@ -1,0 +1,1 @@
+"""File formats of data sets, read within limits."""

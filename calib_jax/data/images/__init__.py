@@ -1,0 +1,1 @@
+"""Images: decoding, windows, augmentation, label maps."""

@@ -1,0 +1,293 @@
+"""Images of the user's own: a folder for each class, or a CSV file of files and labels."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calib_jax.core.examples import InMemory
+from calib_jax.core.files import reading
+from calib_jax.core.inputs import checks
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
+from calib_jax.data.formats import files
+from calib_jax.data.images import decoded
+from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
+from calib_jax.data.images.image_files import eight_bits, opened
+from calib_jax.data.own.arrays import assembled, held_out, split_by_class
+
+__all__ = ["from_folder"]
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+_ADVICE = "replace this file or remove it"
+_ORDER = 2  # increment if this file changes the pixels or their order
+_LONGEST = 1 << 28  # limit on the bytes of an image
+# Names of folders and of the column `split`, by the part that they hold.
+_PARTS = {
+    **{"train": "train", "training": "train"},
+    **{"validation": "validation", "val": "validation", "valid": "validation"},
+    "test": "test",
+}
+_MODES = {1: "L", 3: "RGB"}
+
+
+class Listed(NamedTuple):
+    """An image of the data set.
+
+    Attributes:
+      path: of the file.
+      label: the name of its class.
+      part: train, validation or test; empty if the split chooses.
+    """
+
+    path: pathlib.Path
+    label: str
+    part: str = ""
+
+
+@register("own_images", About(title="Images of your own, in a folder", licence="your own"))
+def from_folder(
+    folder: str = "own_images",
+    *,
+    data_dir: str | None = None,
+    csv_file: str = "",
+    height: int = 32,
+    width: int = 32,
+    channels: int = 3,
+    classes: Sequence[str] = (),
+    validation: float = 0.15,
+    test: float = 0.15,
+    seed: int = 0,
+    augment: str = "none",
+) -> Dataset:
+    """Load the images of a folder that has one folder for each class.
+
+        photos/cat/1.png, photos/cat/2.jpg, photos/dog/1.png, ...
+
+    Classes are numbered in alphabetic order. Folders `train`, `val` and `test`, each with a folder
+    for each class, are the parts; a part without a folder is held out of `train`. Images are cut to
+    the shape of the result, in the middle, and resized. They are kept in memory, and cached in the
+    folder by their shape, as calib_jax_decoded_32x32x3.npz, so that they are decoded once.
+
+    Args:
+      folder: the folder of the images, as it is or in the folder of the data sets.
+      data_dir: the folder of the data sets, see `cifar10`.
+      csv_file: the name of a CSV file in the folder with columns `file` (a path in the folder),
+        `label` and optionally `split` (train, val or test); it replaces the folders of classes.
+        It lists each image once.
+      height, width: of the result, in pixels.
+      channels: 3 for colour, 1 for grey.
+      classes: the names of the classes in the order of their numbers; others are an error.
+      validation, test: the fraction of each class that is held out, at least one image, unless the
+        part is given.
+      seed: seed of the split.
+      augment: "none"; "flip" mirrors half of the training images; "crop_and_flip" also pads them by
+        an eighth of their height, and cuts at random.
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for number in range(8):
+    ...         place = pathlib.Path(folder, "cat" if number % 2 else "dog")
+    ...         place.mkdir(exist_ok=True)
+    ...         Image.new("RGB", (9, 7)).save(place / f"{number}.png")
+    ...     pets = from_folder(folder, height=4, width=4)
+    >>> pets.class_names, pets.train.inputs.shape, len(pets.test)
+    (('cat', 'dog'), (4, 4, 4, 3), 2)
+    """
+    checks.one_of("augment", augment, ("none", "flip", "crop_and_flip"))
+    for name, value in (("height", height), ("width", width)):
+        checks.whole(name, value)
+    if channels not in _MODES:
+        raise ValueError(f"channels must be 3 for colour or 1 for grey, got {channels}.")
+    place = files.given(folder, "", data_dir)
+    if not place.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {place}.\nPut the images into a folder for each class,"
+            f" {place.name}/CLASS/IMAGE.png, or set the option folder."
+        )
+    images = list(_listed_in_csv(place, csv_file) if csv_file else _listed(place))
+    names = _class_names(images, classes, place)
+    number = {name: k for k, name in enumerate(names)}
+    labels = np.array([number[image.label] for image in images], np.int32)
+    rows, drawn = _parts(images, labels, names, {"validation": validation, "test": test}, seed)
+    pixels = _cached(place, images, (height, width, channels))
+    sources = {part: InMemory(pixels[index], labels[index]) for part, index in rows.items()}
+    flip = random_flip()
+    crop = random_crop(padding=max(1, height // 8))
+    augmentations = {
+        "none": None,
+        "flip": on_inputs(flip),
+        "crop_and_flip": on_inputs(compose(crop, flip)),
+    }
+    return assembled(
+        "own_images",
+        names,
+        sources,
+        f"Images of {place.name}, {height} x {width}, {held_out(drawn, seed)}",
+        augment=augmentations[augment],
+    )
+
+
+def _listed(place: pathlib.Path) -> Iterator[Listed]:
+    """List the images of a folder of classes, or of the folders train, val and test."""
+    folders = _folders(place)
+    parts = {path: _PARTS.get(path.name.lower(), "") for path in folders}
+    if folders and all(parts.values()):
+        if "train" not in parts.values():
+            raise ValueError(f"{place} has a folder for some parts, but none called train.")
+        for path, part in parts.items():
+            for image in _of_classes(path):
+                yield image._replace(part=part)
+    else:
+        yield from _of_classes(place)
+
+
+def _of_classes(place: pathlib.Path) -> Iterator[Listed]:
+    """List the images of a folder with one folder for each class."""
+    folders = _folders(place)
+    if not folders:
+        raise ValueError(
+            f"{place} has no folders.\nPut the images into one for each class,"
+            f" {place.name}/CLASS/IMAGE.png, or name a CSV file of files and labels (csv_file)."
+        )
+    for folder in folders:
+        images = [path for path in sorted(folder.rglob("*")) if _is_image(path, folder)]
+        if not images:
+            raise ValueError(
+                f"the class {folder} has no images: add some, or remove the folder.\nImages end in"
+                f" {', '.join(ENDINGS)}."
+            )
+        yield from (Listed(path, folder.name) for path in images)
+
+
+def _is_image(path: pathlib.Path, folder: pathlib.Path) -> bool:
+    """Check for an image that is not hidden, as the copies of notebooks and of macOS are."""
+    hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return path.suffix.lower() in ENDINGS and not hidden and path.is_file()
+
+
+def _folders(place: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for path in place.iterdir() if path.is_dir() and path.name[0] not in "._")
+
+
+def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
+    """List the images of a CSV file with columns file, label and optionally split."""
+    path = place / name
+    content = reading.text(path, "a table of images", "give columns file,label", at_most=1 << 30)
+    with reading.guard(path, "a table of images", "give columns file,label"):
+        rows = csv.DictReader(io.StringIO(content, newline=""))
+        columns = {str(column).strip().lower(): column for column in rows.fieldnames or []}
+        for column in ("file", "label"):
+            if column not in columns:
+                raise reading.Unreadable(
+                    f"{path} must have columns file and label; it has"
+                    f" {', '.join(rows.fieldnames or []) or 'none'}."
+                )
+        absent = []
+        listed = []
+        lines: dict[pathlib.Path, int] = {}
+        for row in rows:
+            file, label, part = (
+                (row[columns[key]] or "").strip() if key in columns else ""
+                for key in ("file", "label", "split")
+            )
+            where = f"line {rows.line_num} of {path}"
+            if not file or not label:
+                raise reading.Unreadable(f"{where} has no {'label' if file else 'file'}.")
+            if part and part.lower() not in _PARTS:
+                raise reading.Unreadable(
+                    f"{where} has the split {part!r}, which must be train, val or test."
+                )
+            image = place / file
+            first = lines.setdefault(image.resolve(), rows.line_num)
+            if first != rows.line_num:
+                raise reading.Unreadable(
+                    f"{where} names {file} again (line {first}): list each image once."
+                )
+            if not image.is_file():
+                absent.append(f"{image} (line {rows.line_num})")
+            listed.append(Listed(image, label, _PARTS.get(part.lower(), "")))
+    if absent:
+        more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""
+        raise FileNotFoundError(
+            f"{path} names files that do not exist: {absent[0]}{more}.\nPaths start in {place}."
+        )
+    if not listed:
+        raise reading.Unreadable(f"{path} names no images.")
+    yield from listed
+
+
+def _class_names(
+    images: Sequence[Listed], classes: Sequence[str], place: pathlib.Path
+) -> tuple[str, ...]:
+    """Name the classes in the order of their numbers."""
+    present = sorted({image.label for image in images})
+    if all(name.isdecimal() for name in present):
+        present.sort(key=int)
+    if not classes:
+        if len(present) < 2:
+            raise ValueError(f"{place} has one class, {present[0]!r}, and needs two or more.")
+        return tuple(present)
+    if len(set(classes)) < len(classes):
+        raise ValueError(f"classes must be different names, got {', '.join(classes)}.")
+    wrong = next((image for image in images if image.label not in classes), None)
+    if wrong is not None:
+        raise ValueError(
+            f"the label {wrong.label!r} of {wrong.path} is none of the classes"
+            f" {', '.join(classes)}."
+        )
+    return tuple(classes)
+
+
+def _parts(
+    images: Sequence[Listed],
+    labels: np.ndarray,
+    names: Sequence[str],
+    fractions: dict[str, float],
+    seed: int,
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Return the numbers of the images of each part, and the fractions of those not given."""
+    given = np.array([image.part or "train" for image in images])
+    drawn = {part: share for part, share in fractions.items() if not np.any(given == part)}
+    training = np.flatnonzero(given == "train")
+    rows = split_by_class(labels[training], names, drawn, seed)
+    parts = {part: training[index] for part, index in rows.items()}
+    parts |= {part: np.flatnonzero(given == part) for part in fractions if part not in drawn}
+    return parts, drawn
+
+
+def _cached(
+    place: pathlib.Path, images: Sequence[Listed], shape: tuple[int, int, int]
+) -> np.ndarray:
+    """Decode the images, or read them as they were decoded before."""
+
+    def decode() -> dict[str, np.ndarray]:
+        pixels = np.empty((len(images), *shape), np.uint8)
+        with decoded.progress(len(images), place.name) as advance:
+            for row, image in enumerate(images):
+                pixels[row] = _pixels(image.path, shape)
+                advance(1)
+        return {"pixels": pixels}
+
+    names = (os.path.relpath(image.path, place) for image in images)
+    key = json.dumps([_ORDER, decoded.fingerprint(place, names)])
+    return decoded.cached(place / decoded.name(*shape), key, decode)["pixels"]
+
+
+def _pixels(path: pathlib.Path, shape: tuple[int, int, int]) -> Any:
+    """Decode an image, cut it to the proportions of the shape, and resize it."""
+    from PIL import Image, ImageOps
+
+    height, width, channels = shape
+    coded = reading.content(path, "an image", _ADVICE, at_most=_LONGEST)
+    with reading.guard(path, "an image", _ADVICE, library=True):
+        with opened(coded, formats=None) as image:
+            turned = eight_bits(ImageOps.exif_transpose(image), _MODES[channels])
+        fitted = ImageOps.fit(turned, (width, height), Image.Resampling.BILINEAR)
+        return np.asarray(fitted).reshape(shape)

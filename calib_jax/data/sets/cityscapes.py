@@ -1,0 +1,223 @@
+"""Cityscapes: frames of German streets with a class for every pixel, streamed from disk.
+
+The labels of the official test images are not published, so the official validation images are the
+test part here. After registration, www.cityscapes-dataset.com offers:
+
+    leftImg8bit_trainvaltest.zip    11 GB, the images
+    gtFine_trainvaltest.zip        241 MB, the label maps
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax.core.files import reading
+from calib_jax.core.inputs import checks
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
+from calib_jax.data.formats import files, tfds
+from calib_jax.data.images import decoded
+from calib_jax.data.images.label_maps import ADVICE, table_of
+from calib_jax.data.images.scenes import SCALES, Scenes, recolored, size_of_scenes
+from calib_jax.data.images.splits_of_images import IMAGENET, normalized
+
+__all__ = ["cityscapes"]
+
+# The classes of the benchmark, by the numbers of the published label maps (`labelIds`).
+CLASSES = {
+    **{7: "road", 8: "sidewalk", 11: "building", 12: "wall", 13: "fence", 17: "pole"},
+    **{19: "traffic light", 20: "traffic sign", 21: "vegetation", 22: "terrain", 23: "sky"},
+    **{24: "person", 25: "rider", 26: "car", 27: "truck", 28: "bus", 31: "train"},
+    **{32: "motorcycle", 33: "bicycle"},
+}
+# Other objects, and 255 for license plates, whose number is -1.
+_VOID = (*(value for value in range(34) if value not in CLASSES), 255)
+_IMAGES, _LABELS = "leftImg8bit", "gtFine"
+_ENDINGS = ("_leftImg8bit.png", "_gtFine_labelIds.png")
+_CONFIG = "semantic_segmentation"
+_HOW = (
+    "register at https://www.cityscapes-dataset.com, and unpack leftImg8bit_trainvaltest.zip and"
+    " gtFine_trainvaltest.zip there"
+)
+_ABOUT = About(
+    title="Cityscapes, street scenes with 19 classes of pixels",
+    licence="terms of cityscapes-dataset.com: non-commercial research and education only",
+    counts={"train": 2975, "test": 500},
+    tfds=f"cityscapes/{_CONFIG}",
+    looked_up=True,
+    official=(_IMAGES,),
+    by_hand=_HOW,
+    size=11_000_000_000 + 241_000_000,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """The coded pairs of one part.
+
+    Attributes:
+      frames: names such as `aachen_000000_000019`, which begin with the city.
+      place: the folder, for error messages.
+      read_pair: reads the image and the label map of a frame by its number.
+    """
+
+    frames: tuple[str, ...]
+    place: pathlib.Path
+    read_pair: Any
+
+    def read(self, number: int) -> tuple[bytes, bytes]:
+        pair: tuple[bytes, bytes] = self.read_pair(number)
+        return pair
+
+    def names(self, number: int) -> tuple[str, str]:
+        frame = self.frames[number]
+        return f"{self.place}: {frame}{_ENDINGS[0]}", f"{self.place}: {frame}{_ENDINGS[1]}"
+
+    def cities(self) -> np.ndarray:
+        return np.array([frame.partition("_")[0] for frame in self.frames])
+
+
+@register("cityscapes", _ABOUT)
+def cityscapes(
+    *,
+    data_dir: str | None = None,
+    source: str | None = None,
+    held_out: Sequence[str] = ("tubingen", "ulm", "zurich"),
+    crop: int = 769,
+    scales: Sequence[float] = SCALES,
+    height: int | None = None,
+    width: int | None = None,
+    jitter: float = 0.5,
+) -> Dataset:
+    """Stream Cityscapes: 2,975 images of 18 cities to train and validate, 500 of 3 others to test.
+
+    Pixels of the 19 classes of the benchmark have weight 1, all others are labelled 19 and have
+    weight 0. Training images and label maps are scaled by one of six factors, cropped at random and
+    mirrored half of the time, on the host; their brightness, contrast and saturation change on the
+    device. Validation and test images stay whole. Images are normalized by ImageNet's statistics.
+
+    Args:
+      data_dir: the folder of the data sets. Either it, or its subfolder `cityscapes`, contains the
+        official folders `leftImg8bit` and `gtFine`; or it contains TFDS's
+        `cityscapes/semantic_segmentation`, prepared as array_record. None uses the environment
+        variable CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      source: the form to read, "tfds" or "official"; None uses the first of these that exists.
+      held_out: the cities of the training part that validate; whole cities, so that frames of one
+        drive do not train and validate. 361 images by default.
+      crop: the side of a training image, in pixels.
+      scales: the factors by which training images are scaled, equally likely.
+      height, width: the size to which scenes are resized before all else, such as 512 and 1024;
+        None keeps 1024 x 2048.
+      jitter: the largest relative change of the colors of training images; 0 for none.
+
+    References:
+      Cordts et al. 2016, The Cityscapes Dataset for Semantic Urban Scene Understanding.
+      Tian et al. 2021, Recall Loss (crops of 769, the factors and the changes of colors).
+    """
+    checks.at_least("crop", crop, 1)
+    checks.between("jitter", jitter, 0, 1)
+    if not len(scales):
+        raise ValueError("cityscapes: scales must have a factor or more, such as 1.0; got none.")
+    for scale in scales:
+        checks.above("scales", scale, 0)
+    size = size_of_scenes("cityscapes", height, width)
+    located = files.find("cityscapes", _ABOUT, data_dir, source)
+    read = _prepared if located.form == files.TFDS else _official
+    train, test = (read(located.path, part) for part in ("train", "val"))
+    cities = train.cities()
+    for city in held_out:
+        checks.one_of("cityscapes: held_out", city, sorted(set(cities)))
+    validating = np.isin(cities, list(held_out))
+    if not validating.any() or validating.all():
+        raise ValueError(
+            f"cityscapes: held_out must name some of the cities and not all, got {held_out!r}."
+        )
+    table = table_of(dict(zip(CLASSES, range(len(CLASSES)), strict=True)), _VOID, len(CLASSES))
+    part = functools.partial(Scenes, table=table, void=len(CLASSES), size=size)
+    sources = {
+        "train": part(train, np.flatnonzero(~validating), crop=(crop, crop), scales=tuple(scales)),
+        "validation": part(train, np.flatnonzero(validating)),
+        "test": part(test, np.arange(len(test.frames))),
+    }
+    counts = {name: len(scenes) for name, scenes in sources.items()}
+    return Dataset(
+        name="cityscapes",
+        class_names=tuple(CLASSES.values()),
+        train=sources["train"],
+        validation=sources["validation"],
+        test=sources["test"],
+        description=(
+            f"{_ABOUT.title}: {counts['train']} images to train, {counts['validation']} to validate"
+            f" ({', '.join(held_out)}), {counts['test']} to test, the official validation part;"
+            f" void pixels have weight 0; {located}. For research that is not commercial, by the"
+            " terms of cityscapes-dataset.com. Cordts et al. 2016."
+        ),
+        prepare=normalized(IMAGENET),
+        brightest=255,
+        augment=recolored(jitter),
+    )
+
+
+def _official(images: pathlib.Path, part: str) -> _Pairs:
+    """List the frames of a part of the official folders, sorted by name."""
+    labels = images.with_name(_LABELS)
+    if not labels.is_dir():
+        raise FileNotFoundError(f"{images} is there, but {labels} is not: {_HOW}.")
+    names = [
+        [path.name.removesuffix(ending) for path in sorted((folder / part).glob(f"*/*{ending}"))]
+        for folder, ending in zip((images, labels), _ENDINGS, strict=True)
+    ]
+    if not names[0]:
+        raise reading.Unreadable(f"{images / part} has no images *{_ENDINGS[0]}: {_HOW}.")
+    if alone := sorted({*names[0]} ^ {*names[1]}):
+        lacking = labels if alone[0] in names[0] else images
+        raise reading.Unreadable(f"{lacking / part} has no file of {alone[0]}: {ADVICE}.")
+    frames = names[0]
+
+    def read(number: int) -> tuple[bytes, bytes]:
+        frame = frames[number]
+        city = frame.partition("_")[0]
+        image, label_map = (
+            reading.content(folder / part / city / f"{frame}{ending}", "an image", ADVICE)
+            for folder, ending in zip((images, labels), _ENDINGS, strict=True)
+        )
+        return image, label_map
+
+    return _Pairs(tuple(frames), images.parent, read)
+
+
+def _prepared(folder: pathlib.Path, part: str) -> _Pairs:
+    """List the frames of a part that TFDS prepared, sorted by name; TFDS shuffles them."""
+    from tensorflow_datasets import builder_from_directory, decode
+
+    undecoded = {"image_left": decode.SkipDecoding(), "segmentation_label": decode.SkipDecoding()}
+    part_there = {"train": "train", "val": "validation"}[part]
+    with reading.guard(folder, "Cityscapes as TFDS prepares it", ADVICE, library=True):
+        records = builder_from_directory(str(folder)).as_data_source(part_there, decoders=undecoded)
+
+    def listed() -> dict[str, np.ndarray]:
+        with (
+            decoded.progress(len(records), f"cityscapes, {part}") as advance,
+            reading.guard(folder, "Cityscapes as TFDS prepares it", ADVICE, library=True),
+        ):
+            names = []
+            for number in range(len(records)):
+                names.append(records[number]["image_id"])
+                advance(1)
+        return {"names": np.array(names, np.bytes_)}
+
+    # Listing reads every record, 11 GB.
+    key = json.dumps([folder.name, part, len(records), tfds.fingerprint_of_records(folder)])
+    names = decoded.cached(folder / f"calib_jax_{part}.npz", key, listed)["names"]
+    order = np.argsort(names, kind="stable")
+
+    def read(number: int) -> tuple[bytes, bytes]:
+        record = records[int(order[number])]
+        return record["image_left"], record["segmentation_label"]
+
+    return _Pairs(tuple(name.decode() for name in names[order]), folder, read)

@@ -1,0 +1,350 @@
+"""20 Newsgroups: messages of twenty discussion groups."""
+
+import functools
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calib_jax.core.examples import InMemory
+from calib_jax.core.files import reading
+from calib_jax.core.inputs import checks
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
+from calib_jax.data.formats import archives, files
+from calib_jax.data.splits import shuffled, split_in_two
+from calib_jax.data.text.vocabulary import Vocabulary, words_of
+from calib_jax.data.text.word_vectors import read_vectors
+from calib_jax.data.text.wordpiece import WordPiece
+
+__all__ = ["newsgroups", "newsgroups_19997"]
+
+GROUPS = (
+    *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
+    *("comp.sys.mac.hardware", "comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles"),
+    *("rec.sport.baseball", "rec.sport.hockey", "sci.crypt", "sci.electronics", "sci.med"),
+    *("sci.space", "soc.religion.christian", "talk.politics.guns", "talk.politics.mideast"),
+    *("talk.politics.misc", "talk.religion.misc"),
+)
+_PAGE = "http://qwone.com/~jason/20Newsgroups/"
+_LICENCE = "none stated; public messages of 1993, collected by Ken Lang"
+_BY_DATE = About(
+    title="20 Newsgroups, later messages for test",
+    licence=_LICENCE,
+    counts={"train": 11_314, "test": 7_532},
+    official=("20news-bydate.tar.gz", "20news-bydate.tar.xz", "20news-bydate-train"),
+    by_hand=f"download {_PAGE}20news-bydate.tar.gz and leave it packed",
+    size=14_500_000,
+)
+_ORIGINAL = About(
+    title="20 Newsgroups, the original 19,997 messages in the papers' split",
+    licence=_LICENCE,
+    counts={"train": 15_998, "test": 3_999},
+    official=("20news-19997.tar.gz", "20_newsgroups", "20_newsgroup"),
+    by_hand=f"download {_PAGE}20news-19997.tar.gz and leave it packed",
+    size=17_300_000,
+)
+_WHOLE = "unpack the whole archive, or leave it packed"
+_STRIPPED = ("headers", "footers", "quotes")
+_VOCABULARIES = ("train", "all")
+_MAX_BYTES, _MAX_FILES = 1 << 28, 50_000
+_QUOTE = re.compile(r"\s*[>|:]|\s*In article\b|.*\b(writes|wrote|says|said)\s*:\s*$", re.I)
+_SIGNATURE = re.compile(r"\s*[-_=*]{2,}\s*$")
+_SIGNATURE_LINES = 12
+_Path = str | pathlib.Path | None
+_Message = tuple[str, int]  # the text and the label
+_Parts = dict[str, list[_Message]]
+_Place = tuple[str, ...]  # the folder, the group and the name of the file of a message
+
+
+@register("newsgroups", _BY_DATE)
+def newsgroups(
+    *,
+    data_dir: str | None = None,
+    length: int = 1000,
+    words: int = 20_000,
+    cut: str = "front",
+    strip: Sequence[str] = ("headers",),
+    vocabulary: str = "train",
+    vectors: str | None = None,
+    pieces: str | None = None,
+    validation: float = 0.1,
+    seed: int = 1,
+) -> Dataset:
+    """Load the 18,846 messages of the by-date version, without duplicates.
+
+    The published test part has the later messages of each group. The papers' rule (`split`) takes
+    the validation part from the training messages, so 10,183 train and 1,131 validate by default.
+    A message is an array of word numbers, from 1 for the most frequent word to `words` - 1, with
+    padding of 0 at its front. Words that are not in the vocabulary are left out.
+
+    With `pieces`, a message is a dictionary of "tokens", the numbers of its word pieces between
+    [CLS] and [SEP] with padding of 0 at its end, as `models.bert` takes them.
+
+    Args:
+      data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
+        then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      length: the number of words of a message; half of the messages have at most 158 known words.
+      words: the size of the vocabulary, with padding.
+      cut: the end at which longer messages are cut, "front" as in the released code or "end".
+      strip: parts of a message that are left out: "headers" (as in the released code), "footers"
+        (signatures) and "quotes" (of other messages). All three name the group or its members, so
+        that a network can recognise them instead of the subject.
+      vocabulary: the messages whose words are counted: those of "train", or "all" as in the
+        released code, test messages too.
+      vectors: a file of word vectors, also in `data_dir`, for the initial values of the network's
+        layer "embedding".
+      pieces: a folder of Hugging Face with the vocabulary of a BERT (`vocab.txt`); `words` and
+        `vocabulary` are then not used. BERT's own recipes cut messages at the "end".
+      validation: the fraction of the training messages used for validation; must not be 0.
+      seed: seed of the split.
+
+    References:
+      Lang 1995, NewsWeeder: Learning to Filter Netnews.
+    """
+    located = files.find("newsgroups", _BY_DATE, data_dir)
+    parts = _by_date(located.path)
+    count = len(parts["train"])
+    parted = split_in_two("newsgroups", count, validation=validation, seed=seed)
+    return _dataset(
+        "newsgroups",
+        {
+            "train": [parts["train"][i] for i in parted.train],
+            "validation": [parts["train"][i] for i in parted.validation],
+            "test": parts["test"],
+        },
+        about=f"20 Newsgroups by date, {located}; split by the papers' rule with seed {seed}",
+        length=length,
+        words=words,
+        cut=cut,
+        strip=strip,
+        vocabulary=vocabulary,
+        vectors=vectors and files.given(vectors, "newsgroups", data_dir),
+        pieces=pieces and files.given(pieces, "newsgroups", data_dir),
+    )
+
+
+@register("newsgroups_19997", _ORIGINAL)
+def newsgroups_19997(
+    *,
+    data_dir: str | None = None,
+    length: int = 1000,
+    words: int = 20_000,
+    cut: str = "front",
+    strip: Sequence[str] = ("headers",),
+    vocabulary: str = "train",
+    vectors: str | None = None,
+    pieces: str | None = None,
+    seed: int = 1,
+) -> Dataset:
+    """Load the original 19,997 messages in the split of Mukhoti et al. 2020.
+
+    All messages are shuffled; the first 15,098 are for training, the next 900 for validation and
+    the last 3,999 for test. The version contains duplicates, so a test message may also be in the
+    training part. The arguments are those of `newsgroups`.
+
+    Args:
+      data_dir, length, words, cut, strip, vocabulary, vectors, pieces, seed: as for `newsgroups`.
+    """
+    located = files.find("newsgroups_19997", _ORIGINAL, data_dir)
+    texts = [message for _, message in sorted(_messages(located.path), key=_place)]
+    _check_groups(str(located.path), texts)
+    order = papers_parts(len(texts), seed=seed)
+    return _dataset(
+        "newsgroups_19997",
+        {part: [texts[i] for i in index] for part, index in order.items()},
+        about=f"20 Newsgroups, all 19,997 messages, {located}; the papers' split with seed {seed}",
+        length=length,
+        words=words,
+        cut=cut,
+        strip=strip,
+        vocabulary=vocabulary,
+        vectors=vectors and files.given(vectors, "newsgroups_19997", data_dir),
+        pieces=pieces and files.given(pieces, "newsgroups_19997", data_dir),
+    )
+
+
+def papers_parts(count: int, *, seed: int = 1) -> dict[str, np.ndarray]:
+    """Split messages as the released code of Mukhoti et al. 2020 does.
+
+    A fifth of the messages, rounded down, is for test, and 4.5 % are for validation: their 900.
+
+    >>> {part: len(index) for part, index in papers_parts(19_997).items()}
+    {'train': 15098, 'validation': 900, 'test': 3999}
+    """
+    ends = count - int(0.2 * count) - round(0.045 * count), count - int(0.2 * count)
+    parts = np.split(shuffled(count, seed=seed), ends)
+    return dict(zip(("train", "validation", "test"), parts, strict=True))
+
+
+def body(text: str, strip: Sequence[str] = ("headers",)) -> str:
+    r"""Leave out the headers, the signature and the quoted lines of a message.
+
+    >>> message = "From: a@b\n\nIn article <1> c writes:\n> What?\nThis.\n--\nA. B., C University"
+    >>> body(message, ("headers", "footers", "quotes"))
+    'This.'
+    """
+    if "headers" in strip:
+        text = text.partition("\n\n")[2]
+    lines = text.split("\n")
+    if "footers" in strip:
+        for number in range(max(0, len(lines) - _SIGNATURE_LINES), len(lines)):
+            if _SIGNATURE.match(lines[number]):
+                lines = lines[:number]
+                break
+    if "quotes" in strip:
+        lines = [line for line in lines if not _QUOTE.match(line)]
+    return "\n".join(lines).strip("\n")
+
+
+def _dataset(
+    name: str,
+    parts: _Parts,
+    *,
+    about: str,
+    length: int,
+    words: int,
+    cut: str,
+    strip: Sequence[str],
+    vocabulary: str,
+    vectors: _Path,
+    pieces: _Path,
+) -> Dataset:
+    """Number the words, or the word pieces, of all messages."""
+    checks.at_least("length", length, 1)
+    checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
+    for stripped in strip:
+        checks.one_of("strip", stripped, _STRIPPED)
+    texts = {part: [body(text, strip) for text, _ in messages] for part, messages in parts.items()}
+    if pieces and vectors:
+        raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")
+    if pieces:
+        numbered = _in_pieces(texts, pieces, length, cut)
+    else:
+        numbered = _in_words(texts, length, words, cut, vocabulary, vectors)
+    sources = {
+        part: InMemory(inputs, np.array([label for _, label in parts[part]], np.int32))
+        for part, inputs in numbered.inputs.items()
+    }
+    sizes = ", ".join(f"{len(messages)} to {_VERBS[part]}" for part, messages in parts.items())
+    return Dataset(
+        name=name,
+        class_names=GROUPS,
+        train=sources["train"],
+        validation=sources["validation"],
+        test=sources["test"],
+        description=(
+            f"{about}: {sizes}; {length} {numbered.units};"
+            f" {', '.join(strip) or 'nothing'} stripped."
+            + f" {numbered.empty} messages have no known word." * bool(numbered.empty)
+            + numbered.origin
+        ),
+        embedding=numbered.table,
+        vocabulary=numbered.vocabulary,
+    )
+
+
+class _Numbered(NamedTuple):
+    """The messages of each part in numbers, and what a description says of them."""
+
+    inputs: dict[str, Any]
+    vocabulary: Vocabulary | WordPiece
+    units: str
+    empty: int
+    table: np.ndarray | None = None
+    origin: str = ""
+
+
+def _in_words(
+    texts: Mapping[str, Sequence[str]],
+    length: int,
+    words: int,
+    cut: str,
+    vocabulary: str,
+    vectors: _Path,
+) -> _Numbered:
+    split_up = {part: [words_of(text) for text in messages] for part, messages in texts.items()}
+    counted = ["train"] if vocabulary == "train" else list(split_up)
+    known = Vocabulary.of((text for part in counted for text in split_up[part]), words)
+    inputs = {
+        part: np.stack([known.numbers(text, length, cut) for text in messages])
+        for part, messages in split_up.items()
+    }
+    units = (
+        f"words each, cut at the {cut}, of the {len(known.words):,} most frequent words of"
+        f" {'all' if vocabulary == 'all' else 'training'} messages"
+    )
+    empty = sum(int((~numbers.any(axis=1)).sum()) for numbers in inputs.values())
+    if not vectors:
+        return _Numbered(inputs, known, units, empty)
+    read = read_vectors(vectors, known.words)
+    table = np.concatenate([np.zeros((1, read.table.shape[1]), np.float32), read.table])
+    origin = (
+        f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
+        f" {len(known.words):,} words."
+    )
+    return _Numbered(inputs, known, units, empty, table, origin)
+
+
+def _in_pieces(
+    texts: Mapping[str, Sequence[str]], folder: str | pathlib.Path, length: int, cut: str
+) -> _Numbered:
+    known = WordPiece.of_folder(folder)
+    inputs = {part: known.tokens(messages, length, cut) for part, messages in texts.items()}
+    units = f"word pieces each, cut at the {cut}, of {pathlib.Path(folder).name}'s {len(known):,}"
+    empty = sum(int((part["tokens"][:, 2:] == 0).all(axis=1).sum()) for part in inputs.values())
+    return _Numbered(inputs, known, units, empty)
+
+
+_VERBS = {"train": "train", "validation": "validate", "test": "test"}
+
+
+def _by_date(path: pathlib.Path) -> _Parts:
+    parts: _Parts = {"train": [], "test": []}
+    places = [path]
+    if path.is_dir():
+        places = [path.with_name(f"20news-bydate-{part}") for part in parts]
+        if missing := [place for place in places if not place.is_dir()]:
+            raise FileNotFoundError(f"{path} is there, but {missing[0]} is not: {_WHOLE}.")
+    messages = [message for place in places for message in _messages(place)]
+    for (folder, *_), message in sorted(messages, key=_place):
+        part = folder.rpartition("-")[2]
+        if part in parts:
+            parts[part].append(message)
+    for part, messages_there in parts.items():
+        _check_groups(f"the {part} part of {path}", messages_there)
+    return parts
+
+
+def _messages(path: pathlib.Path) -> Iterator[tuple[_Place, _Message]]:
+    """Yield the place of each message, with its text and label."""
+    for name, content in _contents(path):
+        place = tuple(name.split("/")[-3:])
+        if len(place) == 3 and place[1] in GROUPS:
+            # The messages of 1993 name no encoding; latin-1 maps every byte to one character.
+            yield place, (content().decode("latin-1"), GROUPS.index(place[1]))
+
+
+def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield the name of each file of an archive or a folder, and a function that reads it."""
+    if not path.is_dir():
+        yield from archives.contents(path, max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
+        return
+    for file in path.glob("*/*"):
+        if file.is_file():
+            yield file.as_posix(), functools.partial(reading.content, file, "a message")
+
+
+def _place(entry: tuple[_Place, _Message]) -> _Place:
+    """Return the place of a message; the released code sorts by it."""
+    return entry[0]
+
+
+def _check_groups(where: str, messages: Sequence[_Message]) -> None:
+    """Raise an error that names the groups without a message."""
+    there = {label for _, label in messages}
+    if missing := [group for label, group in enumerate(GROUPS) if label not in there]:
+        named = ", ".join(missing[:3]) + f" and {len(missing) - 3} more" * (len(missing) > 3)
+        raise reading.Unreadable(f"{where} has no message of {named}: {_WHOLE}.")

@@ -1,0 +1,147 @@
+"""SYNTHIA: rendered video of a virtual city with a class for every pixel, streamed from disk.
+
+Each sequence of SYNTHIA-SEQS is an archive of its own at synthia-dataset.net, such as
+SYNTHIA-SEQS-05-SUMMER.rar. Only its folders RGB and GT/LABELS are read.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import random
+
+import numpy as np
+
+from calib_jax.core.files import reading
+from calib_jax.core.inputs import checks
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About
+from calib_jax.data.formats import files
+from calib_jax.data.images.label_maps import ADVICE, table_of
+from calib_jax.data.images.scenes import Scenes, recolored, size_of_scenes
+from calib_jax.data.images.splits_of_images import IMAGENET, normalized
+
+__all__ = ["synthia"]
+
+# The classes of the sequences, by the numbers of the published label maps.
+CLASSES = {
+    **{1: "sky", 2: "building", 3: "road", 4: "sidewalk", 5: "fence", 6: "vegetation", 7: "pole"},
+    **{8: "car", 9: "traffic sign", 10: "pedestrian", 11: "bicycle", 12: "lane marking"},
+    15: "traffic light",
+}
+_VOID = (0, 13, 14)  # void, and two numbers that are reserved
+_PREFIX = "SYNTHIA-SEQS-"
+_IMAGES, _LABELS = "RGB", "GT/LABELS"
+_HOW = (
+    "download a sequence, such as SYNTHIA-SEQS-05-SUMMER.rar, from"
+    " https://synthia-dataset.net/downloads and unpack it there"
+)
+_ABOUT = About(
+    title="SYNTHIA-SEQS, rendered street scenes with 13 classes of pixels",
+    licence="CC BY-NC-SA 3.0",
+    official=("SYNTHIA-SEQS-05-SUMMER",),
+    by_hand=_HOW,
+    size=5_000_000_000,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """The coded pairs of a sequence.
+
+    Attributes:
+      place: its folder.
+      frames: paths below RGB, which are those below GT/LABELS, too.
+    """
+
+    place: pathlib.Path
+    frames: tuple[str, ...]
+
+    def read(self, number: int) -> tuple[bytes, bytes]:
+        image, label_map = (
+            reading.content(name, "an image", ADVICE) for name in self.names(number)
+        )
+        return image, label_map
+
+    def names(self, number: int) -> tuple[str, str]:
+        frame = self.frames[number]
+        return str(self.place / _IMAGES / frame), str(self.place / _LABELS / frame)
+
+
+@register("synthia", _ABOUT)
+def synthia(
+    *,
+    data_dir: str | None = None,
+    sequence: str = "05-SUMMER",
+    cameras: str = "Stereo_Left",
+    height: int | None = None,
+    width: int | None = None,
+    seed: int = 0,
+    jitter: float = 0.0,
+) -> Dataset:
+    """Stream a sequence of SYNTHIA-SEQS: 70 % of the frames train, 10 % validate, 20 % test.
+
+    The frames are shuffled before they are split, as in the released code of the recall loss.
+    Neighboring frames of the video are alike, so its test part is easier than another sequence.
+
+    Pixels of the 13 classes have weight 1; void pixels are labelled 13 and have weight 0. The
+    released code trains on void as a class. Training images and label maps are mirrored half of the
+    time. Images are normalized by ImageNet's statistics.
+
+    Args:
+      data_dir: the folder of the data sets. Either it, or its subfolder `synthia`, contains the
+        folder of the sequence, such as `SYNTHIA-SEQS-05-SUMMER`. None uses the environment variable
+        CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      sequence: the number and the season or weather, as in the name of its folder.
+      cameras: "Stereo_Left" or "Stereo_Right", each with four views.
+      height, width: the size to which images are resized, 384 and 768 in the paper; None keeps 760
+        x 1280.
+      seed: seed of the split.
+      jitter: the largest relative change of the colors of training images; 0 for none.
+
+    References:
+      Ros et al. 2016, The SYNTHIA Dataset.
+      Tian et al. 2021, Recall Loss (the sequence, its size and its parts).
+    """
+    checks.one_of("cameras", cameras, ("Stereo_Left", "Stereo_Right"))
+    checks.between("jitter", jitter, 0, 1)
+    size = size_of_scenes("synthia", height, width)
+    about = dataclasses.replace(_ABOUT, official=(f"{_PREFIX}{sequence}",))
+    located = files.find("synthia", about, data_dir)
+    pairs = _Pairs(located.path, _frames(located.path, cameras))
+    order = list(range(len(pairs.frames)))
+    random.Random(seed).shuffle(order)
+    first, second = round(0.7 * len(order)), round(0.8 * len(order))
+    if not 0 < first < second < len(order):
+        raise ValueError(f"{located.path} has {len(order)} frames; a split needs more: {ADVICE}.")
+    table = table_of(dict(zip(CLASSES, range(len(CLASSES)), strict=True)), _VOID, len(CLASSES))
+    part = functools.partial(Scenes, pairs, table=table, void=len(CLASSES), size=size)
+    parts = np.split(np.array(order), [first, second])
+    return Dataset(
+        name="synthia",
+        class_names=tuple(CLASSES.values()),
+        train=part(parts[0]),
+        validation=part(np.sort(parts[1])),
+        test=part(np.sort(parts[2])),
+        description=(
+            f"{_ABOUT.title}, sequence {sequence}, {cameras}: {len(parts[0])} images to train,"
+            f" {len(parts[1])} to validate, {len(parts[2])} to test, split with seed {seed}; void"
+            f" pixels have weight 0; {located}. Licence: {_ABOUT.licence}. Ros et al. 2016."
+        ),
+        prepare=normalized(IMAGENET),
+        brightest=255,
+        augment=recolored(jitter),
+    )
+
+
+def _frames(place: pathlib.Path, cameras: str) -> tuple[str, ...]:
+    """List the frames of all views, sorted by name; raise unless each has a label map."""
+    listed = [
+        {path.relative_to(folder).as_posix() for path in folder.glob(f"{cameras}/*/*.png")}
+        for folder in (place / _IMAGES, place / _LABELS)
+    ]
+    if not listed[0]:
+        raise reading.Unreadable(f"{place / _IMAGES / cameras} has no images: {_HOW}.")
+    if alone := sorted(listed[0] ^ listed[1]):
+        lacking = _LABELS if alone[0] in listed[0] else _IMAGES
+        raise reading.Unreadable(f"{place / lacking} has no {alone[0]}: {ADVICE}.")
+    return tuple(sorted(listed[0]))

@@ -1,0 +1,1 @@
+"""Texts: words, subwords, trees, pairs of sentences."""

@@ -1,0 +1,101 @@
+"""Files of word vectors in the form of GloVe: a word and its numbers in each line."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from calib_jax.core.files import reading
+
+__all__ = ["read_vectors", "write_vectors"]
+
+_KIND = "a file of word vectors"
+_ADVICE = "each line must hold a word and its numbers, separated by single spaces"
+_LONGEST_LINE = 1 << 16
+
+
+class WordVectorsRead(NamedTuple):
+    """Vectors of some words.
+
+    Attributes:
+      table: a row for each word in the requested order; zeros for words that the file lacks.
+      known: whether the file has each word.
+    """
+
+    table: np.ndarray
+    known: np.ndarray
+
+
+def read_vectors(
+    path: str | pathlib.Path, words: Sequence[str], width: int | None = None
+) -> WordVectorsRead:
+    """Read the vectors of some words from a text file, line by line.
+
+    The files of GloVe have this form, and so has the text form of word2vec, whose first line (the
+    number of words and the width) is skipped, as are spaces at the end of a line, which the C
+    program writes. A word may contain spaces.
+
+    Args:
+      path: the file.
+      words: the words, in the order of the rows of the table.
+      width: the size of a vector; None takes that of the file.
+    """
+    row_of = {word: row for row, word in enumerate(words)}
+    rows: dict[int, np.ndarray] = {}
+    with reading.opened(path, _KIND, _ADVICE) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
+            try:
+                # Only the first line can have a byte-order mark.
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"line {number} is not UTF-8") from error
+            fields = text.rstrip("\r\n ").split(" ")
+            if number == 1 and len(fields) == 2 and all(map(str.isdecimal, fields)):
+                continue
+            if width is None:
+                width = len(fields) - 1
+            if len(fields) <= width or width < 1:
+                raise ValueError(
+                    f"line {number} holds {len(fields) - 1} numbers and not {max(width, 1)}"
+                )
+            row = row_of.get(" ".join(fields[:-width]))
+            if row is None:
+                _check_first(fields, width, number)
+            elif row not in rows:
+                rows[row] = _vector(fields[-width:], number)
+        if not width:
+            raise ValueError("it is empty")
+    table = np.zeros((len(words), width), np.float32)
+    known = np.zeros(len(words), bool)
+    for row, vector in rows.items():
+        table[row], known[row] = vector, True
+    return WordVectorsRead(table, known)
+
+
+def write_vectors(path: str | pathlib.Path, vectors: Mapping[str, np.ndarray]) -> None:
+    """Write the vector of each word, in the form that `read_vectors` reads."""
+    with open(path, "w", encoding="utf-8") as file:
+        for word, vector in vectors.items():
+            file.write(" ".join([word, *(f"{number:.6g}" for number in vector)]) + "\n")
+
+
+def _vector(fields: Sequence[str], number: int) -> np.ndarray:
+    try:
+        vector = np.array(fields, np.float32)
+    except ValueError as error:
+        raise ValueError(f"line {number} holds {fields[0]!r} ..., which are no numbers") from error
+    if not np.isfinite(vector).all():
+        raise ValueError(f"line {number} holds a number that is not finite")
+    return vector
+
+
+def _check_first(fields: Sequence[str], width: int, number: int) -> None:
+    """Raise an error for a line of more numbers, which would read as a word of several words."""
+    word = fields[:-width]
+    if len(word) > 1:
+        try:
+            [float(field) for field in word[1:]]
+        except ValueError:
+            return
+        raise ValueError(f"line {number} holds {len(fields) - 1} numbers and not {width}")

@@ -1,0 +1,1 @@
+"""Decisions by probabilities: their costs and guarantees."""

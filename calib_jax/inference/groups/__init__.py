@@ -1,0 +1,1 @@
+"""Calibration errors of classes and of groups of examples."""

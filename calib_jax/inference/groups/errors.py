@@ -1,0 +1,236 @@
+r"""Which classes and which groups of examples are miscalibrated?
+
+    inference.class_errors(logits, labels, key=key)            the probability of every class
+    inference.group_errors(groups, logits, labels, key=key)    the top label in every group
+
+Every class and every group has the binned error of `ece`, the noise floor of its size, and an
+exact p-value by draws of a calibrated model. Small groups have large errors by noise alone, so
+errors of groups of different sizes are not compared with each other, but each with its floor.
+`p_holm` is corrected for the number of classes or groups: if all values below 5 % are called
+miscalibrated, the probability of one mistake or more is at most 5 %.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import unmasked
+from calib_jax.inference.bounds import null_draws
+from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
+from calib_jax.inference.clusters import flipped
+from calib_jax.inference.tests.holm import holm
+from calib_jax.inference.whole_examples import counted_in_clusters, counted_rows
+from calib_jax.metrics.classwise import classwise_ece
+from calib_jax.metrics.fixed_bins import ece
+
+__all__ = ["PartError", "class_errors", "group_errors"]
+
+_DRAWS_AT_A_TIME = 1000
+_MOST_OUTCOMES = 2 * 10**8
+
+
+class PartError(NamedTuple):
+    """The calibration error of a class or a group, with its test, as Python numbers.
+
+    Attributes:
+      name: of the class or group.
+      size: the number of its examples.
+      gap: mean probability minus share of occurrences; positive if overconfident.
+      error: the binned calibration error.
+      floor: the mean error of a calibrated model.
+      p_value: of the hypothesis that the model is calibrated there.
+      p_holm: the p-value corrected for the number of classes or groups.
+    """
+
+    name: str
+    size: int
+    gap: float
+    error: float
+    floor: float
+    p_value: float
+    p_holm: float
+
+
+@checks.needs_key
+def group_errors(
+    groups: Any,
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_bins: int = 15,
+    num_draws: int | None = None,
+    clusters: Any = None,
+) -> list[PartError]:
+    """Compute the ECE of every group with its noise floor and p-values.
+
+    No calibrator may have been fitted on these examples, and no group chosen by their labels:
+    `worst_groups` searches for groups on half of the examples.
+
+    Args:
+      groups: `[*batch]`, the group of each example, as integers, strings or booleans.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      key: PRNG key of the draws.
+      num_bins: number of bins of equal width.
+      num_draws: number of draws R. The smallest `p_holm` of m groups is m / (R + 1); the default
+        is 40 m, but at least 1,000 and at most 2e8 outcomes.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings, if examples depend
+        on each other. Draws then flip the signs of whole clusters; use some 30 or more per group.
+
+    Returns:
+      One record per group, in ascending order of the groups.
+
+    >>> import jax
+    >>> from calib_jax import inference
+    >>> logits = jax.numpy.tile(jax.numpy.array([[2.0, 1.0]]), (200, 1))  # 73 % confident
+    >>> labels = (jax.numpy.arange(200) % 4 == 0).astype(int)  # right in 75 %
+    >>> labels = labels.at[100:150].set(1)  # but not among these
+    >>> groups = ["new" if row >= 100 else "old" for row in range(200)]
+    >>> parts = inference.group_errors(groups, logits, labels, key=jax.random.key(0))
+    >>> [(part.name, part.size, round(part.gap, 2), part.p_holm < 0.01) for part in parts]
+    [('new', 100, 0.35, True), ('old', 100, -0.02, False)]
+    """
+    caller = "group_errors"
+    checks.random_key(key)
+    checks.num_bins(num_bins)
+    of_row = group_ids("groups", groups, np.shape(labels))
+    rows = counted_rows(caller, logits, labels, weights)[2]
+    logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
+    names, group = np.unique(of_row[rows], return_inverse=True)
+    (members,), confidence, hit = members_of_top_label(
+        [ece.with_options(num_bins=num_bins)], logits, labels
+    )
+    cell = group * num_bins + np.argmax(members, axis=1)
+    order = np.lexsort((hit, confidence, cell))
+    cell, confidence, hit = cell[order], confidence[order], hit[order]
+    first = np.flatnonzero(np.append(True, cell[1:] != cell[:-1]))
+    of_cell = cell[first] // num_bins
+    sizes = np.bincount(group)
+
+    def errors(sums: Float[np.ndarray, "draws cells"]) -> Float[np.ndarray, "draws groups"]:
+        starts = np.searchsorted(of_cell, np.arange(len(names)))
+        return np.add.reduceat(np.abs(sums), starts, axis=1) / sizes
+
+    residual = confidence - hit
+    gaps = np.add.reduceat(residual, first)
+    draws = _num_draws(num_draws, len(names), len(hit))
+    if cluster is None:
+        null = [
+            errors(np.add.reduceat(confidence - hits, first, axis=1))
+            for hits in null_draws.hits_in_chunks(key, confidence, draws)
+        ]
+    else:
+        index = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(cell))))
+        sums = np.zeros((int(np.max(cluster)) + 1, len(first)))
+        np.add.at(sums, (cluster[order], index), residual)
+        null = [errors(flipped(key, draws, sums))]
+    gap = np.bincount(of_cell, gaps) / sizes
+    return _parts([str(name) for name in names], sizes, gap, errors(gaps[None])[0], null, null)
+
+
+@checks.needs_key
+def class_errors(
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_bins: int = 15,
+    num_draws: int | None = None,
+    clusters: Any = None,
+) -> list[PartError]:
+    """Compute `per_class_ece` of every class with its noise floor and p-values.
+
+    The hypothesis of each test is that the probabilities of all classes are calibrated together.
+    The `size` is the number of examples of the class; its error is a mean over all examples.
+
+    Args:
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      key: PRNG key of the draws.
+      num_bins: number of bins of equal width.
+      num_draws: number of draws; see `group_errors`.
+      clusters: `[*batch]`, the cluster of each example; see `group_errors`.
+
+    Returns:
+      One record per class, named "0", "1", ...
+
+    >>> import jax
+    >>> from calib_jax import inference
+    >>> logits = jax.numpy.tile(jax.numpy.array([[1.0, 1.0, 0.0]]), (300, 1))
+    >>> labels = (jax.numpy.arange(300) < 90).astype(int)  # class 2, of 16 %, never occurs
+    >>> parts = inference.class_errors(logits, labels, key=jax.random.key(0))
+    >>> [round(part.gap, 2) for part in parts]
+    [-0.28, 0.12, 0.16]
+    """
+    checks.random_key(key)
+    checks.num_bins(num_bins)
+    logits, labels, cluster = counted_in_clusters("class_errors", logits, labels, weights, clusters)
+    metric = classwise_ece.with_options(num_bins=num_bins)
+    num_classes = logits.shape[-1]
+    null: list[np.ndarray] = []
+    ranked: list[np.ndarray] = []
+    for gaps in gaps_of_classes(
+        metric,
+        logits,
+        labels,
+        cluster,
+        key=key,
+        num_draws=_num_draws(num_draws, num_classes, len(labels)),
+        draws_at_a_time=_DRAWS_AT_A_TIME,
+    ):
+        for errors, draws in ((null, gaps.null), (ranked, gaps.ranked)):
+            errors.append(np.sum(np.abs(draws).reshape(-1, num_classes, num_bins), axis=-1))
+    gap = gaps.gap.reshape(num_classes, num_bins)
+    sizes = np.bincount(np.asarray(labels), minlength=num_classes)
+    names = [str(name) for name in range(num_classes)]
+    return _parts(names, sizes, np.sum(gap, axis=1), np.sum(np.abs(gap), axis=1), null, ranked)
+
+
+def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate a column of groups, and return it along one axis."""
+    column = np.asarray(unmasked(name, values))
+    if column.shape != shape:
+        raise ValueError(
+            f"{name} must have shape {shape}, one for each example, got {column.shape}."
+        )
+    if column.dtype == object:
+        column = column.astype(str)
+    if column.dtype.kind not in "biuUS":
+        raise TypeError(f"{name} must be integers, strings or booleans, got {column.dtype}.")
+    return column.reshape(-1)
+
+
+def _num_draws(given: int | None, num_parts: int, num_rows: int) -> int:
+    if given is not None:
+        checks.at_least("num_draws", given, 1)
+        return given
+    return max(1000, min(40 * num_parts, _MOST_OUTCOMES // num_rows))
+
+
+def _parts(
+    names: list[str],
+    sizes: Integer[np.ndarray, " parts"],
+    gap: Float[np.ndarray, " parts"],
+    error: Float[np.ndarray, " parts"],
+    null: list[Float[np.ndarray, "draws parts"]],
+    ranked: list[Float[np.ndarray, "draws parts"]],
+) -> list[PartError]:
+    draws = np.concatenate(ranked).T
+    p_values = [
+        null_draws.p_of_draws(value, column) for value, column in zip(error, draws, strict=True)
+    ]
+    floor = np.mean(np.concatenate(null), axis=0)
+    columns = (names, sizes, gap, error, floor, p_values, holm(p_values))
+    return [
+        PartError(name, int(size), *map(float, numbers))
+        for name, size, *numbers in zip(*columns, strict=True)
+    ]

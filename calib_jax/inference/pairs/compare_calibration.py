@@ -1,0 +1,135 @@
+r"""Does one of two models have the larger calibration error, on the same examples?
+
+The plug-in error of a calibrated model depends on its sharpness, so a difference of plug-in errors
+is not centered at 0 and no test of it keeps its level. The debiased squared errors are centered.
+Their difference D is asymptotically normal with variance $V_1$, that of its linear terms, if an
+error is not 0. If both are 0, it is a degenerate U-statistic with variance $V_2$, and there
+$V_1$ is on average $2 V_2$. Hence the variance $\max(V_1 - V_2, V_2)$ serves both; `residuals`
+has the formulas. In simulations of 1,000 and 10,000 examples the test rejected 1 to 7 % of true
+hypotheses at 5 %. Where errors are rare, the variance of the outcomes has a lower bound
+(`residuals.Moments.scarcity`): in exact enumerations of a single bin with .3 to 40 expected errors
+the test rejected at most 5.3 % of true hypotheses, and 90 % intervals covered 89.9 % or more.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from calib_jax.core.inputs import checks
+from calib_jax.inference.normal import normal_test
+from calib_jax.inference.residuals import Binned, binned, moments
+from calib_jax.inference.squared_error import SquaredError, interval_of
+from calib_jax.inference.whole_examples import counted_in_clusters
+
+# The default number of bins is accepted for any number of examples.
+_ALWAYS_ALLOWED = 15
+
+__all__ = ["CalibrationDifference", "compare_calibration"]
+
+
+class CalibrationDifference(NamedTuple):
+    """The change of the debiased squared calibration error from model a to model b.
+
+    Attributes:
+      value: debiased squared error of b minus that of a; negative if b is better calibrated.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      p_value: two-sided, of the hypothesis that both squared errors are equal; 1 for equal
+        predictions. It is asymptotic: use 1,000 examples or more. NaN, as are value and ends,
+        if no bin of a model has two examples; with fewer than 10 clusters, it and the ends are
+        NaN.
+      error_a: the squared error of a, or the mean of its runs', with its interval and root.
+      error_b: the same of b.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    error_a: SquaredError
+    error_b: SquaredError
+
+
+def compare_calibration(
+    logits_a: Any,
+    logits_b: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    num_bins: int = 15,
+    level: float = 0.9,
+    clusters: Any = None,
+) -> CalibrationDifference:
+    """Compare the calibration of the top labels of two models on the same examples.
+
+    The examples must be independent, or independent between `clusters`. A large p-value does not
+    prove equal calibration: read the interval, or ask for `equivalence`. No calibrator may have
+    been fitted on these examples.
+
+    Args:
+      logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean error is compared.
+      logits_b: the same of the other model; the numbers of classes and of runs may differ.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      num_bins: number of bins of equal width, for both models; at most a fifth of the number of
+        examples, or 15.
+      level: the nominal coverage of the intervals, a fraction.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use a few hundred:
+        in simulations the test at 5 % rejected up to 10 % of true hypotheses with 50 clusters of
+        20 examples, and up to 8 % with 500.
+
+    >>> from calib_jax import inference
+    >>> import jax.numpy as jnp
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
+    >>> labels = (jnp.arange(100) < 40).astype(int)
+    >>> change = inference.compare_calibration(3 * logits, logits, labels)
+    >>> round(change.value, 3), change.p_value < 0.01
+    (-0.079, True)
+    """
+    checks.level(level)
+
+    def binned_of(logits: Any) -> Binned:
+        data = counted_in_clusters("compare_calibration", logits, labels, weights, clusters)
+        check_bins(num_bins, len(data[1]))
+        return binned(*data, num_bins=num_bins)
+
+    runs_a, runs_b = ([binned_of(run) for run in runs_of(model)] for model in (logits_a, logits_b))
+    return difference_of_errors(runs_a, runs_b, level)
+
+
+def check_bins(num_bins: int, num_rows: int) -> None:
+    """Refuse so many bins that the test of two squared errors rejects too often.
+
+    >>> check_bins(90, 100)
+    Traceback (most recent call last):
+    ValueError: compare_calibration: 90 bins for 100 examples: the test rejects too often above one
+    bin for 5 examples; give at most 20 bins.
+    """
+    checks.num_bins(num_bins)
+    most = max(_ALWAYS_ALLOWED, num_rows // 5)
+    if num_bins > most:
+        raise ValueError(
+            f"compare_calibration: {num_bins} bins for {num_rows} examples: the test rejects too"
+            f" often above one bin for 5 examples; give at most {most} bins."
+        )
+
+
+def runs_of(model: Any) -> list[Any]:
+    """Return the runs of a model: those of a list of arrays; one of an array or nested numbers."""
+    several = (
+        isinstance(model, list | tuple)
+        and len(model) > 0
+        and all(getattr(logits, "ndim", 0) >= 2 for logits in model)
+    )
+    return list(model) if several else [model]
+
+
+def difference_of_errors(
+    runs_a: list[Binned], runs_b: list[Binned], level: float
+) -> CalibrationDifference:
+    """Compare the mean debiased squared errors of the runs of two models."""
+    a, b = ([(1 / len(runs), bins) for bins in runs] for runs in (runs_a, runs_b))
+    difference = moments([*b, *((-share, bins) for share, bins in a)])
+    test = normal_test(difference.value, difference.variance, level)
+    errors = (interval_of(models, level) for models in (a, b))
+    return CalibrationDifference(*test, *errors)

@@ -1,0 +1,233 @@
+r"""How much do the ECEs of two models differ? An interval that covers, at the cost of its width.
+
+No bootstrap interval of the difference of two plug-in errors covers it: noise raises both, by
+amounts that depend on the sharpness of each. For one model with the gaps $m = d + e$ of noise e,
+
+$$\sum_b \operatorname{sign}(d_b) e_b \le \sum_b |m_b| - \sum_b |d_b|
+  \le \sum_{b\ \text{certain}} \operatorname{sign}(m_b) e_b + \sum_{b\ \text{uncertain}} |e_b|,$$
+
+where a bin is certain if its gap is far from 0. Both bounds are resampled, with the same examples
+for both models, and their quantiles give the interval. It is honest and wide: `compare_calibration`
+is the test. The bins are fixed by the confidences, so bins of equal mass have the same bounds. The
+mean error of several runs is a sum of norms, and its bounds are the means of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.inference.bounds.bin_gaps import members_of_top_label, with_variance
+from calib_jax.inference.clusters import Clusters, sums_of
+from calib_jax.inference.normal import clipped
+from calib_jax.inference.pairs.compare_calibration import runs_of
+from calib_jax.inference.resamples import multiplicities as resampling
+from calib_jax.inference.whole_examples import counted_in_clusters
+from calib_jax.metrics.contract.metric import Metric
+from calib_jax.metrics.equal_mass import adaptive_ece
+from calib_jax.metrics.fixed_bins import ece
+
+__all__ = ["EceDifference", "compare_ece"]
+
+_ENTRIES = 2**22  # multiplicities drawn at a time
+Bins = Float[np.ndarray, " bins"]
+Noise = Float[np.ndarray, "draws bins"]
+Draws = Float[np.ndarray, " draws"]
+
+
+class EceDifference(NamedTuple):
+    """The change of the ECE from model a to model b; it has no p-value.
+
+    Attributes:
+      value: ECE of b minus that of a.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      ece_a: of model a, or the mean of its runs'.
+      ece_b: the same of b.
+    """
+
+    value: float
+    low: float
+    high: float
+    ece_a: float
+    ece_b: float
+
+
+class Units(NamedTuple):
+    """The units that are resampled for one ECE: examples, or whole clusters.
+
+    Attributes:
+      sums: of the residuals c - a of each unit in each bin.
+      size: number of examples of each unit.
+      gap: the measured gaps, divided by the number of all examples.
+      drawn: the variance of the resampled gaps.
+      variance: of the gaps, the larger of the empirical one and that of a calibrated model.
+    """
+
+    sums: Float[np.ndarray, "units bins"]
+    size: Float[np.ndarray, " units"]
+    gap: Bins
+    drawn: Bins
+    variance: Bins
+
+
+class Excess(NamedTuple):
+    """An ECE, and bounds of how much noise increases it, in every draw."""
+
+    value: float
+    low: Draws
+    high: Draws
+
+
+@checks.needs_key
+def compare_ece(
+    logits_a: Any,
+    logits_b: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_bins: int = 15,
+    equal_mass: bool = False,
+    level: float = 0.9,
+    num_draws: int = 1000,
+    clusters: Any = None,
+) -> EceDifference:
+    """Compute an interval of the difference of two models' ECEs on the same examples.
+
+    In simulations nominal 90 % intervals covered 94 to 100 %, and were 1.2 to 3 times as wide as
+    percentile intervals, which do not cover. Use `compare_calibration` to test for a difference.
+
+    Args:
+      logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean ECE is compared. The
+        interval is that of these runs, and does not cover the choice of seeds.
+      logits_b: the same of the other model; the numbers of classes and of runs may differ.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      key: PRNG key of the resamples.
+      num_bins: number of bins, for both models.
+      equal_mass: whether bins have equal mass, as in `adaptive_ece`, instead of equal width.
+      level: the nominal coverage of the interval, a fraction.
+      num_draws: number of resamples.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. Intervals
+        covered in simulations of 50 clusters; the ends are -1 and 1 with one.
+
+    >>> from calib_jax import inference
+    >>> import jax.numpy as jnp
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (400, 1))
+    >>> labels = (jnp.arange(400) < 160).astype(int)
+    >>> change = inference.compare_ece(3 * logits, logits, labels, key=jax.random.key(0))
+    >>> round(change.value, 3), change.high < 0
+    (-0.117, True)
+    """
+    checks.random_key(key)
+    checks.level(level)
+    checks.whole("num_draws", num_draws)
+    metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
+    runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
+    units = []
+    for logits in (*runs_a, *runs_b):
+        data = counted_in_clusters("compare_ece", logits, labels, weights, clusters)
+        units.append(units_of(metric, *data))
+    excesses = [
+        excess
+        for number, of_run in enumerate(_in_common_order(units))
+        for excess in excesses_of([of_run], key, number, num_draws)
+    ]
+    return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
+
+
+def difference_of_eces(
+    runs_a: Sequence[Excess], runs_b: Sequence[Excess], level: float
+) -> EceDifference:
+    """Compare the mean ECEs of the runs of two models, whose draws resample the same units."""
+    a, b = (
+        Excess(*(np.mean(part, axis=0) for part in zip(*runs, strict=True)))
+        for runs in (runs_a, runs_b)
+    )
+    value = float(b.value - a.value)
+    tail = (1 - level) / 2
+    low = value - float(np.quantile(b.high - a.low, 1 - tail))
+    high = value - float(np.quantile(b.low - a.high, tail))
+    low, high = clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0)
+    return EceDifference(value, low, high, float(a.value), float(b.value))
+
+
+def _in_common_order(runs: Sequence[Units]) -> list[Units]:
+    """Sort the units of all runs, so that the draws ignore the order of the rows and of the models.
+
+    The sums of a unit under all runs are sorted first, and only ties look at which run has which.
+    """
+    position = np.arange(1, runs[0].sums.shape[1] + 1)
+    of_runs = np.array(
+        [(units.size, units.sums @ position, np.sum(units.sums, axis=1)) for units in runs]
+    )
+    order = np.lexsort([*np.concatenate(of_runs), *np.concatenate(np.sort(of_runs, axis=0))])
+    return [units._replace(sums=units.sums[order], size=units.size[order]) for units in runs]
+
+
+def units_of(metric: Metric, logits: Logits, labels: Labels, cluster: Clusters | None) -> Units:
+    """Sum the residuals of examples that are `counted`, in the bins of a metric."""
+    (members,), confidence, hit = members_of_top_label([metric], logits, labels)
+    residual, num_rows = confidence - hit, len(hit)
+    sums, counts = members * residual[:, None], members
+    if cluster is not None:
+        sums, counts = np.split(sums_of(cluster, np.concatenate([sums, counts], axis=1)), 2, axis=1)
+    total, size = np.sum(sums, axis=0), np.sum(counts, axis=1)
+    in_bin = np.sum(counts, axis=0)
+    mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / num_rows
+    of_calibrated = (confidence * (1 - confidence)) @ np.square(members)
+    within = np.sum(np.square(sums - counts * mean), axis=0)
+    drawn = np.sum(np.square(sums - size[:, None] * gap), axis=0)
+    variance = np.maximum(of_calibrated, within)
+    return Units(sums, size, gap, drawn / num_rows**2, variance / num_rows**2)
+
+
+def excesses_of(several: Sequence[Units], key: Array, number: int, num_draws: int) -> list[Excess]:
+    """Bound the noise of several ECEs of one run.
+
+    Args:
+      several: of all ECEs.
+      key: of the resamples, the same for all runs that are compared.
+      number: of the run; the noise of bins that are equal in all resamples depends on it.
+      num_draws: number of resamples.
+    """
+    if len(several[0].size) < 2:  # an ECE lies in [0, 1], so noise adds at least -1 and at most 1
+        ends = np.full((2, num_draws), [[-1.0], [1.0]])
+        return [Excess(float(np.sum(np.abs(units.gap))), *ends) for units in several]
+    key_of_units, key_of_noise = jax.random.split(key)
+    key_of_run = jax.random.fold_in(key_of_noise, number)
+    noise = _noise(key_of_units, several, num_draws)
+    ends = np.cumsum([len(units.gap) for units in several])
+    parts = np.split(noise, ends[:-1], axis=1)
+    return [_excess(units, part, key_of_run) for units, part in zip(several, parts, strict=True)]
+
+
+def _noise(key: Array, several: Sequence[Units], num_draws: int) -> Noise:
+    """Draw resampled gaps minus the gaps, side by side for all ECEs."""
+    sums = np.concatenate([units.sums for units in several], axis=1)
+    gaps = np.concatenate([units.gap for units in several])
+    size = several[0].size
+    pairs = max(1, min(-(-num_draws // 2), _ENTRIES // (2 * len(size))))
+    drawn: list[Noise] = []
+    for number in range(-(-num_draws // (2 * pairs))):
+        keys = jax.random.split(jax.random.fold_in(key, number), pairs)
+        counts = np.asarray(
+            resampling.multiplicities(keys, len(size), "multinomial", None), np.float64
+        )
+        drawn.append((counts @ sums) / (counts @ size)[:, None] - gaps)
+    return np.concatenate(drawn)[:num_draws]
+
+
+def _excess(units: Units, noise: Noise, key: Array) -> Excess:
+    noise = with_variance(noise, units.drawn, units.variance, key)
+    signed = np.sign(units.gap) * noise
+    certain = np.abs(units.gap) > np.sqrt(np.log(np.sum(units.size)) * units.variance)
+    high = np.where(certain, signed, np.abs(noise))
+    return Excess(float(np.sum(np.abs(units.gap))), np.sum(signed, axis=1), np.sum(high, axis=1))

@@ -1,0 +1,101 @@
+"""Which of two models predicts better, by a proper score or by its error? Not: is it calibrated?
+
+A proper score mixes calibration with sharpness. Two calibrated models of different sharpness have
+different scores, and no test of scores is a test of calibration.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.inference.normal import paired_test
+from calib_jax.inference.whole_examples import counted_in_clusters
+from calib_jax.metrics.averages import brier, nll
+from calib_jax.metrics.contract.metric import Metric
+from calib_jax.metrics.contract.predictions import Predictions
+
+__all__ = ["ScoreDifference", "compare_scores"]
+
+SCORES = ("nll", "brier", "error")
+
+
+class ScoreDifference(NamedTuple):
+    """The change of a mean score from model a to model b; a smaller score is better.
+
+    Attributes:
+      value: mean score of b minus that of a; negative if b predicts better.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      p_value: two-sided, of equal scores; 1 for equal predictions. It and the ends are asymptotic,
+        and NaN with fewer than 10 examples or clusters.
+      score: its name.
+    """
+
+    value: float
+    low: float
+    high: float
+    p_value: float
+    score: str
+
+
+def compare_scores(
+    logits_a: Any,
+    logits_b: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    score: str = "nll",
+    level: float = 0.9,
+    clusters: Any = None,
+) -> ScoreDifference:
+    """Compare a proper score, or the error, of two models on the same examples.
+
+    It is the paired test of the mean difference. It compares predictions and not calibration: a
+    sharper model has a better score, however well both are calibrated. If a true class has
+    probability 0, the NLL is infinite and the result NaN or infinite.
+
+    Args:
+      logits_a: `[*batch, classes]`.
+      logits_b: `[*batch, classes]`; the number of classes may differ.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      score: "nll", "brier" or "error"; `mcnemar` is the exact test of equal errors.
+      level: the nominal coverage of the interval, a fraction.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings. Use some 30 or
+        more.
+
+    >>> from calib_jax import inference
+    >>> import jax.numpy as jnp
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
+    >>> labels = (jnp.arange(100) < 12).astype(int)
+    >>> inference.compare_scores(3 * logits, logits, labels).p_value < 0.01
+    True
+    """
+    checks.level(level)
+    checks.one_of("score", score, SCORES)
+    parts = []
+    for logits in (logits_a, logits_b):
+        rows, labels_, cluster = counted_in_clusters(
+            "compare_scores", logits, labels, weights, clusters
+        )
+        parts.append(np.asarray(_terms(score, rows, labels_), np.float64))
+    a, b = parts
+    with np.errstate(invalid="ignore"):  # inf - inf
+        test = paired_test(b - a, cluster, level)
+    return ScoreDifference(*test, score)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _terms(score: str, logits: Logits, labels: Labels) -> Array:
+    view = Predictions(logits, labels)
+    if score == "error":
+        return 1 - view.hit
+    metric: Metric = {"nll": nll, "brier": brier}[score]
+    (column,) = metric.terms_of(view).values.values()  # type: ignore[attr-defined]
+    return column

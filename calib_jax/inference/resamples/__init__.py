@@ -1,0 +1,1 @@
+"""The bootstrap: resampled values of metrics, and their intervals."""

@@ -1,0 +1,577 @@
+r"""Bootstrap: how much a metric would vary between test sets of the same size.
+
+    samples = bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))       [1000]
+    interval(samples, level=0.9)                                                  low, high
+    estimates({"ece": metrics.ece, "nll": metrics.nll}, logits, labels, key=key)  value, low, high
+    paired_bootstrap(metrics.ece, logits_a, logits_b, labels, key=key)            difference, p
+    bootstrap(metrics.ece, logits, labels, key=key, clusters=image_of_pixel)      whole images drawn
+
+Resampling only changes the weights of the examples. Softmax, binning and sorting are therefore
+computed once (`terms`), each resample is a row of multiplicities, and one matrix product computes
+the sums of all metrics for a chunk of resamples.
+
+Calibration errors are biased upwards: a sum of absolute values is never negative, so noise in a
+bin increases it, and resampling adds more noise. For a well calibrated model the resampled ECE is
+larger than the ECE, which is larger than the true error. The reported value is therefore always
+the metric of the data itself, never the mean of the samples. The "basic" interval reflects the
+samples around that value, which removes one such bias.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int, Integer
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs import invalid_values as trouble
+from calib_jax.core.rows import padded_size, present
+from calib_jax.core.types import Array, Labels, Number, PyTree
+from calib_jax.inference.bounds.noise_bound import (
+    NoiseBound,
+    has_noise_bound,
+    least_draws,
+    noise_bound,
+)
+from calib_jax.inference.resamples import multiplicities as resampling
+from calib_jax.inference.resamples import prepared_terms as ready
+from calib_jax.inference.whole_examples import are_counts
+from calib_jax.metrics.contract import blocks
+from calib_jax.metrics.contract.metric import (
+    Members,
+    Metric,
+    members_of,
+    owners,
+    terms_of,
+    values_of,
+)
+from calib_jax.metrics.contract.terms import Terms
+
+__all__ = [
+    "Difference",
+    "Estimate",
+    "Interval",
+    "bootstrap",
+    "bounded_estimates",
+    "difference",
+    "estimates",
+    "interval",
+    "paired_bootstrap",
+]
+
+INTERVALS = ("percentile", "basic")
+
+
+class Interval(NamedTuple):
+    """Lower and upper end of an interval, each with the shape of the metric's value."""
+
+    low: PyTree
+    high: PyTree
+
+
+class Estimate(NamedTuple):
+    """A metric's value on the data, and its interval.
+
+    Attributes:
+      value: the metric on the data.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      interval: how the interval was computed: "percentile", "basic" or "noise bound".
+      floor: the mean value of a calibrated model; None without a noise bound.
+      p_value: of the hypothesis that the model is calibrated; None without a noise bound.
+    """
+
+    value: PyTree
+    low: PyTree
+    high: PyTree
+    interval: str = "percentile"
+    floor: float | None = None
+    p_value: float | None = None
+
+    def __repr__(self) -> str:
+        shown = {name: _plain(value) for name, value in self._asdict().items() if value is not None}
+        return f"Estimate({', '.join(f'{name}={value}' for name, value in shown.items())})"
+
+
+def _plain(value: Any) -> Any:
+    """Return a number with six digits, and anything else as Python shows it."""
+    if isinstance(value, jax.core.Tracer) or np.ndim(value) or not hasattr(value, "__float__"):
+        return repr(value)
+    return f"{float(value):.6g}"
+
+
+class Difference(NamedTuple):
+    """The change of a metric from predictions a to predictions b.
+
+    Attributes:
+      value: metric of b minus metric of a.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      p_value: two-sided, the smallest 1 - level at which the interval excludes 0. NaN differences
+        are dropped; NaN if none is left. For a `biased` metric (`ece` and every other plug-in
+        calibration error) it does not test calibration, because the less sharp of two
+        calibrated models has the larger error.
+      samples: resampled differences, with a leading axis of resamples.
+    """
+
+    value: PyTree
+    low: PyTree
+    high: PyTree
+    p_value: PyTree
+    samples: PyTree
+
+
+@checks.needs_key
+def bootstrap(
+    metrics: Metric | Mapping[str, Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_resamples: int = 1000,
+    scheme: str = "multinomial",
+    by_class: bool = False,
+    clusters: Any = None,
+    max_bytes: int = 2**28,
+) -> Any:
+    """Compute metrics on resampled data, with the same resamples for all of them.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`; resampled examples keep theirs; examples of weight 0 are never drawn.
+      key: PRNG key; it determines the resamples of a given number of examples.
+      num_resamples: number of resamples.
+      scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example
+        Poisson(1) times.
+      by_class: whether to keep the number of examples of every class ("multinomial" only).
+      clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
+        document of a sentence, as integers or strings. Whole clusters are drawn instead of
+        examples, so their examples may depend on each other; `by_class` then keeps the number
+        of clusters of every class. Intervals need some 30 clusters or more.
+      max_bytes: approximate memory of the resamples in progress; it does not change the values.
+
+    Returns:
+      Samples of the metric's value with a leading axis; a dictionary by name for several metrics.
+      A sample is NaN if the metric is undefined on the drawn examples: `auroc` without two
+      classes, or the recall of a class that was not drawn. `interval` and `difference` drop
+      such samples.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0], [0.0, 1.0]]), (50, 1))
+    >>> labels = jnp.tile(jnp.array([0, 0]), 50)
+    >>> samples = bootstrap(metrics.accuracy, logits, labels, key=jax.random.key(0))
+    >>> samples.shape
+    (1000,)
+    """
+    members = members_of(metrics)
+    _check_draws(key, num_resamples, scheme, by_class, max_bytes)
+    ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
+    logits, labels, weights, kept = _measurable(logits, labels, weights)
+
+    num_rows, padding = len(labels), len(labels) - len(kept)
+    num_drawn, size, cluster, classes = len(kept), num_rows, None, None
+    if by_class:
+        classes = np.asarray(labels)[:num_drawn]
+    if ids is not None:
+        _, first, cluster = np.unique(ids[kept], return_index=True, return_inverse=True)
+        if classes is not None:
+            classes = _classes_of_clusters(classes, first, cluster)
+        num_drawn = len(first)
+        size = padded_size(num_drawn) if padding else num_drawn
+        cluster = np.pad(cluster, (0, padding))
+    if classes is not None:
+        classes = np.pad(classes, (0, size - num_drawn), constant_values=logits.shape[-1])
+    terms = _terms(members, logits, labels)
+    entries = {name: ready.large_entries(part) for name, part in terms.items()}
+    prepared = _prepare(terms, weights, entries)
+    in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
+    chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
+    samples = _samples(
+        members,
+        prepared,
+        key,
+        classes,
+        cluster,
+        resampling.drawn(num_drawn, scheme),
+        size=size,
+        num_resamples=num_resamples,
+        chunk_pairs=chunk_pairs,
+        scheme=scheme,
+    )
+    return samples[members[0][0]] if isinstance(metrics, Metric) else samples
+
+
+def _check_draws(key: Any, num_resamples: int, scheme: str, by_class: bool, max_bytes: int) -> None:
+    """Validate the options of a bootstrap."""
+    checks.random_key(key)
+    checks.whole("num_resamples", num_resamples)
+    checks.one_of("scheme", scheme, resampling.SCHEMES)
+    if by_class and scheme == "poisson":
+        raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
+    checks.at_least("max_bytes", max_bytes, 1)
+
+
+def interval(
+    samples: Any, level: float = 0.9, *, method: str = "percentile", estimate: Any = None
+) -> Any:
+    r"""Compute the interval of resampled metric values.
+
+    With $q_\alpha$ the quantiles of the samples and $\alpha = (1 - \mathrm{level}) / 2$:
+    "percentile" is $[q_\alpha, q_{1-\alpha}]$; "basic" is
+    $[2 e - q_{1-\alpha}, 2 e - q_\alpha]$ around the estimate e, the metric of the data itself.
+    NaN samples (a class that was not drawn) are dropped; if no sample is left, both ends are NaN.
+    Infinite samples (the NLL when a true class of probability 0 was drawn) are kept.
+
+    Args:
+      samples: the result of `bootstrap`.
+      level: the nominal coverage, a fraction.
+      method: "percentile" or "basic".
+      estimate: the metric's value on the data itself; required by "basic".
+
+    >>> low, high = interval(jnp.arange(101.0), level=0.9)
+    >>> float(low), float(high)
+    (5.0, 95.0)
+    """
+    _check_interval(level, method)
+    if method == "basic" and estimate is None:
+        raise ValueError('method="basic" reflects around the estimate: give estimate=metric(...).')
+    if isinstance(samples, Mapping):
+        return {
+            name: interval(
+                sample, level, method=method, estimate=None if estimate is None else estimate[name]
+            )
+            for name, sample in samples.items()
+        }
+    low, high = (
+        jax.tree.map(functools.partial(_quantile, at=at), samples)
+        for at in ((1 - level) / 2, (1 + level) / 2)
+    )
+    if method == "basic":
+        low, high = (jax.tree.map(lambda e, q: 2 * e - q, estimate, q) for q in (high, low))
+    return Interval(low, high)
+
+
+@checks.needs_key
+def estimates(
+    metrics: Metric | Mapping[str, Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Any,
+    level: float = 0.9,
+    method: str = "valid",
+    num_resamples: int = 1000,
+    scheme: str = "multinomial",
+    by_class: bool = False,
+    clusters: Any = None,
+    max_bytes: int = 2**28,
+) -> Any:
+    """Compute metrics with intervals; the value is that of the data, never a bootstrap mean.
+
+    A bootstrap interval of a binned calibration error does not contain the truth of a calibrated
+    model. Such metrics get the interval of `noise_bound` with its noise floor and p-value, unless
+    `by_class` is given or the weights are not counts 0, 1, 2, ...; the field `interval` names the
+    kind.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`.
+      key: see `bootstrap`.
+      level: the nominal coverage, a fraction.
+      method: "valid" as above, with percentiles for all other metrics; "percentile" or "basic" for
+        a bootstrap interval of every metric, see `interval`.
+      num_resamples: see `bootstrap`; also the number of draws of a noise bound, but at least
+        2 / (1 - level) are drawn.
+      scheme: see `bootstrap`; noise bounds do not resample.
+      by_class: see `bootstrap`.
+      clusters: see `bootstrap`.
+      max_bytes: see `bootstrap`.
+    """
+    checks.level(level)
+    checks.one_of("method", method, ("valid", *INTERVALS))
+    _check_draws(key, num_resamples, scheme, by_class, max_bytes)
+    members = dict(members_of(metrics))
+    values = values_of(members, logits, labels, weights)
+    by_name: dict[str, Estimate] = {}
+    if method == "valid":
+        by_name = bounded_estimates(
+            members,
+            values,
+            logits,
+            labels,
+            weights,
+            key=key,
+            level=level,
+            num_resamples=num_resamples,
+            clusters=clusters,
+            by_class=by_class,
+        )
+    kind = "percentile" if method == "valid" else method
+    others = {name: metric for name, metric in members.items() if name not in by_name}
+    if others:
+        samples = bootstrap(
+            others,
+            logits,
+            labels,
+            weights,
+            key=key,
+            num_resamples=num_resamples,
+            scheme=scheme,
+            by_class=by_class,
+            clusters=clusters,
+            max_bytes=max_bytes,
+        )
+        ends = interval(samples, level, method=kind, estimate={k: values[k] for k in others})
+        by_name |= {k: Estimate(values[k], ends[k].low, ends[k].high, kind) for k in others}
+    return (
+        by_name[metrics.name] if isinstance(metrics, Metric) else {k: by_name[k] for k in members}
+    )
+
+
+def bounded_estimates(
+    members: Mapping[str, Metric],
+    values: Mapping[str, Any],
+    logits: Any,
+    labels: Any,
+    weights: Any,
+    *,
+    key: Any,
+    level: float,
+    num_resamples: int = 1000,
+    clusters: Any = None,
+    by_class: bool = False,
+) -> dict[str, Estimate]:
+    """Compute the estimates with noise bounds of all metrics and data for which they are valid."""
+    bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}
+    if not bounded or by_class or not are_counts(weights):
+        return {}
+    draws = max(num_resamples, least_draws(level))
+    options = {"key": key, "level": level, "num_draws": draws, "clusters": clusters}
+    bounds = noise_bound(bounded, logits, labels, weights, **options)
+    return {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
+
+
+def _of_bound(value: Any, bound: NoiseBound) -> Estimate:
+    low, high = (jnp.asarray(end, value.dtype) for end in (bound.low, bound.high))
+    ends = jnp.minimum(low, value), jnp.maximum(high, value)  # against float32 rounding
+    return Estimate(value, *ends, "noise bound", bound.floor, bound.p_value)
+
+
+@checks.needs_key
+def paired_bootstrap(
+    metrics: Metric | Mapping[str, Metric],
+    logits_a: Any,
+    logits_b: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    key: Any,
+    level: float = 0.9,
+    method: str = "percentile",
+    **options: Any,
+) -> Any:
+    """Compare two sets of predictions for the same examples: two models, or before and after.
+
+    Both are evaluated on the same resamples, so their common variation (hard examples) cancels.
+    The interval of a difference is often much narrower than the two separate intervals suggest.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits_a: `[*batch, classes]`.
+      logits_b: `[*batch, classes]`; the number of classes may differ.
+      labels: `[*batch]`.
+      weights: `[*batch]`.
+      key: see `bootstrap`.
+      level: the nominal coverage of the interval, a fraction.
+      method: "percentile" or "basic", see `interval`; the p-value uses the same method.
+      **options: options of `bootstrap`.
+    """
+    members = dict(members_of(metrics))
+    # The same key draws the same resamples.
+    values, samples = (
+        [of(logits) for logits in (logits_a, logits_b)]
+        for of in (
+            lambda logits: values_of(members, logits, labels, weights),
+            lambda logits: bootstrap(members, logits, labels, weights, key=key, **options),
+        )
+    )
+    by_name = {
+        name: difference(
+            *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
+            level=level,
+            method=method,
+        )
+        for name in members
+    }
+    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
+
+
+def difference(
+    a: tuple[PyTree, PyTree],
+    b: tuple[PyTree, PyTree],
+    *,
+    level: float = 0.9,
+    method: str = "percentile",
+) -> Difference:
+    """Compute the difference of a metric between two models resampled with the same key.
+
+    Args:
+      a: (value, samples) of the first model.
+      b: (value, samples) of the second model.
+      level: the nominal coverage of the interval, a fraction.
+      method: "percentile" or "basic", see `interval`; the p-value uses the same method.
+    """
+    value, samples = (
+        jax.tree.map(jnp.subtract, second, first) for first, second in zip(a, b, strict=True)
+    )
+    low, high = interval(samples, level, method=method, estimate=value)
+    p_value = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
+    return Difference(value, low, high, p_value, samples)
+
+
+def _check_interval(level: float, method: str) -> None:
+    checks.level(level)
+    checks.one_of("method", method, INTERVALS)
+
+
+@jax.jit
+def _quantile(samples: Any, at: Number) -> Array:
+    if not np.shape(samples) or not len(samples):
+        raise ValueError("samples must have at least one entry along their first axis.")
+    linear, lower, higher = (
+        jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
+        for method in ("linear", "lower", "higher")
+    )
+    # Next to an infinite sample, linear interpolation computes inf x 0 = NaN.
+    return jnp.where(jnp.isnan(linear), jnp.where(lower == higher, lower, higher), linear)
+
+
+def _p_value(samples: Any, value: Any, method: str) -> Array:
+    samples = jnp.asarray(samples)
+    if method == "basic":
+        samples = 2 * value - samples
+    # A NaN sample is in neither tail, so exclude it from the total as well.
+    count = jnp.sum(~jnp.isnan(samples), axis=0)
+    # Count the data itself as one more resample, so that no p-value is 0.
+    tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
+    p_value = jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + count))
+    return jnp.where(count > 0, p_value, jnp.nan)
+
+
+def _measurable(
+    logits: Any, labels: Any, weights: Any
+) -> tuple[Array, Array, Array, Int[np.ndarray, " kept"]]:
+    """Validate the values, and keep the rows of positive weight.
+
+    These come first, and their indices are also returned. Rows of weight 0 follow, as many as make
+    a size that other sets share, but never more rows than there were.
+    """
+    name = "bootstrap"
+    logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+    if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
+        raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
+    trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
+    if weights is None:
+        return logits, labels, jnp.ones(labels.shape, jnp.float32), np.arange(len(labels))
+    kept = np.flatnonzero(np.asarray(weights) > 0)
+    if len(kept) < len(labels):
+        rows = np.pad(kept, (0, min(len(labels), padded_size(len(kept))) - len(kept)))
+        logits, labels, weights = _first_rows(logits, labels, weights, rows, len(kept))
+    return logits, labels, weights, kept
+
+
+@jax.jit
+def _first_rows(
+    logits: Array, labels: Array, weights: Array, rows: Array, number: Number
+) -> tuple[Array, Array, Array]:
+    """Take rows, and make those after the first ones absent."""
+    weights = jnp.where(jnp.arange(len(rows)) < number, weights[rows], 0)
+    return present(logits[rows], labels[rows], weights)
+
+
+def _classes_of_clusters(
+    labels: Integer[np.ndarray, " rows"],
+    first: Int[np.ndarray, " clusters"],
+    cluster: Int[np.ndarray, " rows"],
+) -> Integer[np.ndarray, " clusters"]:
+    """Return the class of each cluster, whose examples must all have the same."""
+    class_of_cluster = labels[first]
+    num_mixed = len(np.unique(cluster[labels != class_of_cluster[cluster]]))
+    if num_mixed:
+        raise ValueError(
+            f"by_class needs clusters of one class each, but {num_mixed} of {len(first)} contain"
+            " several. Leave out by_class."
+        )
+    return class_of_cluster
+
+
+# --------------------------------------------------------------------------------------------
+# Compiled functions: compute the terms once, then the metrics of chunks of resamples.
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
+    return blocks.terms_in_blocks(functools.partial(terms_of, members), logits, labels)
+
+
+@jax.jit
+def _prepare(
+    terms: dict[str, Terms], weights: Array, entries: dict[str, ready.Entries]
+) -> dict[str, ready.Ready]:
+    return {name: ready.of(part, weights, entries[name]) for name, part in terms.items()}
+
+
+@functools.partial(
+    jax.jit, static_argnames=("members", "size", "num_resamples", "chunk_pairs", "scheme")
+)
+def _samples(
+    members: Members,
+    prepared: dict[str, ready.Ready],
+    key: Array,
+    classes: Labels | None,
+    cluster: Integer[Array, " rows"] | Int[np.ndarray, " rows"] | None,
+    drawn: resampling.Drawn,
+    *,
+    size: int,
+    num_resamples: int,
+    chunk_pairs: int,
+    scheme: str,
+) -> dict[str, PyTree]:
+    owner = owners(members)
+    # Concatenate the matrices of all metrics, so that each chunk needs one product.
+    designs = {name: part.design for name, part in prepared.items()}
+    widths = [design.shape[1] for design in designs.values()]
+    matrix = jnp.concatenate(list(designs.values()), axis=1)
+    cuts = np.cumsum(widths)[:-1]
+
+    def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
+        # Use one key per pair of resamples, so that the draws do not depend on the chunks.
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
+        counts = resampling.multiplicities(keys, size, scheme, classes, drawn)
+        counts = counts if cluster is None else counts[:, cluster]
+        product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
+        sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))
+        stats = {name: part.stats(counts, sums[name]) for name, part in prepared.items()}
+        return None, {
+            name: prepared[owner[name]].values(metric.finished, stats[owner[name]])
+            for name, metric in members
+        }
+
+    def in_order(values: Array) -> Array:  # [chunks, (first, second) x pairs, ...]
+        values = values.reshape(num_chunks, 2, chunk_pairs, *values.shape[2:]).swapaxes(1, 2)
+        return values.reshape(-1, *values.shape[3:])[:num_resamples]
+
+    num_chunks = -(-num_resamples // (2 * chunk_pairs))
+    pairs = jnp.arange(num_chunks * chunk_pairs).reshape(num_chunks, chunk_pairs)
+    return jax.tree.map(in_order, jax.lax.scan(of_chunk, None, pairs)[1])

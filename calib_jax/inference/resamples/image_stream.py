@@ -1,0 +1,181 @@
+r"""Metrics of pixels, with intervals over whole images, in memory of one statistic per image.
+
+    stream = inference.ImageStream({"mean_iou": metrics.mean_iou, "ece": metrics.ece})
+    for logits, labels, weights in batches:      # [images, height, width, classes], ...
+        stream.update(logits, labels, weights)
+    stream.compute()                              pooled over all pixels
+    stream.per_image()                            computed for every image, and averaged
+    stream.estimates(key=jax.random.key(0))       pooled, with intervals by image
+
+The pixels of an image depend on each other, so images are drawn, not pixels. A statistic that is a
+sum merges over images, so drawing images needs the statistic of each image and no pixel.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.invalid_values import Trouble, refuse
+from calib_jax.core.names import no_attribute
+from calib_jax.core.statistics import Joint, Sums
+from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.inference.resamples.bootstrap import Estimate, interval
+from calib_jax.metrics.contract.metric import (
+    Members,
+    Metric,
+    checked_stats,
+    members_of,
+    values_of_stats,
+)
+
+__all__ = ["ImageStream"]
+
+
+class ImageStream:
+    """Accumulator of several metrics over images, which keeps one statistic per image.
+
+    >>> from calib_jax import metrics
+    >>> stream = ImageStream({"accuracy": metrics.accuracy})
+    >>> logits = jnp.array([[[2.0, 1.0], [3.0, 0.0]], [[2.0, 1.0], [0.0, 9.0]]])
+    >>> stream.update(logits, jnp.array([[0, 1], [0, 0]]), jnp.array([[1, 1], [1, 0]]))
+    >>> stream.compute()
+    {'accuracy': Array(0.667, dtype=float32)}
+    >>> stream.per_image()
+    {'accuracy': 0.75}
+
+    Args:
+      metrics: metrics by name, whose statistics are sums: those that rank their examples, such as
+        `aurc`, would need every pixel.
+    """
+
+    def __init__(self, metrics: Metric | Mapping[str, Metric]) -> None:
+        self._members = members_of(metrics)
+        self.metrics = dict(self._members)
+        self._parts: list[Joint] = []
+
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute("ImageStream", name, dir(self))
+
+    @property
+    def stats(self) -> Joint:
+        """The statistics of all images, in float64, with a leading axis of images."""
+        if not self._parts:
+            raise ValueError("the stream is empty: add images before computing values.")
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *self._parts)
+
+    def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
+        """Add images; raise on values that would make a metric NaN, and add nothing then.
+
+        Args:
+          logits: `[images, ..., classes]`.
+          labels: `[images, ...]`.
+          weights: the shape of the labels; weight 0 is absent, such as a void pixel.
+        """
+        name = ", ".join(self.metrics)
+        logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
+        weights = checks.weights_for(logits, weights)
+        if labels.ndim < 2:
+            raise ValueError(
+                f"{name}: images need labels of shape [images, pixels], got {labels.shape}."
+            )
+        if labels.size == 0:
+            raise ValueError(f"{name}: there are no pixels, the labels have shape {labels.shape}.")
+        stats, trouble = _stats_of_images(self._members, logits, labels, weights)
+        for member, stat in stats.parts.items():
+            if not isinstance(stat, Sums):
+                raise ValueError(
+                    f"{member} needs every pixel, and an ImageStream keeps sums over images: use"
+                    f" Stream for {member}."
+                )
+        refuse(name, _over_images(trouble), (labels.size, logits.shape[-1]), weightless=True)
+        self._parts.append(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), stats))
+
+    def compute(self) -> dict[str, Any]:
+        """Compute every metric over the pixels of all images."""
+        return values_of_stats(
+            self.metrics, jax.tree.map(lambda leaf: leaf.sum(axis=0), self.stats)
+        )
+
+    def reset(self) -> None:
+        """Remove all images, to begin again with the same metrics."""
+        self._parts = []
+
+    def per_image(self) -> dict[str, Any]:
+        """Compute every metric of each image, and average over the images where it is defined.
+
+        The calibration error of an image has the noise of its few pixels, so the mean over images
+        is larger than the pooled error of a calibrated model.
+        """
+        values = _values_of_each(self._members, self.stats)
+        return jax.tree.map(_mean_of_defined, values)
+
+    def estimates(
+        self,
+        *,
+        key: Any,
+        num_resamples: int = 1000,
+        level: float = 0.9,
+        method: str = "percentile",
+    ) -> dict[str, Estimate]:
+        """Compute every pooled metric with a bootstrap interval over images.
+
+        An interval needs some 30 images. Noise alone raises a calibration error, and resampling
+        raises it further (`metric.biased`): its "percentile" interval lies too high, "basic" less.
+
+        Args:
+          key: PRNG key of the drawn images.
+          num_resamples: number of draws of as many images as there are, with replacement.
+          level: the nominal coverage, a fraction.
+          method: "percentile" or "basic"; see `interval`.
+        """
+        checks.random_key(key)
+        checks.whole("num_resamples", num_resamples)
+        stats = self.stats
+        num_images = len(jax.tree.leaves(stats)[0])
+        drawn = np.asarray(jax.random.randint(key, (num_resamples, num_images), 0, num_images))
+        counts = np.stack([np.bincount(row, minlength=num_images) for row in drawn])
+        sums = jax.tree.map(lambda leaf: np.tensordot(counts, leaf, axes=1), stats)
+        samples = _values_of_each(self._members, sums)
+        values = self.compute()
+        ends = interval(samples, level, method=method, estimate=values)
+        return {k: Estimate(values[k], ends[k].low, ends[k].high, method) for k in self.metrics}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _stats_of_images(
+    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+) -> tuple[Joint, Trouble]:
+    def of_image(logits: Logits, labels: Labels, weights: Weights | None) -> tuple[Joint, Trouble]:
+        flat = labels.reshape(-1)
+        rows = logits.reshape(len(flat), -1)
+        return checked_stats(members, rows, flat, None if weights is None else weights.reshape(-1))
+
+    return jax.vmap(of_image)(logits, labels, weights)
+
+
+def _over_images(trouble: Trouble) -> Trouble:
+    """Add up the numbers of invalid pixels, with the label of the first image with a wrong one."""
+    first = jnp.argmax(trouble.wrong_label > 0)
+    totals = jax.tree.map(jnp.sum, trouble)
+    return totals._replace(a_wrong_label=trouble.a_wrong_label[first])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values_of_each(members: Members, stats: Joint) -> dict[str, Any]:
+    return jax.vmap(lambda stat: values_of_stats(dict(members), stat))(stats)
+
+
+def _mean_of_defined(values: Any) -> Any:
+    values = np.asarray(values, np.float64)
+    defined = ~np.isnan(values)
+    count = defined.sum(axis=0)
+    mean = np.where(defined, values, 0).sum(axis=0) / np.maximum(count, 1)
+    mean = np.where(count > 0, mean, np.nan)
+    return mean if mean.ndim else float(mean)

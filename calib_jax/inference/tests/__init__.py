@@ -1,0 +1,1 @@
+"""Tests of calibration, and corrections for several tests."""

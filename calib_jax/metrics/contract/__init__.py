@@ -1,0 +1,1 @@
+"""The metric contract: predictions, terms, weighted statistics and values."""

@@ -1,0 +1,352 @@
+r"""The metric contract: terms, their weighted statistic, and the value of the statistic.
+
+    metrics.ece(logits, labels, weights, num_bins=15)       the value, compiled
+    metrics.ece.terms(logits, labels)                       the contribution of each example
+    metrics.ece.stat(logits, labels, weights)               mergeable by `+` and all_reduce
+    metrics.ece.value(stat)                                 the final value, divided once
+    metrics.ece.with_options(num_bins=20)                   the metric with other defaults
+
+Several metrics are computed in one compiled pass (`values_of`), in which metrics with the same
+terms (ECE and MCE) share one statistic. Calling a metric is that pass with one metric.
+To add a metric, decorate a function from a statistic to its value with its terms. The catalogue
+then lists it by the name of the function:
+
+    @metrics.metric(lambda predictions: metrics.Columns({"hit": predictions.hit}))
+    def my_accuracy(sums):
+        return metrics.ratio(sums["hit"], sums["weight"])
+
+    metrics.named("my_accuracy")
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.docstrings import with_arguments
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.array_conversion import unmasked
+from calib_jax.core.inputs.invalid_values import Trouble, known, refuse, trouble_in
+from calib_jax.core.rows import present
+from calib_jax.core.statistics import Joint, Stat
+from calib_jax.core.types import Labels, Logits, PyTree, Weights
+from calib_jax.metrics.contract import blocks
+from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.ranked import ranked_if_scored
+from calib_jax.metrics.contract.terms import Terms
+
+__all__ = [
+    "Metric",
+    "catalogue",
+    "metric",
+    "named",
+    "ratio",
+    "register",
+    "stats_of",
+    "values_of",
+    "values_of_stats",
+]
+
+
+class Metric:
+    """A metric with a mergeable statistic; created by `metric`, called like a function.
+
+    Metrics are equal if their name, functions and options are: programs are compiled once for
+    equal metrics.
+
+    Args:
+      name: name in error messages and in the catalogue.
+      prepare: `(Predictions, **options) -> Terms`.
+      finish: `(statistic, **options) -> value`; scored rows arrive as `Ranked`.
+      options: options that differ from their defaults, as sorted pairs.
+      biased: whether noise alone increases the value, as for absolute, squared and largest gaps.
+        A calibrated model then has a positive value, which depends on its sharpness and on the
+        number of rows. The p-value of a difference therefore does not test which of two models
+        is better calibrated, and no report prints it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        prepare: Callable[..., Terms],
+        finish: Callable[..., PyTree],
+        options: tuple[tuple[str, Any], ...] = (),
+        biased: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, finish)
+        self.__name__ = self.name = name
+        self.prepare, self.finish = prepare, finish
+        self.options, self.biased = options, biased
+        defaults = self.defaults()
+        self.__doc__ = with_arguments(finish, prepare, defaults)  # which help() shows
+        self.__signature__ = _signature(defaults | dict(options), finish)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return self.name, self.prepare, self.finish, self.options, self.biased
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metric) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a metric of the catalogue by its name, and another one by its functions.
+
+        The name of the function behind a metric is that of the metric itself.
+        """
+        member = _CATALOGUE.get(self.name)
+        if member is None or member.with_options(**dict(self.options)) != self:
+            return Metric, self._identity
+        return _unpickled, (self.finish.__module__, self.name, self.options)
+
+    def __repr__(self) -> str:
+        values = self.defaults() | dict(self.options)
+        options = "".join(f", {name}={value!r}" for name, value in values.items())
+        return f"{self.name}(logits, labels, weights=None{', *' if options else ''}{options})"
+
+    def __call__(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
+        """Compute the metric; outside `jit`, raise on inputs that would make it NaN."""
+        chosen = self.with_options(**options)
+        return values_of({self.name: chosen}, logits, labels, weights)[self.name]
+
+    def terms(self, logits: Any, labels: Any, **options: Any) -> Terms:
+        """Compute the unweighted contribution of each example."""
+        chosen = self.with_options(**options)
+        logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
+        return chosen.terms_of(Predictions(logits, labels))
+
+    def stat(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
+        """Compute the statistic of these examples; it merges with that of others.
+
+        Inputs that would raise an error in a call make the value NaN.
+        """
+        logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
+        weights = checks.weights_for(logits, weights)
+        logits, labels, weights = present(logits, labels, weights)
+        return self.terms(logits, labels, **options).weigh(weights)
+
+    def value(self, stat: Stat, **options: Any) -> Any:
+        """Compute the metric from a statistic; NaN if its weight is 0."""
+        return self.with_options(**options).finished(ranked_if_scored(stat))
+
+    def finished(self, stat: Any) -> Any:
+        """Compute the value with the chosen options; scored rows must be `Ranked`."""
+        return self.finish(stat, **self.chosen_for(self.finish))
+
+    def with_options(self, **options: Any) -> Metric:
+        """Return the metric with the given options as defaults."""
+        if not options:
+            return self
+        known = self.defaults()
+        for name in options:
+            if name not in known:
+                has = f"it has {', '.join(sorted(known))}" if known else "it has none"
+                variants = [
+                    variant
+                    for variant, member in _CATALOGUE.items()
+                    if variant.endswith(f"_{self.name}") and name in member.defaults()
+                ]
+                hint = f"; {variants[0]!r} has it." if variants else checks.nearest(name, known)
+                raise TypeError(f"{self.name!r} has no option {name!r} ({has}){hint}")
+        changed = {**dict(self.options), **{k: _as_tuple(v) for k, v in options.items()}}
+        for name, value in changed.items():
+            try:
+                hash(value)
+            except TypeError:
+                raise TypeError(
+                    f"{self.name}: the option {name} must be a number, a string or a tuple, got"
+                    f" {value!r}."
+                ) from None
+        pairs = {name: value for name, value in changed.items() if value != known[name]}
+        chosen = tuple(sorted(pairs.items()))
+        return Metric(self.name, self.prepare, self.finish, chosen, self.biased)
+
+    def defaults(self) -> dict[str, Any]:
+        """Return the default value of every option."""
+        return checks.options_of(self.prepare) | checks.options_of(self.finish)
+
+    def chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Select the options that `prepare` or `finish` accepts."""
+        return {k: v for k, v in self.options if k in checks.options_of(function)}
+
+    def terms_of(self, predictions: Predictions) -> Terms:
+        """Compute the terms from a shared view of the predictions."""
+        return self.prepare(predictions, **self.chosen_for(self.prepare))
+
+    @property
+    def terms_key(self) -> tuple[Any, ...]:
+        """The key of the terms; metrics with equal keys share one statistic."""
+        return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
+
+
+def _unpickled(module: str, name: str, options: tuple[tuple[str, Any], ...]) -> Metric:
+    """Find a metric of the catalogue; importing its module registers one of the user's own."""
+    importlib.import_module(module)
+    return _CATALOGUE[name].with_options(**dict(options))
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
+    if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
+        return value
+    rows = np.asarray(unmasked("an option", value)).tolist()
+    return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
+
+
+def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspect.Signature:
+    kind = inspect.Parameter
+    arguments = [
+        kind("logits", kind.POSITIONAL_OR_KEYWORD, annotation="Logits"),
+        kind("labels", kind.POSITIONAL_OR_KEYWORD, annotation="Labels"),
+        kind("weights", kind.POSITIONAL_OR_KEYWORD, default=None, annotation="Weights | None"),
+    ]
+    arguments += [kind(name, kind.KEYWORD_ONLY, default=value) for name, value in options.items()]
+    return inspect.Signature(
+        arguments, return_annotation=finish.__annotations__.get("return", inspect.Signature.empty)
+    )
+
+
+# --------------------------------------------------------------------------------------------
+# Several metrics in one pass.
+
+Metrics: TypeAlias = Mapping[str, Metric]
+Members: TypeAlias = tuple[tuple[str, Metric], ...]  # the same, hashable
+
+
+def members_of(metrics: Metric | Metrics) -> Members:
+    """Return metrics with their names; raise TypeError for anything else."""
+    given = {metrics.name: metrics} if isinstance(metrics, Metric) else metrics
+    by_name = isinstance(given, Mapping) and bool(given)
+    if not (by_name and all(isinstance(metric, Metric) for metric in given.values())):
+        raise TypeError(
+            f"metrics must be a metric or a mapping from names to metrics, got {given!r}:"
+            " metrics.named(NAME) finds one."
+        )
+    return tuple(given.items())
+
+
+def values_of(
+    metrics: Metric | Metrics, logits: Any, labels: Any, weights: Any = None
+) -> dict[str, Any]:
+    """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> values = metrics.values_of(
+    ...     {"accuracy": metrics.accuracy, "ece": metrics.ece}, logits, jnp.array([0, 1, 1])
+    ... )
+    >>> {name: round(float(value), 3) for name, value in values.items()}
+    {'accuracy': 0.667, 'ece': 0.433}
+    """
+    by_name = dict(members_of(metrics))
+    logits, labels, weights = checks.flat_rows(_names(by_name), logits, labels, weights)
+    if not known(logits, labels, weights):
+        return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
+    values, trouble = _checked_values(tuple(by_name.items()), logits, labels, weights)
+    refuse(_names(by_name), trouble, logits.shape)
+    return values
+
+
+def stats_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> Joint:
+    """Compute the statistics of all metrics, each once, for `values_of_stats`."""
+    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
+    terms = functools.partial(terms_of, tuple(metrics.items()))
+    return blocks.stats_in_blocks(terms, logits, labels, weights)[0]
+
+
+def values_of_stats(metrics: Metrics, stats: Joint) -> dict[str, Any]:
+    """Compute every metric from the merged statistics of `stats_of`."""
+    owner = owners(tuple(metrics.items()))
+    return {name: metric.value(stats[owner[name]]) for name, metric in metrics.items()}
+
+
+def owners(members: Members) -> dict[str, str]:
+    """Map each metric to the first metric with the same terms, which computes them."""
+    first: dict[Any, str] = {}
+    return {name: first.setdefault(metric.terms_key, name) for name, metric in members}
+
+
+def terms_of(members: Members, predictions: Predictions) -> dict[str, Terms]:
+    """Compute the terms of every metric, each once, from one view of the predictions."""
+    owner = owners(members)
+    return {name: metric.terms_of(predictions) for name, metric in members if owner[name] == name}
+
+
+def checked_stats(
+    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+) -> tuple[Joint, Trouble]:
+    """Compute the statistics and count the invalid inputs of the rows in one pass."""
+    terms = functools.partial(terms_of, members)
+    stats, not_finite = blocks.stats_in_blocks(terms, logits, labels, weights)
+    return stats, trouble_in(logits, labels, weights)._replace(not_finite=not_finite["rows"])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _checked_values(
+    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+) -> tuple[dict[str, Any], Trouble]:
+    stats, trouble = checked_stats(members, logits, labels, weights)
+    return values_of_stats(dict(members), stats), trouble
+
+
+def _names(metrics: Metrics) -> str:
+    return ", ".join(metrics)
+
+
+# --------------------------------------------------------------------------------------------
+# The catalogue.
+
+_CATALOGUE: Catalogue[Metric] = Catalogue("metric")
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric of your own to the catalogue under its name, and return it."""
+    return _CATALOGUE.register(metric.name)(metric)
+
+
+def metric(
+    prepare: Callable[..., Terms], *, biased: bool = False
+) -> Callable[[Callable[..., Any]], Metric]:
+    """Decorate a function from a statistic to its value as a metric, and register it.
+
+    Args:
+      prepare: `(Predictions, **options) -> Terms`. The metric's options are the keyword options
+        of both functions.
+      biased: whether noise alone increases the value; see `Metric`.
+    """
+
+    def decorate(finish: Callable[..., Any]) -> Metric:
+        return register(Metric(finish.__name__, prepare, finish, biased=biased))
+
+    return decorate
+
+
+def catalogue() -> Mapping[str, Metric]:
+    """Return every metric by name."""
+    return _CATALOGUE
+
+
+def named(name: str, **options: Any) -> Metric:
+    """Return the metric of this name with these options.
+
+    >>> named("ece", num_bins=20)
+    ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
+    """
+    _CATALOGUE.check_name(name)
+    return _CATALOGUE[name].with_options(**options)
+
+
+def ratio(total: Any, weight: Any) -> Any:
+    """Divide a total by its weight; NaN where the weight is 0."""
+    weighed = weight > 0
+    return jnp.where(weighed, total / jnp.where(weighed, weight, 1), jnp.nan)

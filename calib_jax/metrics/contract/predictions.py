@@ -1,0 +1,169 @@
+r"""The view of logits and labels that metrics share: softmax, top label and true label.
+
+Each quantity is computed on first access and cached for all metrics.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Bool, Float, Integer
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import (
+    at_least_float32,
+    first_argmax,
+    is_true_class,
+    true_class,
+)
+from calib_jax.core.rows import valid, widened
+from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
+
+__all__ = ["Predictions"]
+
+
+class Predictions:
+    r"""A lazy view of logits and labels.
+
+    Quantities that depend on the label are NaN where the label is out of range; all quantities
+    are NaN where a logit is NaN.
+
+    Args:
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`; converted to int32 or wider.
+      excluded_class: see `without`.
+    """
+
+    def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
+        self.logits = at_least_float32(logits)
+        # Cell indices are labels times bins, which would overflow a narrow integer type.
+        self.labels = widened(labels)
+        self.excluded_class = excluded_class
+
+    def without(self, excluded_class: int | None) -> Predictions:
+        """Set a class's probability to 0 without renormalising, so that it is never predicted."""
+        if excluded_class is None:
+            return self
+        checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
+        return Predictions(self.logits, self.labels, excluded_class)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return self.logits.shape[-1]
+
+    @functools.cached_property
+    def _top_logit(self) -> PerExample:
+        return jnp.max(self.logits, axis=-1)
+
+    @functools.cached_property
+    def _shifted(self) -> PerClass:
+        return self.logits - self._top_logit[..., None]
+
+    @functools.cached_property
+    def _spread(self) -> PerClass:
+        return jnp.exp(self._shifted)
+
+    @functools.cached_property
+    def _total(self) -> PerExample:
+        return jnp.sum(self._spread, axis=-1)
+
+    @functools.cached_property
+    def p(self) -> PerClass:
+        """The probabilities."""
+        p = self._spread / self._total[..., None]
+        return p if self.excluded_class is None else p.at[..., self.excluded_class].set(0)
+
+    @functools.cached_property
+    def odds(self) -> PerClass:
+        r"""$p_k / (1 - p_k)$ of the softmax, accurate even where $p_k$ rounds to 1.
+
+        It uses no logarithms, because compilers round those at the end of a vector differently,
+        and equal rows must have equal odds.
+        """
+        top = is_true_class(first_argmax(self.logits), self.num_classes)
+        of_others = jnp.sum(jnp.where(top, 0, self._spread), axis=-1, keepdims=True)
+        return self._spread / jnp.where(top, of_others, self._total[..., None] - self._spread)
+
+    @functools.cached_property
+    def square_sum(self) -> PerExample:
+        r"""$\sum_k p_k^2$, of the softmax."""
+        return jnp.sum(jnp.square(self._spread), axis=-1) / jnp.square(self._total)
+
+    @functools.cached_property
+    def log_total(self) -> PerExample:
+        r"""$\log \sum_k e^{z_k}$."""
+        return self._top_logit + jnp.log(self._total)
+
+    @functools.cached_property
+    def valid(self) -> Bool[Array, "*batch"]:
+        """Whether the label is in range and the logits are `finite`.
+
+        Single logits may be -inf.
+        """
+        return valid(self.labels, self.num_classes) & self.finite
+
+    @functools.cached_property
+    def finite(self) -> Bool[Array, "*batch"]:
+        """Whether no logit is NaN or +inf, and not all of them are -inf.
+
+        The total detects all three. The maximum does not: from 64 classes on, XLA drops NaN on CPU.
+        """
+        return jnp.isfinite(self._total)
+
+    def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
+        """Replace values by NaN where the label is out of range or a logit is NaN."""
+        return jnp.where(self.valid, values, jnp.nan)
+
+    @functools.cached_property
+    def log_true(self) -> PerExample:
+        r"""$\log p_y$."""
+        margin = true_class(self.logits, self.labels) - self._top_logit
+        return self.if_valid(margin - jnp.log(self._total))
+
+    @functools.cached_property
+    def predicted(self) -> Labels:
+        """The class of the largest probability; ties go to the smallest index."""
+        return first_argmax(self.logits if self.excluded_class is None else self.p)
+
+    @functools.cached_property
+    def rank(self) -> Integer[Array, "*batch"]:
+        """The number of classes ranked before the true one, 0 where it is predicted.
+
+        Ties go to the smaller index. It takes one pass over the classes and compares no entry with
+        itself, because a compiler may compute the two operands separately.
+        """
+        rows = self.logits if self.excluded_class is None else self.p
+        labels = self.labels[..., None]
+        true = true_class(rows, self.labels)[..., None]
+        index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
+        before = jnp.where(index < labels, rows >= true, rows > true)
+        before &= index != labels
+        return jnp.sum(jnp.where(before, 1.0, 0.0), axis=-1).astype(jnp.int32)
+
+    @functools.cached_property
+    def confidence(self) -> PerExample:
+        """The largest probability."""
+        if self.excluded_class is None:
+            return 1 / self._total  # the largest is e^0 over the total
+        return jnp.max(self.p, axis=-1)
+
+    @functools.cached_property
+    def hit(self) -> PerExample:
+        """1 where the predicted class is the true one, else 0."""
+        return self.if_valid((self.rank == 0).astype(self.logits.dtype))
+
+    @functools.cached_property
+    def entropy(self) -> PerExample:
+        r"""$-\sum_k p_k \log p_k$, of the softmax, with $0 \log 0 = 0$."""
+        # A class of probability 0 contributes 0, even if its logit is -inf.
+        shifted = jnp.where(self._spread == 0, 0, self._shifted)
+        mean = jnp.sum(self._spread * shifted, axis=-1) / self._total
+        return jnp.log(self._total) - mean
+
+    @functools.cached_property
+    def is_true(self) -> Bool[Array, "*batch classes"]:
+        """The one-hot label."""
+        return is_true_class(self.labels, self.num_classes)

@@ -1,0 +1,1 @@
+"""Weights of networks from files of other libraries."""

@@ -1,0 +1,1 @@
+"""Feeds: the order of examples, and how they reach the devices."""

@@ -1,0 +1,139 @@
+"""Compute the logits of a trained network for all examples of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax.core import machine
+from calib_jax.core.examples import Examples, Source
+from calib_jax.core.statistics import Rows
+from calib_jax.core.types import PyTree
+from calib_jax.train.devices import memory, parallel
+from calib_jax.train.devices.parallel import Devices
+from calib_jax.train.feeds.feed import feed
+from calib_jax.train.feeds.ordering import with_weights
+from calib_jax.train.feeds.runner import one_pass
+from calib_jax.train.loop.arrangement import Arrangement
+from calib_jax.train.step.forward import Forward
+from calib_jax.train.step.step import Batch, identity, make_eval_step
+
+
+class Predicted(NamedTuple):
+    """The predictions for all examples of a source, in its order.
+
+    Attributes:
+      logits: `[*batch, classes]`; of `predict_all`, those of each state.
+      labels: `[*batch]`.
+      weights: `[*batch]`, or None if all labels have weight 1.
+    """
+
+    logits: Any
+    labels: np.ndarray
+    weights: np.ndarray | None
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The arrays of a file of predictions by name; without weights if there are none."""
+        return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
+
+    @property
+    def present(self) -> np.ndarray:
+        """The logits of labels that have weight, `[rows, classes]`."""
+        rows: np.ndarray = self.logits.reshape(-1, self.logits.shape[-1])
+        return rows if self.weights is None else rows[self.weights.reshape(-1) > 0]
+
+
+class Everything:
+    """A statistic that keeps every row."""
+
+    @staticmethod
+    def stat(logits: Any, labels: Any, weights: Any) -> Rows:
+        """Keep the rows as they are."""
+        return Rows({"logits": logits, "labels": labels, "weights": weights})
+
+
+def predict(
+    forward: Forward,
+    state: PyTree,
+    source: Source,
+    **options: Any,
+) -> Predicted:
+    """Compute the logits of every example.
+
+    Args:
+      forward: the forward pass of the network.
+      state: a train state, on the host.
+      source: the examples.
+      options: the options of `predict_all`.
+
+    Returns:
+      Logits, labels and weights, in the order of the source.
+    """
+    predicted = predict_all(forward, [state], source, **options)
+    return predicted._replace(logits=predicted.logits[0])
+
+
+def predict_all(
+    forward: Forward,
+    states: Sequence[PyTree],
+    source: Source,
+    *,
+    prepare: Callable[[PyTree], PyTree] = identity,
+    batch_size: int = 128,
+    devices: Devices | None = None,
+    resident_bytes: int = 2**30,
+) -> Predicted:
+    """Compute the logits of every example for several train states, in one program.
+
+    Args:
+      forward: the forward pass of the network.
+      states: train states, on the host.
+      source: the examples.
+      prepare: as in training.
+      batch_size: the batch size.
+      devices: the devices; all devices of this process by default.
+      resident_bytes: the largest size at which in-memory examples are copied to the devices.
+
+    Returns:
+      Logits of each state, labels and weights, in the order of the source.
+    """
+    _check_memory(forward, states, source, prepare)
+    devices = parallel.local_devices() if devices is None else devices
+    arrangement = Arrangement(devices, len(states))
+    step = make_eval_step(forward, {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare)
+    fed = feed(source, arrangement, resident_bytes=resident_bytes)
+    evaluate = fed.evaluation(step, batch_size)
+    stats = evaluate(arrangement.place(states), [True] * len(states))
+    rows_of_states = [of_state["metrics"]["all"] for of_state in stats]
+    # Rows that pad batches are left out; an example whose labels have weight 0 is not.
+    real = one_pass(source, arrangement.sharing, batch_size).weights.reshape(-1) > 0
+    labels, weights = (np.asarray(rows_of_states[0][key])[real] for key in ("labels", "weights"))
+    logits = [np.asarray(rows["logits"])[real] for rows in rows_of_states]
+    return Predicted(logits, labels, None if np.all(weights == 1) else weights)
+
+
+def _check_memory(
+    forward: Forward,
+    states: Sequence[PyTree],
+    source: Source,
+    prepare: Callable[[PyTree], PyTree],
+) -> None:
+    """Raise `DoesNotFit` if the logits of many labels, such as those of pixels, do not fit."""
+    inputs, labels, label_weights = Examples(*source[np.arange(1)])
+    if labels.size * len(source) < memory.MANY_LABELS:
+        return
+    weights = with_weights(np.ones(1, np.float32), label_weights)
+    step = make_eval_step(forward, {"all": Everything}, prepare=prepare)
+    of_one = jax.eval_shape(step, states[0], Batch(inputs, labels, weights, np.arange(1)))
+    logits = memory.size(of_one["metrics"]["all"]["logits"]) * len(source) * len(states)
+    left = machine.free_memory()
+    if logits * memory.COPIES > left:
+        raise memory.DoesNotFit(
+            f"the logits of {len(source):,} examples take {memory.text_of(logits)},"
+            f" {memory.COPIES} times while batches are joined, and {memory.text_of(left)} are free:"
+            " take fewer networks at once, or train.predict_blocks (--logits=none or float16)."
+        )

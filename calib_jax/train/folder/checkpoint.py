@@ -1,0 +1,301 @@
+"""Checkpoints: save and restore the train state and the loop's ledger, asynchronously.
+
+A checkpoint holds arrays by path (`params/Dense_0/kernel`) and one JSON object, `about`. Orbax
+writes it atomically, so the process may be killed at any time, but it does not detect every later
+damage. So `about` holds a checksum of every array and of itself: a checkpoint is restored exactly,
+or it is refused and the previous one is restored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import warnings
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import traverse_util
+
+from calib_jax.core.types import PyTree
+from calib_jax.train.folder import leaves_by_path, quiet
+from calib_jax.train.folder.leaves_by_path import Leaves
+
+CHECKSUM = "checksum"  # the key of the checksum of its own JSON object
+
+
+class Saved(NamedTuple):
+    """A restored checkpoint."""
+
+    state: PyTree
+    about: dict[str, Any]
+
+
+class NoCheckpoint(LookupError):
+    """Raised when there is no checkpoint to read."""
+
+
+class CannotSave(OSError):
+    """Raised when a checkpoint cannot be written; earlier ones are unchanged."""
+
+
+class Checkpoints:
+    """The checkpoints of one folder, by optimizer step.
+
+    Args:
+      folder: the folder; created if it does not exist.
+      keep: the number of newest checkpoints to keep.
+      read_only: change nothing in the folder, so that a run in progress is not disturbed.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
+        import orbax.checkpoint as ocp
+
+        quiet.silence()
+        self._folder = folder
+        self._args = ocp.args
+        self._policy = _Policy(keep)
+        self._damaged: set[int] = set()
+        self._saving: int | None = None
+        self._failed = False
+        if not read_only:
+            folder.mkdir(parents=True, exist_ok=True)
+        processes = ocp.options.MultiprocessingOptions()
+        if jax.process_count() > 1:  # one process saves, and orbax must not wait for the others
+            this = jax.process_index()
+            processes = ocp.options.MultiprocessingOptions(this, {this})
+        self._manager = ocp.CheckpointManager(
+            folder.absolute(),
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=self._policy,
+                create=False,
+                cleanup_tmp_directories=not read_only,
+                read_only=read_only,
+                multiprocessing_options=processes,
+            ),
+        )
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the checkpoints."""
+        return self._folder
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, in ascending order."""
+        return sorted(set(self._manager.all_steps()) - self._damaged)
+
+    def newest_on_disk(self) -> int | None:
+        """Return the newest step whose folder exists and is not known to be damaged."""
+        return max((s for s in self.steps if (self._folder / str(s)).is_dir()), default=None)
+
+    def save(
+        self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
+    ) -> None:
+        """Start writing a checkpoint; `wait` returns once it is on disk.
+
+        Args:
+          state: arrays on the host, which must not change before `wait` returns.
+          about: a JSON object.
+          step: the step, which names the checkpoint.
+          kept: steps to keep besides the newest ones.
+        """
+        leaves = leaves_by_path.of_tree(state)
+        about = {**about, "checksums": leaves_by_path.checksums(leaves)}
+        items = self._args.Composite(
+            state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
+            about=self._args.JsonSave({**about, CHECKSUM: _checksum_of_json(about)}),
+        )
+        self._policy.kept = kept
+        self._saving = step
+        with self._saving_errors():
+            self._check_room(leaves)
+            # orbax saves only steps newer than all existing ones, even if those are damaged.
+            for later in [other for other in self._damaged if other >= step]:
+                self._manager.delete(later)
+                self._damaged.discard(later)
+            self._manager.save(step, args=items)
+
+    def wait(self) -> None:
+        """Wait until the checkpoint in progress is on disk."""
+        with self._saving_errors():
+            self._manager.wait_until_finished()
+        self._saving = None
+
+    def check_room(self, state: PyTree) -> None:
+        """Raise `CannotSave` before training if the disk has no room for a checkpoint."""
+        try:
+            self._check_room(leaves_by_path.of_tree(state))
+        except OSError as error:
+            raise CannotSave(
+                f"a checkpoint could not be written to {self._folder} ({_reason(error)}): make"
+                " room there, or choose another folder."
+            ) from error
+
+    def latest(self, template: PyTree, *, say: Callable[[str], None] = warnings.warn) -> Saved:
+        """Restore the newest undamaged checkpoint.
+
+        Args:
+          template: a tree with the expected structure, shapes and dtypes.
+          say: called with a message for each damaged checkpoint.
+        """
+        step, leaves, about = self._newest(say)
+        return Saved(leaves_by_path.as_template(template, leaves, self._folder / str(step)), about)
+
+    def read(self, template: PyTree, step: int) -> Saved:
+        """Restore the checkpoint of one step."""
+        leaves, about = self._of_step(step)
+        return Saved(leaves_by_path.as_template(template, leaves, self._folder / str(step)), about)
+
+    def variables(
+        self, step: int | None = None, *, say: Callable[[str], None] = warnings.warn
+    ) -> PyTree:
+        """Restore the variables used in evaluation, without a template.
+
+        Args:
+          step: the step of the checkpoint; None restores the newest undamaged one.
+          say: called with a message for each damaged checkpoint.
+
+        Returns:
+          `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
+        """
+        leaves = self._newest(say)[1] if step is None else self._of_step(step)[0]
+        averaged = any(path[0] == "average" for path in leaves)
+        params = ("average", "0") if averaged else ("params",)
+        others = ("average", "1") if averaged else ("model_state",)
+        variables = {}
+        for path, leaf in leaves.items():
+            if path[: len(params)] == params:
+                variables["params", *path[len(params) :]] = leaf
+            elif path[: len(others)] == others:
+                variables[path[len(others) :]] = leaf
+        return traverse_util.unflatten_dict(variables)
+
+    def about(self) -> dict[str, Any]:
+        """Read `about` from the newest checkpoint in which it is readable."""
+        for step in reversed(self.steps):
+            with contextlib.suppress(Exception):
+                return self._about(step)[0]
+        raise self._none_readable(len(self.steps))
+
+    def close(self) -> None:
+        """Stop the writer threads."""
+        try:
+            self._manager.close()
+        except Exception as error:  # from a write in progress; `wait` may have raised it
+            if not self._failed:
+                raise self._cannot_save(error) from error
+
+    def _about(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read the JSON object of a checkpoint, and the checksums of its arrays."""
+        items = self._args.Composite(about=self._args.JsonRestore())
+        about = self._manager.restore(step, args=items)["about"]
+        if about.pop(CHECKSUM, None) != _checksum_of_json(about):
+            raise ValueError("its JSON object is not what was saved.")
+        return about, about.pop("checksums")
+
+    def _read(self, step: int) -> tuple[Leaves, dict[str, Any]]:
+        about, checksums = self._about(step)
+        items = self._args.Composite(state=self._args.StandardRestore())
+        state = self._manager.restore(step, args=items)["state"]
+        leaves = {path: np.asarray(x) for path, x in traverse_util.flatten_dict(state).items()}
+        if changed := leaves_by_path.changed(leaves, checksums):
+            raise ValueError(f"{changed} is not what was saved.")
+        return leaves, about
+
+    def _newest(self, say: Callable[[str], None]) -> tuple[int, Leaves, dict[str, Any]]:
+        """Read the newest undamaged checkpoint."""
+        steps = self.steps
+        for step in reversed(steps):
+            try:
+                return step, *self._read(step)
+            except Exception as error:
+                say(
+                    f"checkpoint {step} in {self._folder} is damaged and skipped:"
+                    f" {_first_line(error)}"
+                )
+                self._damaged.add(step)
+        raise self._none_readable(len(steps))
+
+    def _of_step(self, step: int) -> tuple[Leaves, dict[str, Any]]:
+        """Read the checkpoint of one step, or raise `NoCheckpoint` with the reason."""
+        if step not in self.steps:
+            existing = ", ".join(map(str, self.steps)) or "none"
+            raise NoCheckpoint(
+                f"there is no checkpoint {step} in {self._folder}; it has {existing}."
+            )
+        try:
+            return self._read(step)
+        except Exception as error:
+            raise NoCheckpoint(
+                f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
+            ) from error
+
+    def _none_readable(self, count: int) -> NoCheckpoint:
+        if count == 0:
+            return NoCheckpoint(f"there is no checkpoint in {self._folder}.")
+        return NoCheckpoint(
+            f"none of the {count} checkpoints in {self._folder} can be read: move the folder away"
+            " to begin anew."
+        )
+
+    def _check_room(self, leaves: Leaves) -> None:
+        needed = sum(leaf.nbytes for leaf in leaves.values())
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC, f"it needs {needed / 1e6:.3g} MB, and {free / 1e6:.3g} MB are free"
+            )
+
+    @contextlib.contextmanager
+    def _saving_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self._cannot_save(error) from error
+
+    def _cannot_save(self, error: Exception) -> CannotSave:
+        self._failed = True
+        intact = max((step for step in self.steps if step != self._saving), default=None)
+        rest = "there is none yet" if intact is None else f"checkpoint {intact} there is good"
+        return CannotSave(
+            f"checkpoint {self._saving} could not be written to {self._folder} ({_reason(error)});"
+            f" {rest}: make room there, and the same command resumes the run."
+        )
+
+
+class _Policy:
+    """An orbax preservation policy: keep the newest checkpoints and those in `kept`."""
+
+    def __init__(self, newest: int) -> None:
+        self._newest = newest
+        self.kept: Collection[int] = ()
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        newest = sorted(steps)[-self._newest :]
+        return [step in newest or step in self.kept for step in steps]
+
+
+def _checksum_of_json(value: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
+
+
+def _reason(error: BaseException) -> str:
+    """Return a short reason why a write failed, also from orbax's long errors."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if code := re.search(r"os_error_code='(\d+)'", str(error)):
+        return os.strerror(int(code[1]))
+    return _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

@@ -1,0 +1,172 @@
+"""Files in the folder of a run: atomic writes, and damaged files renamed instead of deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calib_jax.core.files import reading
+from calib_jax.core.files import writing as whole
+
+Row = dict[str, Any]
+
+TRAIN_AGAIN = "experiments.train with the same command mends what a checkpoint holds"
+
+
+class CannotWrite(OSError):
+    """Raised when the folder of a run cannot be written to."""
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Convert an `OSError` to a `CannotWrite` that names the path and the reason."""
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise CannotWrite(
+            f"{error.filename or path} cannot be written to: {why}; what was saved is whole."
+        ) from error
+
+
+def append(path: Path, text: str) -> None:
+    """Append text to a file."""
+    with writing(path), path.open("a", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace the content of a file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file, which replaces the old one when the block ends."""
+    with writing(path), whole.replacing(path) as temporary:
+        yield temporary
+
+
+def set_aside(path: Path) -> str:
+    """Rename an unusable file, folder or broken link, and return its new name."""
+    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    while os.path.lexists(aside):
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+    with writing(path):
+        path.rename(aside)
+    return aside.name
+
+
+def no_file(path: Path) -> str:
+    """Return why a path cannot be read as a file; "" if it can be read or does not exist."""
+    try:
+        with reading.opened(path, "a file"):
+            return ""
+    except FileNotFoundError:
+        return ""
+    except reading.Unreadable as error:
+        return reading.reason(error.__cause__ or error)
+
+
+class LoggedRows(NamedTuple):
+    """The rows of a file, and a phrase that describes its damage; "" if there is none."""
+
+    rows: list[Row]
+    damage: str
+
+
+def json_rows(path: Path) -> LoggedRows:
+    """Read the valid rows of a JSON lines file; a valid row has an integer `step`.
+
+    A last line without a newline was left by a killed process and is not counted as damage.
+    """
+    try:
+        content = reading.content(path, "rows", TRAIN_AGAIN)
+    except FileNotFoundError:
+        return LoggedRows([], "")
+    except reading.Unreadable as error:
+        return LoggedRows([], reading.reason(error.__cause__ or error))
+    rows, damaged = [], []
+    *lines, begun = content.split(b"\n")
+    if begun and (begun[:1] != b"{" or b"\0" in begun):  # not a partial write
+        lines.append(begun)
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and type(row.get("step")) is int:
+            rows.append(row)
+        else:
+            damaged.append(number)
+    return LoggedRows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
+
+
+def csv_rows(path: Path) -> LoggedRows:
+    """Read the valid rows of a CSV table of numbers, with the values as written.
+
+    Column names contain no commas or quotes, so lines are split at commas.
+    """
+    try:
+        text = reading.text(path, "a table", TRAIN_AGAIN)
+    except FileNotFoundError:
+        return LoggedRows([], "")
+    except reading.Unreadable as error:
+        return LoggedRows([], reading.reason(error.__cause__ or error))
+    rows, damaged = [], []
+    *lines, begun = text.split("\n")
+    lines += [begun] if "\0" in begun else []
+    names = lines[0].split(",") if lines else []
+    if lines and "step" not in names:
+        return LoggedRows([], "it has no column step")
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            row = dict(zip(names, map(_number, line.split(",")), strict=True))
+        except ValueError:
+            row = {}
+        if type(row.get("step")) is int:
+            rows.append(row)
+        else:
+            damaged.append(number)
+    return LoggedRows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
+
+
+def columns(path: Path) -> list[str]:
+    """Read the column names of a table; an empty list if there is no table yet."""
+    try:
+        with reading.opened(path, "a table") as file:
+            line = file.readline().decode().rstrip("\n")
+            return line.split(",") if line else []
+    except FileNotFoundError:
+        return []
+
+
+def _number(cell: str) -> float | int | None:
+    if not cell:
+        return None  # NaN, as in the JSON rows
+    try:
+        return int(cell)
+    except ValueError:
+        return float(cell)
+
+
+def _lines(numbers: list[int]) -> str:
+    return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {listed(numbers)}"
+
+
+def listed(numbers: list[int]) -> str:
+    """Format the first eight numbers, and count the rest.
+
+    >>> listed([3, 5]), listed(list(range(20)))
+    ('3, 5', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')
+    """
+    shown = ", ".join(map(str, numbers[:8]))
+    return shown + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")

@@ -1,0 +1,311 @@
+"""The log files of a run: lines to read, and rows for programs.
+
+    config.json                  the config that identifies the run
+    format.json                  the number of this format of folders
+    metrics.jsonl, metrics.csv   one row per evaluation
+    loss_state.jsonl             the table of the objective's state, if it has one
+    gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
+    environment.jsonl            one row per start of the run: machine, time and versions
+    log.txt                      every printed line
+
+Each row is appended as a complete line. When a run resumes from a checkpoint, rows after that
+checkpoint are removed, since they will be logged again. Missing or damaged rows are restored from
+the checkpoint and from metrics.csv, and a damaged file is kept as NAME.damaged.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import statistics
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files
+from calib_jax.train.folder.files import Row
+from calib_jax.train.folder.writers import Writer
+
+ROWS = "metrics.jsonl"
+TABLE = "metrics.csv"
+LOSS_STATE = "loss_state.jsonl"
+GRADIENT_NORMS = "gradient_norms.jsonl"
+ENVIRONMENT = "environment.jsonl"
+SPOKEN = "log.txt"
+CONFIG = "config.json"
+FORMAT_FILE = "format.json"
+
+# The format of a run folder. It grows by one when older versions could no longer resume such a
+# folder. Folders without a number are older, and still resume.
+FORMAT = 1
+
+SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
+
+
+class Journal:
+    """The log files of a run.
+
+    Args:
+      folder: the folder of the run.
+      writers: receivers of the rows besides the files.
+    """
+
+    def __init__(self, folder: Path, writers: Sequence[Writer] = ()) -> None:
+        self._folder = folder
+        self._writers = writers
+
+    def note(self, text: str) -> None:
+        """Append a line to log.txt."""
+        files.append(self._folder / SPOKEN, text + "\n")
+
+    def begin(self, step: int, environment: Mapping[str, Any]) -> None:
+        """Log the environment at the start or resumption of the run."""
+        path = self._folder / ENVIRONMENT  # rewritten, since its last line may be incomplete
+        files.replace(
+            path, _json_lines([*files.json_rows(path).rows, {"step": step, **environment}])
+        )
+
+    def rewind(
+        self,
+        step: int,
+        row: Row | None = None,
+        tables: Mapping[str, Row] | None = None,
+        logged: Mapping[str, Sequence[int]] | None = None,
+    ) -> list[str]:
+        """Remove rows after a step, and restore missing or damaged rows before it.
+
+        Args:
+          step: the step of the checkpoint that the run resumes from; 0 without one.
+          row, tables: the last rows, from the checkpoint.
+          logged: the steps of all rows by file name, from the checkpoint.
+
+        Returns:
+          One remark per file with damaged or lost rows; empty if a process was only killed.
+        """
+        spare, table_damage = files.csv_rows(self._folder / TABLE)
+        starts, starts_damage = files.json_rows(self._folder / ENVIRONMENT)
+        spoken_damage = files.no_file(self._folder / SPOKEN)
+        remarks = [
+            self._set_aside(SPOKEN, spoken_damage),
+            self._set_aside(ENVIRONMENT, starts_damage),
+            self._set_aside(TABLE, table_damage),
+        ]
+        if starts_damage:
+            files.replace(self._folder / ENVIRONMENT, _json_lines(starts))
+        logged, last = logged or {}, {ROWS: row, **(tables or {})}
+        for name in (ROWS, LOSS_STATE, GRADIENT_NORMS):
+            path = self._folder / name
+            valid, damage = files.json_rows(path)
+            rows = {row["step"]: row for row in valid if row["step"] <= step}
+            recovered = False
+            if newest := last.get(name):
+                rows.setdefault(newest["step"], newest)
+            if name == ROWS:
+                more = {row["step"]: row for row in spare if row["step"] <= step}
+                recovered = not more.keys() <= rows.keys()
+                rows = {**more, **rows}
+            lost = sorted(set(logged.get(name, ())) - set(rows))
+            kept = [rows[number] for number in sorted(rows)]
+            aside = f"kept as {files.set_aside(path)}" if damage else ""
+            if kept or damage or path.exists():
+                files.replace(path, _json_lines(kept))
+            if name == ROWS:
+                files.replace(self._folder / TABLE, _csv_lines(kept))
+            restored = f"rows were restored from {TABLE}" if recovered else ""
+            gone = f"the rows of the steps {files.listed(lost)} are lost" if lost else ""
+            remarks.append(_remark(name, [damage, aside, restored, gone]))
+        return [remark for remark in remarks if remark]
+
+    def write_format(self) -> list[str]:
+        """Write format.json unless it is there; return remarks for the log."""
+        path = self._folder / FORMAT_FILE
+        number, damage = format_of(self._folder)
+        remark = self._set_aside(FORMAT_FILE, damage)
+        if number != FORMAT:
+            files.replace(path, json.dumps({"format": FORMAT}, indent=1) + "\n")
+        return [remark] if remark else []
+
+    def describe(self, config: Mapping[str, Any]) -> list[str]:
+        """Write config.json, and return remarks for the log; the checkpoints hold the config too.
+
+        A file of this name in a folder without a format number is that of another program.
+        """
+        path, text = self._folder / CONFIG, json.dumps(config, indent=1) + "\n"
+        damage = files.no_file(path)
+        if not (damage or format_of(self._folder)[0]) and path.exists():
+            # Else this run was killed before it wrote its format number.
+            damage = "" if path.read_bytes() == text.encode() else "it is not that of a run"
+        remark = self._set_aside(CONFIG, damage)
+        files.replace(path, text)
+        return [remark] if remark else []
+
+    def redescribe(
+        self, config: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]
+    ) -> list[str]:
+        """Restore config.json from the checkpoint unless it matches; return remarks for the log."""
+        path, damage = self._folder / CONFIG, "it is not that of the checkpoint"
+        aside = ""
+        try:
+            if fits(reading.json_mapping(path, "a config")):
+                return []
+        except FileNotFoundError:
+            damage = "it was missing"
+        except reading.Unreadable as error:
+            damage = reading.reason(error.__cause__ or error)
+        if os.path.lexists(path):
+            aside = f"kept as {files.set_aside(path)}"
+        self.describe(config)
+        return [_remark(CONFIG, [damage, aside, "restored from the checkpoint"])]
+
+    def _set_aside(self, name: str, damage: str) -> str:
+        """Rename a damaged file, and return a remark for the log."""
+        if not damage:
+            return ""
+        return _remark(name, [damage, f"kept as {files.set_aside(self._folder / name)}"])
+
+    def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
+        """Append the row of an evaluation; `tables` holds rows for other files, by file name."""
+        path = self._folder / TABLE
+        columns = files.columns(path)
+        for name, table in (tables or {}).items():
+            files.append(self._folder / name, _json_lines([table]))
+        files.append(self._folder / ROWS, _json_lines([row]))
+        if columns and not row.keys() <= set(columns):  # metrics were added when the run resumed
+            files.replace(path, _csv_lines(files.json_rows(self._folder / ROWS).rows))
+        else:
+            files.append(path, _csv_lines([row], columns))
+        self.note(line_of(row))
+        for writer in self._writers:
+            writer.write(row["step"], row)
+
+    def close(self) -> None:
+        """Close the writers."""
+        for writer in self._writers:
+            writer.close()
+
+
+def format_of(folder: Path) -> tuple[int, str]:
+    """Return the format number of a folder, 0 if it has none, and the damage of its file."""
+    try:
+        number = reading.json_mapping(folder / FORMAT_FILE, "a format").get("format")
+    except FileNotFoundError:
+        return 0, ""
+    except reading.Unreadable as error:
+        return 0, reading.reason(error.__cause__ or error)
+    return (number, "") if type(number) is int else (0, "it has no format number")
+
+
+def newer_format(folder: Path) -> str:
+    """Return an error message if a newer version of calib_jax wrote a folder, else ""."""
+    number, _ = format_of(folder)
+    if number <= FORMAT:
+        return ""
+    return (
+        f"{folder} has the format {number}, and this version of calib_jax reads formats up to"
+        f" {FORMAT}: update calib_jax, or choose another folder."
+    )
+
+
+def line_of(row: Row) -> str:
+    """Format a row as one line, with the first few metrics of each data set."""
+
+    def part(prefix: str) -> str:
+        metrics = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+        shown = [f"{name} {_short(value)}" for name, value in metrics.items()][:SHOWN]
+        return f" | {prefix.strip('_')} {'  '.join(shown)}" if shown else ""
+
+    start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
+    rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
+    return start + part("train_") + part("validation_") + part("test_") + rate
+
+
+def mean_line(rows: Sequence[Row], num_runs: int) -> str:
+    """Format the means of rows of several runs at the same step as one line."""
+    if num_runs == 1:
+        return line_of(rows[0])
+    floats = [key for key, value in rows[0].items() if isinstance(value, float)]
+    means = {key: statistics.fmean(row[key] for row in rows) for key in floats}
+    return f"{line_of(rows[0] | means)} | means of {len(rows)} of {num_runs} runs"
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}".removeprefix("0") if abs(value) < 1 else f"{value:.4g}"
+
+
+def table_text(table: Mapping[str, Any]) -> str:
+    """Format a table in columns, such as AdaFocal's bins.
+
+    >>> print(table_text({"gamma": [1.0, -0.25], "examples": [12.0, 7.0]}))
+      #   gamma  examples
+      0  1.0000        12
+      1  -.2500         7
+    """
+    columns = {name: list(values) for name, values in table.items()}
+    longest = max(map(len, columns.values()))
+    cells = [["#", *map(str, range(longest))]]
+    for name, values in columns.items():
+        cells.append([name, *("" if math.isnan(v) else _cell(v) for v in values)])
+    widths = [max(3 if name == 0 else 0, *map(len, cell)) for name, cell in enumerate(cells)]
+    rows = zip(*cells, strict=True)
+    return "\n".join(
+        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def _cell(value: float) -> str:
+    if value == int(value) and abs(value) >= 2:
+        return f"{value:.0f}"
+    return f"{value:.4f}" if abs(value) >= 1 or value == 0 else f"{value:.4f}".replace("0.", ".", 1)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read a JSON lines file; skip unreadable lines and warn about them."""
+    rows, damage = files.json_rows(path)
+    if damage:
+        warnings.warn(f"{path}: {damage}; {files.TRAIN_AGAIN}.", stacklevel=2)
+    return rows
+
+
+def last_table(folder: Path | str) -> str:
+    """Format the newest table of the objective's state in a folder; "" if there is none."""
+    rows = read_rows(Path(folder) / LOSS_STATE)
+    return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
+
+
+def _remark(name: str, phrases: Sequence[str]) -> str:
+    """Join the non-empty remarks about a file; return "" if there are none."""
+    parts = [phrase for phrase in phrases if phrase]
+    return f"{name}: {', '.join(parts)}" if parts else ""
+
+
+def _strict(value: Any) -> Any:
+    """Replace NaN and infinities by None, which JSON can represent."""
+    if isinstance(value, Mapping):
+        return {name: _strict(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _json_lines(rows: list[Row]) -> str:
+    return "".join(json.dumps(_strict(row)) + "\n" for row in rows)
+
+
+def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
+    """Format rows as CSV lines under the given columns; without columns, write a header too."""
+    if not rows:
+        return ""
+    text = io.StringIO()
+    names = columns or list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    if not columns:
+        writer.writeheader()
+    writer.writerows(_strict(row) for row in rows)
+    return text.getvalue()

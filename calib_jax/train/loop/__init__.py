@@ -1,0 +1,1 @@
+"""The training loop: plan, start, evaluation, interruption."""

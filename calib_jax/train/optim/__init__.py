@@ -1,0 +1,1 @@
+"""Optimizers, groups of parameters and learning-rate schedules."""

@@ -1,0 +1,227 @@
+r"""Optimizers in the order of torch: clip, add weight decay, update moments, scale by the rate.
+
+    tx = train.optimizer("sgd", 0.1, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
+
+As in the papers, weight decay applies to every parameter, including batch norm's and biases, and
+goes through the momentum. Clipping applies to the gradient without weight decay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.types import PyTree
+from calib_jax.train.optim import rules
+
+Rate = float | Callable[[Any], Any]
+
+
+def sgd(
+    learning_rate: Rate,
+    *,
+    momentum: float = 0.9,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make SGD: $v \leftarrow \mu v + (g + \lambda w)$, $w \leftarrow w - \eta v$.
+
+    Args:
+      learning_rate: $\eta$, or a function of the step.
+      momentum: $\mu$.
+      nesterov: use $g + \lambda w + \mu v$ instead of v.
+      weight_decay: $\lambda$.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.between("momentum", momentum, 0, 1)
+    rule = optax.trace(momentum, nesterov=nesterov) if momentum else optax.identity()
+    return _chain(rule, learning_rate, weight_decay, clip_norm)
+
+
+def adam(
+    learning_rate: Rate,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    """Make Adam with weight decay added to the gradient, as in torch and the papers."""
+    return _chain(optax.scale_by_adam(b1, b2, eps), learning_rate, weight_decay, clip_norm)
+
+
+def adamw(
+    learning_rate: Rate,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 1e-2,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    """Make AdamW, with weight decay decoupled from the gradient's moments."""
+    rule = optax.chain(optax.scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay))
+    return _chain(rule, learning_rate, 0.0, clip_norm)
+
+
+def adagrad(
+    learning_rate: Rate,
+    *,
+    eps: float = 1e-10,
+    rate_decay: float = 0.0,
+    initial_accumulator: float = 0.0,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make AdaGrad: $s \leftarrow s + g^2$, $w \leftarrow w - \eta_t g / (\sqrt s + \epsilon)$.
+
+    Args:
+      learning_rate: $\eta$, or a function of the step.
+      eps: $\epsilon$.
+      rate_decay: $\gamma$ of $\eta_t = \eta / (1 + \gamma t)$, with t from 0.
+      initial_accumulator: the first s.
+      weight_decay: added to the gradient.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.at_least("rate_decay", rate_decay, 0)
+    checks.at_least("initial_accumulator", initial_accumulator, 0)
+    rule = rules.adagrad(eps, rate_decay, initial_accumulator)
+    return _chain(rule, learning_rate, weight_decay, clip_norm)
+
+
+def adadelta(
+    learning_rate: Rate,
+    *,
+    rho: float = 0.9,
+    eps: float = 1e-6,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make AdaDelta: $w \leftarrow w - \eta \sqrt{d + \epsilon} / \sqrt{s + \epsilon} \, g$.
+
+    s and d are means of the squared gradients and steps with decay `rho`; $\eta$ is usually 1.
+    """
+    checks.between("rho", rho, 0, 1)
+    return _chain(rules.adadelta(rho, eps), learning_rate, weight_decay, clip_norm)
+
+
+def rmsprop(
+    learning_rate: Rate,
+    *,
+    alpha: float = 0.99,
+    eps: float = 1e-8,
+    momentum: float = 0.0,
+    centered: bool = False,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make RMSprop: the gradient divided by $\sqrt s + \epsilon$, then momentum.
+
+    Args:
+      learning_rate: the rate, or a function of the step.
+      alpha: the decay of s, the mean of squared gradients.
+      eps: $\epsilon$.
+      momentum: of the steps.
+      centered: subtract the squared mean of the gradients from s.
+      weight_decay: added to the gradient.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.between("alpha", alpha, 0, 1)
+    checks.between("momentum", momentum, 0, 1)
+    rule = rules.rmsprop(alpha, eps, centered)
+    rule = optax.chain(rule, optax.trace(momentum)) if momentum else rule
+    return _chain(rule, learning_rate, weight_decay, clip_norm)
+
+
+def adamax(
+    learning_rate: Rate,
+    *,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make Adamax: Adam divided by $u \leftarrow \max(\beta_2 u, |g| + \epsilon)$."""
+    checks.between("b1", b1, 0, 1)
+    checks.between("b2", b2, 0, 1)
+    return _chain(rules.adamax(b1, b2, eps), learning_rate, weight_decay, clip_norm)
+
+
+def asgd(
+    learning_rate: Rate,
+    *,
+    lambd: float = 1e-4,
+    alpha: float = 0.75,
+    t0: float = 1e6,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    r"""Make averaged SGD: $w \leftarrow w - \eta_t (g + \lambda w)$.
+
+    $\eta_t = \eta / (1 + \lambda \eta t)^\alpha$ with t from 0. The state keeps the
+    average of w since step t0, which training and evaluation do not use.
+
+    Args:
+      learning_rate: $\eta$, or a function of the step.
+      lambd: $\lambda$.
+      alpha: $\alpha$.
+      t0: the step at which averaging starts.
+      weight_decay: added to the gradient.
+      clip_norm: the maximum gradient norm; 0 disables clipping.
+    """
+    checks.at_least("lambd", lambd, 0)
+    rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
+    return optax.chain(*_before(weight_decay, clip_norm), rules.asgd(rate, lambd, alpha, t0))
+
+
+def clipped(max_norm: float) -> optax.GradientTransformation:
+    r"""Clip a gradient by global norm: scale by $\min(1, c / (\|g\| + 10^{-6}))$, as in torch."""
+
+    def update(gradient: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
+        factor = jnp.minimum(max_norm / (optax.tree.norm(gradient) + 1e-6), 1)
+        return jax.tree.map(lambda g: g * factor.astype(jnp.asarray(g).dtype), gradient), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def _before(weight_decay: float, clip_norm: float) -> tuple[optax.GradientTransformation, ...]:
+    """Clip, then add weight decay."""
+    checks.at_least("weight_decay", weight_decay, 0)
+    checks.at_least("clip_norm", clip_norm, 0)
+    return (
+        clipped(clip_norm) if clip_norm else optax.identity(),
+        optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity(),
+    )
+
+
+def _chain(
+    rule: optax.GradientTransformation, rate: Rate, weight_decay: float, clip_norm: float
+) -> optax.GradientTransformation:
+    return optax.chain(*_before(weight_decay, clip_norm), rule, optax.scale_by_learning_rate(rate))
+
+
+OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
+    "sgd": sgd,
+    "adam": adam,
+    "adamw": adamw,
+    "adagrad": adagrad,
+    "adadelta": adadelta,
+    "rmsprop": rmsprop,
+    "adamax": adamax,
+    "asgd": asgd,
+}
+
+
+def optimizer(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
+    """Make an optimizer by name; `OPTIMIZERS` lists the names and their functions."""
+    checks.one_of("optimizer", name, OPTIMIZERS)
+    checks.check_options(name, OPTIMIZERS[name], options)
+    return OPTIMIZERS[name](learning_rate, **options)

@@ -1,0 +1,1 @@
+"""One training step: forward pass, objective, update."""

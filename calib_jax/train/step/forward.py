@@ -1,0 +1,332 @@
+"""The forward pass: the interface between a step and a network."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from calib_jax.core.types import Array, PyTree, Weights
+from calib_jax.train.step.last_layer import HEAD
+
+
+@runtime_checkable
+class Forward(Protocol):
+    """`(params, model_state, inputs, *, train, rng, weights) -> (logits, model_state, aux)`."""
+
+    def __call__(
+        self,
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None,
+        weights: Weights | None,
+    ) -> tuple[Array, PyTree, Any]:
+        """Apply the network.
+
+        Args:
+          params: the parameters.
+          model_state: the running statistics.
+          inputs: the inputs of the examples.
+          train: whether to use batch statistics and apply dropout.
+          rng: one key per example.
+          weights: one weight per example; batch norm ignores examples of weight 0.
+        """
+        ...
+
+
+class _Call(NamedTuple):
+    """The optional parameters of a network's call that it has.
+
+    Attributes:
+      name: of the network's class, for messages.
+      names: of the parameters `train`, `mask` and `keys` that it has.
+    """
+
+    name: str
+    names: Collection[str]
+
+    def options(
+        self, *, train: bool, rng: Array | None, weights: Weights | None, has_statistics: bool
+    ) -> dict[str, Any]:
+        """Return the arguments of a call; raise an error if statistics would include padding."""
+        if train and has_statistics and "mask" not in self.names:
+            raise TypeError(
+                f"{self.name} has running statistics, so its call needs the parameter mask, which"
+                " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
+                " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
+                " calib_jax.train."
+            )
+        values = {"train": train, "mask": None if weights is None else weights > 0}
+        if train:
+            values["keys"] = rng
+        return {name: value for name, value in values.items() if name in self.names}
+
+
+_OTHER_MODES = ("deterministic", "training", "is_training")  # other packages' names for the mode
+
+
+def _call_of(module: Any) -> _Call:
+    """Find the optional parameters of a network's call; raise an error for other required ones."""
+    from flax import linen as flax_linen
+    from flax import nnx as flax_nnx
+
+    name = type(module).__name__
+    parameters = list(inspect.signature(module.__call__).parameters.values())
+    known = ("train", "mask", "keys")
+    required = [
+        parameter.name
+        for parameter in parameters[1:]
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and parameter.name not in known
+    ]
+    if not parameters or required:
+        raise TypeError(
+            f"{name}.__call__ must take one input, and may take train, mask and keys;"
+            f" it {f'also needs {required[0]!r}' if required else 'takes nothing'}.\nWrite it as"
+            " (self, x), or as (self, x, *, train, mask=None)."
+        )
+    for parameter in parameters[1:]:
+        # None lets nnx decide by the mode of the module.
+        if parameter.name in _OTHER_MODES and parameter.default is not None:
+            raise TypeError(
+                f"{name}.__call__ has the parameter {parameter.name}, which training never sets:"
+                " take train instead, which is True in training."
+            )
+    # Sequential passes what it gets to its first layer, which takes the inputs alone.
+    takes_any = not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential) and any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+    )
+    names = {parameter.name for parameter in parameters[1:]} & set(known)
+    return _Call(name, names | ({"train", "mask"} if takes_any else set()))
+
+
+def linen(module: Any, *, features: bool = False) -> Forward:
+    """Convert a Flax linen module to a `Forward`.
+
+    Its call takes the inputs, and may take `train`; `mask`, which has the real rows of a batch; and
+    `keys`, one key per example, in training. A module with running statistics needs `mask`. Flax's
+    own dropout gets a key of the whole batch, that of its first example, and streams of any other
+    name, such as `self.make_rng("noise")`, draw from another key of the batch, so results change
+    with the number of devices; `models.Dropout` with `keys` draws for each example. Evaluation has
+    no streams.
+
+    Args:
+      module: the network.
+      features: whether `aux` holds the inputs of the layer "head" in evaluation; else it is None.
+
+    >>> import jax
+    >>> from flax import linen as nn
+    >>> module = nn.Dense(2)
+    >>> variables = init_variables(module, jax.random.key(0), jax.numpy.ones((1, 3)))
+    >>> logits, _, _ = linen(module)(variables["params"], {}, jax.numpy.ones((4, 3)), train=True)
+    >>> logits.shape
+    (4, 2)
+    """
+    call_of = _call_of(module)
+    # The networks of the library draw from `keys`, and their programs stay as they are.
+    of_library = type(module).__module__.startswith("calib_jax.")
+
+    def forward(
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None = None,
+        weights: Weights | None = None,
+    ) -> tuple[Array, PyTree, Any]:
+        variables = {"params": params, **model_state}
+        call = call_of.options(
+            train=train, rng=rng, weights=weights, has_statistics=bool(model_state)
+        )
+        if features and not train:
+            logits, given = _with_features(module, variables, inputs, call)
+            return logits, model_state, given
+        if train and rng is not None and not of_library:
+            # Flax draws from "params" for every name without a stream of its own.
+            call["rngs"] = {"dropout": rng[0], "params": jax.random.fold_in(rng[0], 1)}
+        if not (train and model_state):
+            return module.apply(variables, inputs, **call), model_state, None
+        logits, changed = module.apply(variables, inputs, **call, mutable=list(model_state))
+        return logits, {**model_state, **changed}, None
+
+    return forward
+
+
+def with_classes(forward: Forward, num_classes: int) -> Forward:
+    """Wrap a forward pass: where it is compiled, its logits must have one column for each class."""
+
+    def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
+        logits, model_state, aux = forward(*args, **options)
+        if not isinstance(logits, jax.Array) or logits.ndim < 2:
+            is_array = isinstance(logits, jax.Array)
+            got = f"shape {logits.shape}" if is_array else f"a {type(logits).__name__}"
+            raise TypeError(f"the network must return logits [*batch, classes], got {got}.")
+        if logits.shape[-1] != num_classes:
+            raise ValueError(
+                f"the network has {logits.shape[-1]} outputs and the task {num_classes} classes:"
+                " give both the same number."
+            )
+        return logits, model_state, aux
+
+    return checked
+
+
+def init_variables(module: Any, key: Any, inputs: PyTree) -> PyTree:
+    """Initialize the variables of a linen module or of an `NnxFactory`.
+
+    The call of a linen module may lack the parameter `train`.
+    """
+    if isinstance(module, NnxFactory):
+        return module.init(key)
+    call = {"train": False} if "train" in _call_of(module).names else {}
+    return module.init(key, inputs, **call)
+
+
+def _with_features(
+    module: Any, variables: PyTree, inputs: PyTree, options: dict[str, Any]
+) -> tuple[Array, Any]:
+    """Evaluate a network, and capture the inputs of its last layer."""
+    from flax import linen as nn
+
+    given = []
+
+    def keep(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        if context.module.name == HEAD and context.method_name == "__call__":
+            given.append(args[0])
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(keep):
+        logits = module.apply(variables, inputs, **options)
+    return logits, given[-1] if given else None
+
+
+class Nnx:
+    """A `Forward` of a Flax nnx module, and its initial variables; made by `nnx`.
+
+    Attributes:
+      variables: `params` and, if there are any, `state`: the other variables but the random state,
+        such as running statistics.
+    """
+
+    def __init__(self, module: Any) -> None:
+        """Split a module into its structure and its variables."""
+        from flax import nnx as flax_nnx
+
+        self._call = _call_of(module)
+        parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
+        self._structure, self._params, self._random, self._state = parts
+        self.variables: dict[str, Any] = {"params": flax_nnx.to_pure_dict(self._params)}
+        if state := flax_nnx.to_pure_dict(self._state):
+            self.variables["state"] = state
+
+    def __call__(
+        self,
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None = None,
+        weights: Weights | None = None,
+    ) -> tuple[Array, PyTree, Any]:
+        """Apply the network; see `Forward`."""
+        from flax import nnx as flax_nnx
+
+        state = model_state.get("state", {})
+        call = self._call.options(train=train, rng=rng, weights=weights, has_statistics=bool(state))
+        # A stream of a module is of the whole batch: the key of the first example seeds it.
+        key = jax.random.key(0) if rng is None else rng[0]
+        module = flax_nnx.merge(
+            self._structure,
+            _filled(self._params, params),
+            _seeded(self._random, key),
+            _filled(self._state, state),
+        )
+        (module.train if train else module.eval)()
+        logits = module(inputs, **call)
+        if not (train and state):
+            return logits, model_state, None
+        parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
+        return logits, {**model_state, "state": flax_nnx.to_pure_dict(parts[-1])}, None
+
+
+def nnx(module: Any) -> Nnx:
+    """Convert a Flax nnx module to a `Forward`, whose `variables` start the train state.
+
+    The call of the module takes what `linen` describes. In training the module is in its mode
+    `train()`, else in `eval()`, and its random streams are seeded by the step. Gradients are taken
+    for variables of type `nnx.Param`.
+
+    Args:
+      module: the network, with its initial values.
+
+    >>> import jax
+    >>> from flax import nnx as flax_nnx
+    >>> forward = nnx(flax_nnx.Linear(3, 2, rngs=flax_nnx.Rngs(0)))
+    >>> sorted(forward.variables["params"])
+    ['bias', 'kernel']
+    >>> logits, _, _ = forward(forward.variables["params"], {}, jax.numpy.ones((4, 3)), train=True)
+    >>> logits.shape
+    (4, 2)
+    """
+    return Nnx(module)
+
+
+class NnxFactory(NamedTuple):
+    """A function that makes an nnx module, so that every seed has its own initial values.
+
+    Attributes:
+      make: `(rngs) -> module`.
+
+    >>> import jax
+    >>> from flax import nnx as flax_nnx
+    >>> factory = NnxFactory(lambda rngs: flax_nnx.Linear(3, 2, rngs=rngs))
+    >>> variables = factory.init(jax.random.key(0))
+    >>> factory.forward()(variables["params"], {}, jax.numpy.ones((4, 3)), train=False)[0].shape
+    (4, 2)
+    """
+
+    make: Callable[[Any], Any]
+
+    def init(self, key: Any) -> PyTree:
+        """Make the network with this key, and return its variables."""
+        from flax import nnx as flax_nnx
+
+        return nnx(self.make(flax_nnx.Rngs(key))).variables
+
+    def forward(self) -> Forward:
+        """Return the forward pass; its structure is that of any key."""
+        from flax import nnx as flax_nnx
+
+        return nnx(flax_nnx.eval_shape(lambda: self.make(flax_nnx.Rngs(0))))
+
+
+def _filled(state: Any, values: PyTree) -> Any:
+    """Return a state of the same structure with other values."""
+    from flax import nnx as flax_nnx
+
+    filled = jax.tree.map(lambda leaf: leaf, state)
+    flax_nnx.replace_by_pure_dict(filled, values)
+    return filled
+
+
+def _seeded(random: Any, key: Any) -> Any:
+    """Return the random state of a module, with streams that start from a key."""
+    leaves, structure = jax.tree.flatten(random)
+    return jax.tree.unflatten(
+        structure,
+        [
+            jax.random.fold_in(key, number)
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            else jnp.zeros(leaf.shape, leaf.dtype)
+            for number, leaf in enumerate(leaves)
+        ],
+    )

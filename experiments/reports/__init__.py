@@ -1,0 +1,1 @@
+"""Statistics, tables and pages over the folders of runs."""

@@ -1,0 +1,174 @@
+"""Which of a run's best checkpoints to evaluate.
+
+A calibration error is small for every network that is as unsure as it is wrong, also for one at
+chance. The NLL measures both, and its refinement part what no temperature can mend. So:
+
+- the recommended checkpoint is the best by `refinement_nll` if the run kept it, or else by `nll`;
+- any other metric chooses only among the epochs whose error is within noise of the best error;
+- a checkpoint of another epoch can be evaluated, and its error is printed beside that of the best.
+
+An error is within noise of the best if it is at most the upper end of the 95 % interval (Wilson's)
+of the best error over the validation examples.
+"""
+
+import math
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from calib_jax.core.files import reading
+from calib_jax.train.folder import journal
+from experiments.running import data_identity
+
+# Scores that get worse with the error as well as with the calibration, the recommended one first.
+RECOMMENDED = ("refinement_nll", "nll", "refinement_brier", "brier", "error")
+_FREE = ("refinement_nll", "nll")  # recommended whatever their error
+_PART = "validation"
+_ERROR = f"{_PART}_error"
+_Z = 1.959964  # of a 95 % interval
+
+Row = Mapping[str, Any]
+
+
+def highest_error(error: float, num_examples: int) -> float:
+    """Return the largest error that is within noise of the best one.
+
+    >>> round(highest_error(0.1, 1000), 4), round(highest_error(0.0, 1000), 4)
+    (0.1202, 0.0038)
+    """
+    if num_examples < 1:
+        return error
+    square = _Z**2 / num_examples
+    spread = _Z * math.sqrt(error * (1 - error) / num_examples + square / (4 * num_examples))
+    return (error + square / 2 + spread) / (1 + square)
+
+
+def describe(
+    rows: Sequence[Row],
+    best: Mapping[str, Mapping[str, float]],
+    directions: Mapping[str, str],
+    num_examples: int,
+    saved: Collection[int] = (),
+) -> list[str]:
+    """Describe the best checkpoints of a run; the first line has the recommended one.
+
+    Args:
+      rows: the rows of the log.
+      best: the step, epoch and value of the best evaluation, by metric.
+      directions: "min" or "max", by metric.
+      num_examples: the number of validation examples.
+      saved: the steps of the checkpoints on disk.
+    """
+    lowest = _lowest_error(rows)
+    errors = {name: _value(_row_of(rows, record["step"]), "error") for name, record in best.items()}
+    within = [row for row in rows if _is_within(row, lowest, num_examples)]
+    steps_within = {row["step"] for row in within}
+    choices = [
+        name
+        for name in (*RECOMMENDED, *best)
+        if name in best
+        and (name in _FREE or best[name]["step"] in steps_within)
+        and (lowest is not None or name in RECOMMENDED)
+    ]
+    lines = []
+    for name in dict.fromkeys([*choices[:1], *best]):
+        record = best[name]
+        head = f"The best {name} is {record['value']:.4f}, of epoch {record['epoch']:g}"
+        if name != "error" and errors[name] is not None:
+            head += f", where the error is {errors[name]:.4f}"
+        flag = f"--checkpoint=best_{name}"
+        if name in choices[:1]:
+            line = f"{head}; evaluate it with {flag}."
+        elif name in choices:
+            line = f"{head} ({flag})."
+        else:
+            line = f"{head}{_not_chosen(name, lowest)}."
+        if name in choices and lowest is not None and record["step"] not in steps_within:
+            line += f" The best error, {_of_epoch(lowest)}, is lower by more than noise."
+        if name not in choices and lowest is not None:
+            line += _instead(name, directions.get(name, "min"), within, saved)
+        lines.append(line)
+    return lines
+
+
+def _not_chosen(name: str, lowest: Row | None) -> str:
+    """Say why a metric chooses no checkpoint."""
+    if lowest is None:
+        return f"; no error was measured, and a network at chance may have a good {name}"
+    return f", and the best error, {_of_epoch(lowest)}, is lower by more than noise"
+
+
+def _instead(name: str, direction: str, within: Sequence[Row], saved: Collection[int]) -> str:
+    """Name the best epoch by a metric among those within noise of the best error."""
+    measured = [row for row in within if _value(row, name) is not None]
+    if not measured:
+        return ""
+    row = (min if direction == "min" else max)(measured, key=lambda row: _value(row, name))
+    flag = f" (--checkpoint={row['step']})" if row["step"] in saved else ""
+    return (
+        f" Among the epochs within noise of the best error, epoch {row['epoch']:g} has the best"
+        f" {name}, {_value(row, name):.4f}{flag}."
+    )
+
+
+def remark(folder: pathlib.Path, name: str, step: int) -> str:
+    """Describe the error of a checkpoint that was chosen by a metric, beside the best error.
+
+    Args:
+      folder: of the run.
+      name: the name of the checkpoint; only best_NAME has a remark, except best_error.
+      step: of the checkpoint.
+    """
+    if not name.startswith("best_") or name == "best_error":
+        return ""
+    rows = journal.read_rows(folder / journal.ROWS)
+    lowest, error = _lowest_error(rows), _value(_row_of(rows, step), "error")
+    if lowest is None or error is None:
+        return ""
+    text = f"{name} is of epoch {_row_of(rows, step)['epoch']:g}, with a validation error of"
+    text += f" {error:.4f}; the best error is {_of_epoch(lowest)}"
+    count = _num_examples(folder)
+    if not count:
+        return f"{text}."
+    if error <= highest_error(lowest[_ERROR], count):
+        return f"{text}, and the difference is within noise."
+    metric = name.removeprefix("best_")
+    return f"{text}, lower by more than noise: {_ADVICE.get(metric, _OTHERS)}."
+
+
+_OTHERS = "choose by the NLL (best_nll) or by refinement_nll, unless you want this epoch"
+_ADVICE = dict.fromkeys(_FREE, "best_error is the checkpoint of it")
+
+
+def _num_examples(folder: pathlib.Path) -> int:
+    """Return the number of validation examples of a run; 0 if it is unknown."""
+    try:
+        identity = data_identity.read(folder)
+    except reading.Unreadable:
+        return 0
+    return identity.parts[_PART].examples if identity else 0
+
+
+def _row_of(rows: Sequence[Row], step: float) -> Row:
+    return next((row for row in rows if row["step"] == step), {})
+
+
+def _value(row: Row, name: str) -> Any:
+    value = row.get(f"{_PART}_{name}")
+    return None if value is None or math.isnan(value) else value
+
+
+def _lowest_error(rows: Sequence[Row]) -> Row | None:
+    measured = [row for row in rows if _value(row, "error") is not None]
+    return min(measured, key=lambda row: row[_ERROR], default=None)
+
+
+def _is_within(row: Row, lowest: Row | None, num_examples: int) -> bool:
+    error = _value(row, "error")
+    if lowest is None or error is None:
+        return False
+    return bool(error <= highest_error(lowest[_ERROR], num_examples))
+
+
+def _of_epoch(lowest: Row) -> str:
+    return f"{lowest[_ERROR]:.4f} of epoch {lowest['epoch']:g}"

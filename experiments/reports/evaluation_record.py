@@ -1,0 +1,167 @@
+"""Which weights the predictions of a run are of: evaluation.json, beside the predictions.
+
+A run can be trained on after its evaluation. Its predictions are then of older weights, and a
+comparison with them would be of another training. An evaluation that is killed may leave
+predictions of two checkpoints side by side, and a temperature that was fitted to one would be
+applied to the other. So every file of predictions names its weights, and whoever reads them checks
+that all are of the same.
+"""
+
+import json
+import pathlib
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calib_jax import train
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files, journal
+from experiments.reports import streamed_scores
+from experiments.running import provenance
+
+FILE = "evaluation.json"
+OF_SWEEP = "result.json"  # marks a run of a sweep as trained and evaluated
+_AGAIN = "evaluate the run again"
+
+
+class Evaluated(NamedTuple):
+    """The weights of predictions.
+
+    Attributes:
+      checkpoint: its name, such as latest or best_nll, or the file of given weights.
+      step: the step after which it was saved.
+      trained: the last step of the run at that time.
+    """
+
+    checkpoint: str
+    step: int
+    trained: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint}, step {self.step:,}"
+
+    def is_of(self, other: "Evaluated") -> bool:
+        """Check that both are the same weights."""
+        return (self.checkpoint, self.step) == (other.checkpoint, other.step)
+
+
+def begin(folder: pathlib.Path, weights: Evaluated) -> None:
+    """Remove the marks and values of an evaluation of other weights; its predictions stay."""
+    if (before := _read_valid(folder)) and before.is_of(weights):
+        return
+    if _is_result(folder / OF_SWEEP):
+        (folder / OF_SWEEP).unlink()
+    streamed_scores.remove(folder)
+
+
+def keep(
+    folder: pathlib.Path, part: str, predicted: train.Predicted, weights: Evaluated
+) -> pathlib.Path:
+    """Write the predictions of a part of the data, whole or not at all; return their file."""
+    path = folder / file_of(part)
+    with files.replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **predicted.arrays, checkpoint=weights.checkpoint, step=weights.step)
+    streamed_scores.remove(folder)
+    return path
+
+
+def write(folder: pathlib.Path, weights: Evaluated, parts: Iterable[str] = ()) -> dict[str, Any]:
+    """Write the record of an evaluation, and return it.
+
+    Files of predictions that the record lists and that are of other weights are then removed. No
+    other file is: a user may keep predictions_my_ensemble.npz here.
+    """
+    before, listed = _read_valid(folder), _listed(folder)
+    new = set(map(file_of, parts))
+    kept = new | listed if before and before.is_of(weights) else new
+    record = weights._replace(trained=_trained(folder))._asdict() | {"files": sorted(kept)}
+    whole = record | {"provenance": provenance.describe()}
+    files.replace(folder / FILE, json.dumps(whole, indent=1) + "\n")
+    for name in listed - kept:
+        (folder / name).unlink(missing_ok=True)
+    return whole
+
+
+def file_of(part: str) -> str:
+    """Return the name of the file with the predictions of a part of the data."""
+    return f"predictions_{part}.npz"
+
+
+def read(folder: pathlib.Path) -> Evaluated | None:
+    """Read the record of a run; None if an older version evaluated it."""
+    try:
+        saved = reading.json_mapping(folder / FILE, "a record", _AGAIN)
+    except FileNotFoundError:
+        return None
+    checkpoint, step, trained = (saved.get(key) for key in Evaluated._fields)
+    if not (isinstance(checkpoint, str) and isinstance(step, int) and isinstance(trained, int)):
+        raise reading.Unreadable(
+            f"{folder / FILE} does not name the weights of the predictions; {_AGAIN}."
+        )
+    return Evaluated(checkpoint, step, trained)
+
+
+def stale(folder: pathlib.Path) -> Evaluated | None:
+    """Read the record of a run that was trained on after its evaluation; else return None."""
+    evaluated = read(folder)
+    return evaluated if evaluated and _trained(folder) > evaluated.trained else None
+
+
+def check(folder: pathlib.Path) -> None:
+    """Raise an error unless the record and the predictions of a run are of the same weights.
+
+    Files of older versions do not name their weights, and are accepted.
+    """
+    read_of = {FILE: read(folder)}
+    for part in ("validation", "test"):
+        read_of[file_of(part)] = _of_predictions(folder / file_of(part))
+    known = [(name, weights) for name, weights in read_of.items() if weights is not None]
+    for name, weights in known[1:]:
+        first, of_first = known[0]
+        if not weights.is_of(of_first):
+            raise ValueError(
+                f"{folder / name} is of other weights ({weights}) than {first} ({of_first}), since"
+                f" an evaluation was stopped: {_AGAIN}."
+            )
+
+
+def _of_predictions(path: pathlib.Path) -> Evaluated | None:
+    """Read which weights a file of predictions is of; None if it is missing, or does not say."""
+    try:
+        with reading.npz(path, "predictions", _AGAIN) as arrays:
+            if not {"checkpoint", "step"} <= set(arrays.names):
+                return None
+            return Evaluated(str(arrays["checkpoint"]), int(arrays["step"]))
+    except FileNotFoundError:
+        return None
+
+
+def _read_valid(folder: pathlib.Path) -> Evaluated | None:
+    try:
+        return read(folder)
+    except reading.Unreadable:
+        return None
+
+
+def _listed(folder: pathlib.Path) -> set[str]:
+    """Read the files that the record lists; names of anything but predictions are not used."""
+    try:
+        names = reading.json_mapping(folder / FILE, "a record").get("files", ())
+    except (FileNotFoundError, reading.Unreadable):
+        return set()
+    return {name for name in names if re.fullmatch(r"predictions_[^/\\]+\.npz", str(name))}
+
+
+def _is_result(path: pathlib.Path) -> bool:
+    """Check that a sweep has written this file."""
+    try:
+        return {"config", "asked"} <= reading.json_mapping(path, "a result").keys()
+    except (FileNotFoundError, reading.Unreadable):
+        return False
+
+
+def _trained(folder: pathlib.Path) -> int:
+    rows = journal.read_rows(folder / journal.ROWS)
+    return int(rows[-1]["step"]) if rows else 0

@@ -1,0 +1,100 @@
+"""Find sets of out-of-distribution inputs by name and options.
+
+    gaussian_noise                      the run's own test images with the Gaussian noise of
+    gaussian_noise:severity=3           CIFAR-10-C, at severity 5, or at another
+    svhn                                the test part of any data set in data.catalogue(), with
+    cifar10_c:corruption=fog            any of its options
+    my_package.sets:mine                the test part of a data set of the user's own, by import
+    my_package.sets:mine:size=9         path, with any of its options
+
+They are normalised as the network's own data set is: SVHN with the statistics of CIFAR-10.
+"""
+
+import ast
+import functools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from calib_jax import data
+from calib_jax.core import import_paths
+from calib_jax.core.examples import Source
+from calib_jax.core.inputs import checks
+from experiments.running import building, imports
+
+NOISE = "gaussian_noise"
+
+
+def named(asked: Sequence[str], dataset: data.Dataset, data_dir: str | None) -> dict[str, Source]:
+    """Return the sets by file-safe names; raise an error for one that does not fit the network."""
+    return {re.sub(r"\W+", "_", text): _one(text, dataset, data_dir) for text in asked}
+
+
+def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
+    name, options = _parsed(text)
+    if name == NOISE:
+        if dataset.brightest is None:
+            raise ValueError(f"{NOISE} needs images, and {dataset.name} has none.")
+        add = functools.partial(data.gaussian_noise, dataset.test, brightest=dataset.brightest)
+        _check_kinds(NOISE, add, options)
+        return add(**options)
+    if not import_paths.is_path(name) and name not in data.catalogue():
+        known = ", ".join([NOISE, *sorted(data.catalogue())])
+        raise ValueError(
+            f"no out-of-distribution set is called {name!r}; there are {known}, and import paths"
+            " MODULE:NAME."
+        )
+    _check_kinds(name, imports.factory("data set", name, data.catalogue()), options)
+    source = building.data_set(name, options, data_dir).test
+    theirs, ours = (_kinds_of_inputs(part) for part in (source, dataset.test))
+    if theirs != ours:
+        raise ValueError(
+            f"{name} cannot be compared with {dataset.name}: its inputs are {theirs}, not {ours}."
+        )
+    return source
+
+
+def _parsed(text: str) -> tuple[str, dict[str, Any]]:
+    """Parse NAME:key=value:key=value; a value that is not a Python literal is a string.
+
+    >>> _parsed("cifar10_c:corruption=fog:severity=3")
+    ('cifar10_c', {'corruption': 'fog', 'severity': 3})
+    >>> _parsed("my_package.sets:mine:size=9")
+    ('my_package.sets:mine', {'size': 9})
+    """
+    name, *pairs = text.split(":")
+    if pairs and pairs[0].isidentifier():
+        name, *pairs = f"{name}:{pairs[0]}", *pairs[1:]
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} must look like NAME or NAME:key=value:key=value.")
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key] = value
+    return name, options
+
+
+def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    """Raise an error for an unknown option, or for a value that is not the expected number."""
+    checks.check_options(name, function, options)
+    known = checks.options_of(function)
+    for key, value in options.items():
+        for kind, fitting, what in ((int, int, "a whole number"), (float, int | float, "a number")):
+            if type(known[key]) is kind and not isinstance(value, fitting):
+                raise ValueError(f"{key} of {name} must be {what}, got {value!r}.")
+
+
+def _kinds_of_inputs(source: Source) -> str:
+    """Describe the dtype and the shape of one input."""
+    inputs = source[np.arange(1)].inputs
+    described = [
+        " ".join([jax.tree_util.keystr(path), f"{leaf.dtype} of shape {leaf.shape[1:]}"]).strip()
+        for path, leaf in jax.tree.leaves_with_path(inputs)
+    ]
+    return ", ".join(described)

@@ -1,0 +1,306 @@
+"""Write the report page of a run from the files in its folder.
+
+Several seeds share a page, in addition to the page of each seed.
+"""
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax import plots, train
+from calib_jax.core.files import escaping, reading, writing
+from calib_jax.report import html_page, tables
+from calib_jax.train.folder import journal
+from experiments.reports import evaluation_record
+
+PAGE, HTML, PICTURES = "report.md", "report.html", "pictures"
+
+# Panels of curves, drawn if they were logged: the title, and the column after the set's name.
+PANELS = {
+    "error": "error",
+    "nll": "nll",
+    "refinement part of the nll": "refinement_nll",
+    "calibration part of the nll": "calibration_nll",
+    "refinement part of the brier score": "refinement_brier",
+    "calibration part of the brier score": "calibration_brier",
+    "ece": "ece",
+    "nll of right answers": "by_correctness_correct_nll",
+    "nll of wrong answers": "by_correctness_wrong_nll",
+    "entropy of right answers": "by_correctness_correct_entropy",
+    "entropy of wrong answers": "by_correctness_wrong_entropy",
+    "norm of the last layer's inputs": "feature_norm",
+    "norm of its gradients": "last_gradient_norm",
+}
+SETS = {
+    "train": "while training",
+    "training": "training set",
+    "validation": "validation set",
+    "test": "test set",
+}
+WEIGHTS = "norm of its weights"
+STATE = "The state of the loss after its last update"
+
+
+def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = ()) -> list[str]:
+    """Write report.md, report.html and the figures of a run, and return their names.
+
+    Args:
+      folder: of the run.
+      described: the description of the data set.
+      show_epochs: epochs whose gradient histograms are drawn; by default the first, the middle
+        and the last of those logged.
+    """
+    rows = journal.read_rows(folder / journal.ROWS)
+    if not rows:
+        return []
+    figures = pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs)
+    html = html_page.render(_html(folder, rows, described, figures))
+    with writing.staged(folder) as new:
+        (new / PICTURES).mkdir()
+        for name, figure in figures.items():
+            plots.save(figure, new / PICTURES / f"{name}.png")
+        (new / PAGE).write_text(page(folder, rows, described, list(figures)), encoding="utf-8")
+        (new / HTML).write_text(html, encoding="utf-8")
+    return [PAGE, HTML, *(f"{PICTURES}/{name}.png" for name in figures)]
+
+
+def write_seeds(
+    workdir: pathlib.Path | str, folders: Mapping[int, pathlib.Path], described: str
+) -> list[str]:
+    """Write report.md, report.html and the curves of several seeds into the folder above them."""
+    workdir = pathlib.Path(workdir)
+    rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
+    parts = [
+        f"# {len(rows)} seeds",
+        escaping.in_markdown(described),
+        "## After the last evaluation",
+        of_seeds(folders),
+    ]
+    parts.append(
+        "Means and standard deviations are over the seeds. Each has its own page: "
+        + ", ".join(f"[seed {seed}]({folders[seed].name}/{PAGE})" for seed in rows)
+        + "."
+    )
+    names, figures = [PAGE, HTML], {}
+    epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
+    if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
+        curves = {}
+        for title, key in PANELS.items():
+            each = [_of_sets(seed_rows, key) for seed_rows in rows.values()]
+            names_of_all = [name for name in each[0] if all(name in item for item in each)]
+            if names_of_all:
+                curves[title] = {
+                    name: np.stack([item[name] for item in each]) for name in names_of_all
+                }
+        if curves:
+            figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
+            names.append(f"{PICTURES}/curves.png")
+            parts.append(f"![curves]({PICTURES}/curves.png)")
+    page = html_page.Page(
+        title=f"{len(rows)} seeds",
+        head=described,
+        facts=_facts(next(iter(folders.values()))),
+        sections=[("After the last evaluation", _seeds_table(folders))],
+        notes=["Means and standard deviations are over the seeds."],
+        figures=figures,
+        links={f"seed {seed}": f"{folders[seed].name}/{HTML}" for seed in rows},
+        metrics=list(PANELS.values()),
+    )
+    with writing.staged(workdir) as new:
+        (new / PICTURES).mkdir()
+        for name, figure in figures.items():
+            plots.save(figure, new / PICTURES / f"{name}.png")
+        (new / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        (new / HTML).write_text(html_page.render(page), encoding="utf-8")
+    return names
+
+
+def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
+    """Format the last rows of all seeds as a table, with their mean and standard deviation."""
+    return tables.in_markdown(_seeds_table(folders))
+
+
+def _seeds_table(folders: Mapping[int, pathlib.Path]) -> tables.Table:
+    last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
+    first = next(iter(last.values()))
+    keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
+    # Seeds that were added later may measure other metrics.
+    keys = [key for key in keys if all(key in row for row in last.values())]
+    table = [["seed", "epoch", *(key.replace("_", " ", 1) for key in keys)]]
+    for seed, row in last.items():
+        cells = [f"{row[key]:.4f}" if row[key] is not None else "" for key in keys]
+        table.append([str(seed), f"{row['epoch']:g}", *cells])
+    if len(last) > 1:
+        values = [_column([*last.values()], key) for key in keys]
+        cells = [f"{column.mean():.4f} ± {column.std(ddof=1):.4f}" for column in values]
+        table.append(["mean ± sd", "", *cells])
+    return table
+
+
+def pictures(
+    rows: list[dict[str, Any]], norms: list[dict[str, Any]], show_epochs: Sequence[float] = ()
+) -> dict[str, Any]:
+    """Draw the logged curves over the epochs, and gradient histograms if they were logged."""
+    epochs = np.array([row["epoch"] for row in rows], float)
+    curves = {title: panel for title, key in PANELS.items() if (panel := _of_sets(rows, key))}
+    if "weight_norm" in rows[0]:
+        curves[WEIGHTS] = {"network": _column(rows, "weight_norm")}
+    figures = {"curves": plots.training_curves(curves, epochs)}
+    if norms:
+        chosen = _chosen(norms, show_epochs)
+        for part in ("training", "validation"):
+            counts = {f"epoch {row['epoch']:g}": row[part] for row in chosen if part in row}
+            if counts:
+                figures[f"gradient_norms_{part}"] = plots.log_histograms(
+                    counts,
+                    norms[0]["edges"],
+                    quantity="norm of an example's gradient in the last layer",
+                    title=f"{part} set",
+                )
+    return figures
+
+
+def _of_sets(rows: list[dict[str, Any]], key: str) -> dict[str, np.ndarray]:
+    return {
+        title: _column(rows, f"{prefix}_{key}")
+        for prefix, title in SETS.items()
+        if any(f"{prefix}_{key}" in row for row in rows)
+    }
+
+
+def _column(rows: list[dict[str, Any]], key: str) -> np.ndarray:
+    return np.array([math.nan if row.get(key) is None else row[key] for row in rows], float)
+
+
+def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[str, Any]]:
+    if epochs:
+        return [min(norms, key=lambda row: abs(row["epoch"] - epoch)) for epoch in epochs]
+    places = dict.fromkeys((0, (len(norms) - 1) // 2, len(norms) - 1))
+    return [norms[place] for place in places]
+
+
+def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
+    """Write the page as Markdown."""
+    title, recipe = _recipe(folder, rows[-1])
+    parts = [
+        f"# {escaping.in_markdown(title)}",
+        escaping.in_markdown(described),
+        escaping.in_markdown(recipe),
+        "## Training",
+        tables.in_markdown(_last(rows[-1])),
+        *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),
+    ]
+    if (folder / "report" / PAGE).is_file():
+        parts.append(f"{_scored(folder)}: [report](report/report.md).")
+    table = train.last_table(folder)
+    if table:
+        parts += [f"## {STATE}", f"```\n{table}\n```"]
+    lines = _environment(folder)
+    if lines:
+        starts = "\n".join(f"- {start}" for start in lines[:-1])
+        parts += ["## Environment", starts, lines[-1]]
+    return "\n\n".join(parts) + "\n"
+
+
+def _scored(folder: pathlib.Path) -> str:
+    """Name the report of the test set, and the weights that it is of."""
+    evaluated = evaluation_record.read(folder)
+    of = f" ({evaluated})" if evaluated else ""
+    if evaluation_record.stale(folder):
+        of = f" ({evaluated}; the training went on after it)"
+    return f"The test set, with intervals and after calibration{of}"
+
+
+def _html(
+    folder: pathlib.Path,
+    rows: list[dict[str, Any]],
+    described: str,
+    figures: Mapping[str, Any],
+) -> html_page.Page:
+    """Collect the contents of the HTML page, those of report.md."""
+    title, recipe = _recipe(folder, rows[-1])
+    state = train.last_table(folder)
+    scored = (folder / "report" / HTML).is_file()
+    return html_page.Page(
+        title=title,
+        head=f"{described}\n\n{recipe}",
+        facts=_facts(folder),
+        sections=[("Training", _last(rows[-1]))],
+        notes=_environment(folder),
+        figures=figures,
+        texts={STATE: state} if state else {},
+        links={_scored(folder): f"report/{HTML}"} if scored else {},
+        metrics=list(PANELS.values()),
+    )
+
+
+def _facts(folder: pathlib.Path) -> dict[str, Any]:
+    """Describe the run by its config and its newest start."""
+    config = _config(folder)
+    starts = [
+        start for start in journal.read_rows(folder / journal.ENVIRONMENT) if "versions" in start
+    ]
+    newest = starts[-1] if starts else {}
+    return {
+        "data set": config["data"]["name"],
+        "network": config["model"]["name"],
+        "bins": config.get("num_bins"),
+        "device": newest.get("device"),
+        "versions": newest.get("versions"),
+    }
+
+
+def _config(folder: pathlib.Path) -> dict[str, Any]:
+    return reading.json_mapping(folder / "config.json", "a config", "training writes it again")
+
+
+def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:
+    """Return a title, and a sentence with the settings of the run."""
+    config = _config(folder)
+    loss, optimizer = config["loss"], config["optimizer"]
+    options = ", ".join(f"{key} = {value}" for key, value in loss["options"].items())
+    recipe = (
+        f"{loss['name']}{f' ({options})' if options else ''}, reduced by {loss['reduction']};"
+        f" {optimizer['name']} with learning rate {optimizer['learning_rate']:g}, batches of"
+        f" {config['batch_size']}, seed {config['seed']}; {last['epoch']:g} of"
+        f" {config['num_epochs']} epochs. All of it is in config.json."
+    )
+    return f"{config['data']['name']}, {config['model']['name']}, {loss['name']}", recipe
+
+
+def _last(row: Mapping[str, Any]) -> tables.Table:
+    """Return the last row as a table with one line per set."""
+    by_set = {title: _after(row, f"{prefix}_") for prefix, title in SETS.items()}
+    panels = {t: key for t, key in PANELS.items() if any(key in of for of in by_set.values())}
+    table = [["after the last epoch", *panels]]
+    for title, of in by_set.items():
+        cells = ["" if of.get(key) is None else f"{of[key]:.4f}" for key in panels.values()]
+        if any(cells):
+            table.append([title, *cells])
+    return table
+
+
+def _after(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
+
+
+def _environment(folder: pathlib.Path) -> list[str]:
+    """List the starts of the run, one line each, and the machine of the newest."""
+    starts = journal.read_rows(folder / journal.ENVIRONMENT)
+    if not any("versions" in start for start in starts):
+        return []
+    newest = starts[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
+    lines = [
+        f"{start['date']}, from step {start['step']}: `{start['command']}`, commit"
+        f" {start['commit']}, {start['device']}"
+        for start in starts
+    ]
+    return [
+        *lines,
+        f"{newest['processor']}, {newest['cores']} cores, {newest['system']}, Python"
+        f" {newest['python']}; {versions}.",
+    ]

@@ -1,0 +1,101 @@
+r"""Intervals of a mean over trained networks, of which each predicts the same test examples.
+
+Both the seeds and the examples are random: the interval is of the mean over all seeds and all
+examples. A seed alone has an interval over the examples, as in `inference.estimates`.
+
+- Regular metrics: the two-way variance of `experiments.papers.paired.nested`, whose part over the
+  examples is that of the bootstrap samples.
+- Binned calibration errors: the mean of the noise bounds of the runs holds for these runs. Its
+  lower end is 0 unless twice the mean of their p-values is below (1 - level) / 2; twice the mean
+  of p-values is one under any dependence between the runs. Each half of the interval, divided by
+  the normal quantile, is taken as a standard deviation over the examples, and the variance of the
+  mean over the seeds is added to its square. That variance contains noise of the examples, which
+  is counted twice: the interval is wider than needed.
+
+References:
+  Vovk and Wang, Combining p-values via averaging, Biometrika 2020.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax import inference
+from calib_jax.report import intervals
+from experiments.papers.values import LEVEL, Value
+
+TAIL = (1 - LEVEL) / 2
+WITH_SEEDS = " and seeds"  # ends the kind of an interval that covers the choice of the seeds
+
+
+class SeedInterval(NamedTuple):
+    """An interval of a mean over runs, at the level of `experiments.papers.values`.
+
+    Attributes:
+      low: lower end; NaN if all resamples of all runs are equal, which is no interval.
+      high: upper end; NaN there, too.
+      interval: its kind: "percentile" or "noise bound" for one run, of the examples alone;
+        "examples and seeds" or "noise bound and seeds" for several; "none" without ends.
+    """
+
+    low: float
+    high: float
+    interval: str
+
+
+def of_samples(
+    values: Sequence[float],
+    samples: Float[np.ndarray, "runs resamples"],
+    *,
+    most: float = math.inf,
+) -> SeedInterval:
+    """Compute the interval of the mean of a regular, non-negative metric.
+
+    Args:
+      values: of every run.
+      samples: the bootstrap samples of every run, with the same resamples for all.
+      most: the largest possible value.
+    """
+    from experiments.papers.paired import nested  # loads scipy.stats, which takes half a second
+
+    samples = np.asarray(samples, np.float64)
+    if len(values) == 1:
+        low, high = inference.interval(samples[0], LEVEL)
+        return SeedInterval(*intervals.shown(values[0], float(low), float(high), "percentile"))
+    of_runs = [float(np.nanvar(row)) for row in samples]
+    of_mean = float(np.nanvar(np.mean(samples, axis=0)))
+    value = nested(values, of_mean, of_runs, rows=0)
+    low, high = max(0.0, value.low), min(most, value.high)
+    mean = float(np.mean(values))
+    return SeedInterval(*intervals.shown(mean, low, high, "examples" + WITH_SEEDS))
+
+
+def of_bounds(bounds: Sequence[inference.NoiseBound]) -> SeedInterval:
+    """Compute the interval of the mean of a binned calibration error.
+
+    Args:
+      bounds: of every run, at the same level.
+    """
+    if len(bounds) == 1:
+        return SeedInterval(bounds[0].low, bounds[0].high, "noise bound")
+    values = [bound.value for bound in bounds]
+    mean = float(np.mean(values))
+    variance = float(np.var(values, ddof=1)) / len(values)
+    rejects = 2 * np.mean([bound.p_value for bound in bounds]) < TAIL
+    low = float(np.mean([bound.low for bound in bounds])) if rejects else 0.0
+    high = float(np.mean([bound.high for bound in bounds]))
+    low = max(0.0, mean - _half(mean - low, variance, len(values))) if low else 0.0
+    high = min(1.0, mean + _half(high - mean, variance, len(values)))
+    return SeedInterval(low, high, "noise bound" + WITH_SEEDS)
+
+
+def _half(over_examples: float, variance: float, num_runs: int) -> float:
+    """Widen half of an interval over the examples by the variance of the mean over the seeds."""
+    of_examples = (over_examples / NormalDist().inv_cdf(1 - TAIL)) ** 2
+    total = of_examples + variance
+    freedom = (num_runs - 1) * (total / variance) ** 2 if variance > 0 else math.inf
+    return Value(0.0, math.sqrt(total), freedom).high

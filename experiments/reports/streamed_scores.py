@@ -1,0 +1,249 @@
+"""Scores of predictions whose logits are not kept: values from streamed statistics.
+
+`evaluate_network` folds the test set of a trained network into streams, batch by batch, and fits
+the calibrator on the validation set in several passes. It writes values.json, which `read` reads
+for the tables of several runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from calib_jax import calibrators, metrics, train
+from calib_jax.core.examples import Source
+from calib_jax.core.files import reading
+from calib_jax.report.scoring import chosen_metrics
+from calib_jax.train.feeds import prediction_blocks
+from calib_jax.train.folder import files
+from experiments.reports import excluded
+
+if TYPE_CHECKING:
+    from experiments.running import building
+
+# A function that returns the blocks (logits, labels, weights) of a set anew for each pass.
+Blocks = Callable[[], Iterable[tuple[Any, Any, Any]]]
+
+KINDS = ("keep", "float16", "none")  # of --logits
+_PARTS = ("validation", "test")
+VALUES, TEXT = "values.json", "values.txt"
+_NO_INTERVALS = "Values from streamed statistics; without the logits there are no intervals."
+_AGAIN = "experiments.evaluate --logits=none writes it again"
+
+
+class Scores(NamedTuple):
+    """Metric values before and after a calibrator.
+
+    Attributes:
+      num_examples: the number of labels of positive weight.
+      num_classes: the number of classes.
+      before: the values of the given logits by metric.
+      after: the values after the calibrator; empty without one.
+      calibrator: its name, how its fit ended, and the temperature of temperature scaling; empty
+        without one.
+      notes: of the streams, such as a histogram in place of rows.
+      num_bins: of every metric that has bins.
+    """
+
+    num_examples: int
+    num_classes: int
+    before: dict[str, float]
+    after: dict[str, float]
+    calibrator: dict[str, Any]
+    notes: list[str]
+    num_bins: int
+
+    def __str__(self) -> str:
+        heads = ["given", *([self.calibrator["name"]] if self.after else [])]
+        lines = [
+            f"{self.num_examples:,} examples. {_NO_INTERVALS}",
+            "",
+            " " * 16 + "  ".join(heads),
+        ]
+        for name, value in self.before.items():
+            numbers = [value, *([self.after[name]] if self.after else [])]
+            lines.append(f"{name:16}" + "  ".join(f"{number:.4f}" for number in numbers))
+        return "\n".join([*lines, *self.notes])
+
+    def save(self, folder: pathlib.Path) -> list[str]:
+        """Save values.json and values.txt; return the file names."""
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = {"intervals": _NO_INTERVALS, **self._asdict()}
+        files.replace(folder / TEXT, f"{self}\n")
+        files.replace(folder / VALUES, json.dumps(contents, indent=2) + "\n")
+        return [VALUES, TEXT]
+
+    def check_table(self, name: str, criteria: Sequence[str], num_bins: int) -> None:
+        """Raise an error if the values do not fit a table with these temperatures and bins."""
+        if self.num_bins != num_bins:
+            raise ValueError(
+                f"{name} has streamed values with {self.num_bins} bins, and the table has"
+                f" {num_bins}: evaluate it again, or use {self.num_bins} bins."
+            )
+        if criteria and (list(criteria) != ["nll"] or self.calibrator.get("name") != "temperature"):
+            values = f"after {self.calibrator['name']}" if self.after else "without a calibrator"
+            raise ValueError(
+                f"{name} has streamed values {values}, and the table compares temperatures by"
+                f" {', '.join(criteria)}.\nEvaluate it again with --calibrate=temperature, and for"
+                " other criteria than nll with --logits=keep."
+            )
+
+
+def read(folder: pathlib.Path) -> Scores | None:
+    """Read the values of a run whose logits were not kept; None if there are none."""
+    path = folder / "report" / VALUES
+    try:
+        contents = reading.json_mapping(path, "streamed values", _AGAIN)
+    except FileNotFoundError:
+        return None
+    try:
+        scores = Scores(**{name: contents[name] for name in Scores._fields})
+        numbers = [*scores.before.values(), *scores.after.values()]
+        whole = [scores.num_examples, scores.num_classes, scores.num_bins]
+        temperature = scores.calibrator.get("temperature", 1.0)
+        is_valid = all(isinstance(number, float | int) for number in [*numbers, temperature])
+        is_valid &= all(type(number) is int for number in whole)
+    except (KeyError, AttributeError):
+        is_valid = False
+    if not is_valid:
+        raise reading.Unreadable(f"{path} holds no streamed values; {_AGAIN}.")
+    return scores
+
+
+def remove(folder: pathlib.Path) -> None:
+    """Remove the values of an earlier evaluation; the logits are kept now."""
+    for name in (VALUES, TEXT):
+        (folder / "report" / name).unlink(missing_ok=True)
+
+
+def check_calibrator(name: str) -> None:
+    """Raise an error for a calibrator that cannot be fitted to a stream."""
+    able = [k for k, one in calibrators.catalogue().items() if hasattr(one, "fit_stream")]
+    if name and name not in able:
+        raise ValueError(
+            f"{name} needs all logits at once, and these are not kept: use --calibrate="
+            f"{' or '.join(able)}, --calibrate= for none, or --logits=keep."
+        )
+
+
+def check_places(folder: pathlib.Path) -> None:
+    """Raise an error if the blocks of logits would replace other files in the folder of a run."""
+    for part in _PARTS:
+        prediction_blocks.check_replaceable(_place(folder, part))
+
+
+def _place(folder: pathlib.Path, part: str) -> pathlib.Path:
+    return folder / f"predictions_{part}"
+
+
+def score(
+    blocks: Blocks, names: Sequence[str], *, num_bins: int = 15, calibrate: str, fit_on: Blocks
+) -> Scores:
+    """Fold a set into streams, before and after a calibrator fitted on another set.
+
+    Args:
+      blocks: the set.
+      names: of metrics with scalar values.
+      num_bins: of every metric that has bins.
+      calibrate: the name of the calibrator; empty for none.
+      fit_on: the set that the calibrator is fitted on.
+    """
+    check_calibrator(calibrate)
+    several = chosen_metrics(names, num_bins)
+    before, after = metrics.Stream(several), metrics.Stream(several)
+    fitted: dict[str, Any] = {}
+    apply, num_classes = None, 0
+    if calibrate:
+        calibrator = calibrators.named(calibrate)
+        params = calibrator.fit_stream(fit_on)
+        fitted = {"name": calibrate, "state": params.state.name}
+        if calibrate == "temperature":
+            fitted["temperature"] = float(params.temperature)
+        apply = functools.partial(calibrator.apply, params)
+    num_examples = 0
+    for logits, labels, weights in blocks():
+        before.update(logits, labels, weights)
+        num_examples += int((weights > 0).sum())
+        num_classes = logits.shape[-1]
+        if apply is not None:
+            after.update(apply(logits), labels, weights)
+    return Scores(
+        num_examples,
+        num_classes,
+        _numbers(before.compute()),
+        _numbers(after.compute()) if apply is not None else {},
+        fitted,
+        before.notes,
+        num_bins,
+    )
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in values.items()}
+
+
+def evaluate_network(
+    experiment: building.Experiment,
+    state: train.TrainState,
+    folder: pathlib.Path,
+    *,
+    logits: str,
+    names: Sequence[str],
+    calibrate: str,
+    batch_size: int,
+) -> Scores:
+    """Evaluate a network on the test set without keeping its logits in memory.
+
+    Args:
+      experiment: the experiment of the network.
+      state: its train state, on the host.
+      folder: of the run; gets the blocks of logits, if they are written.
+      logits: "none", or "float16" to write the logits of both sets in blocks.
+      names: of metrics with scalar values.
+      calibrate: the name of the calibrator; empty for none.
+      batch_size: the batch size.
+    """
+    blocks_of = {}
+    for part in _PARTS:
+        source = getattr(experiment.dataset, part)
+        blocks_of[part] = functools.partial(_blocks, experiment, state, source, batch_size)
+        if logits == "float16":
+            place = _place(folder, part)
+            train.write_blocks(blocks_of[part](), place, dtype=logits)
+            blocks_of[part] = functools.partial(train.read_blocks, place)
+        blocks_of[part] = functools.partial(_without, experiment.config, blocks_of[part])
+    scored = score(
+        blocks_of["test"],
+        names,
+        num_bins=experiment.config.num_bins,
+        calibrate=calibrate,
+        fit_on=blocks_of["validation"],
+    )
+    note = excluded.sentence(experiment.config, experiment.dataset.class_names)
+    return scored._replace(notes=[*[note] * bool(note), *scored.notes])
+
+
+def _without(config: Mapping[str, Any], blocks: Blocks) -> Iterator[tuple[Any, Any, Any]]:
+    for logits, labels, weights in blocks():
+        yield excluded.without(logits, config), labels, weights
+
+
+def _blocks(
+    experiment: building.Experiment, state: train.TrainState, source: Source, batch_size: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    blocks = train.predict_blocks(
+        experiment.task.forward,
+        [state],
+        source,
+        prepare=experiment.dataset.prepare,
+        batch_size=batch_size,
+        # This machine may have fewer devices than the one that trained.
+        devices=train.local_devices()[: experiment.config.run.num_devices or None],
+    )
+    for (logits,), labels, weights in blocks:
+        yield logits, labels, weights

@@ -1,0 +1,745 @@
+"""Summarise many runs: means over seeds with intervals, tests against a baseline.
+
+For every metric of a loss the table contains
+
+    value      mean over the seeds, and their standard deviation
+    low, high  of the same mean, over seeds and test examples (`seed_intervals.py`); of one seed,
+               over the test examples: noise bounds of calibration errors, else percentiles; none
+               if all resamples have the same value
+    interval   the kind of that interval
+    difference to the baseline, with an interval from the same resamples, so that examples that are
+               hard for both cancel; for ece and adaptive_ece that of `inference.compare_ece`
+    p          two-sided, over the test examples: of that difference for regular metrics; for ece
+               and adaptive_ece, which noise raises, of the difference of debiased squared errors;
+               none for classwise_ece
+    p_holm     the same, adjusted for all losses that are compared with the baseline
+    p_seeds    of a paired t-test over the seeds, if there are at least five; for regular metrics
+
+as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
+papers' grid of temperatures, or by AdaFocal's. Differences and p, but not p_seeds, are of the mean
+of these runs, over the test examples: they do not cover the choice of seeds.
+
+A loss whose logits were not kept has values from streamed statistics: means over the seeds without
+intervals, without a p-value over the test examples, and without a reliability diagram.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from calib_jax import calibrators, inference, metrics, plots
+from calib_jax.core import outside_interval as outside
+from calib_jax.core.files import escaping
+from calib_jax.inference.bounds.noise_bound import has_noise_bound, least_draws, noise_bound
+from calib_jax.inference.whole_examples import are_counts
+from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
+from calib_jax.report import files as report_files
+from calib_jax.report.paired_tests import Residuals
+from calib_jax.report.pictures import drawable, file_name
+from calib_jax.report.scoring import chosen_metrics
+from experiments.reports.label_rows import label_rows
+from experiments.reports.seed_intervals import WITH_SEEDS, SeedInterval, of_bounds, of_samples
+from experiments.reports.streamed_scores import Scores
+
+CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
+SHOWN = ("error", "nll", "ece", "adaptive_ece")
+MOST = {"error": 1.0, "brier": 2.0}  # the largest values
+BEFORE, AFTER = "as trained", "after temperature"
+SEEDS_FOR_A_TEST = 5
+LEVEL = 0.9
+
+
+class TestSize(NamedTuple):
+    """The number of labels of positive weight in a test set, and of classes."""
+
+    num_labels: int
+    num_classes: int
+
+    def __str__(self) -> str:
+        return f"{self.num_labels:,} test labels in {self.num_classes} classes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """The results of one training: predictions for both sets, and its log.
+
+    Predictions are logits, labels and, where labels have weights, weights. They are empty if the
+    logits were not kept; then `streamed` has the values.
+    """
+
+    loss: str
+    seed: int
+    validation: tuple[Any, ...]
+    test: tuple[Any, ...]
+    rows: list[dict[str, Any]]
+    streamed: Scores | None = None
+
+    @property
+    def size(self) -> TestSize:
+        """The size of the test set."""
+        if self.streamed:
+            return TestSize(self.streamed.num_examples, self.streamed.num_classes)
+        logits, labels, *weights = self.test
+        num_labels = int(np.sum(weights[0] > 0)) if weights else labels.size
+        return TestSize(num_labels, logits.shape[-1])
+
+    @property
+    def num_examples(self) -> int | None:
+        """The number of test examples, if these have several labels and the logits were kept."""
+        return None if self.streamed else label_rows(*self.test).num_examples
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One metric of one loss, before or after the temperature.
+
+    An interval whose kind, `interval`, is "none" has the ends NaN, because all resamples have the
+    same value. Where rows are missing its ends are NaN and its kind None; `difference_low`,
+    `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of that interval, are None
+    there, too. The two ends of a difference are also None where no valid interval exists; its kind
+    is then "none". `unsettled` says how fits of the temperature ended that did not converge, those
+    of this loss and of the baseline; there is then no p-value.
+    """
+
+    loss: str
+    phase: str
+    metric: str
+    value: float
+    sd: float
+    n: int
+    low: float
+    high: float
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    p: float | None
+    p_seeds: float | None
+    p_holm: float | None = None
+    difference_interval: str | None = None
+    interval: str | None = None
+    unsettled: str = ""
+
+    @property
+    def change(self) -> inference.Estimate | None:
+        """The difference to the baseline and its interval; None for the baseline."""
+        if self.difference is None:
+            return None
+        low, high = (
+            np.nan if end is None else end for end in (self.difference_low, self.difference_high)
+        )
+        return inference.Estimate(self.difference, low, high)
+
+    @property
+    def estimates(self) -> list[tuple[float, float, float]]:
+        """The estimates that have an interval."""
+        change = self.change
+        return [(self.value, self.low, self.high), *([change[:3]] if change else [])]
+
+    @property
+    def untested(self) -> bool:
+        """Whether the interval of a difference has no valid p-value."""
+        return self.p is None and self.difference_interval is not None and not self.unsettled
+
+    @property
+    def constant(self) -> bool:
+        """Whether there is no interval because all resamples have the same value."""
+        return self.interval == paired_tests.NO_INTERVAL
+
+    @property
+    def notes(self) -> list[str]:
+        """The caveats of the numbers."""
+        state = {f"{self.loss} {self.phase}": self.unsettled} if self.unsettled else {}
+        return [
+            *caveats.unsettled(state),
+            *caveats.constant([self.metric] * self.constant),
+            *caveats.no_p([self.metric] * self.untested),
+            *caveats.no_interval([(self.metric, self.difference_interval or "")]),
+            *outside.reasons(self.estimates),
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The table, and the data of the figures.
+
+    Attributes:
+      cells: all numbers.
+      criteria: of the temperatures, by phase.
+      temperatures: of every run, by phase and loss.
+      reliability: tables by phase and loss.
+      curves: values over the epochs, by metric and loss.
+      epochs: of the curves.
+      baseline: the loss that the others are tested against.
+      about: a description of the runs.
+      streamed: the losses whose logits were not kept.
+      unsettled: how the fits of a temperature ended that did not converge, by loss and phase.
+    """
+
+    cells: list[Cell]
+    criteria: dict[str, str]
+    temperatures: dict[str, dict[str, list[float]]]
+    reliability: dict[str, dict[str, Any]]
+    curves: dict[str, dict[str, np.ndarray]]
+    epochs: np.ndarray
+    baseline: str
+    about: dict[str, Any]
+    streamed: list[str] = dataclasses.field(default_factory=list)
+    unsettled: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+
+
+def summarize(
+    runs: Sequence[Run],
+    *,
+    baseline: str,
+    num_bins: int = 15,
+    num_resamples: int = 1000,
+    criteria: Sequence[str] = (calibration.EXACT,),
+    about: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Summary:
+    """Summarise runs in one table.
+
+    Args:
+      runs: of every loss, all on the same test examples.
+      baseline: the loss that the others are tested against.
+      num_bins: of every metric that has bins.
+      num_resamples: of the bootstrap.
+      criteria: of the temperatures, each as in `report.score`.
+      about: a description of the runs, for the files.
+      say: called with a line of text before each step that takes seconds.
+    """
+    losses = list(dict.fromkeys(run.loss for run in runs))
+    seeds = {loss: [run.seed for run in runs if run.loss == loss] for loss in losses}
+    chosen = chosen_metrics(CELLS, num_bins)
+    streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
+    values: dict[tuple[str, str], list[dict[str, float]]] = {}
+    samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
+    intervals: dict[tuple[str, str], dict[str, SeedInterval]] = {}
+    residuals: dict[tuple[str, str], list[Residuals | None]] = {}
+    by_phase = phases_of(criteria)
+    if streamed:
+        _check_streamed(runs, by_phase, num_bins)
+    temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
+    unsettled: dict[tuple[str, str], str] = {}
+    diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
+    for number, loss in enumerate(losses, start=1):
+        loss_runs = [run for run in runs if run.loss == loss]
+        work = f"fitting a temperature and drawing {num_resamples:,} resamples for each run"
+        say(f"{number}/{len(losses)}  {loss}: {'streamed values' if loss in streamed else work}")
+        measured = [_measured(run, by_phase, chosen) for run in loss_runs]
+        for phase in by_phase:
+            temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
+            unsettled[loss, phase] = calibration.not_converged(
+                run.states[phase] for run in measured
+            )
+        for phase in diagrams:
+            values[loss, phase] = [run.values[phase] for run in measured]
+            if loss in streamed:
+                continue
+            answers = [run.logits[phase] for run in measured]
+            _, labels, weights, examples = label_rows(*loss_runs[0].test)
+            label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
+            drawn = [
+                inference.bootstrap(
+                    chosen,
+                    logits,
+                    labels,
+                    weights,
+                    key=jax.random.key(0),
+                    num_resamples=num_resamples,
+                    clusters=examples,
+                )
+                for logits in answers
+            ]
+            residuals[loss, phase] = [
+                paired_tests.residuals_of(
+                    chosen,
+                    logits,
+                    labels,
+                    weights,
+                    examples,
+                    num_bins=num_bins,
+                    key=jax.random.key(0),
+                    number=number * len(runs) + place,
+                    num_draws=num_resamples,
+                )
+                for place, logits in enumerate(answers)
+            ]
+            samples[loss, phase] = {
+                name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
+            }
+            bounds = [
+                _bounds(chosen, logits, labels, weights, examples, num_draws=num_resamples)
+                for logits in answers
+            ]
+            intervals[loss, phase] = {
+                name: of_bounds([bound[name] for bound in bounds])
+                if name in bounds[0]
+                else of_samples(
+                    [run[name] for run in values[loss, phase]],
+                    np.array([item[name] for item in drawn]),
+                    most=MOST.get(name, np.inf),
+                )
+                for name in CELLS
+            }
+            # One diagram pools all seeds; the weights make its bands those of one test set.
+            count = len(answers)
+            diagrams[phase][loss] = metrics.reliability(
+                np.concatenate(answers),
+                np.concatenate([labels] * count),
+                np.concatenate([label_weights * np.float32(1 / count)] * count),
+                num_bins=num_bins,
+            )
+    cells = [
+        _cell(
+            loss,
+            phase,
+            metric,
+            values,
+            samples,
+            intervals,
+            residuals,
+            baseline,
+            paired=seeds[loss] == seeds[baseline],
+        )
+        for phase in diagrams
+        for loss in losses
+        for metric in chosen.values()
+    ]
+    cells = _with_holm([_untested(cell, unsettled, baseline) for cell in cells])
+    rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
+    for run in runs:
+        rows[run.loss].append(run.rows)
+    # Patience may end runs early, so pad all curves to the longest one.
+    longest = max((run.rows for run in runs), key=len)
+    epochs = np.array([row["epoch"] for row in longest], float)
+    curves = {
+        name: {
+            loss: np.array([_padded(run, f"validation_{name}", len(epochs)) for run in runs_of])
+            for loss, runs_of in rows.items()
+        }
+        for name in ("error", "nll", "ece")
+        if longest and f"validation_{name}" in longest[0]
+    }
+    return Summary(
+        cells,
+        by_phase,
+        temperatures,
+        diagrams,
+        curves,
+        epochs,
+        baseline,
+        dict(about or {}) | {"clusters": next(filter(None, (r.num_examples for r in runs)), None)},
+        streamed,
+        unsettled,
+    )
+
+
+def _bounds(
+    chosen: Mapping[str, metrics.Metric],
+    logits: Any,
+    labels: Any,
+    weights: Any,
+    examples: Any,
+    *,
+    num_draws: int,
+) -> dict[str, inference.NoiseBound]:
+    """Compute the noise bounds of a run; empty if its weights do not count examples."""
+    if not are_counts(weights):
+        return {}
+    bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
+    draws = max(num_draws, 2 * least_draws(LEVEL))  # twice the mean p-value of seeds is compared
+    options = {"key": jax.random.key(0), "level": LEVEL, "num_draws": draws, "clusters": examples}
+    bounds: dict[str, inference.NoiseBound] = noise_bound(
+        bounded, logits, labels, weights, **options
+    )
+    return bounds
+
+
+def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: str) -> Cell:
+    """Remove the p-values of a cell of which a temperature did not converge."""
+    losses = dict.fromkeys((cell.loss, baseline) if cell.difference is not None else (cell.loss,))
+    states = (unsettled.get((loss, cell.phase), "") for loss in losses)
+    state = ", ".join(dict.fromkeys(filter(None, states)))
+    return dataclasses.replace(cell, p=None, p_seeds=None, unsettled=state) if state else cell
+
+
+def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
+    """Adjust the p-values of every metric and phase for the number of losses compared."""
+    adjusted: dict[int, float | None] = {}
+    for column in dict.fromkeys((cell.phase, cell.metric) for cell in cells):
+        places = [i for i, cell in enumerate(cells) if (cell.phase, cell.metric) == column]
+        p_holm = paired_tests.adjusted([cells[i].p for i in places])
+        adjusted |= dict(zip(places, p_holm, strict=True))
+    return [dataclasses.replace(cell, p_holm=adjusted[i]) for i, cell in enumerate(cells)]
+
+
+class _Measured(NamedTuple):
+    """The values of a run by phase, and the logits that they are computed from, if kept."""
+
+    values: dict[str, dict[str, float]]
+    temperatures: dict[str, float]
+    states: dict[str, str]
+    logits: dict[str, Any]
+
+
+def _measured(
+    run: Run, criteria: Mapping[str, str], chosen: Mapping[str, metrics.Metric]
+) -> _Measured:
+    """Compute the metrics of a run before and after each temperature, or take the streamed ones."""
+    if run.streamed:
+        values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
+        temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
+        states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibration.SETTLED))
+        return _Measured(values, temperatures, states, {})
+    before, labels, weights, _ = label_rows(*run.test)
+    logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
+    for phase, criterion in criteria.items():
+        params = calibration.fit_of("temperature", criterion)(*run.validation)
+        temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
+        logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
+    values = {
+        phase: {
+            name: float(value)
+            for name, value in metrics.values_of(chosen, answer, labels, weights).items()
+        }
+        for phase, answer in logits.items()
+    }
+    return _Measured(values, temperatures, states, logits)
+
+
+def _check_streamed(runs: Sequence[Run], criteria: Mapping[str, str], num_bins: int) -> None:
+    """Raise an error for streamed values that do not fit the table."""
+    for run in runs:
+        if run.streamed:
+            name = f"{run.loss} seed {run.seed}"
+            run.streamed.check_table(name, list(criteria.values()), num_bins)
+
+
+def phases_of(criteria: Sequence[str]) -> dict[str, str]:
+    """Name the phase after each temperature; raise an error for an unknown criterion.
+
+    >>> phases_of(["nll"]), phases_of(["ece"])
+    ({'after temperature': 'nll'}, {'after temperature by ece': 'ece'})
+    """
+    if not criteria:
+        return {}
+    calibration.columns("temperature", criteria)  # validates them
+    if list(criteria) == [calibration.EXACT]:
+        return {AFTER: calibration.EXACT}
+    return {f"{AFTER} by {criterion}": criterion for criterion in criteria}
+
+
+def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
+    return [row.get(key, float("nan")) for row in rows] + [float("nan")] * (length - len(rows))
+
+
+def _cell(
+    loss: str,
+    phase: str,
+    metric: metrics.Metric,
+    values: Mapping[tuple[str, str], list[dict[str, float]]],
+    samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
+    intervals: Mapping[tuple[str, str], dict[str, SeedInterval]],
+    residuals: Mapping[tuple[str, str], list[Residuals | None]],
+    baseline: str,
+    *,
+    paired: bool,
+) -> Cell:
+    name = metric.name
+    loss_values, baseline_values = (
+        np.array([seed_values[name] for seed_values in values[key, phase]])
+        for key in (loss, baseline)
+    )
+    low, high, interval = intervals.get((loss, phase), {}).get(name, (np.nan, np.nan, None))
+    difference = change = p = p_seeds = None
+    if loss != baseline:
+        difference = float(loss_values.mean() - baseline_values.mean())
+        if {(loss, phase), (baseline, phase)} <= samples.keys():
+            # The mean over seeds of resampled differences is the difference of resampled means.
+            before, after = (
+                paired_tests.Side(mean, samples[key, phase][name], residuals[key, phase])
+                for key, mean in ((baseline, baseline_values.mean()), (loss, loss_values.mean()))
+            )
+            change = paired_tests.difference(name, metric, before, after, level=LEVEL)
+            difference, p = change.value, change.p_value
+        if not metric.biased and paired and len(loss_values) >= SEEDS_FOR_A_TEST:
+            import scipy.stats  # half a second, for this test alone
+
+            p_seeds = float(scipy.stats.ttest_rel(loss_values, baseline_values).pvalue)
+    return Cell(
+        loss,
+        phase,
+        name,
+        value=float(loss_values.mean()),
+        sd=float(loss_values.std(ddof=1)) if len(loss_values) > 1 else float("nan"),
+        n=len(loss_values),
+        low=low,
+        high=high,
+        difference=difference,
+        difference_low=change and _known(change.low),
+        difference_high=change and _known(change.high),
+        p=p,
+        p_seeds=p_seeds,
+        difference_interval=change and change.interval,
+        interval=interval,
+    )
+
+
+def _known(end: float) -> float | None:
+    return None if np.isnan(end) else end
+
+
+# --------------------------------------------------------------------------------------------
+# Text, files and figures.
+
+
+def text(summary: Summary) -> str:
+    """Format the table in columns."""
+    lines = [escaping.one_line(_head(summary))]
+    for title, table in _sections(summary):
+        lines += ["", escaping.one_line(title), tables.aligned(table)]
+    for line in _foot(summary):
+        lines += ["", escaping.one_line(line)]
+    return "\n".join(lines)
+
+
+def markdown(summary: Summary, shown: Iterable[str]) -> str:
+    """Format the table as Markdown, with the figures of these names."""
+    escaped = escaping.in_markdown
+    parts = [f"# {escaped(summary.about.get('title', 'Sweep'))}", escaped(_head(summary))]
+    for title, table in _sections(summary):
+        parts += [f"## {escaped(title[0].upper() + title[1:])}", tables.in_markdown(table)]
+    parts += map(escaped, _foot(summary))
+    parts += [f"![{name}]({name}.png)" for name in shown]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
+    """Return titled tables: as trained, after the temperatures side by side, and differences."""
+    losses = list(dict.fromkeys(cell.loss for cell in summary.cells))
+    before = [["loss", *SHOWN], *([loss, *_written(summary, loss, BEFORE)] for loss in losses)]
+    several = len(summary.criteria) > 1
+    after = [["loss", *["T by"] * several, "T", *SHOWN]]
+    for loss in losses:
+        for phase, criterion in summary.criteria.items():
+            mean = f"{np.mean(summary.temperatures[phase][loss]):.2f}"
+            mean += ended(summary, loss, phase)
+            how = [criterion] * several
+            after.append([loss, *how, mean, *_written(summary, loss, phase)])
+    sections = [(BEFORE, before)]
+    if summary.criteria:
+        sections.append((AFTER if several else next(iter(summary.criteria)), after))
+    if table := _differences(summary):
+        sections.append((f"difference to {summary.baseline}", table))
+    return sections
+
+
+def ended(summary: Summary, loss: str, phase: str) -> str:
+    """Format how the fits of a temperature ended; empty if all converged."""
+    state = summary.unsettled.get((loss, phase), "")
+    return f" ({state})" if state else ""
+
+
+def _written(summary: Summary, loss: str, phase: str) -> list[str]:
+    return [_with_interval(cell) for cell in _of(summary, loss, phase)]
+
+
+def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
+    cells = {c.metric: c for c in summary.cells if (c.loss, c.phase) == (loss, phase)}
+    return [cells[name] for name in SHOWN]
+
+
+def _with_interval(cell: Cell) -> str:
+    star = paired_tests.starred(cell.p_holm)
+    mark = outside.mark(cell.value, cell.low, cell.high)
+    sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
+    ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
+    value = f"{cell.value:.3f}"
+    return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd}{ends}"
+
+
+def _differences(summary: Summary) -> tables.Table:
+    """Return a table of the differences of calibration errors and of those without a p-value."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in summary.cells:
+        biased = metrics.named(cell.metric).biased
+        if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
+            row = rows.setdefault((cell.loss, cell.phase), {})
+            row[cell.metric] = tables.with_interval(cell.change, sign="+")
+            if cell.p is not None:
+                row[cell.metric] += f", p {caveats.p_of(cell.p)}"
+    if not rows:
+        return []
+    columns = [name for name in SHOWN if any(name in row for row in rows.values())]
+    return [
+        ["loss", "phase", *columns],
+        *([*key, *(row.get(name, "") for name in columns)] for key, row in rows.items()),
+    ]
+
+
+def _head(summary: Summary) -> str:
+    return str(summary.about.get("what", ""))
+
+
+def clustered(summary: Summary) -> list[str]:
+    """Describe the intervals where an example has several labels."""
+    number = summary.about.get("clusters")
+    if not number:
+        return []
+    return [
+        f"The test set has {number:,} examples of several labels: intervals and tests draw whole"
+        " examples."
+    ]
+
+
+def _foot(summary: Summary) -> list[str]:
+    cell = summary.cells[0]
+    bins = summary.about.get("num_bins", 15)
+    shown = [cell for cell in summary.cells if cell.metric in SHOWN]
+    tested = any(cell.p is not None for cell in shown)
+    seeds = any((cell.interval or "").endswith(WITH_SEEDS) for cell in shown)
+    interval = (
+        f"; {LEVEL:.0%} interval of that mean over the {'seeds and the ' * seeds}test examples"
+    )
+    interval *= not all(map(tables.is_alone, shown))
+    return [
+        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
+        f" with {bins} bins of equal width, adaptive_ece of equal mass.",
+        *clustered(summary),
+        *[caveats.star(summary.baseline, "losses")] * tested,
+        *on_grids(summary),
+        *without_rows(summary.streamed),
+        *notes_of(shown),
+    ]
+
+
+def without_rows(names: Sequence[str]) -> list[str]:
+    """Name the columns whose values have no interval; empty if there are none."""
+    if not names:
+        return []
+    return [
+        f"The logits of {', '.join(names)} were not kept: values from streamed statistics, without"
+        " intervals, paired p-values and reliability diagrams."
+    ]
+
+
+def on_grids(summary: Summary) -> list[str]:
+    """Describe the temperatures that were searched on a grid."""
+    grids = [
+        f"T by {criterion}: the first minimum of {calibration.search(criterion)}, on the validation"
+        " set."
+        for criterion in summary.criteria.values()
+        if criterion != calibration.EXACT
+    ]
+    return [" ".join(grids)] if grids else []
+
+
+def notes_of(cells: Sequence[Cell]) -> list[str]:
+    """List the caveats of the numbers in these cells, one line each."""
+    by_squared_error = any(
+        cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
+    )
+    unsettled = {f"{cell.loss} {cell.phase}": cell.unsettled for cell in cells if cell.unsettled}
+    return [
+        *caveats.unsettled(unsettled),
+        *caveats.constant(cell.metric for cell in cells if cell.constant),
+        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
+        *caveats.no_p(cell.metric for cell in cells if cell.untested),
+        *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
+    ]
+
+
+def save(summary: Summary, folder: pathlib.Path) -> list[str]:
+    """Write sweep.json, sweep.csv, report.md, report.html, the figures; return their names."""
+    record = {
+        **summary.about,
+        "baseline": summary.baseline,
+        "streamed": summary.streamed,
+        "temperatures": next(iter(summary.temperatures.values()), {}),
+        "criteria": summary.criteria,
+        "temperatures_by_phase": summary.temperatures,
+        "cells": [dataclasses.asdict(cell) for cell in summary.cells],
+        "notes": [*without_rows(summary.streamed), *notes_of(summary.cells)],
+    }
+    table = io.StringIO()
+    names = [field.name for field in dataclasses.fields(Cell)]
+    writer = csv.DictWriter(table, [*names, "note"], lineterminator="\n")
+    writer.writeheader()
+    for cell in summary.cells:
+        row = dataclasses.asdict(cell) | {"note": " ".join(cell.notes)}
+        writer.writerow(escaping.in_csv(row))
+    figures = pictures(summary)
+    texts = {
+        "report.md": markdown(summary, figures),
+        "report.html": html_page.render(page(summary, figures)),
+        "sweep.csv": table.getvalue(),
+        "sweep.json": json.dumps(record, indent=1) + "\n",
+    }
+    return report_files.write(folder, texts, figures)
+
+
+def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
+    """Collect the contents of the HTML page: the tables and notes of report.md, and the figures."""
+    about = summary.about
+    provenance = about.get("provenance", {})
+    return html_page.Page(
+        title=about.get("title", "Sweep"),
+        head=_head(summary),
+        facts={
+            "level of the intervals": f"{LEVEL:.0%}",
+            "test examples (n)": about.get("examples"),
+            "seeds of each loss": summary.cells[0].n,
+            "baseline": summary.baseline,
+            "bins": about.get("num_bins", 15),
+            "command": provenance.get("command"),
+            "versions": provenance.get("versions"),
+        },
+        sections=[(title[0].upper() + title[1:], table) for title, table in _sections(summary)],
+        notes=_foot(summary),
+        figures=figures,
+        metrics=SHOWN,
+    )
+
+
+def pictures(summary: Summary) -> dict[str, Any]:
+    """Draw the reliability diagrams, intervals and training curves of all losses."""
+    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # keeps a single diagram small
+    several = len(summary.criteria) > 1
+    names = {BEFORE: "reliability"} | {
+        phase: "reliability_after" + f"_{file_name(criterion)}" * several
+        for phase, criterion in summary.criteria.items()
+    }
+    drawn = {
+        name: plots.reliability_grid(
+            summary.reliability[phase],
+            width=width,
+            ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
+            title=f"test set, {phase}",
+            level=LEVEL,
+        )
+        for phase, name in names.items()
+        if summary.reliability[phase]
+    }
+    bars, note = drawable(
+        (cell.loss, f"{cell.metric}, {cell.phase}", (cell.value, cell.low, cell.high))
+        for cell in summary.cells
+        if cell.metric in ("nll", "ece")
+    )
+    if bars:
+        n = summary.about.get("examples")
+        options = {"columns": 2, "note": note, "level": LEVEL, "n": n, "width": 9.0}
+        drawn["intervals"] = plots.intervals(bars, **options)
+    if summary.curves:
+        drawn["curves"] = plots.training_curves(
+            summary.curves, summary.epochs, title="validation set"
+        )
+    return drawn

@@ -1,0 +1,424 @@
+"""Build the data set, network, objective, optimizer and plan that a config names."""
+
+import pathlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import flax.nnx as nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import flags
+from ml_collections import ConfigDict
+
+from calib_jax import data, losses, metrics, models, train
+from calib_jax.core.examples import as_stored, weighted_labels
+from calib_jax.core.inputs import checks
+from calib_jax.data.formats import files
+from calib_jax.models.bert import Bert
+from calib_jax.train.devices import memory
+from calib_jax.train.loop import arrangement
+from experiments.running import cli, imports, initial, subword_files
+
+INIT_FROM = flags.DEFINE_string(
+    "init_from",
+    None,
+    "Initial weights: a .npz or .safetensors file, the folder of a BERT, or RUN[:CHECKPOINT].",
+)
+DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the data sets; by default the variable CALIB_JAX_DATA_DIR."
+)
+
+PRECISIONS = ("float32", "bfloat16", "float16", "float64")
+# The options of networks that are switches of the config, and their defaults.
+SWITCHES: dict[str, Any] = {"precision": ("dtype", "float32"), "remat": ("remat", False)}
+
+
+class Experiment(NamedTuple):
+    """A config and the values built from it."""
+
+    config: ConfigDict
+    dataset: data.Dataset
+    module: Any
+    task: train.Task
+    plan: train.Plan
+    data_dir: str | None = None
+
+    @property
+    def epoch_steps(self) -> int:
+        """The number of training steps in an epoch."""
+        return _epoch_steps(self.config, self.dataset, self.task.order)
+
+    def state(self, *, anew: bool = True) -> train.TrainState:
+        """Create the state before the first step; `anew` is as in `initial.variables`."""
+        return self._begun(jax.jit(self._at_random), self.config.seed, anew=anew)
+
+    def runs(self, folders: Mapping[int, pathlib.Path]) -> list[train.Run]:
+        """Build the runs that `train.fit_all` takes, one for each seed and its folder.
+
+        A run that resumes restores its weights from its folder, so initial weights are not read.
+        """
+        self.check_memory(len(folders))
+        init = jax.jit(self._at_random)  # compiled once for all seeds
+        runs = []
+        for seed, folder in folders.items():
+            # Process 0 broadcasts its state to the other processes.
+            goes_on = any((folder / "checkpoints").glob("[0-9]*")) or jax.process_index() > 0
+            state = jax.device_get(self._begun(init, seed, given=not goes_on))
+            config = cli.plain(of_seed(self.config, seed))
+            name = f"seed {seed}" if len(folders) > 1 else ""
+            if jax.process_index() == 0:  # only process 0 writes
+                subword_files.keep(folder, self.dataset.vocabulary)
+            runs.append(train.Run(folder, state, seed, config, name))
+        return runs
+
+    def check_memory(self, num_seeds: int) -> None:
+        """Raise an error if the states of all seeds do not fit into memory."""
+        over, used = self.config.run.over, devices(self.config)
+        memory.check_states(self.template(), num_seeds, used, over=over)
+
+    def template(self) -> train.TrainState:
+        """Return the shapes and dtypes of the state without computing it."""
+        key = jax.random.key(self.config.seed)
+        return jax.eval_shape(lambda: self._created(self._at_random(key), self.config.seed))
+
+    def _begun(
+        self, init: Callable[[Any], Any], seed: int, *, given: bool = True, anew: bool = True
+    ) -> train.TrainState:
+        variables = init(jax.random.key(seed))
+        if self.dataset.embedding is not None:
+            variables = initial.with_embedding(variables, self.dataset.embedding)
+        if self.config.init_from and given:
+            source = str(files.given(self.config.init_from, "", self.data_dir))
+            variables = initial.variables(source, self.module, variables, anew=anew)
+        return self._created(variables, seed)
+
+    def _at_random(self, key: Any) -> Any:
+        return train.init_variables(self.module, key, self.inputs(1))
+
+    def _created(self, variables: Any, seed: int) -> train.TrainState:
+        return train.create(
+            variables,
+            self.task.objective,
+            self.task.tx,
+            self.dataset.num_classes,
+            seed,
+            averaged=self.plan.average > 0,
+            class_counts=self.dataset.class_counts,
+        )
+
+    def inputs(self, count: int) -> Any:
+        """Return the prepared inputs of the first examples."""
+        examples = self.dataset.train[np.arange(count)]
+        return self.dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
+
+
+def of_seed(config: ConfigDict, seed: int) -> ConfigDict:
+    """Return the config of one of several seeds, equal to the config of a single run."""
+    seed_config = config.copy_and_resolve_references()
+    seed_config.seed, seed_config.num_seeds = seed, 1
+    return seed_config
+
+
+def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
+    """Build everything that a config names, and raise an error for unknown names.
+
+    The folder of the data sets is not part of a config, so a run may resume on another machine.
+    """
+    dataset = data_set(config.data.name, config.data.options, data_dir)
+    return assemble(config, dataset)._replace(data_dir=data_dir)
+
+
+def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
+    """Build an experiment from a config and a data set that is already loaded."""
+    module = network(config, dataset.num_classes)
+    _check_words(module, dataset)
+    _check_epochs("schedule.milestones", config.schedule.get("milestones", ()))
+    objective = imports.loss(config.loss.name, config.loss.options)
+    warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
+    if warm_up.clock != "never":
+        raise ValueError(
+            f"warm_up_loss must have no state, and {config.warm_up_loss.name!r} has one."
+        )
+    for tried in (objective, warm_up):
+        _try(tried, dataset)
+    order = sampling(config.data.order, dataset)
+    rate = learning_rate(config, _epoch_steps(config, dataset, order))
+    evaluated = {"validation": dataset.validation}
+    if config.evaluate_test:
+        evaluated["test"] = dataset.test
+    if config.diagnose:
+        evaluated["training"] = dataset.train
+    task = train.Task(
+        forward=_forward(module, config),
+        objective=objective,
+        tx=optimizer(config, rate),
+        metrics=chosen_metrics(config),
+        train=dataset.train if config.augment else as_stored(dataset.train),
+        evaluated=evaluated,
+        num_classes=dataset.num_classes,
+        reduction=config.loss.reduction,
+        warm_up_objective=warm_up,
+        warm_up_reduction=config.warm_up_loss.reduction,
+        augment=dataset.augment if config.augment else None,
+        prepare=dataset.prepare,
+        mix=data.mixup(config.mixup) if config.mixup else None,
+        learning_rate=rate,
+        last_layer=train.LastLayer(objective) if config.diagnose else None,
+        order=order,
+    )
+    _check_epochs("run.show_epochs", config.run.show_epochs)
+    checks.at_least("num_seeds", config.num_seeds, 1)
+    checks.seed(config.seed, config.num_seeds)
+    checks.one_of("run.over", config.run.over, arrangement.WAYS)
+    plan = train.Plan(
+        num_epochs=config.num_epochs,
+        batch_size=config.batch_size,
+        seed=config.seed,
+        drop_last=config.drop_last,
+        accumulate=config.accumulate,
+        warm_up_epochs=config.warm_up_epochs,
+        eval_every_steps=config.eval_every_steps,
+        resident_bytes=config.run.resident_bytes,
+        threads=config.run.threads,
+        keep=config.run.keep,
+        checkpoint_every_epochs=config.run.checkpoint_every_epochs,
+        checkpoint_every_minutes=config.run.checkpoint_every_minutes,
+        keep_every_epochs=config.run.keep_every_epochs,
+        best=best_of(config),
+        average=config.average,
+        patience=config.patience,
+        patience_for=config.patience_for,
+    )
+    return Experiment(config, dataset, module, task, plan)
+
+
+def _forward(module: Any, config: ConfigDict) -> train.Forward:
+    """Build the forward pass of a linen module, or of an nnx module that a factory makes."""
+    if not isinstance(module, train.NnxFactory):
+        return train.linen(module, features=config.diagnose)
+    if config.diagnose:
+        raise ValueError(
+            f"diagnose needs the inputs of a linen network's last layer, and {config.model.name} is"
+            " an nnx module: leave diagnose at False."
+        )
+    return module.forward()
+
+
+def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
+    """Return the order of the training examples that a config names; None shuffles them."""
+    checks.one_of("data.order", name, ("shuffled", "class_balanced"))
+    if name == "shuffled":
+        return None
+    known = weighted_labels(dataset.train)
+    if known is None:
+        raise ValueError(
+            f"data.order=class_balanced needs the labels of {dataset.name} in memory, and its"
+            " source has no attribute `labels`."
+        )
+    return train.class_balanced(*known)
+
+
+def _epoch_steps(config: ConfigDict, dataset: data.Dataset, order: train.Sampling | None) -> int:
+    count = len(dataset.train) if order is None else len(order(config.seed, 0))
+    return train.steps_per_epoch(count, config.batch_size, drop_last=config.drop_last)
+
+
+def _check_epochs(key: str, epochs: Any) -> None:
+    """Raise an error if a key of the config contains anything but numbers of epochs."""
+    if not all(isinstance(epoch, int | float) for epoch in epochs):
+        raise ValueError(
+            f"{key} must be numbers, such as 1,10,20, got {', '.join(map(str, epochs))}."
+        )
+
+
+def _try(objective: losses.Objective, dataset: data.Dataset) -> None:
+    """Trace a loss, because it validates its options only when it is called."""
+    num_classes = dataset.num_classes
+    shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
+    state = jax.eval_shape(lambda: objective.init(num_classes, dataset.class_counts))
+    jax.eval_shape(objective.value, state, *shape)
+
+
+def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
+    """Build a data set, and pass `data_dir` to those that are read from files."""
+    factory = imports.factory("data set", name, data.catalogue())
+    options = {**options}
+    if data_dir and "data_dir" in checks.options_of(factory):
+        options["data_dir"] = data_dir
+    dataset: data.Dataset = imports.called("data set", name, factory, options, data.Dataset)
+    return dataset
+
+
+def network(config: ConfigDict, num_classes: int) -> Any:
+    """Build the network; batch norm reduces its statistics over all devices."""
+    name = config.model.name
+    factory = imports.factory("network", name, models.catalogue())
+    options = {**config.model.options, "num_classes": num_classes}
+    known = checks.options_of(factory)
+    # With over="devices" each device trains its own run, so no collective is needed.
+    if "axis_name" in known and config.run.over != "devices":
+        options["axis_name"] = train.AXIS
+    checks.one_of("precision", config.precision, PRECISIONS)
+    for switch, (option, default) in SWITCHES.items():
+        if config[switch] == default:
+            continue  # an option of the network itself still holds
+        if option not in known:
+            raise ValueError(
+                f"{switch}={config[switch]} needs a network with the option {option!r}, and {name}"
+                f" has none: leave {switch} at {default}."
+            )
+        options[option] = config[switch]
+    if "rngs" not in known:
+        return imports.called("network", name, factory, options, nn.Module)
+
+    def make(rngs: nnx.Rngs) -> nnx.Module:
+        module: nnx.Module = imports.called(
+            "network", name, factory, options | {"rngs": rngs}, nnx.Module
+        )
+        return module
+
+    return train.NnxFactory(make)
+
+
+# Metrics that `patience_for` may name without an entry in `best`: smaller is better.
+SMALLER_IS_BETTER = ("augrc", "aurc", "brier", "refinement_brier", "refinement_nll")
+
+
+def best_of(config: ConfigDict) -> dict[str, str]:
+    """Return the metrics whose best checkpoint is kept, with the one of `patience_for`."""
+    best = dict(config.best)
+    if config.patience_for in SMALLER_IS_BETTER:
+        best.setdefault(config.patience_for, "min")
+    return best
+
+
+def _check_words(module: Any, dataset: data.Dataset) -> None:
+    """Raise an error if the network does not take the words of the data set."""
+    if isinstance(module, Bert) and not isinstance(dataset.vocabulary, data.WordPiece):
+        raise ValueError(
+            f"bert takes word pieces, and {dataset.name} has none: set data.options.pieces to the"
+            " folder of a BERT."
+        )
+    if dataset.vocabulary is not None and getattr(module, "words", 0) < len(dataset.vocabulary):
+        raise ValueError(
+            f"the data set {dataset.name} has word numbers below {len(dataset.vocabulary):,}, and"
+            f" the network vectors for {getattr(module, 'words', 0):,}:\nset its option"
+            f" words={len(dataset.vocabulary)}."
+        )
+
+
+def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
+    """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
+    checks.num_bins(config.num_bins)
+    names = [name for entry in config.metrics for name in str(entry).split(",")]
+    names += ["by_correctness"] if config.diagnose else []
+    by_name: dict[str, metrics.Metric] = {}
+    for name in [*names, *best_of(config)]:
+        metric = imports.metric(name)
+        wanted = {"num_bins": config.num_bins, "excluded_class": config.get("excluded_class")}
+        metric = metric.with_options(
+            **{key: value for key, value in wanted.items() if key in metric.defaults()}
+        )
+        by_name[metric.name] = metric
+    return by_name
+
+
+def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
+    """Build the learning rate schedule as a function of the step."""
+    name, peak = config.schedule.name, config.optimizer.learning_rate
+    options: dict[str, dict[str, Any]] = {
+        "constant": {},
+        "multi_step": {
+            "milestones": tuple(config.schedule.milestones),
+            "factor": config.schedule.factor,
+        },
+        "exponential": {"factor": config.schedule.factor},
+        "cosine": {"num_epochs": config.num_epochs},
+        "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
+        "linear": {"num_epochs": config.num_epochs, "start": config.schedule.get("start", 0.0)},
+        "inverse_sqrt": {
+            "start": config.schedule.warm_up_epochs
+            or config.schedule.get("warm_up_steps", 0) / steps_per_epoch
+            or 1
+        },
+    }
+    checks.one_of("schedule", name, options)
+    schedule, factor = train.schedule(name, peak, **options[name]), config.schedule.warm_up_factor
+    if warm_up_steps := config.schedule.get("warm_up_steps", 0):
+        if config.schedule.warm_up_epochs:
+            raise ValueError("set schedule.warm_up_steps or schedule.warm_up_epochs, not both.")
+        rate = train.of_steps(schedule, steps_per_epoch)
+        return train.warmed_up(rate, steps=warm_up_steps, factor=factor)
+    schedule = train.warmed_up(schedule, epochs=config.schedule.warm_up_epochs, factor=factor)
+    return train.of_steps(schedule, steps_per_epoch)
+
+
+def optimizer(config: ConfigDict, rate: Any) -> Any:
+    """Build the optimizer with the options that the config has for it."""
+    settings = config.optimizer
+    checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
+    known = checks.options_of(train.OPTIMIZERS[settings.name])
+    for key in settings:
+        # A key that only another optimizer has is not used: the base has momentum, also for adam.
+        if not any(key in checks.options_of(other) for other in train.OPTIMIZERS.values()):
+            checks.one_of(
+                "key of config.optimizer", key, ["name", "learning_rate", "groups", *known]
+            )
+    options = {key: value for key, value in settings.items() if key in known}
+    groups = settings.get("groups", ())
+    if isinstance(groups, ConfigDict) and len(groups) > 1:
+        raise ValueError(
+            "config.optimizer.groups has several groups in a dictionary, which a config sorts, but"
+            " the first\ngroup that matches wins: give a tuple of pairs instead, such as"
+            ' (("*/bias", {"weight_decay": 0.0}), ("head/*", {"learning_rate_factor": 10.0})).'
+        )
+    if not groups:
+        return train.optimizer(settings.name, rate, **options)
+    try:
+        by_pattern = {str(pattern): dict(own) for pattern, own in dict(groups).items()}
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "config.optimizer.groups must be pairs of a pattern and its options, such as"
+            f' (("*/bias", {{"weight_decay": 0.0}}),), got {groups!r}.'
+        ) from error
+    return train.grouped(settings.name, rate, groups=by_pattern, **options)
+
+
+def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
+    """Describe the given keys and the milestones of the schedule that have no effect."""
+    common = {
+        "optimizer": ("name", "learning_rate", "groups"),
+        "schedule": ("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
+    }
+    chosen = {"optimizer": train.OPTIMIZERS, "schedule": train.SCHEDULES}
+    notes = []
+    for full in given:
+        section, _, key = full.partition(".")
+        if section in chosen:
+            name = config[section].name
+            known = checks.options_of(chosen[section][name])
+            if key.partition(".")[0] not in (*known, *common[section]):
+                notes.append(f"{section} {name} does not use config.{full}")
+    if config.schedule.name == "multi_step":
+        late = [epoch for epoch in config.schedule.milestones if epoch >= config.num_epochs]
+        if late:
+            noun = "milestones" if len(late) > 1 else "milestone"
+            notes.append(
+                f"num_epochs={config.num_epochs} does not reach the {noun}"
+                f" {', '.join(map(str, late))} of the schedule"
+            )
+    return notes
+
+
+def devices(config: ConfigDict) -> train.Devices:
+    """List the devices of a run: all devices of all processes, or the number in the config."""
+    if jax.process_count() == 1:
+        return train.local_devices(config.run.num_devices or None)
+    if config.run.num_devices:
+        raise ValueError(
+            f"run.num_devices={config.run.num_devices} is for one process: several use all of"
+            " theirs."
+        )
+    return train.all_devices()

@@ -1,0 +1,292 @@
+"""Start and end of every binary: a user's mistake prints one sentence and sets an exit code.
+
+Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the request is invalid,
+128 + n stopped by signal n. Any other exception is a bug, and its traceback is printed.
+"""
+
+import difflib
+import errno
+import functools
+import json
+import os
+import pathlib
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags, logging
+
+from experiments.running import flag_files
+
+flags.disclaim_key_flags()  # flags that `define_options` defines belong to its caller
+
+FAILED, REFUSED = 1, 2
+
+# Errors that a user can fix: OSError for files and folders, the others for values and names.
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
+
+
+class Failed(Exception):
+    """The run failed, although the request was valid."""
+
+
+class Refused(Exception):
+    """The request is invalid."""
+
+
+def run(
+    main: Callable[..., int | None],
+    *,
+    positional: bool = False,
+    select: Callable[[Sequence[str]], Sequence[str]] = list,
+) -> None:
+    """Run a binary whose flags are defined.
+
+    Args:
+      main: returns the exit code, or None for 0.
+      positional: whether `main` takes the positional arguments as a list; otherwise they are an
+        error.
+      select: selects the arguments to parse; the others are read from sys.argv.
+    """
+
+    def guarded(arguments: Sequence[str]) -> int:
+        if positional:
+            return main(list(arguments[1:])) or 0
+        if len(arguments) > 1:
+            raise Refused(f"{arguments[1]!r} is not a flag: see --help.")
+        return main() or 0
+
+    def checked(arguments: Sequence[str]) -> int:
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.ERROR)  # hides the logs of libraries
+        try:
+            return guarded(arguments)
+        except Failed as error:
+            return _say(error, FAILED)
+        except Refused as error:
+            return _say(error, REFUSED)
+        except BrokenPipeError:  # the reader closed the pipe, as in `... | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 128 + signal.SIGPIPE
+        except KeyboardInterrupt:  # before or after the handler of the training loop is installed
+            return _say("interrupted.", 128 + signal.SIGINT)
+
+    def ended(arguments: Sequence[str]) -> int:
+        code = checked(arguments)
+        sys.stdout.flush()
+        # Exit handlers run next, and another Ctrl-C in them would print a traceback.
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
+        return code
+
+    app.run(ended, flags_parser=lambda arguments: _parsed(arguments, select))
+
+
+def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function that validates the user's request, and turn its errors into `Refused`.
+
+    A full disk is no mistake of the request, so it becomes `Failed`.
+    """
+    try:
+        return function(*args, **options)
+    except MISTAKES as error:
+        raise (Failed if _disk_is_full(error) else Refused)(_message(error)) from error
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Check whether an error, or one that it was raised for, is a disk without room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call a function that does the work, and turn errors raised by calib_jax into `Failed`."""
+    try:
+        return function(*args, **options)
+    except Exception as error:
+        if _ours(error):
+            raise Failed(_message(error)) from error
+        raise
+
+
+def _ours(error: BaseException) -> bool:
+    """Check whether calib_jax itself raised an error, and not a library that it called."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
+
+
+# ml_collections reads a tuple of strings with colons, the import paths of metrics, only in quotes.
+_METRICS = re.compile(r"^(--?config\.metrics=)([\w.,]*:[\w.,:]*)$")
+
+
+def _parsed(
+    arguments: Sequence[str], select: Callable[[Sequence[str]], Sequence[str]] = list
+) -> Sequence[str]:
+    """Parse flags, and report a config that cannot be built as a user's mistake."""
+    try:
+        # ml_collections and `imports` read the flags of the config's keys from sys.argv.
+        sys.argv[:] = _config_first(flag_files.expanded(arguments))
+        selected = select(sys.argv)
+        for argument in selected:
+            if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
+                _config_file(match[1], match[2] or "")
+        return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in selected])
+    except flags.UnrecognizedFlagError as error:
+        name = error.flagname
+        inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
+        hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
+        sys.exit(_say(sentence(error) + hint, REFUSED))
+    except (flags.Error, SyntaxError, *MISTAKES) as error:
+        sys.exit(_say(error, REFUSED))
+
+
+def _config_first(arguments: Sequence[str]) -> list[str]:
+    """Move --config=FILE to the front, because the flags of its keys must follow it."""
+    program, *rest = arguments
+    config: list[str] = []
+    others: list[str] = []
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            return [program, *config, *others, argument, *rest]
+        if argument in ("--config", "-config") and rest:
+            argument = f"--config={rest.pop(0)}"
+        is_config = re.match("--?config=", argument)
+        (config if is_config else others).append(argument)
+    return [program, *config[-1:], *others]
+
+
+def _config_file(name: str, loss: str = "") -> None:
+    """Raise an error if there is no such file; the error names the nearest config."""
+    if pathlib.Path(name).is_file():
+        return
+    configs = {file.stem: file for file in pathlib.Path("configs").glob("[!_]*.py")}
+    if not configs:
+        raise FileNotFoundError(
+            f"there is no config file {name} here, nor a folder configs: run this from the checkout"
+            " of calib_jax."
+        )
+    word = pathlib.Path(name).stem
+    configs.pop("base", None)  # no config of its own
+    near = difflib.get_close_matches(word, configs, n=1)
+    hint = "see the folder configs."
+    if near:
+        hint = f"did you mean {configs[near[0]]}{loss}?"
+    elif word and pathlib.Path("configs", "losses", f"{word}.py").is_file():
+        hint = f"{word} is a loss, which a config precedes, as in configs/digits.py:{word}."
+    shown = name or "''"
+    raise FileNotFoundError(f"there is no config file {shown}; {hint}")
+
+
+def _say(error: BaseException | str, code: int) -> int:
+    message = error if isinstance(error, str) else _message(error)
+    sys.stdout.flush()  # prints earlier results before the error, also in a pipe
+    print(f"error: {printable(message)}", file=sys.stderr)
+    return code
+
+
+def printable(text: str) -> str:
+    """Escape control characters of a file or a peer that a message quotes.
+
+    `calib_jax.core.files.escaping` does more, but it loads JAX, and an error shall come fast.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def _message(error: BaseException) -> str:
+    """Keep the line breaks of our own messages, and join those of libraries into one line."""
+    if isinstance(error, Failed | Refused):
+        return str(error)
+    return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
+
+
+_NO_MAPPING = r"flag ((--[\w.]+)=.*): Failed to parse .* as a ConfigDict"
+_WRONG_KINDS = {
+    "an integer": r"invalid literal for int\(\)",
+    "a number": r"could not convert string to float",
+    "true or false": r"\('Non-boolean argument",
+}
+_UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
+
+
+def sentence(error: BaseException) -> str:
+    """Format an error as one line; of a quoted traceback only the last error is kept."""
+    text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    if "Traceback (most recent call last)" in text:
+        raised = re.findall(r"^\s*[\w.]*(?:Error|Exception): (.*)$", text, re.MULTILINE)
+        text = raised[-1] if raised else text
+    if mapping := re.match(_NO_MAPPING, text):
+        return f"{mapping[1]}: a mapping is wanted, such as \"{mapping[2]}={{'key': 'value'}}\"."
+    for kind, pattern in _WRONG_KINDS.items():  # the words of Python's own errors
+        if wrong := re.match(rf"flag (--[\w.]+)=(.*): {pattern}", text, re.DOTALL):
+            return f"{wrong[1]} must be {kind}, got {wrong[2]!r}."
+    if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections names only the key
+        near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
+        return f"the config has no key {unknown[1]!r}{near}"
+    return " ".join(text.split()) or type(error).__name__
+
+
+def reason(error: Exception) -> str:
+    """Return why a part of the work failed, as one line; print the traceback of a bug."""
+    if isinstance(error, Failed | Refused):
+        return sentence(error)
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {sentence(error)}"
+
+
+def say_step(line: str) -> None:
+    """Print the next step to standard error, apart from the results."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+@functools.cache
+def say_once(line: str) -> None:
+    """Print the same, if it was not printed before."""
+    say_step(line)
+
+
+def define_options(function: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
+    """Define a flag for each parameter of a function; return the reader of their values.
+
+    The type, the default and the help of a flag are those of the parameter, see
+    `calib_jax.core.command_options`.
+    """
+    from calib_jax.core import command_options
+
+    by_kind: dict[type, Callable[..., Any]] = {
+        **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
+        **{float: flags.DEFINE_float, str: flags.DEFINE_string},
+    }
+    holders = {}
+    for option in command_options.read_options(function):
+        define = by_kind[option.kind]
+        if option.is_list:
+            define = flags.DEFINE_multi_string if option.is_repeated else flags.DEFINE_list
+        bound = {} if option.least is None else {"lower_bound": option.least}
+        holders[option.name] = define(option.name, option.default, option.explanation, **bound)
+    return lambda: {name: holder.value for name, holder in holders.items()}
+
+
+def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
+    """Store compiled programs where JAX is configured to, or else in a folder.
+
+    Args:
+      otherwise: by default the user's, see `calib_jax.core.compiled.keep_programs`.
+    """
+    import jax  # late, because --help shall start fast
+
+    from calib_jax.core import compiled
+
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    compiled.keep_programs(None if configured else otherwise)
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """Convert a ConfigDict to the values that JSON restores: tuples become lists."""
+    values: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
+    return values

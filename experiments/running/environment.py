@@ -1,0 +1,79 @@
+"""Print what an issue needs: versions, devices and settings, a line each.
+
+    python -m experiments.running.environment
+
+It also runs where a package is missing, too old or broken, and then says so.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+BESIDE = ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu", "tensorflow", "torch")
+SETTINGS = re.compile(r"(JAX|XLA|LIBTPU)_|CUDA_VISIBLE_DEVICES$")
+
+
+def lines() -> list[str]:
+    """Describe the installation, the machine and the settings."""
+    source = (CHECKOUT / "setup.py").read_text(encoding="utf-8")
+    listed = source.partition("REQUIRED = [")[2].partition("]")[0]
+    required = re.findall(r'"(.+)>=(.+)"', listed)
+    system = f"{platform.system()} {platform.machine()}"
+    first = f"Python {platform.python_version()}, {system}, {os.cpu_count()} cores"
+    packages = [f"{name} {_state(name, oldest)}" for name, oldest in sorted(required)]
+    beside = [f"{name} {version}" for name in BESIDE if (version := _version(name))]
+    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if SETTINGS.match(k)]
+    return [f"calib_jax {_commit()}", first, *packages, *beside, _devices(), *settings]
+
+
+def _version(package: str) -> str:
+    """Return the version of an installed package, or ""."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _state(package: str, oldest: str) -> str:
+    """Return the version of a required package, and whether it is too old."""
+    version = _version(package)
+    if not version:
+        return f"is not installed, >={oldest} is required"
+    numbers, wanted = ([int(n) for n in re.findall(r"\d+", v)] for v in (version, oldest))
+    return version if numbers >= wanted else f"{version} is too old, >={oldest} is required"
+
+
+def _commit() -> str:
+    """Return the version of calib_jax and the commit of the checkout."""
+    source = (CHECKOUT / "calib_jax" / "__init__.py").read_text(encoding="utf-8")
+    version = re.findall(r'^__version__ = "(.*)"$', source, re.MULTILINE)[0]
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        commit = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=CHECKOUT
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return f"{version}, no commit"
+    return f"{version}, commit {commit}"
+
+
+def _devices() -> str:
+    """Return the devices that JAX finds, or its error in one line."""
+    try:
+        import jax
+
+        devices = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
+    except Exception as error:  # a broken installation is what an issue is about
+        return f"devices: none, {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    counts = {name: devices.count(name) for name in devices}
+    processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""
+    return f"devices: {', '.join(f'{n} x {name}' for name, n in counts.items())}{processes}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(lines()) + "\n")

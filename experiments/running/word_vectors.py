@@ -1,0 +1,112 @@
+"""Word vectors from a pretrained BERT, for networks of texts where no file of GloVe is at hand.
+
+The vector of a word is the mean of the BERT's output over the word's tokens, [CLS] and [SEP]
+included, where the word is the whole text. A principal component analysis over all words reduces
+it to a width. Nothing is drawn at random.
+"""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import data, models
+from calib_jax.core.inputs import checks
+from calib_jax.data.sets.sst import UNKNOWN
+from calib_jax.data.text import trees
+
+_BATCH = 256
+_SHORTEST = 8  # tokens; longer words are padded to the next power of 2
+
+
+def write(path: str, folder: str, name: str, width: int, *, data_dir: str | None = None) -> str:
+    """Write vectors for the vocabulary of a data set, and return a description of them.
+
+    Args:
+      path: the file, in the form of GloVe.
+      folder: the folder of the BERT.
+      name: the data set, whose vocabulary is that of its default options.
+      width: the size of a vector; at most that of the BERT.
+      data_dir: the folder of the data sets.
+    """
+    factory = data.catalogue().get(name)
+    if factory is None or "vectors" not in checks.options_of(factory):
+        named = [
+            key for key, other in data.catalogue().items() if "vectors" in checks.options_of(other)
+        ]
+        checks.one_of("the data set of word vectors", name, named)
+    vocabulary = data.named(name, data_dir=data_dir).vocabulary
+    assert isinstance(vocabulary, data.Vocabulary)
+    words = [word for word in vocabulary.words if word != UNKNOWN]
+    pooled = mean_outputs(folder, [trees.plain(word) for word in words])
+    projected, share = principal_components(pooled, width)
+    data.write_vectors(path, dict(zip(words, projected, strict=True)))
+    return (
+        f"{path}: {len(projected):,} words of {name}, {width} principal components of the mean"
+        f" output of {pathlib.Path(folder).name}, with {100 * share:.1f} % of its variance."
+    )
+
+
+def mean_outputs(folder: str, words: Sequence[str]) -> np.ndarray:
+    """Compute the mean output of a BERT for each word, `[words, width]`."""
+    network, variables = models.read_bert(folder, num_classes=1, key=jax.random.key(0), pool="mean")
+    pieces = data.WordPiece.of_folder(folder)
+    params = {"params": variables["params"]["bert"]}
+
+    @jax.jit
+    def pooled(tokens: jax.Array) -> jax.Array:
+        hidden = network.encoder().apply(params, tokens, jnp.zeros_like(tokens))
+        real = (tokens != 0)[..., None]
+        return jnp.sum(hidden * real, axis=1) / jnp.sum(real, axis=1)
+
+    result = np.zeros((len(words), network.width), np.float32)
+    for length, rows in _by_length(
+        [2 + len(pieces.pieces(word)) for word in words], network.places
+    ).items():
+        for start in range(0, len(rows), _BATCH):
+            chosen = rows[start : start + _BATCH]
+            tokens = pieces.tokens([words[row] for row in chosen], length)["tokens"]
+            # All batches of a length have one shape, so they share one program.
+            filled = np.concatenate([tokens, np.repeat(tokens[:1], _BATCH - len(tokens), axis=0)])
+            result[chosen] = np.asarray(pooled(filled))[: len(chosen)]
+    return result
+
+
+def principal_components(vectors: np.ndarray, width: int) -> tuple[np.ndarray, float]:
+    """Project vectors to their first principal components.
+
+    The largest entry of every component is positive, which fixes its sign.
+
+    Args:
+      vectors: `[words, features]`.
+      width: the number of components.
+
+    Returns:
+      The projections `[words, width]` of the centered vectors, and their share of the variance.
+
+    >>> vectors = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
+    >>> projections, share = principal_components(vectors, 1)
+    >>> projections.ravel().round(6).tolist(), round(share, 6)
+    ([-5.0, 0.0, 5.0], 1.0)
+    """
+    features = vectors.shape[1]
+    checks.between("width", width, 1, features)
+    centered = np.asarray(vectors, np.float64)
+    centered = centered - centered.mean(axis=0)
+    variances, components = np.linalg.eigh(centered.T @ centered)
+    order = np.argsort(-variances, kind="stable")[:width]
+    components = components[:, order]
+    largest = np.abs(components).argmax(axis=0)
+    components *= np.sign(components[largest, np.arange(width)])
+    return centered @ components, float(variances[order].sum() / variances.sum())
+
+
+def _by_length(lengths: Sequence[int], longest: int) -> Mapping[int, list[int]]:
+    """Group texts by the power of 2 to which they are padded, at most the longest text."""
+    groups: dict[int, list[int]] = {}
+    for row, length in enumerate(lengths):
+        padded = max(_SHORTEST, 1 << (length - 1).bit_length())
+        groups.setdefault(min(padded, longest), []).append(row)
+    return groups

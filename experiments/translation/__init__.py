@@ -1,0 +1,1 @@
+"""Translation: trained networks, BLEU and calibration of tokens."""

@@ -1,0 +1,174 @@
+"""Trained networks of translation: restored with their subwords, and applied to sentences."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from calib_jax import data, models
+from calib_jax.core.examples import Source
+from calib_jax.data.text.sentence_pairs import Ragged, ended
+from experiments.running import building, imports, initial, seed_folders, subword_files
+
+_MULTIPLE = 16  # lengths are rounded up to a multiple, so that few programs are compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Translator:
+    """A trained network with its subwords.
+
+    Attributes:
+      network: a network of `models.transformer`.
+      variables: its variables.
+      subwords: the subwords of its run.
+      config: the config of its run.
+      checkpoint: the name of the restored checkpoint.
+    """
+
+    network: Any
+    variables: Any
+    subwords: data.Subwords
+    config: ConfigDict
+    checkpoint: str
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        *,
+        beam: int = 4,
+        length: int = 64,
+        length_penalty: float = 0.6,
+        temperature: float = 1.0,
+        batch_size: int = 32,
+        say: Callable[[str], None] = initial.warn,
+    ) -> list[str]:
+        """Translate sentences, one each.
+
+        An empty sentence stays empty. The end of a sentence that is too long for the network is cut
+        off, with a warning. A character that the training part does not have is an unknown subword.
+
+        Args:
+          sentences: the sentences.
+          beam, length, length_penalty, temperature: as for `models.translate`.
+          batch_size: sentences at a time.
+          say: called with a warning.
+        """
+        room = self.network.places - 1
+        numbered = [self.subwords.numbers(sentence) for sentence in sentences]
+        for line, numbers in enumerate(numbered, start=1):
+            if len(numbers) > room:
+                say(
+                    f"line {line} has {len(numbers):,} subwords, and the network reads {room}: its"
+                    " end is cut off."
+                )
+        numbered = [numbers[:room] for numbers in numbered]
+        rows = Ragged.of(numbered, np.int32)
+        # Sentences of similar lengths share a batch, so that little padding is computed.
+        order = np.argsort(rows.lengths, kind="stable")
+        order = order[rows.lengths[order] > 0]
+        translations = [""] * len(sentences)
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            # A row without a sentence would be decoded to the full length: copies fill the batch,
+            # and few programs are compiled if its size is a power of two.
+            num_rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
+            filled = batch[np.minimum(np.arange(num_rows), len(batch) - 1)]
+            size = -(-(int(rows.lengths[batch].max()) + 1) // _MULTIPLE) * _MULTIPLE
+            size = min(size, self.network.places)
+            decoded = models.translate(
+                self.network,
+                self.variables,
+                ended(rows.padded(filled, size - 1)),
+                length=min(length, self.network.places),
+                beam=beam,
+                length_penalty=length_penalty,
+                temperature=temperature,
+            )
+            tokens = np.asarray(decoded.tokens)
+            for row, number in enumerate(batch):
+                translations[number] = self.subwords.text(tokens[row])
+        return translations
+
+    def token_logits(
+        self, source: Source, batch_size: int = 64
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Compute the logits of every token of a part, given the true tokens before it.
+
+        Returns:
+          The logits `[tokens, classes]`, the labels, and the number of the sentence of each token.
+        """
+        evaluate = jax.jit(functools.partial(self.network.apply, train=False))
+        parts: list[tuple[np.ndarray, ...]] = []
+        for start in range(0, len(source), batch_size):
+            # The last batch repeats the last example, so that one program is compiled.
+            rows = np.arange(start, start + batch_size)
+            examples = source[np.minimum(rows, len(source) - 1)]
+            logits = np.asarray(
+                evaluate(self.variables, jax.tree.map(jnp.asarray, examples.inputs))
+            )
+            kept = (examples.weights > 0) & (rows < len(source))[:, None]
+            sentence = np.broadcast_to(rows[:, None], kept.shape)
+            parts.append((logits[kept], examples.labels[kept], sentence[kept]))
+        logits, labels, sentences = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return logits, labels, sentences
+
+
+def restored(
+    folder: pathlib.Path, checkpoint: str | None = None, *, allow_imports: bool = False
+) -> Translator:
+    """Restore the network of a run and its subwords; the data set is not needed.
+
+    Args:
+      folder: of the run.
+      checkpoint: as for `experiments.evaluate`.
+      allow_imports: whether to import code that the config names.
+    """
+    if several := seed_folders.there(folder):
+        first = next(iter(several.values()))
+        raise ValueError(f"{folder} holds several seeds: give one of them, such as {first}.")
+    checkpoints = initial.opened(str(folder))
+    try:
+        name = checkpoint or initial.chosen(checkpoints)
+        config = initial.config_of(checkpoints)
+        imports.check_allowed(config, folder, allow_imports=allow_imports)
+        variables = checkpoints.variables(initial.step_of(checkpoints, name), say=initial.warn)
+    finally:
+        checkpoints.close()
+    network = building.network(config, 1)
+    if not hasattr(network, "places") or "table" not in variables["params"]:
+        raise ValueError(
+            f"{folder} holds a run of the network {config.model.name}: only runs of transformer"
+            " translate."
+        )
+    num_classes = len(variables["params"]["table"]["embedding"])
+    subwords = subword_files.read(folder, num_classes)
+    return Translator(network.clone(num_classes=num_classes), variables, subwords, config, name)
+
+
+def check_same_data(translators: Mapping[str, Translator]) -> None:
+    """Raise an error unless all runs translate the same sentences by the same subwords.
+
+    Args:
+      translators: those of the runs, by their folders.
+    """
+    first, *others = translators
+    for name in others:
+        pair = [dict(translators[k].config.data.options) for k in (first, name)]
+        names = [translators[k].config.data.name for k in (first, name)]
+        if names[0] != names[1] or pair[0].get("direction") != pair[1].get("direction"):
+            raise ValueError(
+                f"{name} and {first} translate other data: compare runs of one data set and"
+                " direction."
+            )
+        if translators[name].subwords != translators[first].subwords:
+            # Their tokens differ, so that the losses of these are not those of the same labels.
+            raise ValueError(
+                f"{name} and {first} have other subwords: train one of them with"
+                f" --config.data.options.subwords={first}/{subword_files.NAME}."
+            )

@@ -1,0 +1,466 @@
+"""Intervals and tests of calibration for examples in clusters: numbers, laws, size, bad input."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import inference, metrics
+from calib_jax.inference import clusters
+from calib_jax.inference.bounds import bin_gaps
+from calib_jax.inference.residuals import binned, moments
+
+from .inference import simulated, softmax
+
+KEY = jax.random.key(0)
+NAMES = (
+    *("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "underconfidence"),
+    *("adaptive_ece", "adaptive_mce", "classwise_ece"),
+)
+FIVE = {name: metrics.named(name, num_bins=5) for name in NAMES}
+DRAWN = ("ece", "classwise_ece", "squared_error", "kuiper")
+TESTS = (*DRAWN, "spiegelhalter", "temperature", "cox")
+
+
+def data(num_clusters=12, size=5, seed=0):
+    """Return logits of three classes, labels, and clusters whose rows are not contiguous."""
+    random = np.random.default_rng(seed)
+    cluster = random.permutation(np.repeat(np.arange(num_clusters), size))
+    logits, labels, _ = simulated(random, len(cluster), 3, 1.5)
+    return logits, labels, cluster
+
+
+def run(name, *given, num_draws=100, **options):
+    if name in DRAWN:
+        options = {"key": KEY, "num_draws": num_draws, **options}
+    return inference.calibration_test(name, *given, **options)
+
+
+def top(logits, labels):
+    p = softmax(np.asarray(logits, float))
+    return p.max(-1), (p.argmax(-1) == labels).astype(float)
+
+
+def cluster_sums(logits, labels, cluster, num_bins=5):
+    """Return the sums of c - a and the counts, per cluster and bin."""
+    confidence, hit = top(logits, labels)
+    index = np.ceil(num_bins * confidence).astype(int) - 1
+    sums, counts = np.zeros((2, cluster.max() + 1, num_bins))
+    np.add.at(sums, (cluster, index), confidence - hit)
+    np.add.at(counts, (cluster, index), 1)
+    return sums, counts
+
+
+def products(sums, counts):
+    """Return the debiased squared error as a sum over pairs of different clusters."""
+    total = 0.0
+    for s, n in zip(sums.T, counts.T, strict=True):
+        pairs = [(g, h) for g in range(len(s)) for h in range(len(s)) if g != h]
+        weight = sum(n[g] * n[h] for g, h in pairs)
+        if weight:
+            total += n.sum() / counts.sum() * sum(s[g] * s[h] for g, h in pairs) / weight
+    return total
+
+
+def moments_of(models, factors):
+    """Return the sum of errors, its variances and a bin's noise, by loops over all bins."""
+    num_rows = models[0][1].sum()
+    value, u, columns, largest = 0.0, np.zeros(len(models[0][0])), [], 0.0
+    for (sums, counts), factor in zip(models, factors, strict=True):
+        value += factor * products(sums, counts)
+        noise = [0.0]
+        for s, n in zip(sums.T, counts.T, strict=True):
+            pairs = n.sum() ** 2 - (n**2).sum()
+            if pairs:
+                scale = factor * n.sum() / num_rows / pairs
+                gap = (s.sum() ** 2 - (s**2).sum()) / pairs
+                u += [2 * scale * x * (s.sum() - x) - factor * m / num_rows * gap
+                      for x, m in zip(s, n, strict=True)]  # fmt: skip
+                columns.append((scale, s))
+                noise.append(abs(scale) * (s**2).sum())
+        largest += max(noise)
+    null = 2 * sum(a * b * (x @ y) ** 2 for a, x in columns for b, y in columns)
+    return value, ((u - u.mean()) ** 2).sum(), null, largest
+
+
+def scarcity(first, second, labels, num_bins=5):
+    """Return the variance that three more hits and errors of average influence add."""
+    num_rows, influence, added = len(labels), 0.0, []
+    for sign, logits in ((-1, first), (1, second)):
+        confidence, hit = top(logits, labels)
+        index = np.ceil(num_bins * np.asarray(confidence, float)).astype(int)
+        gap = {b: np.mean((confidence - hit)[index == b]) for b in np.unique(index)}
+        influence = influence + sign * 2 * np.array(
+            [gap[b] if np.sum(index == b) > 1 else 0 for b in index]
+        )
+        share, more = np.mean(hit), (np.sum(hit) + 3) / (num_rows + 6)
+        added.append(more * (1 - more) - share * (1 - share))
+    return max(0, *added) * np.mean(influence**2) / num_rows
+
+
+def named(sums):
+    """Return the value, both variances and a bin's noise."""
+    return sums.value, sums.linear, sums.degenerate, sums.largest
+
+
+def test_errors_of_clusters_against_sums_over_pairs():
+    logits, labels, cluster = data()
+    other = (0.4 * logits[:, ::-1]).astype(np.float32)
+    sums = [cluster_sums(z, labels, cluster) for z in (logits, other)]
+    wanted = moments_of(sums[:1], [1])
+    bins = binned(jnp.asarray(logits), jnp.asarray(labels), cluster, num_bins=5)
+    np.testing.assert_allclose(named(moments([(1.0, bins)])), wanted, rtol=1e-4)
+    error = inference.debiased_squared_error(logits, labels, num_bins=5, clusters=cluster)
+    z = stats.norm.isf(0.05)
+    assert error.value == pytest.approx(wanted[0], rel=1e-4)
+    high = max(wanted[0], 0) + z * math.sqrt(wanted[1]) + (1 + z**2) * wanted[3]
+    # Above it only where the score interval of the accuracy in a bin is wider.
+    assert high - 1e-6 <= error.high <= 1.1 * high
+
+    value, linear, null, _ = moments_of(sums, [-1, 1])
+    deviation = math.sqrt(max(linear - null + scarcity(logits, other, labels), null))
+    change = inference.compare_calibration(logits, other, labels, num_bins=5, clusters=cluster)
+    assert change.value == pytest.approx(value, rel=1e-4)
+    assert change.p_value == pytest.approx(2 * stats.norm.sf(abs(value) / deviation), rel=1e-3)
+    assert change.high - change.value == pytest.approx(z * deviation, rel=1e-4)
+
+
+def paths(logits, labels, cluster):
+    """Return the cumulative sums of every cluster alone, over all rows sorted by confidence."""
+    confidence, hit = top(logits, labels)
+    order = np.argsort(confidence)
+    steps = np.where(cluster[order] == np.arange(cluster.max() + 1)[:, None], 1, 0)
+    return np.cumsum(steps * (hit - confidence)[order], axis=1) / len(labels)
+
+
+def classwise_sums(logits, labels, cluster, num_bins=5):
+    p = softmax(np.asarray(logits, float))
+    index = np.ceil(num_bins * p).astype(int) - 1
+    sums = np.zeros((cluster.max() + 1, 3, num_bins))
+    for k in range(3):
+        np.add.at(sums[:, k], (cluster, index[:, k]), p[:, k] - (labels == k))
+    return sums.reshape(len(sums), -1) / len(labels) / 3
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_draws_agree_with_all_signs(name, monkeypatch):
+    monkeypatch.setattr(bin_gaps, "_RARE", 0.0)  # in no bin are the draws those of outcomes
+    logits, labels, cluster = data(10, 4)
+    signs = np.array(list(itertools.product((-1, 1), repeat=10)))
+    sums, counts = cluster_sums(logits, labels, cluster)
+    if name == "ece":
+        values = abs(signs @ sums).sum(1) / len(labels)
+    elif name == "classwise_ece":
+        values = abs(signs @ classwise_sums(logits, labels, cluster)).sum(1)
+    elif name == "squared_error":
+        values = np.array([products(xi[:, None] * sums, counts) for xi in signs])
+    else:
+        drawn = signs @ paths(logits, labels, cluster)
+        values = np.maximum(drawn.max(1), 0) - np.minimum(drawn.min(1), 0)
+    value = values[-1]  # all signs are 1
+    exact = np.mean(values >= value - 1e-7)
+    options = {} if name == "kuiper" else {"num_bins": 5}
+    actual = run(name, logits, labels, clusters=cluster, num_draws=4000, **options)
+    assert actual.statistic == pytest.approx(value, abs=1e-6)
+    assert actual.p_value == pytest.approx(
+        exact, abs=4 * np.sqrt(exact * (1 - exact) / 4000) + 3e-4
+    )
+    if name in FIVE:
+        bound = inference.noise_bound(
+            FIVE[name], logits, labels, key=KEY, num_draws=4000, clusters=cluster
+        )
+        assert bound.floor == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(4000))
+        assert bound.p_value == actual.p_value
+
+
+def test_upper_ends_are_those_of_the_sums_of_clusters():
+    logits, labels, cluster = data(40, 4)
+    confidence, hit = top(logits, labels)
+    sums, _ = cluster_sums(logits, labels, cluster)
+    sign, z, n = np.sign(sums.sum(0)), stats.norm.isf(0.05), len(labels)
+    of_null = (confidence * (1 - confidence)).sum()
+    rows = max(((confidence - hit) ** 2).sum(), of_null)
+    clustered = ((sums @ sign) ** 2).sum()
+    half = z / (2 * n) * max(1, clustered / rows)
+    ece = abs(sums.sum(0)).sum() / n
+    wanted = ece + z * (half + np.sqrt(max(rows, clustered) / n**2 + half**2))
+    bound = inference.noise_bound(FIVE["ece"], logits, labels, key=KEY, clusters=cluster)
+    assert bound.high == pytest.approx(min(wanted, 1), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["spiegelhalter", "temperature", "cox"])
+def test_scores_are_divided_by_the_spread_of_clusters(name):
+    logits, labels, cluster = data()
+    confidence, hit = top(logits, labels)
+    exact = logits.astype(float)
+    if name == "cox":
+        odds = np.log(confidence / (1 - confidence))
+        score = (hit - confidence)[:, None] * np.stack([np.ones(len(hit)), odds], 1)
+    elif name == "temperature":
+        score = (softmax(exact) * exact).sum(-1) - exact[np.arange(len(hit)), labels]
+    else:
+        score = (1 - 2 * confidence) * (confidence - hit)
+    sums = np.array([score[cluster == g].sum(0) for g in range(12)])
+    actual = run(name, logits, labels, clusters=cluster)
+    if name == "cox":
+        wanted = sums.sum(0) @ np.linalg.inv(sums.T @ sums) @ sums.sum(0)
+        p_value = stats.chi2(2).sf(wanted)
+    else:
+        wanted = sums.sum() / np.sqrt((sums**2).sum())
+        p_value = 2 * stats.norm.sf(abs(wanted))
+    assert actual.statistic == pytest.approx(wanted, rel=1e-3)
+    assert actual.p_value == pytest.approx(p_value, rel=1e-2)
+
+
+def everything(logits, labels, weights=None, clusters=None):
+    """Return all numbers of all functions, as one vector."""
+    bounds = inference.noise_bound(
+        FIVE, logits, labels, weights, key=KEY, num_draws=100, clusters=clusters
+    )
+    error = inference.debiased_squared_error(logits, labels, weights, clusters=clusters)
+    change = inference.compare_calibration(logits, 2 * logits, labels, weights, clusters=clusters)
+    options = {"key": KEY} if clusters is not None else {}  # kuiper draws signs for clusters
+    kuiper = inference.calibration_test(
+        "kuiper", logits, labels, weights, clusters=clusters, **options
+    )
+    tests = [
+        run(name, logits, labels, weights, clusters=clusters) for name in TESTS if name != "kuiper"
+    ]
+    return np.hstack([*bounds.values(), error, *change, kuiper, *tests])
+
+
+def test_clusters_of_one_example_are_independent_examples():
+    logits, labels, _ = data()
+    ids = np.char.add("photo ", np.arange(60)[::-1].astype(str))
+    np.testing.assert_array_equal(
+        everything(logits, labels, clusters=ids), everything(logits, labels)
+    )
+
+
+def test_order_and_absent_rows_change_nothing():
+    logits, labels, cluster = data()
+    whole = everything(logits, labels, clusters=cluster)
+    order = np.random.default_rng(1).permutation(60)
+    permuted = everything(logits[order], labels[order], clusters=cluster[order])
+    np.testing.assert_allclose(permuted, whole, rtol=1e-9, atol=1e-12)
+    more = np.concatenate([logits, np.full((9, 3), np.nan, np.float32)])
+    labels_of_more, of_more = np.append(labels, 9 * [7]), np.append(cluster, np.arange(-4, 5))
+    weights = np.append(np.ones(60), np.zeros(9))
+    absent = everything(more, labels_of_more, weights, clusters=of_more)
+    np.testing.assert_allclose(absent, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_copies_are_in_the_cluster_of_their_row():
+    logits, labels, cluster = data()
+    counts = np.where(np.arange(60) < 30, 2, 0)
+    copies = np.repeat(np.arange(60), counts)
+    np.testing.assert_allclose(
+        everything(logits, labels, counts, cluster),
+        everything(logits[copies], labels[copies], clusters=cluster[copies]),
+        rtol=1e-9,
+        atol=1e-12,
+    )
+
+
+def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
+    """Twelve examples are right at confidence .95, as in 54 % of data sets of a calibrated model.
+
+    Their gap of .05 is the largest of all bins. A calibrated model reaches it with no miss or at
+    least two of 12, and flips of the signs of 12 equal residuals in 2 of 4,096.
+    """
+    confidence = np.repeat([0.95, 0.7], [12, 2000])
+    logits = np.stack([np.log(confidence / (1 - confidence)), np.zeros(2012)], axis=1)
+    labels = np.concatenate([np.zeros(12, int), np.arange(2000) % 10 >= 7])
+    pairs = 12 + np.arange(2000) // 2
+
+    def bound(cluster):
+        clusters = np.concatenate([cluster, pairs])
+        return inference.noise_bound(
+            metrics.mce, logits, labels, key=KEY, num_draws=2000, clusters=clusters
+        )
+
+    alone = bound(np.arange(12))
+    assert alone.value == pytest.approx(0.05, abs=1e-6)
+    wanted = stats.binom.pmf(0, 12, 0.05) + stats.binom.sf(1, 12, 0.05)
+    assert alone.p_value == pytest.approx(wanted, abs=0.05)
+    together = bound(np.zeros(12, int))  # all are right, or none
+    assert together.p_value > 0.99
+    assert together.floor == pytest.approx(0.95 * 0.05 + 0.05 * 0.95, abs=0.02)
+
+
+def test_clusters_of_equal_examples_count_once():
+    """Check the width of an interval with 9 copies of each example, by cluster and by row."""
+    logits, labels, _ = simulated(np.random.default_rng(3), 60, 3)
+    copies = np.repeat(np.arange(60), 9)
+
+    def compared(rows, **options):
+        given = logits[rows], 2 * logits[rows], labels[rows]
+        return inference.compare_calibration(*given, num_bins=2, **options)
+
+    alone, grouped, by_row = (
+        compared(np.arange(60)),
+        compared(copies, clusters=copies),
+        compared(copies),
+    )
+    widths = [change.high - change.low for change in (alone, grouped, by_row)]
+    assert grouped.value == pytest.approx(alone.value, abs=1e-6)
+    assert widths[1] == pytest.approx(widths[0], rel=0.15)
+    assert widths[2] < 0.5 * widths[0]
+
+
+def test_blocks_of_clusters_are_all_clusters(monkeypatch):
+    logits, labels, cluster = data()
+    of = {name: FIVE[name] for name in ("ece", "classwise_ece")}
+    whole = inference.noise_bound(of, logits, labels, key=KEY, clusters=cluster)
+    for module in (bin_gaps, clusters):
+        monkeypatch.setattr(module, "CLUSTERS_AT_A_TIME", 5)
+    parts = inference.noise_bound(of, logits, labels, key=KEY, clusters=cluster)
+    for name in of:  # other draws of the same law
+        assert parts[name].value == whole[name].value
+        assert parts[name].high == pytest.approx(whole[name].high, rel=1e-12)
+        assert parts[name].floor == pytest.approx(whole[name].floor, rel=0.06)
+        assert parts[name].p_value == pytest.approx(whole[name].p_value, abs=0.07)
+
+
+def test_intervals_contain_their_point_and_agree_with_p():
+    for seed, size in enumerate((2, 5, 10)):
+        logits, labels, cluster = data(60 // size, size, seed)
+        for name, bound in inference.noise_bound(
+            FIVE, logits, labels, key=KEY, num_draws=100, clusters=cluster
+        ).items():
+            assert 0 <= bound.low <= bound.value <= bound.high <= 1, name
+            assert bound.low == 0 or bound.p_value < 0.05, name
+
+
+def test_estimates_have_noise_bounds_of_clusters():
+    logits, labels, cluster = data()
+    estimate = inference.estimates(
+        FIVE["ece"], logits, labels, key=KEY, num_resamples=100, clusters=cluster
+    )
+    bound = inference.noise_bound(
+        FIVE["ece"], logits, labels, key=KEY, num_draws=100, clusters=cluster
+    )
+    assert estimate.interval == "noise bound"
+    np.testing.assert_allclose(np.hstack(estimate[:3]), bound[:3], rtol=1e-5)
+    assert estimate[4:] == (bound.floor, bound.p_value)
+
+
+def test_few_clusters():
+    """With one cluster nothing is known; below ten, no normal p-value is given."""
+    logits, labels, cluster = data()
+    one = np.zeros(60, int)
+    bound = inference.noise_bound(FIVE["ece"], logits, labels, key=KEY, clusters=one)
+    assert (bound.low, bound.p_value) == (0, 1)
+    assert np.isnan(inference.debiased_squared_error(logits, labels, clusters=one)).all()
+    assert np.isnan(run("squared_error", logits, labels, clusters=one)).all()
+    nine = np.minimum(cluster, 8)
+    for name in ("spiegelhalter", "temperature", "cox"):
+        assert np.isnan(run(name, logits, labels, clusters=nine).p_value)
+    change = inference.compare_calibration(logits, 2 * logits, labels, clusters=nine)
+    assert np.isfinite(change.value)
+    assert np.isnan(change[1:4]).all()
+    assert np.isnan([change.error_a.low, change.error_a.high, change.error_a.root_low]).all()
+
+
+def test_equal_confidences_in_clusters():
+    logits = jnp.tile(jnp.log(jnp.array([[0.8, 0.2]])), (60, 1))
+    labels, cluster = (np.arange(60) % 5 == 0).astype(int), np.arange(60) // 4
+    labels[:9] = 1
+    score = (0.8 - (labels == 0)).reshape(15, 4).sum(1)
+    z = score.sum() / np.sqrt((score**2).sum())
+    for name in ("cox", "spiegelhalter", "temperature"):
+        actual = run(name, logits, labels, clusters=cluster)
+        assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-3), name
+
+
+def test_refusals():
+    logits, labels, cluster = data()
+    with pytest.raises(ValueError, match=r"clusters must have shape \(60,\)"):
+        inference.compare_calibration(logits, logits, labels, clusters=cluster[1:])
+    with pytest.raises(TypeError, match="clusters must be integers or strings"):
+        inference.calibration_test("cox", logits, labels, clusters=cluster / 2)
+    with pytest.raises(TypeError, match=r"calibration_test\('kuiper'\) draws .*: give key"):
+        inference.calibration_test("kuiper", logits, labels, clusters=cluster)
+    with pytest.raises(TypeError, match=r"\('t_cal'\) takes no clusters: it needs independent"):
+        inference.calibration_test("t_cal", logits, labels, clusters=cluster, key=KEY)
+
+
+def correlated(random, num_classes, sharpness, correlation, num_clusters=100, size=10):
+    """Return logits, labels, truth and clusters; hits in a cluster have correlated latents."""
+    cluster = np.repeat(np.arange(num_clusters), size)
+    logits, _, truth = simulated(random, len(cluster), num_classes, sharpness)
+    shared, alone = random.standard_normal(num_clusters), random.standard_normal(len(cluster))
+    latent = np.sqrt(correlation) * shared[cluster] + np.sqrt(1 - correlation) * alone
+    order = np.argsort(-truth, axis=1)  # the best class first, so that hits are correlated
+    ordered = np.take_along_axis(truth, order, axis=1)
+    drawn = (ordered.cumsum(-1) < stats.norm.cdf(latent)[:, None]).sum(-1)
+    labels = order[np.arange(len(order)), np.minimum(drawn, num_classes - 1)]
+    return logits, labels, truth, cluster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [2, 10])
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 1.0])
+def test_size_and_coverage(num_classes, correlation, capsys):
+    """Check 400 sets of 100 clusters of 10: the size of all tests, the coverage of intervals."""
+    random = np.random.default_rng(7)
+    several = {name: metrics.named(name) for name in ("ece", "adaptive_ece")}
+    rejected = dict.fromkeys((*TESTS, "compare", "ece by row"), 0)
+    covered = {(name, beta): 0 for name in (*several, "squared") for beta in (1.0, 1.5)}
+    for trial in range(400):
+        drawn = {"key": jax.random.key(trial), "num_draws": 199}
+        for beta in (1.0, 1.5):
+            logits, labels, truth, cluster = correlated(random, num_classes, beta, correlation)
+            bounds = inference.noise_bound(several, logits, labels, clusters=cluster, **drawn)
+            error = inference.debiased_squared_error(logits, labels, clusters=cluster)
+            truths = truth_of(logits, truth)
+            for name, bound in {**bounds, "squared": error}.items():
+                inside = bound.low <= truths[name] + 1e-6 and truths[name] <= bound.high
+                covered[name, beta] += inside
+            if beta == 1:
+                for name in TESTS:
+                    options = drawn if name in DRAWN else {}
+                    p = inference.calibration_test(
+                        name, logits, labels, clusters=cluster, **options
+                    )
+                    rejected[name] += p.p_value <= 0.05
+                rejected["ece by row"] += (
+                    inference.calibration_test("ece", logits, labels, **drawn).p_value <= 0.05
+                )
+                other = np.log(softmax(logits.astype(float)).mean(0))  # calibrated, of one value
+                other = np.tile(other.astype(np.float32), (len(labels), 1))
+                change = inference.compare_calibration(logits, other, labels, clusters=cluster)
+                rejected["compare"] += change.p_value <= 0.05
+    with capsys.disabled():
+        print(f"\nK={num_classes} correlation {correlation}")
+        print("  rejected", {name: count / 400 for name, count in rejected.items()})
+        print("  covered", {name: count / 400 for name, count in covered.items()})
+    by_row = rejected.pop("ece by row")
+    # Skewed sums of clusters: neither signs nor a chi-squared distribution reproduce them.
+    assert max(rejected.pop(name) for name in ("classwise_ece", "cox")) <= 400 * 0.12
+    assert max(rejected.values()) <= 400 * 0.083  # 5 % and three standard errors
+    squared = [covered.pop(("squared", beta)) for beta in (1.0, 1.5)]
+    assert min(squared) >= 400 * 0.77  # asymptotic, of 100 clusters
+    assert min(covered.values()) >= 400 * 0.88
+    if correlation:
+        assert by_row > 400 * 0.1
+
+
+def truth_of(logits, truth):
+    """Return the errors with the true probabilities in place of the labels."""
+    p = softmax(logits.astype(float))
+    confidence = p.max(-1)
+    gap = confidence - truth[np.arange(len(p)), p.argmax(-1)]
+    index = np.ceil(15 * confidence)
+    sums = np.array([gap[index == b].sum() for b in range(1, 16)])
+    share = np.array([np.sum(index == b) for b in range(1, 16)])
+    copies = np.repeat(gap[np.argsort(confidence)], 15).reshape(15, -1).mean(1)
+    return {
+        "ece": abs(sums).sum() / len(p),
+        "adaptive_ece": abs(copies).mean(),
+        "squared": (sums**2 / np.maximum(share, 1)).sum() / len(p),
+    }

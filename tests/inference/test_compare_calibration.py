@@ -1,0 +1,225 @@
+"""Debiased squared errors of one model and of two: numbers, laws, size and coverage, bad input."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import inference
+from calib_jax.inference.residuals import binned, moments
+
+from .inference import CONFIDENCE, HIT, golden, simulated, softmax
+
+
+def pairs(confidence, hit, num_bins):
+    """Return the debiased squared error as a sum over pairs of different examples of a bin."""
+    residual = np.array(confidence) - hit
+    index = np.ceil(np.round(np.array(confidence) * num_bins, 6))
+    total = 0.0
+    for b in np.unique(index):
+        r = residual[index == b]
+        products = [r[i] * r[j] for i in range(len(r)) for j in range(len(r)) if i != j]
+        total += len(r) * np.mean(products) if products else 0
+    return total / len(residual)
+
+
+def noise_of_a_bin(confidence, hit, num_bins):
+    """Return the largest noise of a bin of two examples or more in the squared error."""
+    confidence, residual = np.array(confidence), np.array(confidence) - hit
+    index = np.ceil(np.round(confidence * num_bins, 6))
+    noise = [0.0]
+    for b in np.unique(index):
+        c, r = confidence[index == b], residual[index == b]
+        if len(r) > 1:
+            noise.append(max(np.mean(r**2), np.mean(c * (1 - c))) / len(residual))
+    return max(noise)
+
+
+def sums(model):
+    logits, labels = golden(model)
+    return moments([(1.0, binned(jnp.asarray(logits), jnp.asarray(labels), None, num_bins=5))])
+
+
+def test_golden_numbers_of_one_model():
+    for model, (value, variance, null) in {
+        "a": (-0.025600, 0.016900, 0.001419),
+        "b": (0.079100, 0.063012, 0.003234),
+    }.items():
+        error = inference.debiased_squared_error(*golden(model), num_bins=5)
+        assert round(error.value, 6) == value
+        assert error.value == pytest.approx(pairs(CONFIDENCE[model], HIT[model], 5), abs=1e-7)
+        assert round(12 * sums(model).linear, 6) == variance
+        assert round(sums(model).degenerate, 6) == null
+        assert error.root == pytest.approx(math.sqrt(max(value, 0)), rel=1e-5)
+        assert error.low == 0  # the test of a squared error of 0 accepts
+        z = stats.norm.isf(0.05)
+        own = (1 + z**2) * noise_of_a_bin(CONFIDENCE[model], HIT[model], 5)
+        wanted = max(value, 0) + z * math.sqrt(variance / 12) + own
+        assert error.high == pytest.approx(wanted, abs=1e-5)
+
+
+def test_the_interval_covers_where_all_examples_are_in_one_bin():
+    """There the upper end is that of the gap itself: (|m| + z deviation)^2."""
+    random = np.random.default_rng(0)
+    truth, num_sets, missed = 0.01, 200, 0
+    for _ in range(num_sets):
+        confidence = 1 - random.uniform(0, 0.06, 1000)
+        logits = np.log(np.stack([confidence, 1 - confidence], axis=1)).astype(np.float32)
+        labels = (random.random(1000) > confidence - truth).astype(int)
+        error = inference.debiased_squared_error(logits, labels)
+        missed += not error.root_low <= truth <= error.root_high
+    assert missed / num_sets < 0.1 + 3 * math.sqrt(0.1 * 0.9 / num_sets)
+    residual = confidence - (labels == 0)
+    noise = max(np.mean(residual**2), np.mean(confidence * (1 - confidence))) / 1000
+    z, accuracy = stats.norm.isf(0.05), np.mean(labels == 0)
+    of_gap = abs(residual.mean()) + z * math.sqrt(noise)
+    of_accuracy = np.mean(confidence) - wilson(accuracy, 1000, z)
+    assert error.root_high == pytest.approx(max(of_gap, *np.abs(of_accuracy)), rel=0.02)
+
+
+def wilson(share, number, z):
+    """Return both ends of the score interval of a share: the roots of a quadratic equation."""
+    # (share - x)^2 = z^2 x (1 - x) / number
+    return np.roots([1 + z**2 / number, -2 * share - z**2 / number, share**2])
+
+
+def test_golden_numbers_of_two_models():
+    (a, labels_a), (b, labels_b) = golden("a"), golden("b")
+    # The two predict different classes where only one is right.
+    b = np.where((labels_a == labels_b)[:, None], b, b[:, ::-1])
+    change = inference.compare_calibration(a, b, labels_a, num_bins=5)
+    # Bins with one example, (.4, .6] of a, are left out of the products of both models.
+    deviation = math.sqrt(variance_of_calibrated(5))
+    assert round(change.value, 6) == 0.104700
+    assert change.p_value == pytest.approx(2 * stats.norm.sf(change.value / deviation), rel=1e-4)
+    assert (change.high - change.value) / stats.norm.isf(0.05) == pytest.approx(deviation, rel=1e-3)
+    assert change.low == pytest.approx(2 * change.value - change.high)
+    assert change.error_a == inference.debiased_squared_error(a, labels_a, num_bins=5)
+
+
+def variance_of_calibrated(num_bins):
+    """Return the variance of the difference of both models' errors if both are 0, by loops."""
+    residual = {m: np.array(CONFIDENCE[m]) - HIT[m] for m in "ab"}
+    bins = {m: np.ceil(np.round(np.array(CONFIDENCE[m]) * num_bins, 6)) for m in "ab"}
+    total = 0.0
+    for first in "ab":
+        for second in "ab":
+            for b in np.unique(bins[first]):
+                for c in np.unique(bins[second]):
+                    in_b, in_c = bins[first] == b, bins[second] == c
+                    if min(in_b.sum(), in_c.sum()) < 2:
+                        continue
+                    both = in_b & in_c
+                    shared = np.sum(residual[first][both] * residual[second][both])
+                    if first == second and b == c:
+                        spread = np.array(CONFIDENCE[first])[both]
+                        shared = max(shared, np.sum(spread * (1 - spread)))
+                    sign = 1 if first == second else -1
+                    total += sign * shared**2 / (in_b.sum() * in_c.sum())
+    return 2 * total / len(residual["a"]) ** 2
+
+
+def data(random, num_rows=200, scale=3.0):
+    logits, labels, _ = simulated(random, num_rows, 3)
+    return logits, (logits * scale).astype(np.float32), labels
+
+
+def test_exchanging_the_models_changes_the_sign():
+    a, b, labels = data(np.random.default_rng(0))
+    one = inference.compare_calibration(a, b, labels)
+    other = inference.compare_calibration(b, a, labels)
+    assert one.value > 0  # b is overconfident
+    assert one.p_value == pytest.approx(other.p_value, rel=1e-9)
+    np.testing.assert_allclose(other[:3], [-one.value, -one.high, -one.low], atol=1e-12)
+    assert one.error_a == other.error_b
+
+
+def test_equal_models_do_not_differ():
+    a, _, labels = data(np.random.default_rng(1))
+    same = inference.compare_calibration(a, a, labels)
+    assert same.value == 0
+    assert same.p_value == 1
+    certain = jnp.tile(jnp.array([[100.0, 0.0]]), (20, 1))
+    same = inference.compare_calibration(certain, 2 * certain, jnp.zeros(20, int))
+    assert same[:4] == (0, 0, 0, 1)
+
+
+def test_order_copies_and_absent_rows_change_nothing():
+    random = np.random.default_rng(2)
+    a, b, labels = data(random, 40)
+    counts = random.integers(0, 4, 40)
+    copies = random.permutation(np.repeat(np.arange(40), counts))
+    absent = np.where(counts[:, None] > 0, b, np.nan)
+    whole = inference.compare_calibration(a[copies], b[copies], labels[copies])
+    other = inference.compare_calibration(a, absent, labels, counts)
+    np.testing.assert_allclose(np.hstack(other), np.hstack(whole), atol=1e-9)
+
+
+def test_bins_of_one_example_have_no_error():
+    logits = jnp.log(jnp.array([[0.55, 0.45], [0.75, 0.25], [0.95, 0.05]]))
+    labels = jnp.array([0, 1, 0])
+    assert np.isnan(inference.debiased_squared_error(logits, labels)).all()
+    change = inference.compare_calibration(logits, logits, labels)
+    assert np.isnan(change[:4]).all()
+
+
+def test_bad_input():
+    a, b, labels = data(np.random.default_rng(3), 20)
+    with pytest.raises(ValueError, match=r"compare_calibration: logits \(19, 3\) need labels"):
+        inference.compare_calibration(a, b[1:], labels)
+    with pytest.raises(ValueError, match="20 of 20 weights are not integers"):
+        inference.compare_calibration(a, b, labels, np.full(20, 0.5))
+    with pytest.raises(ValueError, match="level must be"):
+        inference.compare_calibration(a, b, labels, level=0)
+    with pytest.raises(ValueError, match=r"debiased_squared_error: .* need labels of shape"):
+        inference.debiased_squared_error(a, softmax(a))
+
+
+def of_different_sharpness(random, num_rows):
+    """Return two calibrated binary models: b sees the shared logit, a its mean over a state."""
+    state = np.array([-1.5, -0.5, 0.5, 1.5])
+    shared = 0.3 * random.standard_normal((num_rows, 1))
+    every = 1 / (1 + np.exp(-(shared + 4 * state[None])))
+    right = every[np.arange(num_rows), random.integers(0, 4, num_rows)]
+    labels = (random.random(num_rows) < right).astype(int)
+    return [
+        np.stack([0 * p, np.log(p / (1 - p))], 1).astype(np.float32) for p in (every.mean(1), right)
+    ] + [labels]
+
+
+def squared_error_of_truth(sharpness, num_classes):
+    """Return the squared error of the binned truth, from 100,000 true probabilities."""
+    logits, _, truth = simulated(np.random.default_rng(5), 100_000, num_classes, sharpness)
+    p = softmax(logits.astype(float))
+    gap = p.max(-1) - truth[np.arange(len(p)), p.argmax(-1)]
+    index = np.ceil(15 * p.max(-1))
+    parts = (gap[index == b] for b in np.unique(index))
+    return sum(part.sum() ** 2 / len(part) for part in parts) / len(p)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [200, 1000])
+def test_size_power_and_coverage(num_rows, capsys):
+    """Check 400 sets: size at 5 %, and coverage of the 90 % interval, within three errors."""
+    random = np.random.default_rng(4)
+    rejected = {"sharpness": 0, "K=2, 1 / 1.5": 0, "K=10, 1 / 1.5": 0}
+    settings = [(num_classes, beta) for num_classes in (2, 10) for beta in (1.0, 1.5)]
+    covered = dict.fromkeys(settings, 0)
+    truth = {setting: squared_error_of_truth(setting[1], setting[0]) for setting in settings}
+    for _ in range(400):
+        sharp = inference.compare_calibration(*of_different_sharpness(random, num_rows))
+        rejected["sharpness"] += sharp.p_value <= 0.05
+        for num_classes in (2, 10):
+            logits, labels, _ = simulated(random, num_rows, num_classes)
+            change = inference.compare_calibration(logits, np.float32(1.5) * logits, labels)
+            rejected[f"K={num_classes}, 1 / 1.5"] += change.p_value <= 0.05
+            for beta, error in ((1.0, change.error_a), (1.5, change.error_b)):
+                high = truth[num_classes, beta] <= error.high
+                covered[num_classes, beta] += high and error.low <= truth[num_classes, beta] + 1e-5
+    with capsys.disabled():
+        print(f"\nn={num_rows}", {name: count / 400 for name, count in rejected.items()})
+        print({setting: count / 400 for setting, count in covered.items()})
+    assert rejected["sharpness"] <= 400 * 0.083  # 5 % and three standard errors
+    assert min(covered.values()) >= 400 * 0.835

@@ -1,0 +1,125 @@
+"""The guaranteed coverage: its tails, its choice of a threshold, its guarantee, and bad input."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from calib_jax import inference, metrics
+from calib_jax.inference import binomial
+
+from .inference import simulated, softmax
+from .reference import logits_of, top_label
+
+
+def test_tails_are_exact_for_few_trials():
+    for trials, p in itertools.product(
+        (1, 7, 40), (Fraction(1, 100), Fraction(1, 3), Fraction(9, 10))
+    ):
+        total = Fraction(0)
+        for successes in range(trials + 1):
+            total += math.comb(trials, successes) * p**successes * (1 - p) ** (trials - successes)
+            actual = binomial.lower_tail(successes, trials, float(p))
+            np.testing.assert_allclose(actual, float(total), rtol=1e-11)
+    assert binomial.lower_tail(0, 0, 0.5) == binomial.lower_tail(3, 5, 0.0) == 1
+    assert binomial.lower_tail(4, 5, 1.0) == binomial.lower_tail(-1, 5, 0.5) == 0
+
+
+def test_tails_are_those_of_scipy_for_many_trials():
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        trials, p = int(10 ** random.uniform(1, 6)), random.random() ** 3
+        deviation = math.sqrt(trials * p * (1 - p) + 0.1)
+        successes = int(np.clip(random.normal(trials * p, 4 * deviation), 0, trials))
+        wanted = scipy.stats.binom.cdf(successes, trials, p)
+        np.testing.assert_allclose(binomial.lower_tail(successes, trials, p), wanted, 1e-7, 1e-300)
+
+
+def chosen_slowly(confidence, hit, num_classes, risk, level):
+    """Test every threshold of every chain from the highest down; return the lowest accepted."""
+    number = math.ceil((16 + math.log(num_classes - 1)) * 64)
+    thresholds = [1 / (1 + math.exp(i / 64 - 16)) for i in range(number)] + [0.0]
+    starts = range(0, number, 128)
+    best = 1.0
+    for start in starts:
+        for threshold in thresholds[start:]:
+            above = confidence > np.float32(threshold)
+            tail = scipy.stats.binom.cdf(np.sum(~hit[above]), np.sum(above), risk)
+            if tail > (1 - level) / len(starts):
+                break
+            best = min(best, np.float32(threshold))
+    return best
+
+
+@pytest.mark.parametrize(("num_classes", "risk"), [(2, 0.1), (5, 0.2)])
+def test_the_threshold_is_the_lowest_accepted(num_classes, risk):
+    random = np.random.default_rng(0)
+    logits, labels, _ = simulated(random, 1000, num_classes)
+    confidence, hit = top_label(logits, labels)
+    actual = inference.guaranteed_coverage(logits, labels, risk=risk, level=0.8)
+    slow = chosen_slowly(confidence, hit.astype(bool), num_classes, risk, 0.8)
+    assert actual.threshold == slow
+    above = confidence > slow
+    np.testing.assert_allclose(actual[1:], (np.mean(above), np.mean(1 - hit[above])), rtol=1e-6)
+    assert 0 < actual.coverage < float(metrics.coverage_at_risk(logits, labels, risk=risk))
+
+    # Weight 0 is absence and weight k is k copies, in any order.
+    order = random.permutation(1100)
+    weights = np.concatenate([np.full(500, 2), np.ones(500), np.zeros(100)])[order]
+    rows = np.concatenate([np.arange(1000), np.arange(100)])[order]
+    copies = np.concatenate([np.arange(1000), np.arange(500)])
+    weighted = inference.guaranteed_coverage(logits[rows], labels[rows], weights, risk=risk)
+    assert weighted == inference.guaranteed_coverage(logits[copies], labels[copies], risk=risk)
+
+
+def test_the_error_rate_of_other_examples_is_guaranteed():
+    """Check 300 sets: more than 90 % + 3 errors would be wrong with the plain coverage."""
+    random, risk = np.random.default_rng(1), 0.1
+    _, _, truth = simulated(random, 200_000, 2)
+    true_confidence = np.sort(truth.max(axis=1))[::-1]
+    true_risk = np.cumsum(1 - true_confidence) / np.arange(1, len(true_confidence) + 1)
+
+    def risk_above(threshold):
+        return true_risk[max(0, np.sum(true_confidence > threshold) - 1)]
+
+    broken, plain, covered = 0, 0, 0.0
+    for _ in range(300):
+        logits, labels, p = simulated(random, 400, 2)
+        actual = inference.guaranteed_coverage(logits, labels, risk=risk)
+        covered += actual.coverage / 300
+        broken += actual.coverage > 0 and risk_above(actual.threshold) > risk
+        confidence = np.sort(p.max(axis=1))[::-1]
+        wrong = (p.argmax(axis=1) != labels)[np.argsort(-p.max(axis=1))]
+        admissible = np.flatnonzero(np.cumsum(wrong) <= risk * np.arange(1, 401))
+        plain += len(admissible) > 0 and risk_above(confidence[admissible[-1]]) > risk
+    assert broken / 300 <= 0.1
+    assert plain / 300 > 0.3
+    assert covered > 0.1
+
+
+def test_all_right_all_wrong_and_too_few():
+    right = logits_of(np.linspace(0.95, 0.55, 100), 3)
+    actual = inference.guaranteed_coverage(right, np.zeros(100, int), risk=0.1)
+    assert actual == (0.0, 1.0, 0.0)
+    for labels, data in ((np.ones(100, int), right), (np.zeros(5, int), right[:5])):
+        actual = inference.guaranteed_coverage(data, labels, risk=0.1)
+        assert actual[:2] == (1.0, 0.0)
+        assert math.isnan(actual.risk)
+    certain = logits_of(np.ones(100), 3)
+    assert np.all(softmax(certain)[:, 0] == 1)
+    assert inference.guaranteed_coverage(certain, np.zeros(100, int), risk=0.1).coverage == 1
+
+
+def test_bad_input_is_refused():
+    logits, labels = logits_of([0.9, 0.8]), jnp.array([0, 0])
+    for message, options in (
+        ("risk must lie in", {"risk": 5}),
+        ("level must", {"level": 90}),
+        ("are not integers", {"weights": np.array([0.5, 1])}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            inference.guaranteed_coverage(logits, labels, **options)

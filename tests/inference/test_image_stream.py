@@ -1,0 +1,89 @@
+"""Metrics of pixels by image: pooled, averaged and with intervals, against NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import inference, metrics
+
+SEVERAL = {name: metrics.named(name) for name in ("ece", "mean_iou", "classwise_ece", "accuracy")}
+
+
+def scenes(num_images=6, seed=0):
+    """Return logits [images, 4, 5, 3], labels and weights, with void pixels of label 255."""
+    random = np.random.default_rng(seed)
+    logits = 2 * random.standard_normal((num_images, 4, 5, 3)).astype(np.float32)
+    labels = np.where(
+        random.random((num_images, 4, 5)) < 0.6, logits.argmax(-1), random.integers(0, 3, (4, 5))
+    )
+    weights = (random.random((num_images, 4, 5)) < 0.8).astype(np.float32)
+    weights[1] = 0  # an image of void
+    return logits, np.where(weights > 0, labels, 255), weights
+
+
+@pytest.fixture(scope="module")
+def stream():
+    """A stream of six images in batches of four and two."""
+    accumulated = inference.ImageStream(SEVERAL)
+    for part in (slice(0, 4), slice(4, 6)):
+        accumulated.update(*(array[part] for array in scenes()))
+    return accumulated
+
+
+def test_pooled_values_are_those_of_all_pixels(stream):
+    expected = metrics.values_of(SEVERAL, *scenes())
+    for name, value in stream.compute().items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
+
+
+def test_per_image_is_the_mean_over_images_with_a_pixel(stream):
+    logits, labels, weights = scenes()
+    for name, value in stream.per_image().items():
+        each = [SEVERAL[name](logits[n], labels[n], weights[n]) for n in (0, 2, 3, 4, 5)]
+        np.testing.assert_allclose(value, np.mean(each), rtol=1e-5, err_msg=name)
+
+
+def test_intervals_are_those_of_drawn_images(stream):
+    """Check against a loop over draws, in which the pixels of the drawn images are joined."""
+    key, draws = jax.random.key(3), 20
+    actual = stream.estimates(key=key, num_resamples=draws, level=0.8)
+    logits, labels, weights = scenes()
+    index = np.asarray(jax.random.randint(key, (draws, 6), 0, 6))
+    samples = [metrics.values_of(SEVERAL, logits[i], labels[i], weights[i]) for i in index]
+    for name, estimate in actual.items():
+        low, high = np.quantile([sample[name] for sample in samples], [0.1, 0.9])
+        np.testing.assert_allclose([estimate.low, estimate.high], [low, high], rtol=1e-4)
+        np.testing.assert_allclose(estimate.value, stream.compute()[name])
+
+
+def test_the_interval_widens_with_the_dependence_within_images():
+    """Of images that are right or wrong as a whole, n pixels say no more than one."""
+    right = np.tile(np.arange(40) % 2, (50, 1)).T
+    logits = 3 * np.eye(2)[np.zeros((40, 50), int)].astype(np.float32)
+    stream = inference.ImageStream({"accuracy": metrics.accuracy})
+    stream.update(logits, 1 - right)
+    of_images = stream.estimates(key=jax.random.key(0))["accuracy"]
+    assert 0.2 < float(of_images.high - of_images.low) < 0.32  # 2 * 1.645 * .5 / sqrt(40) = .26
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: s.update(jnp.zeros((4, 3)), jnp.zeros(4, int)), "images need labels of shape"),
+        (
+            lambda s: s.update(np.zeros((2, 2, 3), np.float32), np.full((2, 2), 9)),
+            "4 of 4 labels are not among the 3 classes, 9 is one",
+        ),
+        (
+            lambda s: inference.ImageStream({"aurc": metrics.aurc}).update(
+                np.zeros((2, 2, 3), np.float32), np.zeros((2, 2), int)
+            ),
+            "aurc needs every pixel, and an ImageStream keeps sums over images: use Stream",
+        ),
+        (lambda s: s.compute(), "the stream is empty: add images before computing values"),
+    ],
+)
+def test_what_cannot_be_added_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(inference.ImageStream({"accuracy": metrics.accuracy}))

@@ -1,0 +1,303 @@
+"""Binned errors with noise bounds: their numbers, their laws, their coverage, and bad input."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from calib_jax import inference, metrics
+from calib_jax.inference.bounds import combined_draws
+
+from .inference import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
+
+KEY = jax.random.key(0)
+FIVE = {
+    name: metrics.named(name, num_bins=5)
+    for name in (
+        *("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "underconfidence"),
+        *("adaptive_ece", "adaptive_mce", "classwise_ece"),
+    )
+}
+
+
+def ece(bins):
+    return sum(abs(s) for _, s in bins) / 12
+
+
+def mce(bins):
+    return max(abs(s) / n for n, s in bins)
+
+
+def rms(bins):
+    return np.sqrt(sum(s**2 / n for n, s in bins) / 12)
+
+
+def overconfidence(bins):
+    return sum(max(s, 0) for _, s in bins) / 12
+
+
+REFERENCES = {
+    "ece": ece,
+    "mce": mce,
+    "rms_calibration_error": rms,
+    "overconfidence": overconfidence,
+    "classwise_ece": ece,  # two classes have mirrored bins
+}
+
+
+@functools.cache
+def bounds_of(model, num_draws=20_000):
+    return inference.noise_bound(FIVE, *golden(model), key=KEY, num_draws=num_draws)
+
+
+@pytest.mark.parametrize("model", ["a", "b"])
+def test_golden_numbers(model):
+    bounds = bounds_of(model)
+    value, high = {"a": (0.139167, 0.48807), "b": (0.274167, 0.61579)}[model]
+    assert round(bounds["ece"].value, 6) == value
+    assert round(bounds["ece"].high, 5) == high
+    if model == "a":
+        assert bounds["ece"].p_value == pytest.approx(0.627948, abs=4 * np.sqrt(0.24 / 20_000))
+        assert bounds["ece"].floor == pytest.approx(0.154656, abs=0.002)
+
+
+@pytest.mark.parametrize("model", ["a", "b"])
+def test_draws_agree_with_all_outcomes(model):
+    confidence = CONFIDENCE[model]
+    hits, probability = outcomes(confidence)
+    bounds = bounds_of(model)
+    for name, reference in REFERENCES.items():
+        values = np.array([reference(gaps(confidence, hit, 5)) for hit in hits])
+        value = reference(gaps(confidence, HIT[model], 5))
+        exact = probability @ (values >= value - 1e-9)
+        floor = probability @ values
+        error = np.sqrt(probability @ (values - floor) ** 2 / 20_000)
+        assert bounds[name].value == pytest.approx(value, abs=1e-6), name
+        error_of_p = np.sqrt(exact * (1 - exact) / 20_000)
+        assert bounds[name].p_value == pytest.approx(exact, abs=4 * error_of_p + 1e-4), name
+        assert bounds[name].floor == pytest.approx(floor, abs=4 * error), name
+
+
+def test_values_are_those_of_the_metrics():
+    logits, labels, _ = simulated(np.random.default_rng(0), 60, 3, 1.5)
+    logits[20:30] = logits[:10]  # ties
+    several = FIVE | {
+        "left": metrics.named("ece", num_bins=4, edges="left"),
+        "without": metrics.named("ece", excluded_class=1),
+        "classes": metrics.named("classwise_ece", num_bins=5, excluded_class=1),
+        "many": metrics.named("adaptive_ece", num_bins=100, excluded_class=1),
+    }
+    bounds = inference.noise_bound(several, logits, labels, key=KEY, num_draws=100)
+    values = metrics.values_of(several, logits, labels)
+    for name, bound in bounds.items():
+        assert bound.value == pytest.approx(float(values[name]), abs=2e-6), name
+
+
+@pytest.mark.parametrize("sharpness", [0.4, 1.0, 3.0])
+def test_intervals_contain_their_point_and_agree_with_p(sharpness):
+    random = np.random.default_rng(1)
+    for _ in range(5):
+        logits, labels, _ = simulated(random, 60, 3, sharpness)
+        for name, bound in inference.noise_bound(
+            FIVE, logits, labels, key=KEY, num_draws=100
+        ).items():
+            assert 0 <= bound.low <= bound.value <= bound.high <= 1, name
+            assert bound.low == 0 or bound.p_value < 0.05, name
+            assert 0 < bound.p_value <= 1, name
+            assert 0 < bound.floor < 1, name
+
+
+def test_order_copies_and_absent_rows_change_nothing():
+    random = np.random.default_rng(2)
+    logits, labels, _ = simulated(random, 40, 3, 1.5)
+    counts = random.integers(0, 4, 40)
+    counts[0] += 60 - counts.sum()
+    copies = np.repeat(np.arange(40), counts)
+    order = random.permutation(60)
+    whole, *others = (
+        inference.noise_bound(FIVE, *data, key=KEY, num_draws=100)
+        for data in (
+            (logits[copies], labels[copies]),
+            (logits[copies][order], labels[copies][order]),
+            (logits, labels, counts),
+            (np.where(counts[:, None] > 0, logits, np.nan), labels, counts.astype(np.float32)),
+        )
+    )
+    for other in others:
+        assert other == whole
+
+
+def test_combined_draws_have_the_variance_of_independent_ones(monkeypatch):
+    logits, labels, truth = simulated(np.random.default_rng(3), 2000, 2)
+    pair = {"ece": metrics.ece, "classes": metrics.classwise_ece}
+    exact = inference.noise_bound(pair, logits, labels, key=KEY)
+    monkeypatch.setattr(combined_draws, "_OUTCOMES", 0)
+    combined = inference.noise_bound(pair, logits, labels, key=KEY)
+    confidence = truth.max(-1)
+    index = np.ceil(15 * confidence)
+    spreads = [np.sum((confidence * (1 - confidence))[index == b]) for b in range(1, 16)]
+    floor = np.sqrt(2 / np.pi) * np.sum(np.sqrt(spreads)) / 2000
+    assert combined["ece"].floor == pytest.approx(floor, 0.03)
+    for name in pair:
+        assert combined[name].floor == pytest.approx(exact[name].floor, rel=0.03)
+        assert combined[name].p_value == pytest.approx(exact[name].p_value, abs=0.08)
+        assert combined[name].high == exact[name].high
+        assert combined[name].floor != exact[name].floor
+
+
+def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
+    logits = jnp.tile(jnp.array([[100.0, 0.0]]), (60, 1))
+    right = inference.noise_bound(metrics.ece, logits, jnp.zeros(60, int), key=KEY, num_draws=100)
+    assert right.value == right.low == right.floor == 0
+    assert right.p_value == 1
+    assert 0 < right.high < 0.1  # Wilson's: errors may be rare
+    wrong = inference.noise_bound(
+        metrics.ece, logits, (jnp.arange(60) < 3).astype(int), key=KEY, num_draws=100
+    )
+    assert wrong.p_value == pytest.approx(1 / 101)
+    assert wrong.value == pytest.approx(0.05)
+    assert wrong.low < 0.05 < wrong.high
+
+
+def test_equal_confidences_are_one_binomial():
+    """Check one bin against the binomial distribution, and shares of it in bins of equal mass."""
+    logits = jnp.tile(jnp.log(jnp.array([[0.8, 0.2]])), (60, 1))
+    labels = (jnp.arange(60) < 18).astype(int)
+    pair = {"ece": metrics.ece, "adaptive": metrics.adaptive_ece}
+    bounds = inference.noise_bound(pair, logits, labels, key=KEY, num_draws=4000)
+    number = np.arange(61)
+    law = stats.binom(60, 0.8).pmf(number)
+    exact = law @ (abs(number - 48) >= 6)
+    for bound in bounds.values():
+        assert bound.value == pytest.approx(0.1, abs=1e-6)
+        assert bound.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact / 4000))
+        assert bound.floor == pytest.approx(law @ abs(number - 48) / 60, rel=0.06)
+
+
+def test_fewer_rows_than_bins_and_one_class():
+    one = inference.noise_bound(metrics.ece, jnp.ones((1, 1)), jnp.zeros(1, int), key=KEY)
+    assert one[:2] == (0, 0)
+    assert one.high == 1
+    assert one.p_value == 1
+    logits, labels, _ = simulated(np.random.default_rng(4), 3, 4)
+    bound = inference.noise_bound(metrics.ece, logits, labels, key=KEY)
+    assert bound.low <= bound.value <= bound.high
+
+
+def test_printed():
+    assert str(inference.NoiseBound(0.028, 0, 0.049, 0.027, 0.4)) == (
+        "2.8 % [0.0, 4.9], noise floor 2.7 %"
+    )
+
+
+def test_bad_input():
+    logits, labels = golden("a")
+    call = lambda *data, metric=metrics.ece, **options: inference.noise_bound(  # noqa: E731
+        metric, *data, **{"key": KEY, **options}
+    )
+    with pytest.raises(ValueError, match="does not take nll"):
+        call(logits, labels, metric=metrics.nll)
+    with pytest.raises(ValueError, match="without options of released code"):
+        call(logits, labels, metric=metrics.named("adaptive_ece", binning="released"))
+    with pytest.raises(ValueError, match="1 of 12 weights are not integers"):
+        call(logits, labels, np.array([0.5] + 11 * [1.0]))
+    with pytest.raises(ValueError, match="level must be"):
+        call(logits, labels, level=90)
+    with pytest.raises(ValueError, match=r"num_draws must be at least 20 at level 0\.9, got 10"):
+        call(logits, labels, num_draws=10)
+    with pytest.raises(ValueError, match="there are no examples"):
+        call(logits[:0], labels[:0])
+    with pytest.raises(ValueError, match="need labels of shape"):
+        call(logits, np.ones((12, 2)) / 2)
+    with pytest.raises(ValueError, match="NaN or infinite logits"):
+        call(np.where(labels[:, None] == 1, np.nan, logits), labels)
+    with pytest.raises(TypeError, match="outside jit"):
+        jax.jit(lambda logits: call(logits, labels).value)(logits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [200, 1000])
+@pytest.mark.parametrize("num_classes", [2, 10])
+@pytest.mark.parametrize("sharpness", [1.0, 1.5])
+def test_coverage_and_size(num_rows, num_classes, sharpness, capsys):
+    """Check 200 sets: at least 88 % coverage at 90 %, and the size of the exact test."""
+    several = {name: metrics.named(name) for name in FIVE}
+    random = np.random.default_rng(5)
+    covered = dict.fromkeys(several, 0)
+    rejected = dict.fromkeys(several, 0)
+    width = dict.fromkeys(several, 0.0)
+    for trial in range(200):
+        logits, labels, truth = simulated(random, num_rows, num_classes, sharpness)
+        bounds = inference.noise_bound(
+            several, logits, labels, key=jax.random.key(trial), num_draws=200
+        )
+        truths = errors_of_truth(several, logits, truth)
+        for name, bound in bounds.items():
+            covered[name] += bound.low <= truths[name] + 1e-6 and truths[name] <= bound.high
+            rejected[name] += bound.p_value <= 0.05
+            width[name] += (bound.high - bound.low) / 200
+    with capsys.disabled():
+        print(f"\nn={num_rows} K={num_classes} T={sharpness}")
+        for name in several:
+            print(
+                f"  {name:24} {covered[name] / 200:.3f} ({width[name]:.3f})"
+                f" {rejected[name] / 200:.3f}"
+            )
+    for name in several:
+        assert covered[name] >= 176, name
+        if sharpness == 1:  # 5 % and three standard errors
+            assert rejected[name] <= 20, name
+
+
+def errors_of_truth(several, logits, truth):
+    """Return the metrics with the true probabilities in place of the labels."""
+    num_rows, num_classes = logits.shape
+    p = np.exp(logits.astype(float))
+    p /= p.sum(-1, keepdims=True)
+    top = p.argmax(-1)
+    confidence = p.max(-1)
+    gap = confidence - truth[np.arange(num_rows), top]
+    index = np.ceil(15 * confidence)
+    sums = np.array([gap[index == b].sum() for b in range(1, 16)]) / num_rows
+    share = np.array([np.mean(index == b) for b in range(1, 16)])
+    filled = share > 0
+    mean = sums[filled] / share[filled]
+    order = np.argsort(confidence)
+    copies = np.repeat(gap[order], 15).reshape(15, num_rows).mean(1)  # each example in 15 parts
+    classes = np.ceil(15 * p)
+    by_class = [
+        abs(np.where(classes == b, p - truth, 0).sum(0)).sum() / num_rows for b in range(1, 16)
+    ]
+    return {
+        "ece": abs(sums).sum(),
+        "mce": abs(mean).max(),
+        "ace": abs(mean).mean(),
+        "rms_calibration_error": np.sqrt(share[filled] @ mean**2),
+        "overconfidence": np.maximum(sums, 0).sum(),
+        "underconfidence": np.maximum(-sums, 0).sum(),
+        "adaptive_ece": abs(copies).mean(),
+        "adaptive_mce": abs(copies).max(),
+        "classwise_ece": sum(by_class) / num_classes,
+    }
+
+
+def test_an_excluded_class_has_no_place():
+    """A permutation of the classes moves the excluded one, and changes only the draws."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((400, 3)).astype(np.float32)
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    bounds = []
+    for excluded, order in ((0, [0, 1, 2]), (2, [2, 0, 1])):  # class k becomes order[k]
+        moved = np.empty_like(logits)
+        moved[:, order] = logits
+        metric = metrics.classwise_ece.with_options(excluded_class=excluded)
+        bounds.append(
+            inference.noise_bound(metric, moved, np.asarray(order)[labels], key=jax.random.key(0))
+        )
+    first, second = bounds
+    np.testing.assert_allclose(first.value, second.value, rtol=1e-5)
+    np.testing.assert_allclose(first.floor, second.floor, rtol=0.05)
+    assert abs(first.p_value - second.p_value) < 0.1

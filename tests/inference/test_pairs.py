@@ -1,0 +1,518 @@
+"""Two models on the same rows: numbers against references, laws, size and coverage, bad input."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from calib_jax import inference, metrics
+
+from .inference import simulated, softmax
+from .test_compare_calibration import of_different_sharpness
+
+KEY = jax.random.key(0)
+Z = stats.norm.isf(0.05)
+
+
+def data(num_rows=60, seed=0):
+    """Return the logits of two models of three classes, labels, and clusters of four rows."""
+    random = np.random.default_rng(seed)
+    a, labels, _ = simulated(random, num_rows, 3)
+    b = (1.5 * a + 0.5 * random.standard_normal(a.shape)).astype(np.float32)
+    return a, b, labels, random.permutation(np.arange(num_rows) // 4)
+
+
+# --------------------------------------------------------------------------------------------
+# Holm.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_holm_against_its_steps(seed):
+    """Reject one hypothesis after the other, at the largest level that the p-value allows."""
+    random = np.random.default_rng(seed)
+    p = np.round(random.random((2, 4)) ** 3, 2)  # ties too
+    p[0, seed % 4] = np.nan
+    actual = inference.holm(p)
+    for index, value in np.ndenumerate(p):
+        if np.isnan(value):
+            assert np.isnan(actual[index])
+            continue
+        rest = np.sort(p[~np.isnan(p)])
+        wanted = max((len(rest) - j) * rest[j] for j in range(len(rest)) if rest[j] <= value)
+        assert actual[index] == pytest.approx(min(1, wanted))
+
+
+def test_holm_of_none_and_of_one():
+    assert inference.holm([]).shape == (0,)
+    assert inference.holm(0.03) == 0.03
+    assert np.isnan(inference.holm([np.nan, np.nan])).all()
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(ValueError, match=r"p-values must lie in \[0, 1\]"):
+            inference.holm([0.5, wrong])
+
+
+# --------------------------------------------------------------------------------------------
+# Flips and McNemar.
+
+
+def with_flips(to_right, to_wrong, equal=3):
+    """Return two models with these numbers of changes."""
+    right = np.repeat([[0, 1], [1, 0], [1, 1]], [to_right, to_wrong, equal], axis=0)
+    return [np.stack([2.0 * hit, 2.0 - 2 * hit], 1).astype(np.float32) for hit in right.T], right
+
+
+@pytest.mark.thorough
+def test_mcnemar_against_the_binomial_test():
+    for to_right, to_wrong in [*itertools.product(range(6), range(6)), (3, 11), (700, 790)]:
+        (a, b), _ = with_flips(to_right, to_wrong)
+        actual = inference.mcnemar(a, b, np.zeros(len(a), int))
+        assert actual[:2] == (to_right, to_wrong)
+        total, fewer = to_right + to_wrong, min(to_right, to_wrong)
+        exact = stats.binomtest(to_right, total).pvalue if total else 1
+        assert actual.p_value == pytest.approx(exact, rel=1e-9)
+        assert actual.mid_p == pytest.approx(
+            min(1, 2 * stats.binom(total, 0.5).cdf(fewer) - stats.binom(total, 0.5).pmf(fewer)),
+            rel=1e-9,
+        )
+    assert round(inference.mcnemar(*with_flips(3, 11)[0], np.zeros(17, int)).p_value, 4) == 0.0574
+    assert round(inference.mcnemar(*with_flips(3, 11)[0], np.zeros(17, int)).mid_p, 4) == 0.0352
+
+
+def test_flips_are_counted_example_by_example():
+    a, b, labels, _ = data()
+    counts = np.arange(60) % 3
+    pairs = zip(a.argmax(1), b.argmax(1), labels, counts, strict=True)
+    wanted = np.zeros(4, int)
+    for x, y, label, count in pairs:
+        kinds = (x != label == y, x == label != y, x != y and label not in (x, y), x == y)
+        wanted += count * np.array(kinds)
+    actual = inference.flips(a, b, labels, counts)
+    assert tuple(actual) == tuple(wanted)
+    assert actual.share == pytest.approx(1 - wanted[3] / counts.sum())
+    assert inference.flips(b, a, labels, counts)[:2] == actual[1::-1]
+
+
+# --------------------------------------------------------------------------------------------
+# Scores.
+
+
+def losses(logits, labels, score):
+    p, rows = softmax(logits.astype(float)), np.arange(len(labels))
+    if score == "nll":
+        return -np.log(p[rows, labels])
+    if score == "error":
+        return (p.argmax(1) != labels).astype(float)
+    return ((p - np.eye(3)[labels]) ** 2).sum(1)
+
+
+@pytest.mark.parametrize("score", ["nll", "brier", "error"])
+def test_scores_are_compared_by_the_paired_test(score):
+    a, b, labels, cluster = data()
+    difference = losses(b, labels, score) - losses(a, labels, score)
+    actual = inference.compare_scores(a, b, labels, score=score)
+    error = difference.std(ddof=1) / np.sqrt(60)
+    assert actual.score == score
+    assert actual.value == pytest.approx(difference.mean(), rel=1e-4)
+    assert actual.high - actual.value == pytest.approx(Z * error, rel=1e-4)
+    assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(difference.mean()) / error), 1e-3)
+    actual = inference.compare_scores(a, b, labels, score=score, clusters=cluster)
+    sums = np.bincount(cluster, difference - difference.mean())
+    assert actual.high - actual.value == pytest.approx(
+        Z * np.sqrt((sums**2).sum() * 15 / 14) / 60, rel=1e-4
+    )
+
+
+def test_scores_without_a_test():
+    a, b, labels, _ = data()
+    assert inference.compare_scores(a, a, labels)[:4] == (0, 0, 0, 1)
+    few = inference.compare_scores(a[:9], b[:9], labels[:9])
+    assert np.isfinite(few.value)
+    assert np.isnan(few[1:4]).all()
+    impossible = np.where(np.eye(3)[labels] * (np.arange(60) == 0)[:, None], -np.inf, a)
+    actual = inference.compare_scores(a, impossible.astype(np.float32), labels)
+    assert actual.value == math.inf
+    assert np.isnan(actual[1:4]).all()
+
+
+# --------------------------------------------------------------------------------------------
+# Temperatures.
+
+
+def inverse_temperature(logits, labels):
+    """Return 1/T and each example's influence on it, in float64."""
+    exact, rows = logits.astype(float), np.arange(len(labels))
+
+    def nll(log_t):
+        return -np.log(softmax(exact / np.exp(log_t)))[rows, labels].mean()
+
+    beta = np.exp(-optimize.minimize_scalar(nll, bracket=(-1, 1), tol=1e-12).x)
+    p = softmax(exact * beta)
+    mean = (p * exact).sum(1)
+    variance = (p * exact**2).sum(1) - mean**2
+    return beta, (exact[rows, labels] - mean) / variance.sum()
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_temperatures_against_a_fit_in_float64(grouped):
+    a, b, labels, cluster = data()
+    units = cluster if grouped else np.arange(60)
+    (beta_a, terms_a), (beta_b, terms_b) = (inverse_temperature(z, labels) for z in (a, b))
+
+    def deviation(theta):
+        sums = np.bincount(units, terms_a - theta * terms_b)
+        return np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))
+
+    actual = inference.compare_temperature(a, b, labels, clusters=cluster if grouped else None)
+    assert actual.temperature_a == pytest.approx(1 / beta_a, rel=1e-4)
+    assert actual.temperature_b == pytest.approx(1 / beta_b, rel=1e-4)
+    assert actual.value == pytest.approx(np.log(beta_a / beta_b), abs=1e-4)
+    assert actual.p_value == pytest.approx(
+        2 * stats.norm.sf(abs(beta_a - beta_b) / deviation(1)), rel=1e-2
+    )
+    assert actual.low < actual.value < actual.high
+    for end in np.exp(actual[1:3]):  # the ratios that are just not rejected
+        assert abs(beta_a - end * beta_b) == pytest.approx(Z * deviation(end), rel=1e-3)
+
+
+def test_the_variance_is_that_of_a_jackknife_of_clusters():
+    a, b, labels, cluster = data()
+    without = [
+        inverse_temperature(a[cluster != g], labels[cluster != g])[0]
+        - inverse_temperature(b[cluster != g], labels[cluster != g])[0]
+        for g in range(15)
+    ]
+    error = np.sqrt(14 / 15 * ((np.array(without) - np.mean(without)) ** 2).sum())
+    actual = inference.compare_temperature(a, b, labels, clusters=cluster)
+    z = (1 / actual.temperature_a - 1 / actual.temperature_b) / error
+    assert stats.norm.isf(actual.p_value / 2) == pytest.approx(abs(z), rel=0.2)
+
+
+def test_a_temperature_that_the_data_do_not_bound_has_infinite_ends():
+    """A model of random logits may need any temperature: T may be infinite."""
+    random = np.random.default_rng(1)
+    a, labels, _ = simulated(random, 60, 3)
+    for seed in range(100, 110):
+        b = np.random.default_rng(seed).standard_normal((60, 3)).astype(np.float32)
+        actual = inference.compare_temperature(a, b, labels)
+        if np.isnan(actual.value):
+            continue
+        beta, terms = inverse_temperature(b, labels)
+        unbounded = beta < Z * np.sqrt((terms**2).sum() * 60 / 59)
+        assert np.isinf(actual.high) == unbounded
+        assert actual.low < actual.value
+        swapped = inference.compare_temperature(b, a, labels)
+        np.testing.assert_allclose(
+            swapped[:4], [-actual.value, -actual.high, -actual.low, actual.p_value], rtol=1e-6
+        )
+
+
+def test_a_scaled_model_needs_the_scaled_temperature():
+    a, _, labels, _ = data()
+    for scale in (0.01, *np.geomspace(1.01, 2, 20), 3, 1000):
+        actual = inference.compare_temperature(a, np.float32(scale) * a, labels)
+        assert actual.value == pytest.approx(math.log(scale), abs=1e-4)
+        assert actual.low <= actual.value <= actual.high  # it is as short as rounding
+    assert inference.compare_temperature(a, a, labels)[:4] == (0, 0, 0, 1)
+
+
+def test_models_without_a_temperature():
+    a, _, labels, _ = data()
+    right = 2 * np.eye(3, dtype=np.float32)[labels]
+    for model in (right, -right, 0 * right):
+        actual = inference.compare_temperature(a, model, labels)
+        assert np.isnan([*actual[:4], actual.temperature_b]).all()
+        assert np.isfinite(actual.temperature_a)
+
+
+# --------------------------------------------------------------------------------------------
+# The ECE.
+
+
+def bounds_of_noise(logits, labels, counts, num_bins, equal_mass):
+    """Return the ECE, and both bounds of its noise for every row of multiplicities."""
+    p = softmax(logits.astype(float))
+    residual = p.max(1) - (p.argmax(1) == labels)
+    spread = p.max(1) * (1 - p.max(1))
+    index, n = np.ceil(num_bins * p.max(1)) - 1, len(labels)
+    rank = stats.rankdata(p.max(1))  # the example of rank k covers the mass from k - 1 to k
+    ece = low = high = 0
+    for b in range(num_bins):
+        share = (index == b).astype(float)
+        if equal_mass:
+            above = np.maximum(rank - 1, n * b / num_bins)
+            share = np.maximum(0, np.minimum(rank, n * (b + 1) / num_bins) - above)
+        r = share * residual
+        mean = r.sum() / max(1, share.sum())
+        gap = r.mean()
+        drawn = (counts - 1) @ r / n
+        v = max((share**2) @ spread, (share**2) @ (residual - mean) ** 2) / n**2
+        if r.any():
+            drawn *= np.sqrt(v / (((r - gap) ** 2).sum() / n**2))
+        certain = abs(gap) > np.sqrt(np.log(n) * v)
+        ece += abs(gap)
+        low = low + np.sign(gap) * drawn
+        high = high + (np.sign(gap) * drawn if certain else abs(drawn))
+    return ece, low, high
+
+
+@pytest.mark.parametrize(("num_bins", "equal_mass"), [(5, False), (7, True)])
+def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
+    """60 examples in 7 bins of equal mass: examples at the boundaries are split."""
+    a, b, labels, _ = data()
+    counts = np.random.default_rng(1).multinomial(60, np.full(60, 1 / 60), 4000)
+    (ece_a, low_a, high_a), (ece_b, low_b, high_b) = (
+        bounds_of_noise(z, labels, counts, num_bins, equal_mass) for z in (a, b)
+    )
+    options = {"num_bins": num_bins, "equal_mass": equal_mass}
+    actual = inference.compare_ece(a, b, labels, key=KEY, num_draws=4000, **options)
+    metric = metrics.adaptive_ece if equal_mass else metrics.ece
+    assert actual.ece_a == pytest.approx(float(metric(a, labels, num_bins=num_bins)), abs=1e-6)
+    value = ece_b - ece_a
+    np.testing.assert_allclose([actual.value, *actual[3:]], [value, ece_a, ece_b], atol=1e-6)
+    wanted = [value - np.quantile(high_b - low_a, 0.95), value - np.quantile(low_b - high_a, 0.05)]
+    np.testing.assert_allclose(actual[1:3], wanted, atol=0.012)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("equal_mass", [False, True])
+def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
+    a, b, labels, cluster = data()
+    given = {"key": KEY, "num_draws": 200, "num_bins": 5, "equal_mass": equal_mass}
+    actual = inference.compare_ece(a, b, labels, **given)
+    swapped = inference.compare_ece(b, a, labels, **given)
+    np.testing.assert_allclose(swapped[:3], [-actual.value, -actual.high, -actual.low], atol=1e-9)
+    assert actual.low <= actual.value <= actual.high
+    same = inference.compare_ece(a, a, labels, **given)
+    assert same.low <= same.value == 0 <= same.high
+    ids = np.char.add("row ", np.arange(60).astype(str))
+    assert inference.compare_ece(a, b, labels, clusters=ids, **given) == actual
+    one = inference.compare_ece(a, b, labels, clusters=np.zeros(60, int), **given)
+    assert one[1:3] == (-1, 1)
+    copies = np.arange(60).repeat(4)
+    grouped = inference.compare_ece(a[copies], b[copies], labels[copies], clusters=copies, **given)
+    assert grouped.value == pytest.approx(actual.value, abs=1e-9)
+    assert grouped.high - grouped.low > 0.8 * (actual.high - actual.low)
+    rows = inference.compare_ece(a[copies], b[copies], labels[copies], **given)
+    assert rows.high - rows.low < 0.7 * (actual.high - actual.low)
+    order = np.argsort(cluster)
+    clustered = inference.compare_ece(a, b, labels, clusters=cluster, **given)
+    permuted = inference.compare_ece(
+        a[order], b[order], labels[order], clusters=cluster[order], **given
+    )
+    np.testing.assert_allclose(permuted, clustered, atol=1e-9)
+
+
+# --------------------------------------------------------------------------------------------
+# Runs, equivalence, laws of all, bad input.
+
+
+def test_several_runs_have_the_mean_error():
+    a, b, labels, cluster = data()
+    for grouped in (False, True):
+        clusters = cluster if grouped else None
+        one = inference.compare_calibration(a, b, labels, num_bins=5, clusters=clusters)
+        copies = inference.compare_calibration(
+            [a, a, a], [b, b], labels, num_bins=5, clusters=clusters
+        )
+        # Without clusters, the variance of a single run is at least that of a calibrated model.
+        tolerance = 1e-9 if grouped else 0.003
+        np.testing.assert_allclose(np.hstack(copies), np.hstack(one), atol=tolerance)
+        c = a[:, ::-1]
+        two = inference.compare_calibration(a, [b, c], labels, num_bins=5, clusters=clusters)
+        other = inference.compare_calibration(a, c, labels, num_bins=5, clusters=clusters)
+        assert two.value == pytest.approx((one.value + other.value) / 2, abs=1e-12)
+        mean = (one.error_b.value + other.error_b.value) / 2
+        assert two.error_b.value == pytest.approx(mean, abs=1e-12)
+    same = inference.compare_calibration([a, b], [b, a], labels)
+    assert (same.value, same.p_value) == (0, 1)
+
+
+@pytest.mark.thorough
+def test_several_runs_have_the_mean_ece():
+    a, b, labels, cluster = data()
+    c = a[:, ::-1]
+    for options in ({}, {"clusters": cluster}, {"equal_mass": True}):
+        given = {"key": KEY, "num_draws": 200, "num_bins": 5, **options}
+        single = inference.compare_ece(a, b, labels, **given)
+        copies = inference.compare_ece([a, a, a], [b, b], labels, **given)
+        # Only the noise of bins that are equal in all resamples depends on the run.
+        np.testing.assert_allclose(copies, single, atol=0.02)
+        two = inference.compare_ece(a, [b, c], labels, **given)
+        other = inference.compare_ece(a, c, labels, **given)
+        assert two.value == pytest.approx((single.value + other.value) / 2, abs=1e-12)
+        assert two.ece_b == pytest.approx((single.ece_b + other.ece_b) / 2, abs=1e-12)
+        widths = [change.high - change.low for change in (single, other, two)]
+        assert widths[2] < max(widths[:2])
+
+
+def test_the_interval_of_several_runs_against_loops():
+    a, b, labels, _ = data()
+    runs = [a, b, a[:, ::-1]]
+    counts = np.random.default_rng(1).multinomial(60, np.full(60, 1 / 60), 4000)
+    (ece_a, low_a, high_a), *others = (
+        bounds_of_noise(z, labels, counts, 5, equal_mass=False) for z in runs
+    )
+    ece_b, low_b, high_b = (np.mean(part, axis=0) for part in zip(*others, strict=True))
+    change = inference.compare_ece(runs[0], runs[1:], labels, key=KEY, num_draws=4000, num_bins=5)
+    value = ece_b - ece_a
+    ends = [value - np.quantile(high_b - low_a, 0.95), value - np.quantile(low_b - high_a, 0.05)]
+    np.testing.assert_allclose(change[:3], [value, *ends], atol=0.012)
+
+
+def test_equivalence_needs_the_whole_interval():
+    change = inference.ScoreDifference(0.001, -0.002, 0.004, 0.5, "nll")
+    assert inference.equivalence(change, 0.005) == (0.005, True, True, True)
+    assert inference.equivalence(change, 0.004) == (0.004, False, False, True)
+    assert inference.equivalence(change, 0.002) == (0.002, False, False, False)
+    unknown = change._replace(low=math.nan, high=math.nan)
+    assert not any(inference.equivalence(unknown, 1)[1:])
+    for margin in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="margin must be a positive number, got"):
+            inference.equivalence(change, margin)
+
+
+def test_equivalence_is_two_tests_at_half_the_error_of_the_level():
+    a, b, labels, _ = data()
+    change = inference.compare_scores(a, b, labels)
+    error = (change.high - change.low) / 2 / Z
+    for margin in abs(change.value) + error * np.array([0.5, 1.6, 1.7, 3]):
+        p = max(stats.norm.sf((margin - s * change.value) / error) for s in (-1, 1))
+        assert inference.equivalence(change, margin).equivalent == (p < 0.05)
+
+
+def every(a, b, labels, weights=None, clusters=None):
+    """Return the numbers of all comparisons as one vector."""
+    given = (a, b, labels, weights)
+    options = {"clusters": clusters}
+    return np.hstack(
+        [
+            *inference.compare_calibration(*given, **options),
+            inference.compare_ece(*given, key=KEY, num_draws=50, **options),
+            inference.compare_temperature(*given, **options),
+            *(inference.compare_scores(*given, score=s, **options)[:4] for s in ("nll", "error")),
+            inference.mcnemar(*given),
+            inference.flips(*given),
+        ]
+    )
+
+
+def test_clusters_of_one_example_are_independent_examples():
+    a, b, labels, _ = data()
+    np.testing.assert_array_equal(
+        every(a, b, labels, clusters=np.arange(60)[::-1]), every(a, b, labels)
+    )
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_absent_rows_change_nothing(grouped):
+    a, b, labels, cluster = data()
+    clusters = cluster if grouped else None
+    kept = np.arange(60) % 2 == 0
+    absent = np.where(kept[:, None], a, np.nan), b, np.where(kept, labels, 9), 2 * kept
+    copies = np.flatnonzero(kept).repeat(2)
+    of_copies = cluster[copies] if grouped else None
+    whole = every(a[copies], b[copies], labels[copies], clusters=of_copies)
+    np.testing.assert_allclose(every(*absent, clusters), whole, rtol=1e-9, atol=1e-12)
+
+
+def test_bad_input():
+    a, b, labels, cluster = data()
+    calls = {
+        "compare_calibration": inference.compare_calibration,
+        "compare_temperature": inference.compare_temperature,
+        "compare_scores": inference.compare_scores,
+        "compare_ece": lambda *given, **options: inference.compare_ece(*given, key=KEY, **options),
+        "flips": inference.flips,
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=rf"{name}: logits \(59, 3\) need labels"):
+            call(a, b[1:], labels)
+        with pytest.raises(ValueError, match="need labels of shape"):
+            call(a, b, softmax(a))
+        with pytest.raises(ValueError, match="60 of 60 weights are not integers"):
+            call(a, b, labels, np.full(60, 0.5))
+        if name != "flips":
+            with pytest.raises(ValueError, match=r"clusters must have shape \(60,\)"):
+                call(a, b, labels, clusters=cluster[1:])
+            with pytest.raises(ValueError, match="level must"):
+                call(a, b, labels, level=1)
+    with pytest.raises(ValueError, match="score must be one of 'nll', 'brier', 'error'"):
+        inference.compare_scores(a, b, labels, score="ece")
+
+
+def test_equal_confidences_and_one_class():
+    """Check that both give numbers: a model of one confidence is one bin."""
+    equal = np.tile(np.float32([2, 0, -1]), (60, 1))
+    _, b, labels, _ = data()
+    actual = inference.compare_calibration(equal, b, labels)
+    assert 0 < actual.p_value <= 1
+    assert inference.compare_calibration(equal, 2 * equal, labels).p_value < 1
+    only = np.zeros((60, 1), np.float32)
+    assert inference.compare_calibration(only, only, np.zeros(60, int))[:4] == (0, 0, 0, 1)
+    assert inference.compare_scores(only, only, np.zeros(60, int))[:4] == (0, 0, 0, 1)
+    assert inference.mcnemar(only, only, np.zeros(60, int))[2:] == (1, 1)
+    assert np.isnan(inference.compare_temperature(only, only, np.zeros(60, int))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [200, 1000])
+def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
+    """Check 400 sets: calibration tests keep 5 %, scores differ, the ECE interval covers 0."""
+    random = np.random.default_rng(11)
+    names = ("squared", "temperature", "nll", "McNemar, equal")
+    intervals = {"ECE covers 0": False, "adaptive ECE covers 0": True}
+    count = dict.fromkeys((*names, *intervals), 0)
+    for trial in range(400):
+        a, b, labels = of_different_sharpness(random, num_rows)
+        count["squared"] += inference.compare_calibration(a, b, labels).p_value <= 0.05
+        count["temperature"] += inference.compare_temperature(a, b, labels).p_value <= 0.05
+        count["nll"] += inference.compare_scores(a, b, labels).p_value <= 0.05
+        key = jax.random.key(trial)
+        for name, equal_mass in intervals.items():
+            options = {"num_draws": 200, "equal_mass": equal_mass}
+            change = inference.compare_ece(a, b, labels, key=key, **options)
+            count[name] += change.low <= 0 <= change.high
+        noisy = [z + 0.5 * random.standard_normal(z.shape).astype(np.float32) for z in (b, b)]
+        count["McNemar, equal"] += inference.mcnemar(*noisy, labels).p_value <= 0.05
+    with capsys.disabled():
+        print(f"\nn={num_rows}", {name: value / 400 for name, value in count.items()})
+    assert count["squared"] <= 400 * 0.083
+    assert count["temperature"] <= 400 * 0.083
+    assert count["McNemar, equal"] <= 400 * 0.083
+    assert min(count[name] for name in intervals) >= 400 * 0.88
+    assert count["nll"] > 400 * 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_classes", [2, 10])
+@pytest.mark.parametrize("equal_mass", [False, True])
+def test_coverage_of_the_ece_difference(num_classes, equal_mass, capsys):
+    """Check 400 sets of 1,000 rows: T = 1 against 1.15, and 1.3 against 1.5.
+
+    These models are too sure at every confidence, so that the true error is the same in all bins.
+    """
+    random = np.random.default_rng(12)
+    many, _, truth = simulated(random, 100_000, num_classes)
+    errors = {}
+    for beta in (1.0, 1.15, 1.3, 1.5):
+        p = softmax(beta * many.astype(float))
+        gap = p.max(1) - truth.max(1)
+        errors[beta] = abs(np.bincount(np.ceil(15 * p.max(1)).astype(int), gap)).sum() / 100_000
+    for low, high in ((1.0, 1.15), (1.3, 1.5)):
+        wanted, inside, power = errors[high] - errors[low], 0, 0
+        for trial in range(400):
+            logits, labels, _ = simulated(random, 1000, num_classes)
+            scaled = (np.float32(low) * logits, np.float32(high) * logits)
+            options = {"num_draws": 200, "equal_mass": equal_mass}
+            change = inference.compare_ece(*scaled, labels, key=jax.random.key(trial), **options)
+            inside += change.low <= wanted <= change.high
+            power += change.low > 0
+        with capsys.disabled():
+            print(
+                f"\nK={num_classes} {low} / {high}, equal mass {equal_mass}:"
+                f" covered {inside / 400}, above 0 {power / 400}"
+            )
+        assert inside >= 400 * 0.88
