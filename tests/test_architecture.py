@@ -2,7 +2,9 @@
 
 import ast
 import fnmatch
+import importlib
 import inspect
+import pkgutil
 import runpy
 import subprocess
 import sys
@@ -299,6 +301,30 @@ def test_dir_lists_the_public_names(subpackage):
     modules = {name for name in package.__all__ if inspect.ismodule(getattr(package, name))}
     # A calibrator is a module by design: `calibrators.temperature.fit` and `.apply`.
     assert modules == (set(package.catalogue()) & modules if subpackage == "calibrators" else set())
+
+
+@pytest.mark.parametrize("subpackage", sorted(SUBPACKAGES - {"core", "train", "report"}))
+def test_a_subpackage_exports_what_its_files_export(subpackage):
+    """Every file is imported, so that it registers its members, and every public name is listed."""
+    package = getattr(calib_jax, subpackage)
+    modules = [
+        importlib.import_module(file.name)
+        for file in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if file.name != "calib_jax.calibrators.scikit_learn"  # needs a package of its own
+    ]
+    by_catalogue = set(package.catalogue()) if hasattr(package, "catalogue") else set()
+    exported = {
+        name: getattr(module, name)
+        for module in modules
+        if module.__name__.rpartition(".")[2] not in by_catalogue or subpackage != "calibrators"
+        for name in getattr(module, "__all__", ())
+    }
+    assert {
+        name for name in exported if getattr(package, name, None) is not exported[name]
+    } == set()
+    program = f"import sys, calib_jax.{subpackage}; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True).split()
+    assert {module.__name__ for module in modules} <= set(imported)
 
 
 def test_subpackages_are_imported_when_they_are_used():

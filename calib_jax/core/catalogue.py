@@ -1,13 +1,10 @@
 """Catalogues: members are registered by name, so that adding one edits no list.
 
 A subpackage creates a catalogue, its files register their members with a decorator, and its
-`__init__` imports every file with `load_subpackage`, which also collects the public names.
+`__init__` imports every file.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from calib_jax.core.inputs import checks
@@ -78,19 +75,3 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
 
     def __len__(self) -> int:
         return len(self._members)
-
-
-def load_subpackage(package: ModuleType) -> dict[str, Any]:
-    """Import every file of a subpackage and collect the names in their `__all__`.
-
-    The import is eager: a file often shares the name of its function, and importing the file
-    later would replace the function by the module.
-    """
-    names: dict[str, Any] = {}
-    for file in pkgutil.iter_modules(package.__path__):
-        module = importlib.import_module(f"{package.__name__}.{file.name}")
-        for name in getattr(module, "__all__", ()):
-            if name in names:
-                raise ImportError(f"{package.__name__} has two members named {name!r}.")
-            names[name] = getattr(module, name)
-    return names

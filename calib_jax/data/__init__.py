@@ -6,8 +6,7 @@
     data.about("cifar10")                                its licence, counts and downloads
     data.random_crop(padding=4)                          (key, image) -> image, for jit and vmap
 
-To add a data set, add one file to this folder: the subpackage exports its public names (`__all__`)
-and the catalogue lists its registered factory.
+To add a data set, add one file to `sets` and import its factory below; the catalogue lists it.
 """
 
 from typing import TYPE_CHECKING, Any

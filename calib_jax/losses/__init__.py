@@ -4,8 +4,8 @@
     losses.objective("adafocal")                         a loss with its state, for any loop
     losses.catalogue()                                   every objective by its paper's name
 
-Every file of this folder is one family of losses. A new loss needs only a new file: its public
-names (`__all__`) appear here, and its objectives in the catalogue.
+Every file of this folder is one family of losses. `released` holds those that only a paper's
+released code defines. The public names of a new file are imported and listed below.
 """
 
 from typing import TYPE_CHECKING, Any

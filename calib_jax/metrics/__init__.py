@@ -4,7 +4,7 @@
     metrics.values_of({...}, logits, labels)         several, in one pass
     metrics.ece.stat(...) + metrics.ece.stat(...)    statistics merge; ece.value(stat) at the end
     metrics.Stream({...})                            batch by batch
-    inference.bootstrap(metrics.ece, logits, labels, key=key)         resampled values
+    metrics.bootstrap(metrics.ece, logits, labels, key=key)           resampled values
     metrics.catalogue()                              every metric by name
 
 Each file of this subpackage defines one family. To add a metric, decorate one function with its

@@ -4,8 +4,8 @@
     models.named("resnet20", num_classes=100)            the same by name, for configs
     models.catalogue()                                   every network by name
 
-Every file of this subpackage is one family. To add a family, add one file: the subpackage imports
-it, exports its public names (`__all__`) and lists its registered networks in the catalogue.
+Every file of this subpackage is one family. To add a family, add one file and import its public
+names below; the catalogue lists its registered networks.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,11 +1,8 @@
 """Catalogues: members by name, and a package that loads its files."""
 
-import sys
-import types
-
 import pytest
 
-from calib_jax.core.catalogue import Catalogue, load_subpackage
+from calib_jax.core.catalogue import Catalogue
 
 
 @pytest.fixture
@@ -81,37 +78,3 @@ def test_registering_hands_the_function_back(pets):
         return "moo"
 
     assert pets.register("cow")(cow) is cow
-
-
-@pytest.fixture
-def a_package(tmp_path, monkeypatch):
-    """Return a function that makes a package of files and returns it as a module."""
-
-    def make(**files):
-        for name, text in files.items():
-            (tmp_path / f"{name}.py").write_text(text)
-        package = types.ModuleType("a_package_of_tests")
-        package.__path__ = [str(tmp_path)]
-        for name in ("", *(f".{name}" for name in files)):
-            monkeypatch.setitem(sys.modules, f"a_package_of_tests{name}", package)
-        for name in files:
-            monkeypatch.delitem(sys.modules, f"a_package_of_tests.{name}")
-        return package
-
-    return make
-
-
-def test_a_package_has_the_public_names_of_its_files(a_package):
-    package = a_package(
-        fish='__all__ = ["fish"]\ndef fish(): return 1\ndef _scales(): return 2',
-        water="depth = 3",
-    )
-    names = load_subpackage(package)
-    assert list(names) == ["fish"]
-    assert names["fish"]() == 1  # the function, not the file of its name
-
-
-def test_two_files_may_not_have_one_public_name(a_package):
-    package = a_package(a='__all__ = ["x"]\nx = 1', b='__all__ = ["x"]\nx = 2')
-    with pytest.raises(ImportError, match="two members named 'x'"):
-        load_subpackage(package)

@@ -16,7 +16,11 @@ from tests.experiments.processes import ROOT, run
 
 def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
     """While a config is being built, or the second one while training ends."""
-    program = "from experiments.running import cli\ndef main():\n    raise KeyboardInterrupt\ncli.run(main)\n"
+    program = (
+        "from experiments.running import cli\n"
+        "def main():\n    raise KeyboardInterrupt\n"
+        "cli.run(main)\n"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
