@@ -61,12 +61,12 @@ from experiments.reports import (
     evaluation_record,
     excluded,
     long_tails,
+    ood_sets,
     prediction_pictures,
     run_report,
     streamed_scores,
     summary,
 )
-from experiments.reports import ood_sets as outside
 from experiments.reports.label_rows import label_rows
 from experiments.running import (
     building,
@@ -277,7 +277,7 @@ def _evaluate(
             ]
             _score_all(experiment, folder, several, trained, values)
         return 0
-    others = cli.refusing(outside.named, _OOD.value, dataset, building.DATA_DIR.value)
+    others = cli.refusing(ood_sets.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
         sources["training"] = dataset.train

@@ -39,7 +39,7 @@ def main() -> int:
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER of the run.")
     lines = cli.refusing(_lines)
-    from experiments.translation import trained as translating  # imports JAX
+    from experiments.translation import networks as translating  # imports JAX
 
     cli.use_compilation_cache()
     folder = pathlib.Path(_WORKDIR.value)

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs import invalid_values as trouble
+from calib_jax.core.inputs import checks, invalid_values
 from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.metrics.contract.predictions import Predictions
@@ -64,9 +63,11 @@ def counted_in_clusters(
 def counted_rows(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Logits, Labels, Any]:
     """Do the same, and also return the row from which each example was copied."""
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-    if not trouble.known(logits, labels, weights):
+    if not invalid_values.known(logits, labels, weights):
         raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
-    trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
+    invalid_values.refuse(
+        name, jax.jit(invalid_values.count_invalid_values)(logits, labels, weights), logits.shape
+    )
     if weights is None:
         return logits, labels, np.arange(len(labels))
     counts = np.asarray(weights)

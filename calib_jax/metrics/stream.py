@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import Trouble, refuse
+from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
 from calib_jax.core.inputs.mistaken_probabilities import Suspicion
 from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Rows, Sums
@@ -92,8 +92,8 @@ class Stream:
             )
         parts = []
         for rows in _cut(logits, labels, weights):
-            stats, trouble = _checked_stats(self._members, *rows)
-            refuse(name, trouble, rows[0].shape, weightless=True)
+            stats, invalid = _checked_stats(self._members, *rows)
+            refuse(name, invalid, rows[0].shape, weightless=True)
             parts.append((jax.device_get(stats), len(rows[1])))
         self._num_classes = num_classes
         self._suspicion.add(logits, weights)
@@ -185,7 +185,7 @@ def _cut(
 @functools.partial(jax.jit, static_argnums=0)
 def _checked_stats(
     members: Members, logits: Logits, labels: Labels, weights: Weights | None
-) -> tuple[Joint, Trouble]:
+) -> tuple[Joint, InvalidValues]:
     return checked_stats(members, logits, labels, weights)
 
 

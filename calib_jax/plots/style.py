@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
 
-from calib_jax.core import outside_interval as outside
+from calib_jax.core import outside_interval
 from calib_jax.core.inputs import checks
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ def number(value: Any) -> str:
     ('0.083 [0.079, 0.088]', '0.070† [0.079, 0.088]')
     """
     middle, low, high = triple("value", value)
-    text = f"{middle:.3f}{outside.mark(middle, low, high)}"
+    text = f"{middle:.3f}{outside_interval.mark(middle, low, high)}"
     return text if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
 
 

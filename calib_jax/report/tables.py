@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from calib_jax.core import outside_interval as outside
+from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.report import calibration, caveats
 from calib_jax.report.paired_tests import (
@@ -85,7 +85,7 @@ def as_csv(report: Results) -> str:
 
     def add(table: str, estimate: Estimated, **entries: Any) -> None:
         cells = {k: v for k, v in (vars(estimate) | entries).items() if k in fields}
-        notes = outside.reasons([_triple(estimate)])
+        notes = outside_interval.reasons([_triple(estimate)])
         model = estimate.after if isinstance(estimate, Change) else cells["predictions"]
         state = {name: of for name, of in report.unsettled.items() if name == model}
         notes += caveats.unsettled(state)
@@ -177,7 +177,7 @@ def notes(report: Results) -> list[str]:
         *_on_clusters(report),
         *caveats.unsettled(report.unsettled),
         *_on_tests(report),
-        *outside.reasons(map(_triple, shown)),
+        *outside_interval.reasons(map(_triple, shown)),
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *caveats.constant(each.metric for each in values if is_alone(each)),
         *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
@@ -385,7 +385,7 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
     if is_alone(estimate):
         return f"{estimate.value:{sign}.4f}"
     value, low, high = (f"{number:{sign}.4f}" for number in numbers)
-    return f"{value}{outside.mark(*numbers)} [{low}, {high}]"
+    return f"{value}{outside_interval.mark(*numbers)} [{low}, {high}]"
 
 
 def is_alone(estimate: Estimated) -> bool:

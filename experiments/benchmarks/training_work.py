@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, models, train
 from calib_jax.core import InMemory
-from calib_jax.data.images import splits_of_images as images
+from calib_jax.data.images import image_sets
 from calib_jax.data.text import trees
 from configs import camvid_deeplab_small, multi30k_transformer_small, sst_tree_lstm
 from configs.base import base
@@ -53,8 +53,8 @@ class Work:
             validation=validation,
             test=validation,
             description="Random images.",
-            augment=images.crop_and_flip,
-            prepare=images.prepare_cifar10 if self.stored else lambda inputs: inputs,
+            augment=image_sets.crop_and_flip,
+            prepare=image_sets.prepare_cifar10 if self.stored else lambda inputs: inputs,
         )
         return building.assemble(config, dataset)
 
@@ -163,7 +163,7 @@ class PixelWork(Work):
             validation=part,
             test=part,
             description="Random images whose pixels have classes.",
-            prepare=images.normalized(images.IMAGENET),
+            prepare=image_sets.normalized(image_sets.IMAGENET),
         )
         return building.assemble(config, dataset)
 

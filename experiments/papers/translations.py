@@ -12,8 +12,7 @@ from calib_jax import metrics
 from experiments.papers import estimates
 from experiments.papers.estimates import Predictions
 from experiments.running import building, subword_files
-from experiments.translation import bleu
-from experiments.translation import trained as translating
+from experiments.translation import bleu, networks
 
 TEMPERATURES = tuple(round(0.6 + 0.1 * number, 1) for number in range(11))
 BEAM, LENGTH_PENALTY = 4, 0.6
@@ -33,7 +32,7 @@ def measured(folder: pathlib.Path, data_dir: str | None) -> dict[str, np.ndarray
         before_nll: `[sentences]`; the same after the papers' temperature.
     """
     bleu.require()  # now, and not after the minutes of the tokens
-    translator = translating.restored(folder)
+    translator = networks.restored(folder)
     config = translator.config
     dataset = building.data_set(config.data.name, config.data.options, data_dir)
     subword_files.check(folder, dataset.vocabulary)

@@ -35,7 +35,7 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators, inference, metrics, plots
-from calib_jax.core import outside_interval as outside
+from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.inference.bounds.noise_bound import has_noise_bound, least_draws, noise_bound
 from calib_jax.inference.whole_examples import are_counts
@@ -161,7 +161,7 @@ class Cell:
             *caveats.constant([self.metric] * self.constant),
             *caveats.no_p([self.metric] * self.untested),
             *caveats.no_interval([(self.metric, self.difference_interval or "")]),
-            *outside.reasons(self.estimates),
+            *outside_interval.reasons(self.estimates),
         ]
 
 
@@ -559,7 +559,7 @@ def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
 
 def _with_interval(cell: Cell) -> str:
     star = paired_tests.starred(cell.p_holm)
-    mark = outside.mark(cell.value, cell.low, cell.high)
+    mark = outside_interval.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
     ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
     value = f"{cell.value:.3f}"
@@ -654,7 +654,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
-        *outside.reasons(estimate for cell in cells for estimate in cell.estimates),
+        *outside_interval.reasons(estimate for cell in cells for estimate in cell.estimates),
     ]
 
 

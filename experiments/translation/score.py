@@ -34,8 +34,7 @@ from calib_jax.inference.normal import NormalTest, paired_test
 from calib_jax.report import caveats
 from experiments.reports.short_names import short_names
 from experiments.running import building, cli, provenance, subword_files
-from experiments.translation import bleu
-from experiments.translation import trained as translating
+from experiments.translation import bleu, networks
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _OUT = flags.DEFINE_string("out", None, "Folder of the results.")
@@ -91,7 +90,7 @@ class Scored(NamedTuple):
 
 
 def scored(
-    translator: translating.Translator,
+    translator: networks.Translator,
     dataset: data.Dataset,
     sentences: Sequence[str],
     temperatures: Sequence[float],
@@ -309,10 +308,10 @@ def main(given: list[str]) -> int:
     temperatures = cli.refusing(_temperatures)
     options = {"allow_imports": _ALLOW_IMPORTS.value}
     translators = {
-        name: cli.refusing(translating.restored, pathlib.Path(name), _CHECKPOINT.value, **options)
+        name: cli.refusing(networks.restored, pathlib.Path(name), _CHECKPOINT.value, **options)
         for name in dict.fromkeys(given)
     }
-    cli.refusing(translating.check_same_data, translators)
+    cli.refusing(networks.check_same_data, translators)
     cli.refusing(bleu.require)
     results = {}
     for folder, translator in translators.items():

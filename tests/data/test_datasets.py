@@ -9,7 +9,7 @@ import scipy.stats
 
 from calib_jax import data
 from calib_jax.core.examples import InMemory, Source, wrong_label
-from calib_jax.data.images.splits_of_images import first
+from calib_jax.data.images.image_sets import first
 
 PARTS = ("train", "validation", "test")
 

@@ -14,8 +14,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, models
 from experiments.running import subword_files
-from experiments.translation import bleu
-from experiments.translation import trained as translating
+from experiments.translation import bleu, networks
 from tests.data import tiny
 from tests.experiments.processes import ROOT, environment, run
 from tests.models.members import variables_of
@@ -30,7 +29,7 @@ def translator():
     network = models.transformer(num_classes=len(subwords), **NETWORK)
     variables = variables_of(network, network.example_inputs())
     variables = jax.tree.map(lambda leaf: 3 * leaf, variables)
-    return translating.Translator(network, variables, subwords, ConfigDict(), "latest")
+    return networks.Translator(network, variables, subwords, ConfigDict(), "latest")
 
 
 def translated(lines, **options):
@@ -71,11 +70,11 @@ def test_runs_with_other_data_or_subwords_are_not_compared():
     first = dataclasses.replace(first, config=data_of)
     fewer = dataclasses.replace(first, subwords=data.Subwords(first.subwords.pieces[:-1]))
     other = ConfigDict({"data": {"name": "multi30k", "options": {"direction": "en-de"}}})
-    translating.check_same_data({"a": first, "b": first})
+    networks.check_same_data({"a": first, "b": first})
     with pytest.raises(ValueError, match="b and a have other subwords: train one of them with"):
-        translating.check_same_data({"a": first, "b": fewer})
+        networks.check_same_data({"a": first, "b": fewer})
     with pytest.raises(ValueError, match="b and a translate other data"):
-        translating.check_same_data({"a": first, "b": dataclasses.replace(first, config=other)})
+        networks.check_same_data({"a": first, "b": dataclasses.replace(first, config=other)})
 
 
 def test_the_end_of_a_long_line_is_cut_off():
@@ -94,7 +93,7 @@ def test_token_logits_are_those_of_real_tokens(tmp_path):
     trained.subwords.write(tmp_path / "subwords.txt")
     dataset = data.multi30k(data_dir=str(tmp_path), subwords=str(tmp_path / "subwords.txt"))
     long = models.transformer(num_classes=60, **NETWORK | {"places": 64})
-    trained = translating.Translator(long, trained.variables, trained.subwords, ConfigDict(), "")
+    trained = networks.Translator(long, trained.variables, trained.subwords, ConfigDict(), "")
     logits, labels, sentences = trained.token_logits(dataset.test, batch_size=3)
     examples = dataset.test[np.arange(7)]
     kept = examples.weights > 0

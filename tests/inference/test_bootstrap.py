@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.resamples import multiplicities as resampling
-from calib_jax.inference.resamples import prepared_terms as ready
+from calib_jax.inference.resamples import prepared_terms, resampling
 from calib_jax.metrics.contract.terms import ClassGaps
 
 from .laws import assert_same
@@ -348,7 +347,8 @@ def test_larger_models_share_a_program_unless_they_are_nearly_flat():
     logits = jnp.asarray(random.standard_normal((8192, 10)), jnp.float32)
     labels = jnp.zeros(8192, jnp.int32)
     sizes = [
-        len(ready.large_entries(ClassGaps(jax.nn.softmax(scale * logits), labels, 15)).row) // 8192
+        len(prepared_terms.large_entries(ClassGaps(jax.nn.softmax(scale * logits), labels, 15)).row)
+        // 8192
         for scale in (0.1, 1, 3, 5, 10, 20, 40)
     ]
     assert sizes == [10, 8, 4, 2, 2, 2, 2]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.inference.resamples import multiplicities as resampling
+from calib_jax.inference.resamples import resampling
 
 from .test_bootstrap import sample
 

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 
 from calib_jax import inference, metrics
 from calib_jax.core.statistics import Joint, Rows
-from calib_jax.inference.resamples import prepared_terms as ready
+from calib_jax.inference.resamples import prepared_terms
 from calib_jax.metrics import stream
 from calib_jax.metrics.contract import metric as contract
 from calib_jax.metrics.contract.predictions import Predictions
@@ -401,7 +401,7 @@ def test_labels_of_any_width_give_the_same_statistics(dtype, num_classes):
         for name, one in terms.items():
             yield name, one.weigh(None)
             if "labels" in vars(one):  # the other kinds keep no label
-                part = ready.of(one, weights, ready.large_entries(one))
+                part = prepared_terms.of(one, weights, prepared_terms.large_entries(one))
                 yield name, part.stats(counts, counts @ part.design)
 
     with jax.enable_x64(dtype == "int64"):

@@ -116,7 +116,7 @@ def test_laws(name):
 
 @both
 def test_bootstrap_is_the_metric_of_the_resampled_data(name):
-    from calib_jax.inference.resamples import multiplicities as resampling
+    from calib_jax.inference.resamples import resampling
 
     logits, labels = sample(3, rows=30, num_classes=3)
     key = jax.random.key(0)

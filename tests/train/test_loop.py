@@ -21,7 +21,7 @@ from calib_jax.train.folder import journal, record
 from calib_jax.train.folder.changes import AnotherConfig
 from calib_jax.train.folder.lock import InUse, only_one
 from calib_jax.train.folder.record import CHECKPOINTS, Record
-from calib_jax.train.loop import timetable as due
+from calib_jax.train.loop import timetable
 from calib_jax.train.loop.start import NonFinite
 from calib_jax.train.step.state import all_finite
 from tests.train import tasks
@@ -232,8 +232,8 @@ def minute_by_minute(monkeypatch, size=1):
         self.size, self.steps, self.seconds = size, 0, 0.0
         now[0] += 60
 
-    monkeypatch.setattr(due.Pieces, "begin", begin)
-    monkeypatch.setattr(due.Pieces, "adapt", lambda self, seconds: None)
+    monkeypatch.setattr(timetable.Pieces, "begin", begin)
+    monkeypatch.setattr(timetable.Pieces, "adapt", lambda self, seconds: None)
     clock = types.SimpleNamespace(monotonic=lambda: now[0])
     for module in (train.loop, record):
         monkeypatch.setattr(module, "time", clock)
@@ -241,14 +241,14 @@ def minute_by_minute(monkeypatch, size=1):
 
 def stopping_after_pieces(monkeypatch, size):
     """Send a signal after every piece of so many steps."""
-    pieces = due.Pieces.__init__
+    pieces = timetable.Pieces.__init__
 
     def of_size(self):
         pieces(self)
         self.size = size
 
-    monkeypatch.setattr(due.Pieces, "__init__", of_size)
-    monkeypatch.setattr(due.Pieces, "adapt", lambda self, seconds: None)
+    monkeypatch.setattr(timetable.Pieces, "__init__", of_size)
+    monkeypatch.setattr(timetable.Pieces, "adapt", lambda self, seconds: None)
     add = Record.add
 
     def add_and_stop(self, result, seconds):

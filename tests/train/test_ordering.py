@@ -11,7 +11,7 @@ from scipy import stats
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.train.feeds import prefetching
-from calib_jax.train.loop import timetable as due
+from calib_jax.train.loop import timetable
 from tests.train import tasks
 from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_pieces, task_of
 
@@ -141,13 +141,13 @@ def stopping_anywhere(monkeypatch, seed):
     """Send a signal after every piece of a random number of steps."""
     random = np.random.default_rng(seed)
     stopping_after_pieces(monkeypatch, 1)
-    begin = due.Pieces.begin
+    begin = timetable.Pieces.begin
 
     def of_any_size(self):
         begin(self)
         self.size = int(random.integers(1, 6))
 
-    monkeypatch.setattr(due.Pieces, "begin", of_any_size)
+    monkeypatch.setattr(timetable.Pieces, "begin", of_any_size)
 
 
 @pytest.mark.thorough

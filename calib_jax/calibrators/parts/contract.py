@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import as_numbers
-from calib_jax.core.inputs.invalid_values import known, not_finite, refuse, trouble_in
+from calib_jax.core.inputs.invalid_values import count_invalid_values, known, not_finite, refuse
 from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
@@ -150,7 +150,7 @@ def examples(
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     check_classes(name, logits.shape[1])
     if known(logits, labels, weights):
-        refuse(name, _trouble_in(logits, labels, weights), logits.shape)
+        refuse(name, _count_invalid_values(logits, labels, weights), logits.shape)
         if mixes_classes:
             _refuse_impossible(name, logits, weights)
     return FitData(logits, labels, weights)
@@ -165,7 +165,7 @@ def check_classes(name: str, num_classes: int) -> None:
         )
 
 
-_trouble_in = jax.jit(trouble_in)
+_count_invalid_values = jax.jit(count_invalid_values)
 _not_finite = jax.jit(not_finite)
 
 

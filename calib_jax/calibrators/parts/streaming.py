@@ -16,7 +16,7 @@ from jaxtyping import Bool
 
 from calib_jax.calibrators.parts import contract
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import Trouble, refuse, trouble_in
+from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, refuse
 from calib_jax.core.inputs.mistaken_probabilities import Suspicion
 from calib_jax.core.rows import present
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
@@ -148,10 +148,10 @@ class Pieces:
             yield wide, np.asarray(labels), weight.astype(wide.dtype)
 
     def _check(self, piece: _Piece, first: int, size: int) -> None:
-        trouble, usable = _checked(*piece)
+        invalid, usable = _checked(*piece)
         name = f"{self.name}, rows {first} to {first + size - 1}"
-        refuse(name, trouble, (size, self.num_classes), weightless=True)
-        self.weight += float(trouble.weight)
+        refuse(name, invalid, (size, self.num_classes), weightless=True)
+        self.weight += float(invalid.weight)
         self.usable &= bool(usable)
 
 
@@ -168,6 +168,8 @@ def _joined(parts: list[_Piece], padding: int) -> _Piece:
 
 
 @jax.jit
-def _checked(logits: Logits, labels: Labels, weights: Weights) -> tuple[Trouble, Bool[Array, ""]]:
+def _checked(
+    logits: Logits, labels: Labels, weights: Weights
+) -> tuple[InvalidValues, Bool[Array, ""]]:
     wrong = contract.unusable_rows(*present(logits, labels, weights)[:2])
-    return trouble_in(logits, labels, weights), ~jnp.any(wrong)
+    return count_invalid_values(logits, labels, weights), ~jnp.any(wrong)

@@ -41,7 +41,7 @@ def not_finite(logits: Any) -> Bool[Array, "*batch"]:
     return lax.cond(jnp.any(odd), unless_impossible, lambda: odd)
 
 
-class Trouble(NamedTuple):
+class InvalidValues(NamedTuple):
     """The number of invalid rows by cause, and the total weight."""
 
     not_finite: Real[Array, ""]
@@ -51,12 +51,12 @@ class Trouble(NamedTuple):
     weight: Real[Array, ""]
 
 
-def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Trouble:
+def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:
     """Count the rows with invalid values; rows of weight 0 may hold anything."""
     labels = as_labels(labels)
     counts = True if weights is None else weights != 0
     wrong = ~valid(labels, logits.shape[-1]) & counts
-    return Trouble(
+    return InvalidValues(
         not_finite=jnp.sum(not_finite(logits) & counts),
         wrong_label=jnp.sum(wrong),
         a_wrong_label=labels[jnp.argmax(wrong)],
@@ -68,17 +68,17 @@ def trouble_in(logits: Logits, labels: Labels, weights: Weights | None) -> Troub
 
 
 def refuse(
-    name: str, trouble: Trouble, shape: tuple[int, ...], *, weightless: bool = False
+    name: str, invalid: InvalidValues, shape: tuple[int, ...], *, weightless: bool = False
 ) -> None:
     """Raise an error of one sentence if any values are invalid.
 
     Args:
       name: of the caller, for the error message.
-      trouble: the counts.
+      invalid: the counts.
       shape: the numbers of rows and classes.
       weightless: whether all weights may be 0.
     """
-    counts = jax.tree.map(np.asarray, jax.device_get(trouble))
+    counts = jax.tree.map(np.asarray, jax.device_get(invalid))
     num_rows, num_classes = shape
     if counts.wrong_weight:
         raise ValueError(

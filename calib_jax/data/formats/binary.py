@@ -8,7 +8,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.data.formats import archives
-from calib_jax.data.images.splits_of_images import Images, checked_labels
+from calib_jax.data.images.image_sets import Images, checked_labels
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE

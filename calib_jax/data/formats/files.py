@@ -9,7 +9,7 @@ from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import archives, tfds
-from calib_jax.data.images.splits_of_images import Images
+from calib_jax.data.images.image_sets import Images
 
 TFDS, OFFICIAL = "tfds", "official"
 Reader = Callable[[pathlib.Path], tuple[Images, ...]]

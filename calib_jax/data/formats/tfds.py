@@ -18,7 +18,7 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.data.formats import tfrecord
 from calib_jax.data.images import decoded
-from calib_jax.data.images.splits_of_images import Images, checked_labels
+from calib_jax.data.images.image_sets import Images, checked_labels
 
 VARIABLE = "CALIB_JAX_DATA_DIR"
 

@@ -12,7 +12,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.data.dataset import Augment, Dataset
 from calib_jax.data.images.image_files import eight_bits
-from calib_jax.data.images.splits_of_images import Statistics, normalized
+from calib_jax.data.images.image_sets import Statistics, normalized
 
 __all__ = ["arrays_of", "from_arrays"]
 

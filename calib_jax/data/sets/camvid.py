@@ -15,8 +15,8 @@ from calib_jax.data.facts import About
 from calib_jax.data.formats import archives, files
 from calib_jax.data.images import decoded, label_maps
 from calib_jax.data.images.augmentation import compose, on_pairs, random_flip, random_zoom
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.label_maps import ADVICE, Decoded, Size
-from calib_jax.data.images.splits_of_images import IMAGENET, normalized
 
 __all__ = ["camvid"]
 

@@ -5,7 +5,7 @@ import functools
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import binary, files, tfds
-from calib_jax.data.images.splits_of_images import crop_and_flip, papers_dataset
+from calib_jax.data.images.image_sets import crop_and_flip, papers_dataset
 
 __all__ = ["cifar10"]
 

@@ -7,7 +7,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import binary, files, tfds
-from calib_jax.data.images import splits_of_images as images
+from calib_jax.data.images import image_sets
 
 __all__ = ["cifar100"]
 
@@ -82,8 +82,10 @@ def cifar100(
     (train, test), located = files.read("cifar100", _ABOUT, data_dir, source, _READERS)
     mistake = test_normalization == "imagenet"
     if mistake:
-        test = images.as_if_normalized(test, by=images.IMAGENET, prepared_by=images.CIFAR10)
-    dataset = images.papers_dataset(
+        test = image_sets.as_if_normalized(
+            test, by=image_sets.IMAGENET, prepared_by=image_sets.CIFAR10
+        )
+    dataset = image_sets.papers_dataset(
         train,
         test,
         name="cifar100",
@@ -96,7 +98,7 @@ def cifar100(
         seed=seed,
         training_size=training_size,
         imbalance=imbalance,
-        augment=images.crop_and_flip,
+        augment=image_sets.crop_and_flip,
     )
     if not mistake:
         return dataset

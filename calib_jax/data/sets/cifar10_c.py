@@ -11,7 +11,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import files, tfds
-from calib_jax.data.images.splits_of_images import Images, checked_labels, prepare_cifar10
+from calib_jax.data.images.image_sets import Images, checked_labels, prepare_cifar10
 from calib_jax.data.sets.cifar10 import CLASSES
 
 __all__ = ["cifar10_c"]

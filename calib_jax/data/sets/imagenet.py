@@ -16,8 +16,8 @@ from calib_jax.data import splits
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.images import imagenet_files
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.jpeg import Coded, Photographs
-from calib_jax.data.images.splits_of_images import IMAGENET, normalized
 
 __all__ = ["imagenet"]
 

@@ -17,10 +17,10 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.formats import files
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.imagenet_files import Listed
 from calib_jax.data.images.jpeg import Photographs
 from calib_jax.data.images.photo_lists import listed
-from calib_jax.data.images.splits_of_images import IMAGENET, normalized
 from calib_jax.data.splits import some_of_each
 
 __all__ = ["inaturalist2018"]

@@ -10,7 +10,7 @@ from calib_jax.core.files import reading
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import files, matlab, tfds
-from calib_jax.data.images.splits_of_images import Images, papers_dataset
+from calib_jax.data.images.image_sets import Images, papers_dataset
 
 __all__ = ["svhn"]
 

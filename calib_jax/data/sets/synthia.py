@@ -16,9 +16,9 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.formats import files
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.label_maps import ADVICE, table_of
 from calib_jax.data.images.scenes import Scenes, recolored, size_of_scenes
-from calib_jax.data.images.splits_of_images import IMAGENET, normalized
 
 __all__ = ["synthia"]
 

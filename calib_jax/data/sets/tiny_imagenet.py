@@ -15,7 +15,7 @@ from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import files
 from calib_jax.data.images import decoded
-from calib_jax.data.images.splits_of_images import (
+from calib_jax.data.images.image_sets import (
     IMAGENET,
     Images,
     crop_and_flip,

@@ -27,7 +27,7 @@ from calib_jax.inference.bounds.bin_gaps import members_of_top_label, with_varia
 from calib_jax.inference.clusters import Clusters, sums_of
 from calib_jax.inference.normal import clipped
 from calib_jax.inference.pairs.compare_calibration import runs_of
-from calib_jax.inference.resamples import multiplicities as resampling
+from calib_jax.inference.resamples import resampling
 from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.equal_mass import adaptive_ece

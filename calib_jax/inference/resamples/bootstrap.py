@@ -28,8 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Integer
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs import invalid_values as trouble
+from calib_jax.core.inputs import checks, invalid_values
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, Labels, Number, PyTree
 from calib_jax.inference.bounds.noise_bound import (
@@ -38,8 +37,7 @@ from calib_jax.inference.bounds.noise_bound import (
     least_draws,
     noise_bound,
 )
-from calib_jax.inference.resamples import multiplicities as resampling
-from calib_jax.inference.resamples import prepared_terms as ready
+from calib_jax.inference.resamples import prepared_terms, resampling
 from calib_jax.inference.whole_examples import are_counts
 from calib_jax.metrics.contract import blocks
 from calib_jax.metrics.contract.metric import (
@@ -190,7 +188,7 @@ def bootstrap(
     if classes is not None:
         classes = np.pad(classes, (0, size - num_drawn), constant_values=logits.shape[-1])
     terms = _terms(members, logits, labels)
-    entries = {name: ready.large_entries(part) for name, part in terms.items()}
+    entries = {name: prepared_terms.large_entries(part) for name, part in terms.items()}
     prepared = _prepare(terms, weights, entries)
     in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
     chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
@@ -481,7 +479,9 @@ def _measurable(
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
         raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
-    trouble.refuse(name, jax.jit(trouble.trouble_in)(logits, labels, weights), logits.shape)
+    invalid_values.refuse(
+        name, jax.jit(invalid_values.count_invalid_values)(logits, labels, weights), logits.shape
+    )
     if weights is None:
         return logits, labels, jnp.ones(labels.shape, jnp.float32), np.arange(len(labels))
     kept = np.flatnonzero(np.asarray(weights) > 0)
@@ -527,9 +527,9 @@ def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
 
 @jax.jit
 def _prepare(
-    terms: dict[str, Terms], weights: Array, entries: dict[str, ready.Entries]
-) -> dict[str, ready.Ready]:
-    return {name: ready.of(part, weights, entries[name]) for name, part in terms.items()}
+    terms: dict[str, Terms], weights: Array, entries: dict[str, prepared_terms.Entries]
+) -> dict[str, prepared_terms.Ready]:
+    return {name: prepared_terms.of(part, weights, entries[name]) for name, part in terms.items()}
 
 
 @functools.partial(
@@ -537,7 +537,7 @@ def _prepare(
 )
 def _samples(
     members: Members,
-    prepared: dict[str, ready.Ready],
+    prepared: dict[str, prepared_terms.Ready],
     key: Array,
     classes: Labels | None,
     cluster: Integer[Array, " rows"] | Int[np.ndarray, " rows"] | None,

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import Trouble, refuse
+from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
 from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
@@ -87,14 +87,14 @@ class ImageStream:
             )
         if labels.size == 0:
             raise ValueError(f"{name}: there are no pixels, the labels have shape {labels.shape}.")
-        stats, trouble = _stats_of_images(self._members, logits, labels, weights)
+        stats, invalid = _stats_of_images(self._members, logits, labels, weights)
         for member, stat in stats.parts.items():
             if not isinstance(stat, Sums):
                 raise ValueError(
                     f"{member} needs every pixel, and an ImageStream keeps sums over images: use"
                     f" Stream for {member}."
                 )
-        refuse(name, _over_images(trouble), (labels.size, logits.shape[-1]), weightless=True)
+        refuse(name, _over_images(invalid), (labels.size, logits.shape[-1]), weightless=True)
         self._parts.append(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), stats))
 
     def compute(self) -> dict[str, Any]:
@@ -151,8 +151,10 @@ class ImageStream:
 @functools.partial(jax.jit, static_argnums=0)
 def _stats_of_images(
     members: Members, logits: Logits, labels: Labels, weights: Weights | None
-) -> tuple[Joint, Trouble]:
-    def of_image(logits: Logits, labels: Labels, weights: Weights | None) -> tuple[Joint, Trouble]:
+) -> tuple[Joint, InvalidValues]:
+    def of_image(
+        logits: Logits, labels: Labels, weights: Weights | None
+    ) -> tuple[Joint, InvalidValues]:
         flat = labels.reshape(-1)
         rows = logits.reshape(len(flat), -1)
         return checked_stats(members, rows, flat, None if weights is None else weights.reshape(-1))
@@ -160,11 +162,11 @@ def _stats_of_images(
     return jax.vmap(of_image)(logits, labels, weights)
 
 
-def _over_images(trouble: Trouble) -> Trouble:
+def _over_images(invalid: InvalidValues) -> InvalidValues:
     """Add up the numbers of invalid pixels, with the label of the first image with a wrong one."""
-    first = jnp.argmax(trouble.wrong_label > 0)
-    totals = jax.tree.map(jnp.sum, trouble)
-    return totals._replace(a_wrong_label=trouble.a_wrong_label[first])
+    first = jnp.argmax(invalid.wrong_label > 0)
+    totals = jax.tree.map(jnp.sum, invalid)
+    return totals._replace(a_wrong_label=invalid.a_wrong_label[first])
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -34,7 +34,7 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import unmasked
-from calib_jax.core.inputs.invalid_values import Trouble, known, refuse, trouble_in
+from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, known, refuse
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import Labels, Logits, PyTree, Weights
@@ -252,8 +252,8 @@ def values_of(
     logits, labels, weights = checks.flat_rows(_names(by_name), logits, labels, weights)
     if not known(logits, labels, weights):
         return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
-    values, trouble = _checked_values(tuple(by_name.items()), logits, labels, weights)
-    refuse(_names(by_name), trouble, logits.shape)
+    values, invalid = _checked_values(tuple(by_name.items()), logits, labels, weights)
+    refuse(_names(by_name), invalid, logits.shape)
     return values
 
 
@@ -284,19 +284,21 @@ def terms_of(members: Members, predictions: Predictions) -> dict[str, Terms]:
 
 def checked_stats(
     members: Members, logits: Logits, labels: Labels, weights: Weights | None
-) -> tuple[Joint, Trouble]:
+) -> tuple[Joint, InvalidValues]:
     """Compute the statistics and count the invalid inputs of the rows in one pass."""
     terms = functools.partial(terms_of, members)
     stats, not_finite = blocks.stats_in_blocks(terms, logits, labels, weights)
-    return stats, trouble_in(logits, labels, weights)._replace(not_finite=not_finite["rows"])
+    return stats, count_invalid_values(logits, labels, weights)._replace(
+        not_finite=not_finite["rows"]
+    )
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _checked_values(
     members: Members, logits: Logits, labels: Labels, weights: Weights | None
-) -> tuple[dict[str, Any], Trouble]:
-    stats, trouble = checked_stats(members, logits, labels, weights)
-    return values_of_stats(dict(members), stats), trouble
+) -> tuple[dict[str, Any], InvalidValues]:
+    stats, invalid = checked_stats(members, logits, labels, weights)
+    return values_of_stats(dict(members), stats), invalid
 
 
 def _names(metrics: Metrics) -> str:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments.reports import ood_sets as outside
+from experiments.reports import ood_sets
 
 
 def test_names_and_options():
     own = data.named("digits")
-    result = outside.named(["gaussian_noise:severity=2", "digits:seed=3"], own, None)
+    result = ood_sets.named(["gaussian_noise:severity=2", "digits:seed=3"], own, None)
     assert list(result) == ["gaussian_noise_severity_2", "digits_seed_3"]
     noise, other = (source.inputs for source in result.values())
     assert noise.shape == own.test.inputs.shape
@@ -29,14 +29,14 @@ def test_a_set_of_the_users_own_by_import_path(tmp_path, monkeypatch):
         "    return data.named('digits', seed=seed)\n"
     )
     digits = data.named("digits")
-    sets = outside.named(["own_sets:mine", "own_sets:mine:seed=3"], digits, None)
+    sets = ood_sets.named(["own_sets:mine", "own_sets:mine:seed=3"], digits, None)
     assert list(sets) == ["own_sets_mine", "own_sets_mine_seed_3"]
     last = sets["own_sets_mine_seed_3"]
     np.testing.assert_array_equal(last.inputs, data.named("digits", seed=3).test.inputs)
     with pytest.raises(ValueError, match=r"the module own_sets .* has no 'min'; did you mean 'mi"):
-        outside.named(["own_sets:min"], digits, None)
+        ood_sets.named(["own_sets:min"], digits, None)
     with pytest.raises(TypeError, match="did you mean 'seed'"):
-        outside.named(["own_sets:mine:sed=3"], digits, None)
+        ood_sets.named(["own_sets:mine:sed=3"], digits, None)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,6 @@ def test_a_set_of_the_users_own_by_import_path(tmp_path, monkeypatch):
 )
 def test_refusals(asked, message):
     with pytest.raises((ValueError, TypeError), match=message):
-        outside.named([asked], data.named("digits"), None)
+        ood_sets.named([asked], data.named("digits"), None)
     with pytest.raises(ValueError, match="needs images, and gaussians has none"):
-        outside.named(["gaussian_noise"], data.named("gaussians"), None)
+        ood_sets.named(["gaussian_noise"], data.named("gaussians"), None)
