@@ -409,7 +409,7 @@ def without(hidden, program, *arguments):
 
 @pytest.mark.parametrize(
     ("hidden", "binary"),
-    [("absl", "score"), ("jaxtyping", "train"), ("flax", "train"), ("ml_collections", "sweep")],
+    [("absl", "compare"), ("jaxtyping", "train"), ("flax", "train"), ("ml_collections", "sweep")],
 )
 def test_a_binary_names_a_missing_package_in_one_sentence(hidden, binary):
     ended = without(hidden, f"runpy.run_module('experiments.{binary}', run_name='__main__')")

@@ -19,22 +19,25 @@ column, whole clusters are resampled. No model, config or accelerator is needed.
 interval.
 """
 
+import argparse
 import dataclasses
+import functools
 import os
 import pathlib
+import re
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from calib_jax.core import command_options, compiled
-from calib_jax.core.command_options import REPEATED
+from calib_jax.core import compiled
 from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
+from calib_jax.core.names import nearest
 from calib_jax.report import calibration, tables
 from calib_jax.report.class_order import match_classes
 from calib_jax.report.overlap import same_examples
@@ -51,71 +54,32 @@ _AVERAGED = "mean of {}"
 
 def score_files(
     *,
-    predictions: Annotated[
-        Sequence[str],
-        "File of predictions to score, or a folder with a file for each model. The first of several"
-        " is the baseline of the others.",
-        REPEATED,
-    ] = (),
-    average: Annotated[bool, "Average the probabilities of several files."] = False,
-    calibrate: Annotated[
-        str | None, "Calibrator: its name, such as temperature, or an import path MODULE:NAME."
-    ] = None,
-    fit_on: Annotated[
-        Sequence[str],
-        "File of other predictions of the same model to fit it on. Repeat it for several models, in"
-        " their order; a single one is that of the first model.",
-        REPEATED,
-    ] = (),
-    cross_fit: Annotated[int | None, "Number of folds, instead of --fit_on."] = None,
-    criterion: Annotated[
-        Sequence[str],
-        "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
-        " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
-    ] = ("nll",),
-    compare: Annotated[
-        Sequence[str], "File of other predictions of the same examples.", REPEATED
-    ] = (),
-    metrics: Annotated[
-        Sequence[str] | None,
-        "Names of metrics, separated by commas; by default"
-        f" {', '.join(DEFAULT_METRICS[:-1])} and {DEFAULT_METRICS[-1]}.",
-    ] = None,
-    bins: Annotated[int, "Number of bins of every metric that has bins."] = 15,
-    costs: Annotated[
-        str | None,
-        "CSV file: a row per class, a column per decision; adds the cost of decisions.",
-    ] = None,
-    abstain_cost: Annotated[float | None, "Cost of an example left undecided."] = None,
-    per_class: Annotated[bool, "Add a table per class."] = False,
-    per_group: Annotated[bool, "Add a table per group if the file has groups."] = True,
-    clusters: Annotated[
-        str | None,
-        "Column or array of clusters, which are resampled as a whole; by default the one called"
-        " clusters, if there is one. Empty resamples examples.",
-    ] = None,
-    level: Annotated[float, "Nominal coverage of the intervals, a fraction."] = 0.9,
-    interval: Annotated[
-        str,
-        "valid: noise bounds of binned calibration errors, percentiles of other metrics; percentile"
-        " or basic: bootstrap intervals of all metrics.",
-    ] = "valid",
-    resamples: Annotated[int, "Number of bootstrap resamples."] = 1000,
-    seed: Annotated[int, "Seed of the bootstrap and of the folds."] = 0,
-    probabilities: Annotated[bool, "The files hold probabilities."] = False,
-    floor: Annotated[
-        float | None,
-        "Smaller --probabilities are raised to this, so that the NLL is finite; by default"
-        f" {FLOOR:g}.",
-    ] = None,
-    first_label: Annotated[int, "The label of the first class; 1 if labels count from 1."] = 0,
-    name: Annotated[
-        Sequence[str],
-        "Name of the predictions in the tables; further ones name those of --compare.",
-        REPEATED,
-    ] = (),
+    predictions: Sequence[str] = (),
+    average: bool = False,
+    calibrate: str | None = None,
+    fit_on: Sequence[str] = (),
+    cross_fit: int | None = None,
+    criterion: Sequence[str] = ("nll",),
+    compare: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    costs: str | None = None,
+    abstain_cost: float | None = None,
+    per_class: bool = False,
+    per_group: bool = True,
+    clusters: str | None = None,
+    level: float = 0.9,
+    interval: str = "valid",
+    resamples: int = 1000,
+    seed: int = 0,
+    probabilities: bool = False,
+    floor: float | None = None,
+    first_label: int = 0,
+    name: Sequence[str] = (),
 ) -> Report:
-    r"""Read files of predictions and score them; each option is one of the command calib-score.
+    r"""Read files of predictions and score them.
+
+    Each option is one of the command; `calib-score --help` explains all of them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -239,18 +203,172 @@ def score_files(
     )
 
 
-@checks.takes_options_of(score_files)
-def run(
-    *,
-    out: Annotated[str | None, "Folder for report.json, .csv, .md, .html and figures."] = None,
-    markdown: Annotated[bool, "Print a section for a model card."] = False,
-    cache: Annotated[
-        str | None,
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one sentence, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
+def _whole_number(text: str, least: int | None = None) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if least is not None and value < least:
+        raise argparse.ArgumentTypeError(f"it must be at least {least}, got {value}")
+    return value
+
+
+def _separated(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _parser(program: str) -> _Parser:
+    """Build the parser of the command line, whose options are those of `score_files` and more."""
+    parser = _Parser(
+        program,
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+    def add(name: str, explanation: str, default: Any = None, **how: Any) -> None:
+        """Add an option; --fit-on is accepted for --fit_on."""
+        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        shown = f" (default: {default})" if default else ""
+        explanation = (explanation + shown).replace("%", "%%")
+        parser.add_argument(*names, dest=name, default=default, help=explanation, **how)
+
+    def switch(name: str, explanation: str, default: bool = False) -> None:
+        """Add an option that is true or false; --no-draw and --nodraw are accepted for --draw."""
+        add(name, explanation, default, action="store_true")
+        spelled = (name, name.replace("_", "-"))
+        negated = {f"{no}{word}": None for no in ("--no", "--no-") for word in spelled}
+        parser.add_argument(*negated, dest=name, action="store_false", help=argparse.SUPPRESS)
+
+    text: dict[str, Any] = {"metavar": "TEXT"}
+    listed: dict[str, Any] = {"metavar": "TEXT,...", "type": _separated}
+    repeated: dict[str, Any] = {"metavar": "TEXT", "action": "extend", "nargs": 1}
+    number: dict[str, Any] = {"metavar": "X", "type": float}
+    whole: dict[str, Any] = {"metavar": "N", "type": _whole_number}
+    positive: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=1)}
+    natural: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=0)}
+    add("out", "Folder for report.json, .csv, .md, .html and figures.", **text)
+    switch("markdown", "Print a section for a model card.")
+    add(
+        "cache",
         "Folder of compiled programs, which make the next call faster; by default"
         " calib_jax/compiled in the user's cache folder. Empty keeps none.",
-    ] = None,
-    command: str = PROGRAM,
-    **options: Any,
+        **text,
+    )
+    add(
+        "predictions",
+        "File of predictions to score, or a folder with a file for each model. The first of several"
+        " is the baseline of the others.",
+        [],
+        **repeated,
+    )
+    switch("average", "Average the probabilities of several files.")
+    add(
+        "calibrate",
+        "Calibrator: its name, such as temperature, or an import path MODULE:NAME.",
+        **text,
+    )
+    add(
+        "fit_on",
+        "File of other predictions of the same model to fit it on. Repeat it for several models, in"
+        " their order; a single one is that of the first model.",
+        [],
+        **repeated,
+    )
+    add("cross_fit", "Number of folds, instead of --fit_on.", **whole)
+    add(
+        "criterion",
+        "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+        " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
+        "nll",
+        **listed,
+    )
+    add("compare", "File of other predictions of the same examples.", [], **repeated)
+    add(
+        "metrics",
+        "Names of metrics, separated by commas; by default"
+        f" {', '.join(DEFAULT_METRICS[:-1])} and {DEFAULT_METRICS[-1]}.",
+        **listed,
+    )
+    add("bins", "Number of bins of every metric that has bins.", 15, **positive)
+    add(
+        "costs",
+        "CSV file: a row per class, a column per decision; adds the cost of decisions.",
+        **text,
+    )
+    add("abstain_cost", "Cost of an example left undecided.", **number)
+    switch("per_class", "Add a table per class.")
+    switch("per_group", "Add a table per group if the file has groups.", True)
+    add(
+        "clusters",
+        "Column or array of clusters, which are resampled as a whole; by default the one called"
+        " clusters, if there is one. Empty resamples examples.",
+        **text,
+    )
+    add("level", "Nominal coverage of the intervals, a fraction.", 0.9, **number)
+    add(
+        "interval",
+        "valid: noise bounds of binned calibration errors, percentiles of other metrics; percentile"
+        " or basic: bootstrap intervals of all metrics.",
+        "valid",
+        **text,
+    )
+    add("resamples", "Number of bootstrap resamples.", 1000, **positive)
+    add("seed", "Seed of the bootstrap and of the folds.", 0, **natural)
+    switch("probabilities", "The files hold probabilities.")
+    add(
+        "floor",
+        "Smaller --probabilities are raised to this, so that the NLL is finite; by default"
+        f" {FLOOR:g}.",
+        **number,
+    )
+    add("first_label", "The label of the first class; 1 if labels count from 1.", 0, **natural)
+    add(
+        "name",
+        "Name of the predictions in the tables; further ones name those of --compare.",
+        [],
+        **repeated,
+    )
+    parser.add_argument(
+        "files", nargs="*", metavar="PREDICTIONS", help="The same as --predictions."
+    )
+    return parser
+
+
+def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
+    """Parse a command line; print the help, or an error of one sentence, and exit if it is wrong.
+
+    >>> _parsed(["a.npz", "--per_group=false", "--fit-on=b.npz"])["per_group"]
+    False
+    """
+    parser = _parser(program)
+    known = vars(parser.parse_args([]))
+    switches = "|".join(name for name, default in known.items() if isinstance(default, bool))
+    spelled = re.compile(rf"--({switches})=(?:(true|1)|false|0)", re.IGNORECASE)
+
+    def short(argument: str) -> str:
+        """Return --draw for --draw=true, and --nodraw for --draw=false."""
+        match = spelled.fullmatch(argument)
+        return f"--{'' if match[2] else 'no'}{match[1].lower()}" if match else argument
+
+    parsed, unknown = parser.parse_known_intermixed_args(list(map(short, arguments)))
+    if unknown:
+        name = unknown[0].partition("=")[0].lstrip("-")
+        parser.error(f"there is no option --{name}{nearest(name, known.keys() - {'files'})}")
+    options = vars(parsed)
+    files = options.pop("files")
+    return options | {"predictions": [*options["predictions"], *files]}
+
+
+def _run(
+    *, out: str | None, markdown: bool, cache: str | None, command: str, **options: Any
 ) -> None:
     """Score files, print the tables, and write them to a folder.
 
@@ -276,14 +394,14 @@ def run(
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command, and return its exit code.
 
     It is 0, or 2 after one sentence on a mistake. As in a shell, it is 128 plus the number of a
     signal after Ctrl-C, and where the reader of the output (`calib-score run.npz | head`) has left.
     """
     try:
-        code = _code_of(sys.argv[1:] if arguments is None else arguments)
+        code = _code_of(sys.argv[1:] if arguments is None else arguments, program)
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
@@ -294,12 +412,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _code_of(arguments: Sequence[str]) -> int:
-    options = command_options.parse(
-        run, arguments, program=PROGRAM, description=str(__doc__), positional="predictions"
-    )
+def _code_of(arguments: Sequence[str], program: str) -> int:
+    options = _parsed(arguments, program)
     try:
-        run(**options, command=shlex.join([PROGRAM, *arguments]))
+        _run(**options, command=f"{program} {shlex.join(arguments)}")
     except BrokenPipeError:  # no mistake: the reader has read enough
         raise
     except MISTAKES as error:

@@ -1,9 +1,10 @@
 """Run a benchmark, and write its results as Markdown tables and as JSON with provenance."""
 
+import inspect
 import json
 import pathlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 from absl import flags
 
@@ -11,6 +12,8 @@ from calib_jax.core.inputs import checks
 from calib_jax.report import tables as markdown
 from experiments.benchmarks import reference
 from experiments.running import cli, provenance
+
+flags.disclaim_key_flags()  # the flags of `run` belong to its caller, for its --help
 
 Row = dict[str, Any]
 Cell = Callable[[Row], str]
@@ -147,6 +150,23 @@ def measured(
     ]
 
 
+def _flags_of(function: Callable[..., Any]) -> dict[str, flags.FlagHolder[Any]]:
+    """Define a flag for each parameter; a whole number is at least 1, or at least its default."""
+    define: dict[Any, Callable[..., flags.FlagHolder[Any]]] = {
+        **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer, str: flags.DEFINE_string},
+        Sequence[str]: flags.DEFINE_list,
+    }
+    holders = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        kind, explanation = get_args(parameter.annotation)
+        default = parameter.default
+        if kind == Sequence[str]:
+            default = list(default)
+        bound = {"lower_bound": min(default, 1)} if kind is int else {}
+        holders[name] = define[kind](name, default, explanation, **bound)
+    return holders
+
+
 def run(main: Callable[..., Report]) -> None:
     """Call a function with its parameters from the command line, and write what it returns.
 
@@ -154,12 +174,12 @@ def run(main: Callable[..., Report]) -> None:
       main: its parameters become flags, with their default values and the help in `Annotated`.
         They are defined here, and not on import, so that several benchmarks can be imported.
     """
-    values = cli.define_options(main)
+    holders = _flags_of(main)
     json_file = flags.DEFINE_string("out", "", "Write all numbers to this JSON file.")
     page_file = flags.DEFINE_string("page", "", "Write the tables to this Markdown file.")
 
     def publish() -> None:
-        options = values()
+        options = {name: holder.value for name, holder in holders.items()}
         report = cli.failing(main, **options)
         shown = {
             name: pathlib.Path(value).name if str(value).startswith("/") else value

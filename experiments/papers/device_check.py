@@ -14,11 +14,12 @@ import functools
 import json
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from absl import flags
 
 from calib_jax import losses, metrics, models
 from calib_jax.train.folder import files
@@ -194,7 +195,7 @@ def _bfloat16(logits: np.ndarray, labels: np.ndarray) -> Check:
     return Check(name, float(1 - cosine), 1 - LEAST_COSINE)
 
 
-def main(out: Annotated[str | None, "File of the results, as JSON."] = None) -> int:
+def main(out: str | None = None) -> int:
     """Print all comparisons, and fail if one does not pass."""
     cli.use_compilation_cache()  # the next session starts in seconds
     kind = "" if is_accelerator() else ": this is a CPU, and no accelerator"
@@ -230,5 +231,6 @@ def _write(done: Sequence[Check], error: float, path: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    options = cli.define_options(main)  # here, so that tests can import this file
-    cli.run(lambda: main(**options()))
+    # Defined here, so that tests can import this file.
+    file = flags.DEFINE_string("out", None, "File of the results, as JSON.")
+    cli.run(lambda: main(file.value))

@@ -21,8 +21,6 @@ from absl import app, flags, logging
 
 from experiments.running import flag_files
 
-flags.disclaim_key_flags()  # flags that `define_options` defines belong to its caller
-
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
@@ -248,28 +246,6 @@ def say_step(line: str) -> None:
 def say_once(line: str) -> None:
     """Print the same, if it was not printed before."""
     say_step(line)
-
-
-def define_options(function: Callable[..., Any]) -> Callable[[], dict[str, Any]]:
-    """Define a flag for each parameter of a function; return the reader of their values.
-
-    The type, the default and the help of a flag are those of the parameter, see
-    `calib_jax.core.command_options`.
-    """
-    from calib_jax.core import command_options
-
-    by_kind: dict[type, Callable[..., Any]] = {
-        **{bool: flags.DEFINE_bool, int: flags.DEFINE_integer},
-        **{float: flags.DEFINE_float, str: flags.DEFINE_string},
-    }
-    holders = {}
-    for option in command_options.read_options(function):
-        define = by_kind[option.kind]
-        if option.is_list:
-            define = flags.DEFINE_multi_string if option.is_repeated else flags.DEFINE_list
-        bound = {} if option.least is None else {"lower_bound": option.least}
-        holders[option.name] = define(option.name, option.default, option.explanation, **bound)
-    return lambda: {name: holder.value for name, holder in holders.items()}
 
 
 def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:

@@ -1,5 +1,6 @@
 """The command that scores files: as a process, with real files."""
 
+import inspect
 import json
 import pathlib
 import shlex
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from calib_jax.core import command_options
 from calib_jax.report import command, scoring
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -40,10 +40,9 @@ def run(*arguments):
 def scored(*arguments):
     """Return the report of a command line, in this process."""
     given = [*map(str, arguments), "--metrics=accuracy,nll", "--resamples=20"]
-    options = command_options.parse(
-        command.score_files, given, program="x", description="", positional="predictions"
-    )
-    return command.score_files(**options)
+    options = command._parsed(given)
+    shown = {name: options[name] for name in inspect.signature(command.score_files).parameters}
+    return command.score_files(**shown)
 
 
 def test_from_files_to_a_table_and_a_folder(tmp_path):
@@ -95,22 +94,13 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
     assert result.stderr.count("\n") == 1
 
 
-def test_the_options_stand_once():
-    """The console script and the binary show the same options with the same defaults."""
-    program = """
-from absl import flags
-from calib_jax.core import command_options
-from calib_jax.report import command, scoring
-from experiments import score
-own = flags.FLAGS.get_key_flags_for_module("experiments.score")
-shown = {flag.name: (flag.default, flag.help) for flag in own}
-for option in command_options.read_options(command.run):
-    default, explanation = shown.pop(option.name)
-    assert default == option.default, option
-    assert explanation.startswith(option.explanation), option
-assert not shown, shown
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+def test_the_options_are_those_of_the_function():
+    options = command._parsed([])
+    known = inspect.signature(command.score_files).parameters
+    assert options.keys() - known.keys() == {"out", "markdown", "cache"}
+    for name, parameter in known.items():
+        given = options[name]
+        assert (tuple(given) if isinstance(given, list) else given) == parameter.default, name
 
 
 @pytest.mark.thorough
@@ -186,6 +176,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     for given, message in (
         ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
         ("--bins=0", "error: argument --bins: it must be at least 1, got 0\n"),
+        ("--seed=-1", "error: argument --seed: it must be at least 0, got -1\n"),
         ("--bins=x", "error: argument --bins: 'x' is no whole number\n"),
     ):
         with pytest.raises(SystemExit, match="2"):
