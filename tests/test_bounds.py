@@ -32,7 +32,7 @@ def test_metrics_with_too_many_bins(name):
         lambda: calibrators.histogram.fit(LOGITS, LABELS, num_bins=MANY),
         lambda: inference.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=MANY),
         lambda: inference.compare_ece(LOGITS, LOGITS, LABELS, key=KEY, num_bins=MANY),
-        lambda: inference.group_errors(LABELS, LOGITS, LABELS, key=KEY, num_bins=MANY),
+        lambda: inference.group_errors(LOGITS, LABELS, LABELS, key=KEY, num_bins=MANY),
         lambda: inference.class_errors(LOGITS, LABELS, key=KEY, num_bins=MANY),
         lambda: inference.calibration_test("ece", LOGITS, LABELS, key=KEY, num_bins=MANY),
         lambda: inference.calibration_test("squared_error", LOGITS, LABELS, key=KEY, num_bins=MANY),

@@ -33,20 +33,20 @@ def sums_of(cluster: Clusters, columns: Float[np.ndarray, "rows ..."]) -> np.nda
     return np.add.reduceat(columns[order], starts, axis=0)
 
 
-def signs(key: Array, num_draws: int, num_clusters: int) -> Float[np.ndarray, "draws clusters"]:
+def signs(key: Array, num_resamples: int, num_clusters: int) -> Float[np.ndarray, "draws clusters"]:
     """Draw the random signs of clusters."""
-    drawn = jax.random.rademacher(key, (num_draws, num_clusters), jnp.int8)
+    drawn = jax.random.rademacher(key, (num_resamples, num_clusters), jnp.int8)
     return np.asarray(drawn).astype(np.float64)
 
 
 def flipped(
-    key: Array, num_draws: int, sums: Float[np.ndarray, "clusters cells"]
+    key: Array, num_resamples: int, sums: Float[np.ndarray, "clusters cells"]
 ) -> Float[np.ndarray, "draws cells"]:
     """Draw totals of the clusters' sums with random signs."""
-    total = np.zeros((num_draws, sums.shape[1]))
+    total = np.zeros((num_resamples, sums.shape[1]))
     for number, start in enumerate(range(0, len(sums), CLUSTERS_AT_A_TIME)):
         part = sums[start : start + CLUSTERS_AT_A_TIME]
-        total += signs(jax.random.fold_in(key, number), num_draws, len(part)) @ part
+        total += signs(jax.random.fold_in(key, number), num_resamples, len(part)) @ part
     return total
 
 

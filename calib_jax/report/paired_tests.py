@@ -89,7 +89,7 @@ def residuals_of(
     num_bins: int,
     key: Array,
     number: int,
-    num_draws: int,
+    num_resamples: int,
 ) -> Residuals | None:
     """Prepare the tests and intervals of a run; None if its weights do not count examples.
 
@@ -102,7 +102,7 @@ def residuals_of(
       num_bins: number of bins of the debiased squared error.
       key: of the resamples, the same for all runs that are compared.
       number: of the run, among all that are compared.
-      num_draws: number of resamples.
+      num_resamples: number of resamples.
     """
     if not are_counts(weights):
         return None
@@ -112,7 +112,7 @@ def residuals_of(
     excesses: list[Excess] = []
     if bounded:
         units = [units_of(metric, *data) for metric in bounded.values()]
-        excesses = excesses_of(units, key, number, num_draws)
+        excesses = excesses_of(units, key, number, num_resamples)
     by_name = dict(zip(bounded, excesses, strict=True))
     return Residuals(binned(*data, num_bins=num_bins), by_name)
 

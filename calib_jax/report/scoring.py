@@ -246,7 +246,7 @@ def score(
                 num_bins=num_bins,
                 key=bootstrap["key"],
                 number=number,
-                num_draws=num_resamples,
+                num_resamples=num_resamples,
             )
             for number, (model, z) in enumerate(models.items())
         }
@@ -481,7 +481,7 @@ def _class_tests(
     num_rows, num_classes = logits.shape
     draws = max(interval["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
     key, clusters = interval["key"], interval["clusters"]
-    options: dict[str, Any] = {"num_bins": num_bins, "num_draws": draws, "clusters": clusters}
+    options: dict[str, Any] = {"num_bins": num_bins, "num_resamples": draws, "clusters": clusters}
     return inference.class_errors(logits, labels, weights, key=key, **options)
 
 
@@ -581,7 +581,7 @@ def _worst(
         )
         for model, logits in models.items()
         for conditions, size, gap, p_value, p_holm, _ in inference.worst_groups(
-            columns, logits, labels, weights, **drawn
+            logits, labels, columns, weights, **drawn
         )
     ]
 

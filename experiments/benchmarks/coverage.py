@@ -160,7 +160,7 @@ def _bounds_of(
     by_name: Outcomes = {}
     for suffix, clusters in clusterings:
         bound = functions.noise_bound(
-            TOP_LABEL, *data, key=key, level=LEVEL, num_draws=draws, **clusters
+            TOP_LABEL, *data, key=key, level=LEVEL, num_resamples=draws, **clusters
         )
         for name, part in bound.items():
             ends = part.value, part.low, part.high
@@ -177,7 +177,7 @@ def classwise(key: jax.Array, rows: int, classes: int, case: str, draws: int) ->
     data = simulations.one_model(data_key, rows, classes, False, temperature)
     functions: Any = metrics  # as above
     bound = functions.noise_bound(
-        metrics.classwise_ece, *data, key=key, level=LEVEL, num_draws=draws
+        metrics.classwise_ece, *data, key=key, level=LEVEL, num_resamples=draws
     )
     true = simulations.truth(classes, temperature).values["classwise_ece"]
     ends = bound.value, bound.low, bound.high
@@ -213,7 +213,7 @@ def by_test(
         taken = inspect.signature(test).parameters
         if name in metrics.catalogue() or (name in OF_ALL_PAIRS) != all_pairs:
             continue
-        given = {"key": key, "num_draws": draws}
+        given = {"key": key, "num_resamples": draws}
         options = {option: given[option] for option in given if option in taken}
         for suffix, clusters in _clusterings(rows, dependent):
             if not clusters or "cluster" in taken:
@@ -256,7 +256,7 @@ def pairs(
         options = {"level": LEVEL, **clusters}
         squared = functions.compare_calibration(*data, **options)
         by_name["squared_error" + suffix] = _outcome(squared, true["squared_error"])
-        error = functions.compare_ece(*data, key=key, num_draws=draws, **options)
+        error = functions.compare_ece(*data, key=key, num_resamples=draws, **options)
         by_name["ece" + suffix] = _outcome(error, true["ece"])
         of_log = functions.compare_temperature(*data, **options)
         by_name["log T" + suffix] = _outcome(of_log, true["log T"])

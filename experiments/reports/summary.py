@@ -268,7 +268,7 @@ def summarize(
                     num_bins=num_bins,
                     key=jax.random.key(0),
                     number=number * len(runs) + place,
-                    num_draws=num_resamples,
+                    num_resamples=num_resamples,
                 )
                 for place, logits in enumerate(answers)
             ]
@@ -276,7 +276,7 @@ def summarize(
                 name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
             }
             bounds = [
-                _bounds(chosen, logits, labels, weights, examples, num_draws=num_resamples)
+                _bounds(chosen, logits, labels, weights, examples, num_resamples=num_resamples)
                 for logits in answers
             ]
             intervals[loss, phase] = {
@@ -349,14 +349,21 @@ def _bounds(
     weights: Any,
     examples: Any,
     *,
-    num_draws: int,
+    num_resamples: int,
 ) -> dict[str, inference.NoiseBound]:
     """Compute the noise bounds of a run; empty if its weights do not count examples."""
     if not are_counts(weights):
         return {}
     bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
-    draws = max(num_draws, 2 * least_draws(LEVEL))  # twice the mean p-value of seeds is compared
-    options = {"key": jax.random.key(0), "level": LEVEL, "num_draws": draws, "clusters": examples}
+    draws = max(
+        num_resamples, 2 * least_draws(LEVEL)
+    )  # twice the mean p-value of seeds is compared
+    options = {
+        "key": jax.random.key(0),
+        "level": LEVEL,
+        "num_resamples": draws,
+        "clusters": examples,
+    }
     bounds: dict[str, inference.NoiseBound] = noise_bound(
         bounded, logits, labels, weights, **options
     )

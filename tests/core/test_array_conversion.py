@@ -160,8 +160,8 @@ OF_IDS = {
     "clusters of a report": lambda ids: report.score(LOGITS, LABELS, clusters=ids),
     "groups of a report": lambda ids: report.score(LOGITS, LABELS, groups=ids),
     "columns of a report": lambda ids: report.score(LOGITS, LABELS, groups={"a": ids}),
-    "groups": lambda ids: inference.group_errors(ids, LOGITS, LABELS, key=KEY),
-    "search": lambda ids: inference.worst_groups({"a": ids}, LOGITS, LABELS, key=KEY),
+    "groups": lambda ids: inference.group_errors(LOGITS, LABELS, ids, key=KEY),
+    "search": lambda ids: inference.worst_groups(LOGITS, LABELS, {"a": ids}, key=KEY),
 }
 
 

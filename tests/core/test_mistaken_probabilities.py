@@ -104,7 +104,7 @@ ENTRIES = {
         metrics.accuracy, z, y, w, key=KEY, num_resamples=2
     ),
     "test": lambda z, y, w=None: inference.calibration_test("spiegelhalter", z, y, w),
-    "groups": lambda z, y, w=None: inference.group_errors(y % 2, z, y, w, key=KEY, num_draws=2),
+    "groups": lambda z, y, w=None: inference.group_errors(z, y, y % 2, w, key=KEY, num_resamples=2),
     "fit": lambda z, y, w=None: calibrators.temperature.fit(z, y, w),
     "fit of a stream": lambda z, y, w=None: calibrators.temperature.fit_stream(
         [(z[:8], y[:8], w if w is None else w[:8]), (z[8:], y[8:], w if w is None else w[8:])]
@@ -199,6 +199,6 @@ def test_a_group_of_a_report_may_look_like_probabilities(alike):
 
 
 def test_copies_are_not_counted_as_rows():
-    test = {"key": KEY, "num_draws": 20}
+    test = {"key": KEY, "num_resamples": 20}
     inference.calibration_test("ece", P[:19], LABELS[:19], np.full(19, 3), **test)
     inference.noise_bound(metrics.ece, P[:19], LABELS[:19], np.full(19, 3), **test)

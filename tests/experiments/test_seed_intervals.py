@@ -72,7 +72,8 @@ def test_coverage_of_the_mean_over_seeds(center, spread, capsys):
         runs = [random.choice(factors).astype(np.float32) * logits[rows] for _ in range(3)]
         key = jax.random.key(trial)
         bounds = [
-            inference.noise_bound(metrics.ece, run, labels, key=key, num_draws=100) for run in runs
+            inference.noise_bound(metrics.ece, run, labels, key=key, num_resamples=100)
+            for run in runs
         ]
         wrong = np.array([run.argmax(-1) != labels for run in runs])
         drawn = random.integers(0, 500, (200, 500))

@@ -277,7 +277,7 @@ def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     }
     run = runs(seeds=1)[0]
     ece = metrics.named("ece", num_bins=NUM_BINS)
-    bound = inference.noise_bound(ece, *run.test, key=jax.random.key(0), num_draws=200)
+    bound = inference.noise_bound(ece, *run.test, key=jax.random.key(0), num_resamples=200)
     one = cell(single, "a", summary.BEFORE, "ece")
     assert (one.low, one.high) == pytest.approx((bound.low, bound.high), abs=0.01)
     assert "interval of that mean over the test examples" in summary.text(single)
@@ -334,7 +334,7 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tm
     assert ece.p < 0.0005
     assert ece.difference == pytest.approx(np.mean(own) - np.mean(other), rel=1e-4)
     assert 0.05 < ece.difference_low < ece.difference < ece.difference_high
-    options = {"key": jax.random.key(0), "num_bins": NUM_BINS, "num_draws": 200}
+    options = {"key": jax.random.key(0), "num_bins": NUM_BINS, "num_resamples": 200}
     bounds = inference.compare_ece(*sides, runs()[0].test[1], **options)
     # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
     np.testing.assert_allclose([ece.difference_low, ece.difference_high], bounds[1:3], rtol=0.05)

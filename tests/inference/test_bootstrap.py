@@ -206,7 +206,7 @@ def test_estimates_of_binned_errors_have_a_noise_bound():
     for name in ("ece", "sce"):
         estimate, bound = (
             estimates[name],
-            inference.noise_bound(several[name], *data, key=key, num_draws=20),
+            inference.noise_bound(several[name], *data, key=key, num_resamples=20),
         )
         assert estimate.interval == "noise bound"
         np.testing.assert_allclose(estimate[:3], bound[:3], rtol=1e-5)

@@ -17,8 +17,8 @@ ASYMPTOTIC = ("cox", "kuiper", "spiegelhalter", "temperature")
 DRAWN = ("ece", "squared_error")
 
 
-def run(name, *data, num_draws=100):
-    options = {"key": KEY, "num_draws": num_draws} if name not in ASYMPTOTIC else {}
+def run(name, *data, num_resamples=100):
+    options = {"key": KEY, "num_resamples": num_resamples} if name not in ASYMPTOTIC else {}
     return inference.calibration_test(name, *data, **options)
 
 
@@ -59,7 +59,7 @@ def test_draws_agree_with_all_outcomes(model):
     value = pairs(CONFIDENCE[model], HIT[model], 5)
     exact = probability @ (values >= value - 1e-9)
     test = inference.calibration_test(
-        "squared_error", *golden(model), key=KEY, num_draws=20_000, num_bins=5
+        "squared_error", *golden(model), key=KEY, num_resamples=20_000, num_bins=5
     )
     assert test.statistic == pytest.approx(value, abs=1e-7)
     assert test.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
@@ -68,9 +68,9 @@ def test_draws_agree_with_all_outcomes(model):
 def test_a_test_of_a_metric_is_that_of_its_bound():
     data = golden("a")
     for name in ("ece", "adaptive_ece", "classwise_ece", "mce"):
-        test = inference.calibration_test(name, *data, key=KEY, num_draws=100, num_bins=5)
+        test = inference.calibration_test(name, *data, key=KEY, num_resamples=100, num_bins=5)
         metric = metrics.named(name, num_bins=5)
-        bound = inference.noise_bound(metric, *data, key=KEY, num_draws=100)
+        bound = inference.noise_bound(metric, *data, key=KEY, num_resamples=100)
         assert test == (bound.value, bound.p_value)
 
 
@@ -173,7 +173,7 @@ def test_size_and_power(num_rows, num_classes, capsys):
         for trial in range(400):
             logits, labels, _ = simulated(random, num_rows, num_classes, sharpness)
             for name in rejected:
-                drawn = {"key": jax.random.key(trial), "num_draws": 99} if name in DRAWN else {}
+                drawn = {"key": jax.random.key(trial), "num_resamples": 99} if name in DRAWN else {}
                 test = inference.calibration_test(name, logits, labels, **drawn)
                 rejected[name] += test.p_value <= 0.05
         rates[sharpness] = {name: count / 400 for name, count in rejected.items()}
@@ -201,6 +201,6 @@ def test_confident_models_are_tested_on_their_own_scale():
     wrong = random.random(len(margin)) < 3 / (1 + np.exp(margin))
     logits = np.stack([margin, np.zeros_like(margin)], axis=1).astype(np.float32)
     test = inference.calibration_test(
-        "squared_error", logits, wrong.astype(int), key=jax.random.key(0), num_draws=200
+        "squared_error", logits, wrong.astype(int), key=jax.random.key(0), num_resamples=200
     )
     assert test.p_value < 0.01

@@ -34,9 +34,9 @@ def data(num_clusters=12, size=5, seed=0):
     return logits, labels, cluster
 
 
-def run(name, *given, num_draws=100, **options):
+def run(name, *given, num_resamples=100, **options):
     if name in DRAWN:
-        options = {"key": KEY, "num_draws": num_draws, **options}
+        options = {"key": KEY, "num_resamples": num_resamples, **options}
     return inference.calibration_test(name, *given, **options)
 
 
@@ -164,14 +164,14 @@ def test_draws_agree_with_all_signs(name, monkeypatch):
     value = values[-1]  # all signs are 1
     exact = np.mean(values >= value - 1e-7)
     options = {} if name == "kuiper" else {"num_bins": 5}
-    actual = run(name, logits, labels, clusters=cluster, num_draws=4000, **options)
+    actual = run(name, logits, labels, clusters=cluster, num_resamples=4000, **options)
     assert actual.statistic == pytest.approx(value, abs=1e-6)
     assert actual.p_value == pytest.approx(
         exact, abs=4 * np.sqrt(exact * (1 - exact) / 4000) + 3e-4
     )
     if name in FIVE:
         bound = inference.noise_bound(
-            FIVE[name], logits, labels, key=KEY, num_draws=4000, clusters=cluster
+            FIVE[name], logits, labels, key=KEY, num_resamples=4000, clusters=cluster
         )
         assert bound.floor == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(4000))
         assert bound.p_value == actual.p_value
@@ -219,7 +219,7 @@ def test_scores_are_divided_by_the_spread_of_clusters(name):
 def everything(logits, labels, weights=None, clusters=None):
     """Return all numbers of all functions, as one vector."""
     bounds = inference.noise_bound(
-        FIVE, logits, labels, weights, key=KEY, num_draws=100, clusters=clusters
+        FIVE, logits, labels, weights, key=KEY, num_resamples=100, clusters=clusters
     )
     error = inference.debiased_squared_error(logits, labels, weights, clusters=clusters)
     change = inference.compare_calibration(logits, 2 * logits, labels, weights, clusters=clusters)
@@ -280,7 +280,7 @@ def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
     def bound(cluster):
         clusters = np.concatenate([cluster, pairs])
         return inference.noise_bound(
-            metrics.mce, logits, labels, key=KEY, num_draws=2000, clusters=clusters
+            metrics.mce, logits, labels, key=KEY, num_resamples=2000, clusters=clusters
         )
 
     alone = bound(np.arange(12))
@@ -330,7 +330,7 @@ def test_intervals_contain_their_point_and_agree_with_p():
     for seed, size in enumerate((2, 5, 10)):
         logits, labels, cluster = data(60 // size, size, seed)
         for name, bound in inference.noise_bound(
-            FIVE, logits, labels, key=KEY, num_draws=100, clusters=cluster
+            FIVE, logits, labels, key=KEY, num_resamples=100, clusters=cluster
         ).items():
             assert 0 <= bound.low <= bound.value <= bound.high <= 1, name
             assert bound.low == 0 or bound.p_value < 0.05, name
@@ -342,7 +342,7 @@ def test_estimates_have_noise_bounds_of_clusters():
         FIVE["ece"], logits, labels, key=KEY, num_resamples=100, clusters=cluster
     )
     bound = inference.noise_bound(
-        FIVE["ece"], logits, labels, key=KEY, num_draws=100, clusters=cluster
+        FIVE["ece"], logits, labels, key=KEY, num_resamples=100, clusters=cluster
     )
     assert estimate.interval == "noise bound"
     np.testing.assert_allclose(np.hstack(estimate[:3]), bound[:3], rtol=1e-5)
@@ -412,7 +412,7 @@ def test_size_and_coverage(num_classes, correlation, capsys):
     rejected = dict.fromkeys((*TESTS, "compare", "ece by row"), 0)
     covered = {(name, beta): 0 for name in (*several, "squared") for beta in (1.0, 1.5)}
     for trial in range(400):
-        drawn = {"key": jax.random.key(trial), "num_draws": 199}
+        drawn = {"key": jax.random.key(trial), "num_resamples": 199}
         for beta in (1.0, 1.5):
             logits, labels, truth, cluster = correlated(random, num_classes, beta, correlation)
             bounds = inference.noise_bound(several, logits, labels, clusters=cluster, **drawn)

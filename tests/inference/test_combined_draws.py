@@ -16,9 +16,9 @@ def few(monkeypatch, **constants):
         monkeypatch.setattr(combined_draws, name, value)
 
 
-def class_draws(key, p, labels, num_bins, num_draws, at_a_time=10**9):
+def class_draws(key, p, labels, num_bins, num_resamples, at_a_time=10**9):
     order = np.arange(len(p))
-    options = {"num_bins": num_bins, "num_draws": num_draws, "draws_at_a_time": at_a_time}
+    options = {"num_bins": num_bins, "num_resamples": num_resamples, "draws_at_a_time": at_a_time}
     chunks = list(combined_draws.class_draws(key, p, order, labels, **options))
     return combined_draws.Draws(*map(np.concatenate, zip(*chunks, strict=True)))
 

@@ -139,7 +139,7 @@ def test_weights_are_counts_and_clusters_of_one_are_examples():
     for decision, cost in plain.items():
         np.testing.assert_allclose(alone[decision][:4], cost[:4], rtol=1e-6)
         assert (alone[decision].high - alone[decision].low) <= cost.high - cost.low + 1e-9
-    options = {"key": KEY, "abstain_cost": 0.4, "num_draws": 100}
+    options = {"key": KEY, "abstain_cost": 0.4, "num_resamples": 100}
     thresholds = [
         inference.best_threshold(logits, labels, clusters=c, **options) for c in (None, ids)
     ]
@@ -169,7 +169,7 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
 
     least = min(cost_at(threshold) for threshold in [0.0, *score])
     actual = inference.best_threshold(
-        logits, labels, key=KEY, costs=costs, abstain_cost=abstain_cost, num_draws=200
+        logits, labels, key=KEY, costs=costs, abstain_cost=abstain_cost, num_resamples=200
     )
     assert actual.cost == pytest.approx(least, abs=1e-6)
     assert cost_at(actual.threshold + 1e-6) == pytest.approx(least, abs=1e-6)
@@ -183,7 +183,7 @@ def test_the_interval_contains_the_best_threshold():
     for number in range(40):
         logits, labels, _ = simulated(random, 600, 2, 1.5)
         actual = inference.best_threshold(
-            logits, labels, key=jax.random.key(number), abstain_cost=0.1, num_draws=200
+            logits, labels, key=jax.random.key(number), abstain_cost=0.1, num_resamples=200
         )
         covered += actual.low <= best <= actual.high
         width += (actual.high - actual.low) / 40

@@ -21,7 +21,7 @@ def data(num_rows=180, seed=0):
 def test_errors_are_those_of_the_subsets():
     logits, labels, groups = data()
     p = softmax(logits.astype(float))
-    for part in inference.group_errors(groups, logits, labels, key=KEY, num_draws=400):
+    for part in inference.group_errors(logits, labels, groups, key=KEY, num_resamples=400):
         rows = groups == part.name
         confidence, hit = p[rows].max(-1), p[rows].argmax(-1) == labels[rows]
         assert part.size == rows.sum()
@@ -29,13 +29,13 @@ def test_errors_are_those_of_the_subsets():
         wanted = sum(abs(total) for _, total in gaps(confidence, hit, 15)) / rows.sum()
         assert part.error == pytest.approx(wanted, abs=1e-6)
         bound = inference.noise_bound(
-            metrics.ece, logits[rows], labels[rows], key=KEY, num_draws=400
+            metrics.ece, logits[rows], labels[rows], key=KEY, num_resamples=400
         )
         assert part.error == pytest.approx(bound.value, abs=1e-6)
         assert part.floor == pytest.approx(bound.floor, rel=0.1)
         assert part.p_value == pytest.approx(bound.p_value, abs=0.1)
     per_class = np.asarray(metrics.per_class_ece(logits, labels))
-    for k, part in enumerate(inference.class_errors(logits, labels, key=KEY, num_draws=100)):
+    for k, part in enumerate(inference.class_errors(logits, labels, key=KEY, num_resamples=100)):
         assert part.error == pytest.approx(per_class[k], abs=1e-6)
         assert part.gap == pytest.approx((p[:, k] - (labels == k)).mean(), abs=1e-6)
         assert (part.name, part.size) == (str(k), (labels == k).sum())
@@ -45,7 +45,9 @@ def test_draws_agree_with_all_outcomes():
     """Check two groups of six of the twelve examples, each with its own p-value."""
     logits, labels = golden("a")
     groups = np.arange(12) % 2
-    parts = inference.group_errors(groups, logits, labels, key=KEY, num_bins=5, num_draws=20_000)
+    parts = inference.group_errors(
+        logits, labels, groups, key=KEY, num_bins=5, num_resamples=20_000
+    )
     for group, part in enumerate(parts):
         confidence = np.array(CONFIDENCE["a"])[groups == group]
         hits, probability = outcomes(confidence)
@@ -66,10 +68,10 @@ def test_order_copies_and_absent_rows_change_nothing():
     random = np.random.default_rng(1)
     counts = random.integers(0, 4, 40)
     copies = random.permutation(np.repeat(np.arange(40), counts))
-    options = {"key": KEY, "num_draws": 50}
-    whole = inference.group_errors(groups[copies], logits[copies], labels[copies], **options)
+    options = {"key": KEY, "num_resamples": 50}
+    whole = inference.group_errors(logits[copies], labels[copies], groups[copies], **options)
     absent = np.where(counts[:, None] > 0, logits, np.nan)
-    weighted = inference.group_errors(groups, absent, labels, counts, **options)
+    weighted = inference.group_errors(absent, labels, groups, counts, **options)
     for one, other in zip(whole, weighted, strict=True):
         assert one.name == other.name
         np.testing.assert_allclose(other[1:], one[1:], rtol=1e-9)
@@ -81,15 +83,15 @@ def test_order_copies_and_absent_rows_change_nothing():
 
 def test_clusters_of_one_and_of_copies():
     logits, labels, groups = data(120)
-    options = {"key": KEY, "num_draws": 200}
-    alone = inference.group_errors(groups, logits, labels, **options)
-    each = inference.group_errors(groups, logits, labels, clusters=np.arange(120), **options)
+    options = {"key": KEY, "num_resamples": 200}
+    alone = inference.group_errors(logits, labels, groups, **options)
+    each = inference.group_errors(logits, labels, groups, clusters=np.arange(120), **options)
     assert alone == each
     copies = np.repeat(np.arange(120), 20)
     tight = inference.group_errors(
-        groups[copies], logits[copies], labels[copies], clusters=copies, **options
+        logits[copies], labels[copies], groups[copies], clusters=copies, **options
     )
-    loose = inference.group_errors(groups[copies], logits[copies], labels[copies], **options)
+    loose = inference.group_errors(logits[copies], labels[copies], groups[copies], **options)
     for part, in_clusters, as_rows in zip(alone, tight, loose, strict=True):
         assert in_clusters.error == pytest.approx(part.error)
         assert in_clusters.floor > 3 * as_rows.floor
@@ -107,12 +109,12 @@ def test_a_search_finds_the_group_and_tests_it_on_other_rows():
     }
     spoiled = (columns["site"] == 1) & columns["new"]
     labels = np.where(spoiled, (logits.argmax(-1) + random.integers(0, 3, 2000)) % 3, labels)
-    (worst, *_) = actual = inference.worst_groups(columns, logits, labels, key=KEY)
+    (worst, *_) = actual = inference.worst_groups(logits, labels, columns, key=KEY)
     assert worst.conditions == {"site": "1", "new": "True"}
     assert 0 < worst.size < spoiled.sum()
     assert worst.p_holm < 0.01
     assert len({frozenset(group.conditions.items()) for group in actual}) == len(actual) == 5
-    sizes = inference.worst_groups({"new": spoiled}, logits, labels, key=KEY)
+    sizes = inference.worst_groups(logits, labels, {"new": spoiled}, key=KEY)
     p = softmax(logits.astype(float))
     residual = p.max(-1) - (p.argmax(-1) == labels)
     half = next(group for group in sizes if group.conditions == {"new": "True"})
@@ -123,16 +125,16 @@ def test_a_search_finds_the_group_and_tests_it_on_other_rows():
 def test_halves_and_quartiles():
     logits, labels, _ = data(200)
     ages = np.arange(200) / 200
-    actual = inference.worst_groups({"age": ages}, logits, labels, key=KEY, least=1)
+    actual = inference.worst_groups(logits, labels, {"age": ages}, key=KEY, least=1)
     assert len(actual) == 4
     assert sum(group.size for group in actual) == 100
     clusters = np.arange(200) // 5
     actual = inference.worst_groups(
-        {"age": ages}, logits, labels, key=KEY, clusters=clusters, least=1
+        logits, labels, {"age": ages}, key=KEY, clusters=clusters, least=1
     )
     assert sum(group.size for group in actual) == 100
     counts = np.where(np.arange(200) < 100, 2, 0)
-    actual = inference.worst_groups({"age": ages}, logits, labels, counts, key=KEY, least=1)
+    actual = inference.worst_groups(logits, labels, {"age": ages}, counts, key=KEY, least=1)
     assert all(group.size % 2 == 0 for group in actual)
     assert "age=" in str(actual[0])
 
@@ -140,22 +142,22 @@ def test_halves_and_quartiles():
 def test_bad_input():
     logits, labels, groups = data(40)
     with pytest.raises(ValueError, match=r"groups must have shape \(40,\)"):
-        inference.group_errors(groups[:3], logits, labels, key=KEY)
+        inference.group_errors(logits, labels, groups[:3], key=KEY)
     with pytest.raises(TypeError, match="integers, strings or booleans, got float"):
-        inference.group_errors(np.arange(40) / 2, logits, labels, key=KEY)
+        inference.group_errors(logits, labels, np.arange(40) / 2, key=KEY)
     with pytest.raises(ValueError, match="weights are not integers"):
         inference.class_errors(logits, labels, np.full(40, 0.5), key=KEY)
     with pytest.raises(ValueError, match="need labels of shape"):
         inference.class_errors(logits, np.ones((40, 3)) / 3, key=KEY)
     with pytest.raises(TypeError, match="must map names to columns"):
-        inference.worst_groups({}, logits, labels, key=KEY)
+        inference.worst_groups(logits, labels, {}, key=KEY)
     with pytest.raises(ValueError, match="not finite"):
-        inference.worst_groups({"x": np.full(40, np.nan)}, logits, labels, key=KEY)
+        inference.worst_groups(logits, labels, {"x": np.full(40, np.nan)}, key=KEY)
     with pytest.raises(ValueError, match=r"columns\['x'\] must have shape"):
-        inference.worst_groups({"x": np.zeros(3)}, logits, labels, key=KEY)
-    assert inference.worst_groups({"x": groups}, logits, labels, key=KEY, least=41) == []
+        inference.worst_groups(logits, labels, {"x": np.zeros(3)}, key=KEY)
+    assert inference.worst_groups(logits, labels, {"x": groups}, key=KEY, least=41) == []
     certain = np.tile([[200.0, 0.0]], (40, 1)).astype(np.float32)
-    (part,) = inference.group_errors(np.zeros(40, int), certain, np.zeros(40, int), key=KEY)
+    (part,) = inference.group_errors(certain, np.zeros(40, int), np.zeros(40, int), key=KEY)
     assert part.p_value == 1
 
 
@@ -166,10 +168,10 @@ def test_size_of_the_search_and_of_holm(capsys):
     for trial in range(400):
         logits, labels, _ = simulated(random, 600, 3)
         columns = {"a": random.integers(0, 4, 600), "b": random.integers(0, 3, 600)}
-        drawn = {"key": jax.random.key(trial), "num_draws": 199}
+        drawn = {"key": jax.random.key(trial), "num_resamples": 199}
         tests = (
-            inference.worst_groups(columns, logits, labels, **drawn),
-            inference.group_errors(columns["a"], logits, labels, **drawn),
+            inference.worst_groups(logits, labels, columns, **drawn),
+            inference.group_errors(logits, labels, columns["a"], **drawn),
             inference.class_errors(logits, labels, **drawn),
         )
         actual += [min(part.p_holm for part in parts) <= 0.05 for parts in tests]
@@ -194,6 +196,6 @@ def test_hits_occur_with_the_probability_of_the_confidence():
 def test_a_search_without_examples_to_test_on_finds_nothing():
     logits, labels = 2 * np.eye(3, dtype=np.float32), np.arange(3)
     key = jax.random.key(0)
-    assert inference.worst_groups({"a": [0]}, logits[:1], labels[:1], key=key, least=1) == []
+    assert inference.worst_groups(logits[:1], labels[:1], {"a": [0]}, key=key, least=1) == []
     one_cluster = {"clusters": np.zeros(3, int), "key": key, "least": 1}
-    assert inference.worst_groups({"a": [0, 1, 1]}, logits, labels, **one_cluster) == []
+    assert inference.worst_groups(logits, labels, {"a": [0, 1, 1]}, **one_cluster) == []

@@ -34,7 +34,7 @@ def options_of(function):
 
 def run_test(name, logits, labels):
     asymptotic = name in ("cox", "kuiper", "spiegelhalter", "temperature")
-    options = {} if asymptotic else {"key": jax.random.key(3), "num_draws": 100}
+    options = {} if asymptotic else {"key": jax.random.key(3), "num_resamples": 100}
     return inference.calibration_test(name, logits, labels, **options)
 
 

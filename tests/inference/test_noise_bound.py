@@ -49,8 +49,8 @@ REFERENCES = {
 
 
 @functools.cache
-def bounds_of(model, num_draws=20_000):
-    return inference.noise_bound(FIVE, *golden(model), key=KEY, num_draws=num_draws)
+def bounds_of(model, num_resamples=20_000):
+    return inference.noise_bound(FIVE, *golden(model), key=KEY, num_resamples=num_resamples)
 
 
 @pytest.mark.parametrize("model", ["a", "b"])
@@ -90,7 +90,7 @@ def test_values_are_those_of_the_metrics():
         "classes": metrics.named("classwise_ece", num_bins=5, excluded_class=1),
         "many": metrics.named("adaptive_ece", num_bins=100, excluded_class=1),
     }
-    bounds = inference.noise_bound(several, logits, labels, key=KEY, num_draws=100)
+    bounds = inference.noise_bound(several, logits, labels, key=KEY, num_resamples=100)
     values = metrics.values_of(several, logits, labels)
     for name, bound in bounds.items():
         assert bound.value == pytest.approx(float(values[name]), abs=2e-6), name
@@ -102,7 +102,7 @@ def test_intervals_contain_their_point_and_agree_with_p(sharpness):
     for _ in range(5):
         logits, labels, _ = simulated(random, 60, 3, sharpness)
         for name, bound in inference.noise_bound(
-            FIVE, logits, labels, key=KEY, num_draws=100
+            FIVE, logits, labels, key=KEY, num_resamples=100
         ).items():
             assert 0 <= bound.low <= bound.value <= bound.high <= 1, name
             assert bound.low == 0 or bound.p_value < 0.05, name
@@ -118,7 +118,7 @@ def test_order_copies_and_absent_rows_change_nothing():
     copies = np.repeat(np.arange(40), counts)
     order = random.permutation(60)
     whole, *others = (
-        inference.noise_bound(FIVE, *data, key=KEY, num_draws=100)
+        inference.noise_bound(FIVE, *data, key=KEY, num_resamples=100)
         for data in (
             (logits[copies], labels[copies]),
             (logits[copies][order], labels[copies][order]),
@@ -150,12 +150,14 @@ def test_combined_draws_have_the_variance_of_independent_ones(monkeypatch):
 
 def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
     logits = jnp.tile(jnp.array([[100.0, 0.0]]), (60, 1))
-    right = inference.noise_bound(metrics.ece, logits, jnp.zeros(60, int), key=KEY, num_draws=100)
+    right = inference.noise_bound(
+        metrics.ece, logits, jnp.zeros(60, int), key=KEY, num_resamples=100
+    )
     assert right.value == right.low == right.floor == 0
     assert right.p_value == 1
     assert 0 < right.high < 0.1  # Wilson's: errors may be rare
     wrong = inference.noise_bound(
-        metrics.ece, logits, (jnp.arange(60) < 3).astype(int), key=KEY, num_draws=100
+        metrics.ece, logits, (jnp.arange(60) < 3).astype(int), key=KEY, num_resamples=100
     )
     assert wrong.p_value == pytest.approx(1 / 101)
     assert wrong.value == pytest.approx(0.05)
@@ -167,7 +169,7 @@ def test_equal_confidences_are_one_binomial():
     logits = jnp.tile(jnp.log(jnp.array([[0.8, 0.2]])), (60, 1))
     labels = (jnp.arange(60) < 18).astype(int)
     pair = {"ece": metrics.ece, "adaptive": metrics.adaptive_ece}
-    bounds = inference.noise_bound(pair, logits, labels, key=KEY, num_draws=4000)
+    bounds = inference.noise_bound(pair, logits, labels, key=KEY, num_resamples=4000)
     number = np.arange(61)
     law = stats.binom(60, 0.8).pmf(number)
     exact = law @ (abs(number - 48) >= 6)
@@ -206,8 +208,10 @@ def test_bad_input():
         call(logits, labels, np.array([0.5] + 11 * [1.0]))
     with pytest.raises(ValueError, match="level must be"):
         call(logits, labels, level=90)
-    with pytest.raises(ValueError, match=r"num_draws must be at least 20 at level 0\.9, got 10"):
-        call(logits, labels, num_draws=10)
+    with pytest.raises(
+        ValueError, match=r"num_resamples must be at least 20 at level 0\.9, got 10"
+    ):
+        call(logits, labels, num_resamples=10)
     with pytest.raises(ValueError, match="there are no examples"):
         call(logits[:0], labels[:0])
     with pytest.raises(ValueError, match="need labels of shape"):
@@ -232,7 +236,7 @@ def test_coverage_and_size(num_rows, num_classes, sharpness, capsys):
     for trial in range(200):
         logits, labels, truth = simulated(random, num_rows, num_classes, sharpness)
         bounds = inference.noise_bound(
-            several, logits, labels, key=jax.random.key(trial), num_draws=200
+            several, logits, labels, key=jax.random.key(trial), num_resamples=200
         )
         truths = errors_of_truth(several, logits, truth)
         for name, bound in bounds.items():

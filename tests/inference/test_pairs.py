@@ -267,7 +267,7 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
         bounds_of_noise(z, labels, counts, num_bins, equal_mass) for z in (a, b)
     )
     options = {"num_bins": num_bins, "equal_mass": equal_mass}
-    actual = inference.compare_ece(a, b, labels, key=KEY, num_draws=4000, **options)
+    actual = inference.compare_ece(a, b, labels, key=KEY, num_resamples=4000, **options)
     metric = metrics.adaptive_ece if equal_mass else metrics.ece
     assert actual.ece_a == pytest.approx(float(metric(a, labels, num_bins=num_bins)), abs=1e-6)
     value = ece_b - ece_a
@@ -280,7 +280,7 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
 @pytest.mark.parametrize("equal_mass", [False, True])
 def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     a, b, labels, cluster = data()
-    given = {"key": KEY, "num_draws": 200, "num_bins": 5, "equal_mass": equal_mass}
+    given = {"key": KEY, "num_resamples": 200, "num_bins": 5, "equal_mass": equal_mass}
     actual = inference.compare_ece(a, b, labels, **given)
     swapped = inference.compare_ece(b, a, labels, **given)
     np.testing.assert_allclose(swapped[:3], [-actual.value, -actual.high, -actual.low], atol=1e-9)
@@ -335,7 +335,7 @@ def test_several_runs_have_the_mean_ece():
     a, b, labels, cluster = data()
     c = a[:, ::-1]
     for options in ({}, {"clusters": cluster}, {"equal_mass": True}):
-        given = {"key": KEY, "num_draws": 200, "num_bins": 5, **options}
+        given = {"key": KEY, "num_resamples": 200, "num_bins": 5, **options}
         single = inference.compare_ece(a, b, labels, **given)
         copies = inference.compare_ece([a, a, a], [b, b], labels, **given)
         # Only the noise of bins that are equal in all resamples depends on the run.
@@ -356,7 +356,9 @@ def test_the_interval_of_several_runs_against_loops():
         bounds_of_noise(z, labels, counts, 5, equal_mass=False) for z in runs
     )
     ece_b, low_b, high_b = (np.mean(part, axis=0) for part in zip(*others, strict=True))
-    change = inference.compare_ece(runs[0], runs[1:], labels, key=KEY, num_draws=4000, num_bins=5)
+    change = inference.compare_ece(
+        runs[0], runs[1:], labels, key=KEY, num_resamples=4000, num_bins=5
+    )
     value = ece_b - ece_a
     ends = [value - np.quantile(high_b - low_a, 0.95), value - np.quantile(low_b - high_a, 0.05)]
     np.testing.assert_allclose(change[:3], [value, *ends], atol=0.012)
@@ -390,7 +392,7 @@ def every(a, b, labels, weights=None, clusters=None):
     return np.hstack(
         [
             *inference.compare_calibration(*given, **options),
-            inference.compare_ece(*given, key=KEY, num_draws=50, **options),
+            inference.compare_ece(*given, key=KEY, num_resamples=50, **options),
             inference.compare_temperature(*given, **options),
             *(inference.compare_scores(*given, score=s, **options)[:4] for s in ("nll", "error")),
             inference.mcnemar(*given),
@@ -472,7 +474,7 @@ def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
         count["nll"] += inference.compare_scores(a, b, labels).p_value <= 0.05
         key = jax.random.key(trial)
         for name, equal_mass in intervals.items():
-            options = {"num_draws": 200, "equal_mass": equal_mass}
+            options = {"num_resamples": 200, "equal_mass": equal_mass}
             change = inference.compare_ece(a, b, labels, key=key, **options)
             count[name] += change.low <= 0 <= change.high
         noisy = [z + 0.5 * random.standard_normal(z.shape).astype(np.float32) for z in (b, b)]
@@ -506,7 +508,7 @@ def test_coverage_of_the_ece_difference(num_classes, equal_mass, capsys):
         for trial in range(400):
             logits, labels, _ = simulated(random, 1000, num_classes)
             scaled = (np.float32(low) * logits, np.float32(high) * logits)
-            options = {"num_draws": 200, "equal_mass": equal_mass}
+            options = {"num_resamples": 200, "equal_mass": equal_mass}
             change = inference.compare_ece(*scaled, labels, key=jax.random.key(trial), **options)
             inside += change.low <= wanted <= change.high
             power += change.low > 0

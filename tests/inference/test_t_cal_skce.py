@@ -49,12 +49,12 @@ def test_statistics_are_those_of_pairs():
     p = softmax(logits.astype(float))
     hit = (p.argmax(-1) == labels).astype(float)
     run = inference.calibration_test
-    actual = run("t_cal", logits, labels, key=KEY, num_draws=20).statistic
+    actual = run("t_cal", logits, labels, key=KEY, num_resamples=20).statistic
     assert actual == pytest.approx(t_cal(p.max(-1), hit), rel=1e-4)
-    actual = run("skce", logits, labels, key=KEY, num_draws=20).statistic
+    actual = run("skce", logits, labels, key=KEY, num_resamples=20).statistic
     assert actual == pytest.approx(skce(p, labels), abs=1e-6)
     top = np.stack([p.max(-1), 1 - p.max(-1)], 1)
-    actual = run("skce", logits, labels, key=KEY, num_draws=20, kind="top_label").statistic
+    actual = run("skce", logits, labels, key=KEY, num_resamples=20, kind="top_label").statistic
     assert actual == pytest.approx(skce(top, 1 - hit.astype(int)), abs=1e-6)
 
 
@@ -77,7 +77,7 @@ def test_draws_agree_with_all_outcomes(model):
     for name, all_values in values.items():
         value = all_values[int("".join(map(str, HIT[model])), 2)]
         exact = probability @ (all_values >= value - 1e-9)
-        test = inference.calibration_test(name, *golden(model), key=KEY, num_draws=20_000)
+        test = inference.calibration_test(name, *golden(model), key=KEY, num_resamples=20_000)
         assert test.statistic == pytest.approx(value, abs=1e-5)
         assert test.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000))
 
@@ -89,7 +89,7 @@ def test_order_copies_and_absent_rows_change_nothing(name):
     logits[10:20] = logits[:10]  # ties
     counts = random.integers(0, 4, 40)
     copies = random.permutation(np.repeat(np.arange(40), counts))
-    drawn = {"key": KEY, "num_draws": 50}
+    drawn = {"key": KEY, "num_resamples": 50}
     whole = inference.calibration_test(name, logits[copies], labels[copies], **drawn)
     absent = np.where(counts[:, None] > 0, logits, np.nan)
     weighted = inference.calibration_test(name, absent, labels, counts, **drawn)
@@ -131,7 +131,7 @@ def test_size_and_power(name, options, num_classes, num_rows, num_sets, power, c
         rejected = 0
         for trial in range(sets):
             logits, labels, _ = simulated(random, num_rows, num_classes, sharpness)
-            drawn = {"key": jax.random.key(trial), "num_draws": 99, **options}
+            drawn = {"key": jax.random.key(trial), "num_resamples": 99, **options}
             rejected += inference.calibration_test(name, logits, labels, **drawn).p_value <= 0.05
         rates.append(rejected / sets)
     with capsys.disabled():

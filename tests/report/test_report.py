@@ -130,7 +130,7 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     cut_by_mass = metrics.adaptive_debiased_rms_calibration_error
     assert convention_of(cut_by_mass) == "15 bins of equal mass"
     (ece,) = (r for r in full.rows if r.metric == "ece" and r.predictions == "as given")
-    bound = inference.noise_bound(metrics.ece, *sample(), key=jax.random.key(0), num_draws=50)
+    bound = inference.noise_bound(metrics.ece, *sample(), key=jax.random.key(0), num_resamples=50)
     np.testing.assert_allclose([ece.value, ece.low, ece.high], bound[:3], rtol=1e-5)
     assert (ece.interval, ece.floor, ece.p_value) == ("noise bound", *bound[3:])
     assert f"{ece.value:.4f} [{ece.low:.4f}, {ece.high:.4f}]" in text
@@ -198,7 +198,7 @@ def test_equal_resamples_have_no_interval():
 def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     logits, labels = sample()
     key = jax.random.key(0)
-    tests = inference.class_errors(logits, labels, key=key, num_draws=60)  # 20 for each class
+    tests = inference.class_errors(logits, labels, key=key, num_resamples=60)  # 20 for each class
     actual = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
     for part, test in zip(actual, tests, strict=True):
         assert part.value == pytest.approx(test.error, abs=1e-6)
@@ -461,7 +461,7 @@ def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
         assert change.p_value == other.p_value > 0.1
         assert change.low <= 0 <= change.high
         excluded.append(not other.low <= 0 <= other.high)
-        options = {"key": jax.random.key(0), "num_draws": 100, "equal_mass": equal_mass}
+        options = {"key": jax.random.key(0), "num_resamples": 100, "equal_mass": equal_mass}
         wanted = inference.compare_ece(sharp, vague, labels, **options)
         # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
         np.testing.assert_allclose([change.low, change.high], wanted[1:3], atol=0.01)

@@ -84,7 +84,7 @@ def gaps_of(
     cluster: Clusters | None,
     *,
     key: Array,
-    num_draws: int,
+    num_resamples: int,
 ) -> dict[Key, BinGaps]:
     """Compute the gaps of every kind of bins; those of the same confidences share the draws."""
     gaps: dict[Key, BinGaps] = {}
@@ -100,20 +100,20 @@ def gaps_of(
                 labels,
                 cluster,
                 key=key,
-                num_draws=num_draws,
-                draws_at_a_time=num_draws,
+                num_resamples=num_resamples,
+                draws_at_a_time=num_resamples,
             )
             gaps[bins] = next(whole)
     for by_bins in of_top_label.values():
-        parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_draws, cluster)
+        parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_resamples, cluster)
         gaps |= dict(zip(by_bins, parts, strict=True))
     return gaps
 
 
-def _normal(key: Array, covariance: np.ndarray, num_draws: int) -> Draws:
+def _normal(key: Array, covariance: np.ndarray, num_resamples: int) -> Draws:
     values, vectors = np.linalg.eigh(covariance)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    return np.asarray(jax.random.normal(key, (num_draws, len(values)))) @ root.T
+    return np.asarray(jax.random.normal(key, (num_resamples, len(values)))) @ root.T
 
 
 def with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> Draws:
@@ -134,7 +134,7 @@ def _in_clusters(
     blocks: Callable[[], Iterator[tuple[SumsOfClusters, SumsOfClusters]]],
     of_null: Cells,
     key: Array,
-    num_draws: int,
+    num_resamples: int,
 ) -> BinGaps:
     """Replace the draws and moments of independent examples by those of clusters.
 
@@ -143,14 +143,14 @@ def _in_clusters(
       blocks: yields the sums of residuals and the numbers of examples of clusters, per cell.
       of_null: the variance of each gap of a calibrated model with independent examples.
       key: of the signs.
-      num_draws: number of draws.
+      num_resamples: number of draws.
     """
     key_of_signs, key_of_noise = jax.random.split(key)
     mean = rows.gap / np.where(rows.share > 0, rows.share, 1)
-    null = np.zeros((num_draws, len(mean)))
+    null = np.zeros((num_resamples, len(mean)))
     noise, variance, square_sum = np.zeros_like(null), np.zeros_like(mean), np.zeros_like(mean)
     for number, (sums, counts) in enumerate(blocks()):
-        xi = signs(jax.random.fold_in(key_of_signs, number), num_draws, len(sums))
+        xi = signs(jax.random.fold_in(key_of_signs, number), num_resamples, len(sums))
         centered = sums - counts * mean
         null += xi @ sums
         noise += xi @ centered
@@ -209,7 +209,7 @@ def _of_top_label(
     logits: Logits,
     labels: Labels,
     key: Array,
-    num_draws: int,
+    num_resamples: int,
     cluster: Clusters | None,
 ) -> list[BinGaps]:
     unordered, confidence, hit = members_of_top_label(metrics, logits, labels)
@@ -226,7 +226,7 @@ def _of_top_label(
     key_of_hits, key_of_noise = jax.random.split(key)
     null = ranked = np.zeros((0, design.shape[1]))
     if cluster is None:
-        draws = hit_draws(key_of_hits, confidence, hit, design, num_draws)
+        draws = hit_draws(key_of_hits, confidence, hit, design, num_resamples)
         null, ranked = ((confidence @ design - hits) / num_rows for hits in draws)
 
     squared = np.square(design)
@@ -237,7 +237,7 @@ def _of_top_label(
     of_null = num_rows**2 * np.diag(covariance)
     variance = np.maximum(of_null, empirical) / num_rows**2
     if cluster is None:
-        noise = _normal(key_of_noise, _rescaled(covariance, variance), num_draws)
+        noise = _normal(key_of_noise, _rescaled(covariance, variance), num_resamples)
     else:
         noise = null
     moment = np.maximum(of_null, square_sum) / num_rows**2
@@ -260,7 +260,7 @@ def _of_top_label(
             columns = np.concatenate([members * residual[:, None], members], axis=1)
             sums = np.split(sums_of(cluster, columns), 2, axis=1)
             blocks = functools.partial(_in_blocks, *sums)
-            part = _in_clusters(part, blocks, of_null[at] / num_rows**2, key, num_draws)
+            part = _in_clusters(part, blocks, of_null[at] / num_rows**2, key, num_resamples)
             key_of_outcomes = jax.random.fold_in(key_of_noise, len(parts))
             part = _with_rare_outcomes(part, members, confidence, cluster, key_of_outcomes)
         parts.append(part)
@@ -349,7 +349,7 @@ def gaps_of_classes(
     cluster: Clusters | None,
     *,
     key: Array,
-    num_draws: int,
+    num_resamples: int,
     draws_at_a_time: int,
 ) -> Iterator[BinGaps]:
     """Compute the gaps of every class and bin, with some of the draws at a time."""
@@ -400,7 +400,7 @@ def gaps_of_classes(
             order,
             classes,
             num_bins=num_bins,
-            num_draws=num_draws,
+            num_resamples=num_resamples,
             draws_at_a_time=draws_at_a_time,
             # Without the excluded class, the probabilities lack that of its labels.
             rest=-1 if excluded is None else excluded,
@@ -414,8 +414,8 @@ def gaps_of_classes(
             yield part._replace(null=draws.fresh, ranked=draws.ranked, noise=noise)
     else:
         blocks = functools.partial(_classes_in_blocks, p[order], classes, cluster[order], num_bins)
-        for start in range(0, num_draws, draws_at_a_time):
-            size = min(draws_at_a_time, num_draws - start)
+        for start in range(0, num_resamples, draws_at_a_time):
+            size = min(draws_at_a_time, num_resamples - start)
             yield _in_clusters(part, blocks, of_null, jax.random.fold_in(key, start), size)
 
 

@@ -72,17 +72,17 @@ class _Plan(NamedTuple):
     ranked: Integer[np.ndarray, "draws blocks"]
 
 
-def _plan(generator: np.random.Generator, num_rows: int, num_draws: int) -> _Plan:
-    num_versions = min(num_draws, max(_VERSIONS, _OUTCOMES // num_rows))
-    if num_versions == num_draws:
-        versions = np.arange(1, num_draws + 1)[:, None]
+def _plan(generator: np.random.Generator, num_rows: int, num_resamples: int) -> _Plan:
+    num_versions = min(num_resamples, max(_VERSIONS, _OUTCOMES // num_rows))
+    if num_versions == num_resamples:
+        versions = np.arange(1, num_resamples + 1)[:, None]
         return _Plan(np.arange(num_rows)[None], num_versions, versions, versions)
     size = -(-num_rows // _BLOCKS)
     num_blocks = -(-num_rows // size)
     rows = np.full(num_blocks * size, -1)
     # Blocks of neighbors would depend on the labels, by which rows of equal confidence are sorted.
     rows[:num_rows] = generator.permutation(num_rows)
-    shape = (num_draws, num_blocks)
+    shape = (num_resamples, num_blocks)
     fresh = generator.integers(1, num_versions + 1, shape)
     of_data = generator.integers(0, num_versions + 1, shape) == 0
     return _Plan(rows.reshape(-1, size), num_versions, fresh, np.where(of_data, 0, fresh))
@@ -93,12 +93,12 @@ def hit_draws(
     confidence: Float[np.ndarray, " rows"],
     hit: Float[np.ndarray, " rows"],
     design: Float[np.ndarray, "rows columns"],
-    num_draws: int,
+    num_resamples: int,
 ) -> Draws:
     """Draw hits from the confidences, and sum every column of the design over them."""
     generator = host_generator(key)
-    plan = _plan(generator, len(confidence), num_draws)
-    sums = Draws(*(np.zeros((num_draws, design.shape[1])) for _ in Draws._fields))
+    plan = _plan(generator, len(confidence), num_resamples)
+    sums = Draws(*(np.zeros((num_resamples, design.shape[1])) for _ in Draws._fields))
     for block, fresh, ranked in zip(plan.rows, plan.fresh.T, plan.ranked.T, strict=True):
         rows = block[block >= 0]
         drawn = draw_hits(generator, confidence[rows], plan.num_versions)
@@ -116,7 +116,7 @@ def class_draws(
     labels: Integer[np.ndarray, " rows"],
     *,
     num_bins: int,
-    num_draws: int,
+    num_resamples: int,
     draws_at_a_time: int,
     rest: int = -1,
 ) -> Iterator[Draws]:
@@ -128,12 +128,12 @@ def class_draws(
       order: of the rows, in which they receive their random numbers.
       labels: in this order.
       num_bins: number of bins of equal width.
-      num_draws: number of draws.
+      num_resamples: number of draws.
       draws_at_a_time: the draws of each of the results.
       rest: the class that receives what the probabilities of a row lack of 1.
     """
     generator = host_generator(key)
-    plan = _plan(generator, len(p), num_draws)
+    plan = _plan(generator, len(p), num_resamples)
     num_blocks, size = plan.rows.shape
     step = max(1, _OUTCOMES // (plan.num_versions * size))
     starts = range(0, num_blocks, step)
@@ -149,8 +149,8 @@ def class_draws(
         )
 
     num_cells = p.shape[1] * num_bins
-    for first in range(0, num_draws, draws_at_a_time):
-        at = slice(first, min(first + draws_at_a_time, num_draws))
+    for first in range(0, num_resamples, draws_at_a_time):
+        at = slice(first, min(first + draws_at_a_time, num_resamples))
         counts = Draws(*(np.zeros((at.stop - at.start, num_cells)) for _ in Draws._fields))
         for start in starts:
             blocks = slice(start, start + step)

@@ -77,7 +77,7 @@ def noise_bound(
     *,
     key: Any,
     level: float = 0.9,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     clusters: Any = None,
 ) -> Any:
     """Compute binned calibration errors with intervals, noise floors and p-values.
@@ -95,8 +95,8 @@ def noise_bound(
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the draws.
       level: the nominal coverage of the interval, a fraction.
-      num_draws: number of draws of a calibrated model's outcomes. With many examples, draws share
-        outcomes of blocks of examples; the p-value is exact, see `combined_draws.py`.
+      num_resamples: number of draws of a calibrated model's outcomes. With many examples, draws
+        share outcomes of blocks of examples; the p-value is exact, see `combined_draws.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, except in bins of the top label in which a calibrated model has only some hits or
@@ -118,11 +118,11 @@ def noise_bound(
     members = dict(members_of(metrics))
     checks.random_key(key)
     checks.level(level)
-    checks.whole("num_draws", num_draws, least_draws(level), f" at level {level}")
+    checks.whole("num_resamples", num_resamples, least_draws(level), f" at level {level}")
     for metric in members.values():
         _check(metric)
     data = counted_in_clusters("noise_bound", logits, labels, weights, clusters)
-    gaps = gaps_of(list(members.values()), *data, key=key, num_draws=num_draws)
+    gaps = gaps_of(list(members.values()), *data, key=key, num_resamples=num_resamples)
     bounds = {name: _bound(m, gaps[bins_of(m)], level) for name, m in members.items()}
     return bounds[metrics.name] if isinstance(metrics, Metric) else bounds
 

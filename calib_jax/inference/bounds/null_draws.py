@@ -36,11 +36,11 @@ def hit_sums(
     key: Array,
     confidence: Float[np.ndarray, " rows"],
     design: Float[np.ndarray, "rows columns"],
-    num_draws: int,
+    num_resamples: int,
 ) -> Float[np.ndarray, "draws columns"]:
     """Draw hits from the confidences, and sum every column of the design over them."""
     columns = design.astype(np.float32)
-    sums = [hits.astype(np.float32) @ columns for hits in _hits(key, confidence, num_draws)]
+    sums = [hits.astype(np.float32) @ columns for hits in _hits(key, confidence, num_resamples)]
     return np.concatenate(sums).astype(np.float64)
 
 
@@ -49,7 +49,7 @@ def joint_hit_sums(
     confidence: Float[np.ndarray, " rows"],
     cluster: Integer[np.ndarray, " rows"],
     design: Float[np.ndarray, "rows columns"],
-    num_draws: int,
+    num_resamples: int,
 ) -> Float[np.ndarray, "draws columns"]:
     """Draw hits and sum them as `hit_sums`; the examples of a cluster share one random number.
 
@@ -57,30 +57,30 @@ def joint_hit_sums(
     """
     generator = host_generator(key)
     _, member = np.unique(cluster, return_inverse=True)
-    sums = np.empty((num_draws, design.shape[1]))
+    sums = np.empty((num_resamples, design.shape[1]))
     chunk = max(1, _ENTRIES // len(confidence))
-    for start in range(0, num_draws, chunk):
-        at = slice(start, min(start + chunk, num_draws))
+    for start in range(0, num_resamples, chunk):
+        at = slice(start, min(start + chunk, num_resamples))
         uniform = generator.random((at.stop - start, np.max(member) + 1))
         sums[at] = (uniform[:, member] < confidence) @ design
     return sums
 
 
 def hits_in_chunks(
-    key: Array, confidence: Float[np.ndarray, " rows"], num_draws: int
+    key: Array, confidence: Float[np.ndarray, " rows"], num_resamples: int
 ) -> Iterator[Float[np.ndarray, "draws rows"]]:
     """Draw hits from the confidences, some draws at a time."""
-    for hits in _hits(key, confidence, num_draws):
+    for hits in _hits(key, confidence, num_resamples):
         yield hits.astype(np.float64)
 
 
 def _hits(
-    key: Array, confidence: Float[np.ndarray, " rows"], num_draws: int
+    key: Array, confidence: Float[np.ndarray, " rows"], num_resamples: int
 ) -> Iterator[Bool[np.ndarray, "draws rows"]]:
     generator = host_generator(key)
-    chunk = max(1, min(num_draws, _ENTRIES // len(confidence)))
-    for start in range(0, num_draws, chunk):
-        yield draw_hits(generator, confidence, min(chunk, num_draws - start))
+    chunk = max(1, min(num_resamples, _ENTRIES // len(confidence)))
+    for start in range(0, num_resamples, chunk):
+        yield draw_hits(generator, confidence, min(chunk, num_resamples - start))
 
 
 def host_generator(key: Array) -> np.random.Generator:
@@ -89,7 +89,7 @@ def host_generator(key: Array) -> np.random.Generator:
 
 
 def draw_hits(
-    generator: np.random.Generator, confidence: Float[np.ndarray, " rows"], num_draws: int
+    generator: np.random.Generator, confidence: Float[np.ndarray, " rows"], num_resamples: int
 ) -> Bool[np.ndarray, "draws rows"]:
     """Draw hits by 16 random bits each, and a further number where they equal the confidence's.
 
@@ -98,7 +98,7 @@ def draw_hits(
     steps = confidence * 2.0**16
     whole = np.minimum(np.floor(steps), 2**16 - 1)
     rest, whole = steps - whole, whole.astype(np.uint16)
-    bits = generator.integers(0, 2**16, (num_draws, len(confidence)), np.uint16)
+    bits = generator.integers(0, 2**16, (num_resamples, len(confidence)), np.uint16)
     hits: np.ndarray = bits < whole
     equal = np.nonzero(bits == whole)
     hits[equal] = generator.random(len(equal[1])) < rest[equal[1]]

@@ -162,7 +162,7 @@ def best_threshold(
     costs: Any = None,
     abstain_cost: float | None = None,
     level: float = 0.9,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     clusters: Any = None,
 ) -> BestThreshold:
     """Find the threshold of least cost, with an interval of the thresholds that may be the best.
@@ -182,7 +182,7 @@ def best_threshold(
       costs: `[classes, classes]`, `[y, d]` for answering d; 0 and 1 by default.
       abstain_cost: the cost of an example that is not answered.
       level: the nominal coverage of the interval, a fraction.
-      num_draws: number of draws of the noise.
+      num_resamples: number of draws of the noise.
       clusters: `[*batch]`, the cluster of each example, as in `decision_calibration`.
 
     >>> from calib_jax import inference
@@ -196,7 +196,7 @@ def best_threshold(
     """
     checks.random_key(key)
     checks.level(level)
-    checks.whole("num_draws", num_draws)
+    checks.whole("num_resamples", num_resamples)
     check_abstain_cost(abstain_cost)
     *data, cluster = counted_in_clusters("best_threshold", logits, labels, weights, clusters)
     num_classes = data[0].shape[-1]
@@ -228,7 +228,7 @@ def best_threshold(
         return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
     # Sorted by a projection, so that the draws do not depend on the order of the examples.
     noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
-    draws = flipped(key, num_draws, noise) / len(score)
+    draws = flipped(key, num_resamples, noise) / len(score)
     largest = draws - np.min(draws, axis=1, keepdims=True)
     kept = np.flatnonzero(mean - np.min(mean) <= np.quantile(largest, level, axis=0) + 1e-12)
     # The cost is constant up to the next threshold.

@@ -1,7 +1,7 @@
 r"""Which classes and which groups of examples are miscalibrated?
 
     inference.class_errors(logits, labels, key=key)            the probability of every class
-    inference.group_errors(groups, logits, labels, key=key)    the top label in every group
+    inference.group_errors(logits, labels, groups, key=key)    the top label in every group
 
 Every class and every group has the binned error of `ece`, the noise floor of its size, and an
 exact p-value by draws of a calibrated model. Small groups have large errors by noise alone, so
@@ -57,14 +57,14 @@ class PartError(NamedTuple):
 
 @checks.needs_key
 def group_errors(
-    groups: Any,
     logits: Any,
     labels: Any,
+    groups: Any,
     weights: Any = None,
     *,
     key: Any,
     num_bins: int = 15,
-    num_draws: int | None = None,
+    num_resamples: int | None = None,
     clusters: Any = None,
 ) -> list[PartError]:
     """Compute the ECE of every group with its noise floor and p-values.
@@ -73,14 +73,14 @@ def group_errors(
     `worst_groups` searches for groups on half of the examples.
 
     Args:
-      groups: `[*batch]`, the group of each example, as integers, strings or booleans.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
+      groups: `[*batch]`, the group of each example, as integers, strings or booleans.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the draws.
       num_bins: number of bins of equal width.
-      num_draws: number of draws R. The smallest `p_holm` of m groups is m / (R + 1); the default
-        is 40 m, but at least 1,000 and at most 2e8 outcomes.
+      num_resamples: number of draws R. The smallest `p_holm` of m groups is m / (R + 1); the
+        default is 40 m, but at least 1,000 and at most 2e8 outcomes.
       clusters: `[*batch]`, the cluster of each example, as integers or strings, if examples depend
         on each other. Draws then flip the signs of whole clusters; use some 30 or more per group.
 
@@ -93,7 +93,7 @@ def group_errors(
     >>> labels = (jax.numpy.arange(200) % 4 == 0).astype(int)  # right in 75 %
     >>> labels = labels.at[100:150].set(1)  # but not among these
     >>> groups = ["new" if row >= 100 else "old" for row in range(200)]
-    >>> parts = inference.group_errors(groups, logits, labels, key=jax.random.key(0))
+    >>> parts = inference.group_errors(logits, labels, groups, key=jax.random.key(0))
     >>> [(part.name, part.size, round(part.gap, 2), part.p_holm < 0.01) for part in parts]
     [('new', 100, 0.35, True), ('old', 100, -0.02, False)]
     """
@@ -120,7 +120,7 @@ def group_errors(
 
     residual = confidence - hit
     gaps = np.add.reduceat(residual, first)
-    draws = _num_draws(num_draws, len(names), len(hit))
+    draws = _num_resamples(num_resamples, len(names), len(hit))
     if cluster is None:
         null = [
             errors(np.add.reduceat(confidence - hits, first, axis=1))
@@ -143,7 +143,7 @@ def class_errors(
     *,
     key: Any,
     num_bins: int = 15,
-    num_draws: int | None = None,
+    num_resamples: int | None = None,
     clusters: Any = None,
 ) -> list[PartError]:
     """Compute `per_class_ece` of every class with its noise floor and p-values.
@@ -157,7 +157,7 @@ def class_errors(
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the draws.
       num_bins: number of bins of equal width.
-      num_draws: number of draws; see `group_errors`.
+      num_resamples: number of draws; see `group_errors`.
       clusters: `[*batch]`, the cluster of each example; see `group_errors`.
 
     Returns:
@@ -184,7 +184,7 @@ def class_errors(
         labels,
         cluster,
         key=key,
-        num_draws=_num_draws(num_draws, num_classes, len(labels)),
+        num_resamples=_num_resamples(num_resamples, num_classes, len(labels)),
         draws_at_a_time=_DRAWS_AT_A_TIME,
     ):
         for errors, draws in ((null, gaps.null), (ranked, gaps.ranked)):
@@ -209,9 +209,9 @@ def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     return column.reshape(-1)
 
 
-def _num_draws(given: int | None, num_parts: int, num_rows: int) -> int:
+def _num_resamples(given: int | None, num_parts: int, num_rows: int) -> int:
     if given is not None:
-        checks.at_least("num_draws", given, 1)
+        checks.at_least("num_resamples", given, 1)
         return given
     return max(1000, min(40 * num_parts, _MOST_OUTCOMES // num_rows))
 

@@ -60,15 +60,15 @@ class WorstGroup(NamedTuple):
 
 @checks.needs_key
 def worst_groups(
-    columns: Mapping[str, Any],
     logits: Any,
     labels: Any,
+    columns: Mapping[str, Any],
     weights: Any = None,
     *,
     key: Any,
     num_groups: int = 5,
     least: int = 30,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     clusters: Any = None,
 ) -> list[WorstGroup]:
     """Search for groups with a gap between confidence and accuracy, and test them.
@@ -76,15 +76,15 @@ def worst_groups(
     No calibrator may have been fitted on these examples.
 
     Args:
-      columns: columns by name, `[*batch]` each: integers, strings or booleans, whose values are
-        groups, or floats, which are cut at the quartiles of the examples of the search.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
+      columns: columns by name, `[*batch]` each: integers, strings or booleans, whose values are
+        groups, or floats, which are cut at the quartiles of the examples of the search.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the split and of the draws.
       num_groups: the largest number of groups to keep.
       least: the fewest examples of a group, among those of the search.
-      num_draws: number of draws; the smallest `p_holm` is the number of groups over it.
+      num_resamples: number of draws; the smallest `p_holm` is the number of groups over it.
       clusters: `[*batch]`, the cluster of each example, as integers or strings, if examples depend
         on each other. Whole clusters are in one half, and draws flip their signs.
 
@@ -97,13 +97,17 @@ def worst_groups(
     >>> row = np.arange(800)
     >>> labels = np.where(row % 8 == 0, 1, row % 4 == 1).astype(int)  # right in 62 %
     >>> columns = {"site": row % 8 % 3, "new": row % 8 == 0}  # but never where new
-    >>> worst = inference.worst_groups(columns, logits, labels, key=jax.random.key(0))
+    >>> worst = inference.worst_groups(logits, labels, columns, key=jax.random.key(0))
     >>> worst[0].conditions, worst[0].p_holm < 0.01
     ({'new': 'True'}, True)
     """
     caller = "worst_groups"
     checks.random_key(key)
-    for name, value in (("num_groups", num_groups), ("least", least), ("num_draws", num_draws)):
+    for name, value in (
+        ("num_groups", num_groups),
+        ("least", least),
+        ("num_resamples", num_resamples),
+    ):
         checks.whole(name, value)
     if not isinstance(columns, Mapping) or not columns:
         raise TypeError(f"{caller}: columns must map names to columns, got {columns!r}.")
@@ -123,11 +127,13 @@ def worst_groups(
     design = masks[~search].astype(np.float64)
     totals = residual[~search] @ design
     if cluster is None:
-        hits = null_draws.hit_sums(key_of_draws, confidence[~search], design, num_draws)
+        hits = null_draws.hit_sums(key_of_draws, confidence[~search], design, num_resamples)
         null = confidence[~search] @ design - hits
     else:
         numbers = np.unique(cluster[~search], return_inverse=True)[1]
-        null = flipped(key_of_draws, num_draws, sums_of(numbers, design * residual[~search, None]))
+        null = flipped(
+            key_of_draws, num_resamples, sums_of(numbers, design * residual[~search, None])
+        )
     sizes = np.sum(design, axis=0)
     p_values = np.array(
         [

@@ -96,7 +96,7 @@ def compare_ece(
     num_bins: int = 15,
     equal_mass: bool = False,
     level: float = 0.9,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     clusters: Any = None,
 ) -> EceDifference:
     """Compute an interval of the difference of two models' ECEs on the same examples.
@@ -114,7 +114,7 @@ def compare_ece(
       num_bins: number of bins, for both models.
       equal_mass: whether bins have equal mass, as in `adaptive_ece`, instead of equal width.
       level: the nominal coverage of the interval, a fraction.
-      num_draws: number of resamples.
+      num_resamples: number of resamples.
       clusters: `[*batch]`, the cluster of each example, as integers or strings. Intervals
         covered in simulations of 50 clusters; the ends are -1 and 1 with one.
 
@@ -128,7 +128,7 @@ def compare_ece(
     """
     checks.random_key(key)
     checks.level(level)
-    checks.whole("num_draws", num_draws)
+    checks.whole("num_resamples", num_resamples)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
     runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
     units = []
@@ -138,7 +138,7 @@ def compare_ece(
     excesses = [
         excess
         for number, of_run in enumerate(_in_common_order(units))
-        for excess in excesses_of([of_run], key, number, num_draws)
+        for excess in excesses_of([of_run], key, number, num_resamples)
     ]
     return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
 
@@ -189,40 +189,42 @@ def units_of(metric: Metric, logits: Logits, labels: Labels, cluster: Clusters |
     return Units(sums, size, gap, drawn / num_rows**2, variance / num_rows**2)
 
 
-def excesses_of(several: Sequence[Units], key: Array, number: int, num_draws: int) -> list[Excess]:
+def excesses_of(
+    several: Sequence[Units], key: Array, number: int, num_resamples: int
+) -> list[Excess]:
     """Bound the noise of several ECEs of one run.
 
     Args:
       several: of all ECEs.
       key: of the resamples, the same for all runs that are compared.
       number: of the run; the noise of bins that are equal in all resamples depends on it.
-      num_draws: number of resamples.
+      num_resamples: number of resamples.
     """
     if len(several[0].size) < 2:  # an ECE lies in [0, 1], so noise adds at least -1 and at most 1
-        ends = np.full((2, num_draws), [[-1.0], [1.0]])
+        ends = np.full((2, num_resamples), [[-1.0], [1.0]])
         return [Excess(float(np.sum(np.abs(units.gap))), *ends) for units in several]
     key_of_units, key_of_noise = jax.random.split(key)
     key_of_run = jax.random.fold_in(key_of_noise, number)
-    noise = _noise(key_of_units, several, num_draws)
+    noise = _noise(key_of_units, several, num_resamples)
     ends = np.cumsum([len(units.gap) for units in several])
     parts = np.split(noise, ends[:-1], axis=1)
     return [_excess(units, part, key_of_run) for units, part in zip(several, parts, strict=True)]
 
 
-def _noise(key: Array, several: Sequence[Units], num_draws: int) -> Noise:
+def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
     """Draw resampled gaps minus the gaps, side by side for all ECEs."""
     sums = np.concatenate([units.sums for units in several], axis=1)
     gaps = np.concatenate([units.gap for units in several])
     size = several[0].size
-    pairs = max(1, min(-(-num_draws // 2), _ENTRIES // (2 * len(size))))
+    pairs = max(1, min(-(-num_resamples // 2), _ENTRIES // (2 * len(size))))
     drawn: list[Noise] = []
-    for number in range(-(-num_draws // (2 * pairs))):
+    for number in range(-(-num_resamples // (2 * pairs))):
         keys = jax.random.split(jax.random.fold_in(key, number), pairs)
         counts = np.asarray(
             resampling.multiplicities(keys, len(size), "multinomial", None), np.float64
         )
         drawn.append((counts @ sums) / (counts @ size)[:, None] - gaps)
-    return np.concatenate(drawn)[:num_draws]
+    return np.concatenate(drawn)[:num_resamples]
 
 
 def _excess(units: Units, noise: Noise, key: Array) -> Excess:

@@ -355,7 +355,7 @@ def bounded_estimates(
     if not bounded or by_class or not are_counts(weights):
         return {}
     draws = max(num_resamples, least_draws(level))
-    options = {"key": key, "level": level, "num_draws": draws, "clusters": clusters}
+    options = {"key": key, "level": level, "num_resamples": draws, "clusters": clusters}
     bounds = noise_bound(bounded, logits, labels, weights, **options)
     return {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
 

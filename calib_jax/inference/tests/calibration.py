@@ -92,8 +92,8 @@ def calibration_test(
         draws rarely reject, and asymptotic p-values are NaN below 10. With 50 clusters of 20
         examples "cox" rejected up to 8 % of true hypotheses in simulations, the others 4 to 7 %.
         The k copies of an example of weight k are in its cluster.
-      **options: options of the test. Tests by draws need `key` and take `num_draws`, and so does
-        "kuiper" with clusters; tests of a metric take the options of the metric.
+      **options: options of the test. Tests by draws need `key` and take `num_resamples`, and so
+        does "kuiper" with clusters; tests of a metric take the options of the metric.
 
     >>> from calib_jax import inference
     >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
@@ -143,12 +143,14 @@ def _of_metric(
     *,
     cluster: Clusters | None = None,
     key: Any | None = None,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     **options: Any,
 ) -> CalibrationTest:
     """Test by a binned calibration error, against draws of a calibrated model."""
     metric, key = named(name, **options), key_given(name, key)
-    bound = noise_bound(metric, logits, labels, key=key, num_draws=num_draws, clusters=cluster)
+    bound = noise_bound(
+        metric, logits, labels, key=key, num_resamples=num_resamples, clusters=cluster
+    )
     return CalibrationTest(bound.value, bound.p_value)
 
 
@@ -163,7 +165,7 @@ def squared_error(
     *,
     cluster: Clusters | None = None,
     key: Array | None = None,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     num_bins: int = 15,
 ) -> CalibrationTest:
     """Test by the debiased squared error, against draws of a calibrated model.
@@ -176,14 +178,14 @@ def squared_error(
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
     if bins.in_clusters is not None:
-        totals = flipped(key, num_draws, bins.in_clusters[0])
+        totals = flipped(key, num_resamples, bins.in_clusters[0])
         return _by_squared_error(bins, debiased_in_clusters(*bins.in_clusters, totals))
     # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a. The draws are those of
     # sorted rows, so that they ignore the order of the rows.
     order = in_order(bins.confidence, bins.residual)
     c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
     hits = null_draws.hit_sums(
-        key, c, np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1), num_draws
+        key, c, np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1), num_resamples
     )
     total = c @ members - hits[:, :num_bins]
     square = np.square(c) @ members + hits[:, num_bins:]
@@ -211,7 +213,7 @@ def kuiper(
     *,
     cluster: Clusters | None = None,
     key: Array | None = None,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
 ) -> CalibrationTest:
     r"""Test by the range of the cumulative differences of hits and confidences (ECCE-R).
 
@@ -231,7 +233,9 @@ def kuiper(
     path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
     statistic = float(np.ptp(path))
     if cluster is not None:
-        draws = _ranges(key_given("kuiper", key), hit - confidence, last, cluster[order], num_draws)
+        draws = _ranges(
+            key_given("kuiper", key), hit - confidence, last, cluster[order], num_resamples
+        )
         return CalibrationTest(statistic, null_draws.p_of_draws(statistic, draws))
     if not _enough(confidence):
         return CalibrationTest(statistic, math.nan)
@@ -241,17 +245,17 @@ def kuiper(
 
 
 def _ranges(
-    key: Array, steps: Column, last: np.ndarray, cluster: Clusters, num_draws: int
+    key: Array, steps: Column, last: np.ndarray, cluster: Clusters, num_resamples: int
 ) -> np.ndarray:
     """Draw ranges of the path whose steps have the random sign of their cluster."""
     num_clusters = int(np.max(cluster)) + 1
-    draws_at_a_time = max(1, min(num_draws, 2**22 // len(steps)))
+    draws_at_a_time = max(1, min(num_resamples, 2**22 // len(steps)))
     ranges: list[float] = []
-    for number in range(-(-num_draws // draws_at_a_time)):
+    for number in range(-(-num_resamples // draws_at_a_time)):
         xi = signs(jax.random.fold_in(key, number), draws_at_a_time, num_clusters)
         paths = np.cumsum(xi[:, cluster] * steps, axis=1)[:, last] / len(steps)
         ranges += list(np.maximum(paths.max(axis=1), 0) - np.minimum(paths.min(axis=1), 0))
-    return np.array(ranges[:num_draws])
+    return np.array(ranges[:num_resamples])
 
 
 def _survival_of_range(x: float) -> float:

@@ -38,7 +38,7 @@ def skce(
     labels: Labels,
     *,
     key: Array | None = None,
-    num_draws: int = 1000,
+    num_resamples: int = 1000,
     kind: str = "canonical",
 ) -> CalibrationTest:
     """Test by the squared kernel calibration error, of at most 5,000 examples.
@@ -50,7 +50,7 @@ def skce(
       logits: `[rows, classes]`.
       labels: `[rows]`.
       key: PRNG key of the draws.
-      num_draws: number of draws.
+      num_resamples: number of draws.
       kind: "canonical" for all classes jointly, "top_label" for the confidence and the hit.
 
     References:
@@ -75,13 +75,13 @@ def skce(
     median = float(np.median(between))
     kernel = np.exp(-distance / (2 * median if median > 0 else 1.0))
     np.fill_diagonal(kernel, 0)
-    chunk = max(1, min(num_draws, _ENTRIES // num_rows**2))
+    chunk = max(1, min(num_resamples, _ENTRIES // num_rows**2))
     weights = jnp.asarray(kernel, jnp.float32)
     value = float(_values(weights, p, targets[None])[0])
-    draws = _of_draws(key, weights, p, -(-num_draws // chunk), chunk)
+    draws = _of_draws(key, weights, p, -(-num_resamples // chunk), chunk)
     # Multiplied by n, the statistic is of order 1, far above the rounding of equal draws.
     p_value = null_draws.p_of_draws(
-        value * num_rows, np.asarray(draws, np.float64).reshape(-1)[:num_draws] * num_rows
+        value * num_rows, np.asarray(draws, np.float64).reshape(-1)[:num_resamples] * num_rows
     )
     return CalibrationTest(value, p_value)
 

@@ -29,7 +29,7 @@ __all__: list[str] = []
 
 @register("t_cal")
 def t_cal(
-    logits: Logits, labels: Labels, *, key: Array | None = None, num_draws: int = 1000
+    logits: Logits, labels: Labels, *, key: Array | None = None, num_resamples: int = 1000
 ) -> CalibrationTest:
     """Test by the largest standardized squared error over 2, 4, 8, ... bins.
 
@@ -51,7 +51,7 @@ def t_cal(
     value = float(_largest(scales, confidence, hit[None])[0])
     draws = [
         _largest(scales, confidence, hits)
-        for hits in null_draws.hits_in_chunks(key, confidence, num_draws)
+        for hits in null_draws.hits_in_chunks(key, confidence, num_resamples)
     ]
     return CalibrationTest(value, null_draws.p_of_draws(value, np.concatenate(draws)))
 
