@@ -5,15 +5,17 @@
     params.state.name, params.state.nll_before, params.state.nll_after
     calibrators.catalogue()                              every calibrator by name
     calibrators.named("isotonic").fit(logits, labels)
+    calibrators.named("histogram", num_bins=20).fit(logits, labels)
     calibrators.save("t.npz", "temperature", params);  name, params = calibrators.load("t.npz")
 
 Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator (see
 `contract.py`). `register` adds one of your own.
 """
 
+import functools
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from calib_jax.calibrators import (
     bbq,
@@ -36,6 +38,7 @@ from calib_jax.calibrators.label_shift import PriorEstimate, estimate_prior, wit
 from calib_jax.calibrators.parts import contract, storage
 from calib_jax.calibrators.parts.contract import Code, State
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.inputs import checks
 from calib_jax.core.names import no_attribute
 
 _Calibrator = TypeVar("_Calibrator")
@@ -81,15 +84,29 @@ def register(name: str) -> Callable[[_Calibrator], _Calibrator]:
     return enter
 
 
-def named(name: str) -> Any:
-    """Return the calibrator with the given name.
+class Calibrator(NamedTuple):
+    """A calibrator whose options are set."""
 
+    Params: type
+    fit: Callable[..., Any]
+    apply: Callable[[Any, Any], Any]
+
+
+def named(name: str, **options: Any) -> Any:
+    """Return the calibrator with the given name, whose `fit` has these options.
+
+    >>> named("histogram", num_bins=20).fit.keywords
+    {'num_bins': 20}
     >>> named("temprature")
     Traceback (most recent call last):
     ValueError: no calibrator is called 'temprature'; did you mean 'temperature'?
     """
     _CATALOGUE.check_name(name)
-    return _CATALOGUE[name]
+    member = _CATALOGUE[name]
+    if not options:
+        return member
+    checks.check_options(name, member.fit, options)
+    return Calibrator(member.Params, functools.partial(member.fit, **options), member.apply)
 
 
 def save(path: str | os.PathLike[str], name: str, params: Any) -> None:

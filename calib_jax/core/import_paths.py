@@ -3,6 +3,7 @@
 The module is looked for in the current folder and among the installed packages.
 """
 
+import ast
 import importlib
 import os
 import pathlib
@@ -20,6 +21,29 @@ def is_path(name: str) -> bool:
     (True, False)
     """
     return ":" in name
+
+
+def name_and_options(text: str) -> tuple[str, dict[str, Any]]:
+    """Parse NAME:key=value:key=value; a value that is not a Python literal is a string.
+
+    >>> name_and_options("cifar10_c:corruption=fog:severity=3")
+    ('cifar10_c', {'corruption': 'fog', 'severity': 3})
+    >>> name_and_options("my_package.sets:mine:size=9")
+    ('my_package.sets:mine', {'size': 9})
+    """
+    name, *pairs = text.split(":")
+    if pairs and pairs[0].isidentifier():
+        name, *pairs = f"{name}:{pairs[0]}", *pairs[1:]
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} must look like NAME or NAME:key=value:key=value.")
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key] = value
+    return name, options
 
 
 def object_at(kind: str, path: str) -> Any:

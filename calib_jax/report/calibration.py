@@ -29,14 +29,27 @@ SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 def registered(name: str | None) -> str | None:
     """Register the calibrator of an import path MODULE:NAME, and return its name.
 
-    Other names, and None, are returned as they are.
+    Options that follow are kept. Other names, and None, are returned as they are.
     """
-    if not name or not import_paths.is_path(name):
+    if not name:
         return name
-    value, short = import_paths.object_at("calibrator", name), name.partition(":")[2]
+    path, _ = import_paths.name_and_options(name)
+    if not import_paths.is_path(path):
+        return name
+    value, short = import_paths.object_at("calibrator", path), path.partition(":")[2]
     if calibrators.catalogue().get(short) is not value:
         calibrators.register(short)(value)
-    return short
+    return short + name.removeprefix(path)
+
+
+def named(text: str) -> Any:
+    """Return the calibrator of a text NAME or NAME:option=value:option=value.
+
+    >>> named("histogram:num_bins=20").fit.keywords
+    {'num_bins': 20}
+    """
+    name, options = import_paths.name_and_options(text)
+    return calibrators.named(name, **options)
 
 
 def check_request(
@@ -130,7 +143,7 @@ def calibrated(
         raise ValueError(
             f"cross_fit must lie in [2, {num_units}], the number of {what}, got {cross_fit}."
         )
-    apply, fit = calibrators.named(name).apply, fit_of(name, criterion)
+    apply, fit = named(name).apply, fit_of(name, criterion)
     fold = np.random.default_rng(seed).permutation(num_units)[unit] % cross_fit
     result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
     all_params = []
@@ -154,7 +167,7 @@ def fitted(
     _, labels, weights = fit_on
     count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
     described = _described(name, criterion, counted(count, "other example"), _plain(params))
-    return functools.partial(calibrators.named(name).apply, params), described
+    return functools.partial(named(name).apply, params), described
 
 
 def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
@@ -280,9 +293,9 @@ def fit_of(name: str, criterion: str = EXACT) -> Any:
       criterion: "nll" for the calibrator's own fit. A temperature may also be the first minimum
         of a metric on a grid up to 10: METRIC for the papers' step 0.1, or METRIC:STEP.
     """
-    module = calibrators.named(name)
+    calibrator = named(name)
     if criterion == EXACT:
-        return module.fit
+        return calibrator.fit
     if name != "temperature":
         raise ValueError(
             f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL.\n"
@@ -290,7 +303,7 @@ def fit_of(name: str, criterion: str = EXACT) -> Any:
         )
     metric, step = _parsed(criterion)
     value_of = _value_of(metrics_package.named(metric))
-    return functools.partial(module.fit_grid, start=step, step=step, criterion=value_of)
+    return functools.partial(calibrator.fit_grid, start=step, step=step, criterion=value_of)
 
 
 @functools.cache  # a new function would be compiled again for every fit

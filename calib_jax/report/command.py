@@ -272,7 +272,8 @@ def _parser(program: str) -> _Parser:
     switch("average", "Average the probabilities of several files.")
     add(
         "calibrate",
-        "Calibrator: its name, such as temperature, or an import path MODULE:NAME.",
+        "Calibrator: its name, such as temperature, or an import path MODULE:NAME; options follow,"
+        " as in histogram:num_bins=20.",
         **text,
     )
     add(

@@ -10,7 +10,6 @@
 They are normalised as the network's own data set is: SVHN with the statistics of CIFAR-10.
 """
 
-import ast
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -34,7 +33,7 @@ def named(asked: Sequence[str], dataset: data.Dataset, data_dir: str | None) -> 
 
 
 def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
-    name, options = _parsed(text)
+    name, options = import_paths.name_and_options(text)
     if name == NOISE:
         if dataset.brightest is None:
             raise ValueError(f"{NOISE} needs images, and {dataset.name} has none.")
@@ -55,29 +54,6 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
             f"{name} cannot be compared with {dataset.name}: its inputs are {theirs}, not {ours}."
         )
     return source
-
-
-def _parsed(text: str) -> tuple[str, dict[str, Any]]:
-    """Parse NAME:key=value:key=value; a value that is not a Python literal is a string.
-
-    >>> _parsed("cifar10_c:corruption=fog:severity=3")
-    ('cifar10_c', {'corruption': 'fog', 'severity': 3})
-    >>> _parsed("my_package.sets:mine:size=9")
-    ('my_package.sets:mine', {'size': 9})
-    """
-    name, *pairs = text.split(":")
-    if pairs and pairs[0].isidentifier():
-        name, *pairs = f"{name}:{pairs[0]}", *pairs[1:]
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"{text!r} must look like NAME or NAME:key=value:key=value.")
-        try:
-            options[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[key] = value
-    return name, options
 
 
 def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 
+import jax
 import numpy as np
 import pytest
 
-from calib_jax import report
+from calib_jax import calibrators, metrics, report
 from calib_jax.report import command, scoring
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -83,6 +84,10 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         (["--predictions=FOLDER/run.npz", "--metrics=eec"], "did you mean 'ece'?"),
         (["--predictions=FOLDER/run.npz", "--interval=bca"], "interval must be one of 'valid'"),
         (["--predictions=FOLDER/run.npz", "--cross_fit=5"], "cross_fit needs calibrate"),
+        (
+            ["FOLDER/run.npz", "--cross_fit=5", "--calibrate=histogram:num_bin=5"],
+            "'histogram' has no option 'num_bin'",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
@@ -92,6 +97,21 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
     assert output in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_calibrator_takes_its_options(tmp_path):
+    test, val = sample(), sample(seed=1)
+    np.savez(tmp_path / "test.npz", **test)
+    np.savez(tmp_path / "val.npz", **val)
+    text = "histogram:num_bins=3"
+    actual = scored(tmp_path / "test.npz", f"--calibrate={text}", f"--fit_on={tmp_path}/val.npz")
+    histogram = calibrators.named("histogram", num_bins=3)
+    params = histogram.fit(val["logits"], val["labels"])
+    calibrated = histogram.apply(params, test["logits"])
+    expected = float(metrics.nll(calibrated, test["labels"]))
+    assert actual.value("nll", text) == pytest.approx(expected, rel=1e-6)
+    default = calibrators.histogram.fit(val["logits"], val["labels"])
+    assert jax.tree.map(np.shape, params) != jax.tree.map(np.shape, default)
 
 
 def test_the_options_are_those_of_the_function():
