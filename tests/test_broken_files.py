@@ -25,6 +25,7 @@ from calib_jax.data.images.jpeg import Photographs
 from calib_jax.train.folder import journal
 from tests import broken
 from tests.data import tiny, tiny_imagenet2012
+from tests.memory import peak
 
 MOST_MEMORY = 300e6  # bytes that all broken files of a format may take beside what was there
 
@@ -342,14 +343,6 @@ def judged(form: Format, path: pathlib.Path, how: str) -> bool:
     assert all(c.isprintable() for c in shown), f"{how}: {text}"  # spaces do no harm
     assert len(text) < 700, f"{how}: {text}"
     return False
-
-
-def peak(*, reset: bool = False) -> float:
-    """Return the most memory that this process has held since the last reset."""
-    if reset:
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return 1024 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
 def remove(path):

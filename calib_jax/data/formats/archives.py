@@ -4,7 +4,6 @@ Archives are untrusted. A name that leads out of the folder, a link or a device 
 so does exceeding a limit on bytes, files or headers. A truncated archive leaves no files behind.
 """
 
-import contextlib
 import functools
 import gzip
 import hashlib
@@ -15,7 +14,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from calib_jax.core.files import reading
@@ -28,11 +27,13 @@ _DIRECTORY = 1 << 26  # bytes of the table of contents of a zip file
 _DEEPEST, _LONGEST_NAME = 32, 1000
 # zipfile decompresses other methods block by block without a limit on the output.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-_XZ_MEMORY = 1 << 27  # bytes
+_TARS: dict[str, Callable[[Any], Any]] = {
+    **{".tar": lambda file: file, ".tar.gz": gzip.open, ".tgz": gzip.open, ".tar.xz": lzma.open}
+}
 _ADVICE = "download it again"
 _File = Any  # an object with `read`; zipfile and tarfile have no common type for it
-_Member = tuple[str, int, _File | None]  # name, size, file object (None for a folder)
-_Reader = Callable[[int], bytes]  # reads the next bytes; -1 reads the rest
+_Member = tuple[str, bool, int, _File | None]  # name, is it usual, size, content (not of a folder)
+_Reader = Callable[..., bytes]  # reads the next bytes; without a number the rest
 
 
 def read(
@@ -45,31 +46,27 @@ def read(
       names: the files to read, with their folder in the archive.
       max_bytes: limit on the unpacked size of the whole archive.
     """
-    contents: dict[str, bytes] = {}
-    with contextlib.closing(_members(archive, max_bytes, 100_000)) as members:
-        for name, read_on in members:
-            if name in names and read_on is not None:
-                contents[name] = read_on(-1)
-    if missing := [name for name in names if name not in contents]:
+    files = contents(archive, max_bytes=max_bytes)
+    found = {name: content() for name, content in files if name in names}
+    if missing := [name for name in names if name not in found]:
         raise reading.Unreadable(
             f"{archive} does not contain {missing[0]}: download the archive of this data set."
         )
-    return contents
+    return found
 
 
 def contents(
     archive: pathlib.Path, *, max_bytes: int = 1 << 30, max_files: int = 100_000
-) -> Generator[tuple[str, Callable[[], bytes]], None, None]:
+) -> Iterator[tuple[str, _Reader]]:
     """Yield the name of each file of an archive, and a function that reads it at once.
 
     Args:
       archive: a .zip, .tar, .tar.gz, .tgz or .tar.xz file.
       max_bytes, max_files: limits on the unpacked size and file count of the whole archive.
     """
-    with contextlib.closing(_members(archive, max_bytes, max_files)) as members:
-        for name, read_on in members:
-            if read_on is not None:
-                yield name, functools.partial(read_on, -1)
+    for name, read_on in _members(archive, max_bytes, max_files):
+        if read_on is not None:
+            yield name, read_on
 
 
 def unpack(
@@ -91,10 +88,9 @@ def unpack(
     # A random name, because two processes may unpack at the same time.
     partial = archive.parent / f"{folder}.{os.urandom(4).hex()}.partial"
     try:
-        with contextlib.closing(_members(archive, max_bytes, max_files)) as members:
-            for name, read_on in members:
-                if name.partition("/")[0] == folder:
-                    _put(archive, partial / name, read_on)
+        for name, read_on in _members(archive, max_bytes, max_files):
+            if name.partition("/")[0] == folder:
+                _put(archive, partial / name, read_on)
         if not (partial / folder).is_dir():
             raise reading.Unreadable(
                 f"{archive} does not contain the folder {folder}: download the archive of this data"
@@ -116,113 +112,75 @@ def _put(archive: pathlib.Path, place: pathlib.Path, read_on: _Reader | None) ->
     """Write a file, or create a folder if there is no reader."""
     try:
         (place if read_on is None else place.parent).mkdir(parents=True, exist_ok=True)
-        if read_on is None:
-            return
-        copy = open(place, "xb")  # noqa: SIM115
+        if read_on is not None:
+            with open(place, "xb") as copy:
+                while chunk := read_on(_CHUNK):
+                    copy.write(chunk)
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise reading.Unreadable(
             f"{archive} contains two members named {place.name!r}: {_ADVICE}."
         ) from error
-    with copy:
-        while chunk := read_on(_CHUNK):
-            copy.write(chunk)
 
 
 def _members(
     archive: pathlib.Path, max_bytes: int, max_members: int
-) -> Generator[tuple[str, _Reader | None], None, None]:
+) -> Iterator[tuple[str, _Reader | None]]:
     """Yield the name and reader (None for a folder) of every member; raise beyond the limits.
 
     The guard covers reading but not the caller's writing: a full disk must not be reported as a
     damaged archive.
     """
-    kind = next((end for end in _READERS if archive.name.endswith(end)), None)
+    kinds = (".zip", *_TARS)
+    kind = next((end for end in kinds if archive.name.endswith(end)), None)
     if kind is None:
         raise reading.Unreadable(
-            f"{archive} has another format than {', '.join(_READERS)}: unpack it by hand."
+            f"{archive} has another format than {', '.join(kinds)}: unpack it by hand."
         )
-    guard = functools.partial(reading.guard, archive, f"a whole {kind} archive", _ADVICE)
-    with reading.opened(archive, f"a whole {kind} archive", _ADVICE) as opened:
+    what = f"a whole {kind} archive"
+
+    def read_on(file: _File, size: int = -1) -> bytes:
+        with reading.guard(archive, what, _ADVICE):
+            content: bytes = file.read(size)
+        return content
+
+    with reading.opened(archive, what, _ADVICE) as opened:
         # gzip and lzma read the bytes after the last member, too.
         if os.fstat(opened.fileno()).st_size > max_bytes + _PADDING:
             raise ValueError(f"it is larger than the {max_bytes:,} bytes that it may hold")
-        for count, (name, size, file) in enumerate(_READERS[kind](archive, opened), 1):
-            # Both libraries stop reading at the announced size.
-            max_bytes -= size
+        members = _of_zip(opened) if kind == ".zip" else _of_tar(_TARS[kind](opened))
+        for count, (name, usual, size, file) in enumerate(members, 1):
+            name = _safe(archive, name, usual)
+            max_bytes -= size  # both libraries stop reading at the announced size
             if max_bytes < 0 or count > max_members:
                 raise reading.Unreadable(
                     f"{archive} is larger than this data set can be, at its member {name}: download"
                     " it again."
                 )
-            yield name, None if file is None else functools.partial(_read_on, guard, file)
+            yield name, None if file is None else functools.partial(read_on, file)
 
 
-def _read_on(
-    guard: Callable[[], contextlib.AbstractContextManager], file: _File, size: int
-) -> bytes:
-    with guard():
-        content: bytes = file.read(size)
-    return content
-
-
-def _of_zip(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
+def _of_zip(file: _File) -> Iterator[_Member]:
     with zipfile.ZipFile(reading.Bounded(file, _DIRECTORY)) as opened:
         for member in opened.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 if not created on Unix
             usual = kind in (0, stat.S_IFREG, stat.S_IFDIR)
-            name = _safe(archive, member.filename, usual)
             if member.compress_type not in _METHODS:
-                raise ValueError(f"{name} is compressed by method {member.compress_type}")
-            if member.is_dir():
-                yield name, 0, None
-            else:
-                with opened.open(member) as content:
-                    yield name, member.file_size, content
+                method = member.compress_type
+                raise ValueError(f"{member.filename} is compressed by method {method}")
+            content = None if member.is_dir() else opened.open(member)
+            yield member.filename, usual, 0 if content is None else member.file_size, content
 
 
-def _of_tar_gz(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
-    with gzip.GzipFile(fileobj=file, mode="rb") as decompressed:
-        yield from _of_tar(archive, decompressed)
-
-
-def _of_tar_xz(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
-    yield from _of_tar(archive, _Xz(file))
-
-
-class _Xz:
-    """A reader of an .xz file with a limit on the memory of the decompressor.
-
-    `lzma.LZMAFile` has no limit: the header of a file of 100 bytes can announce a dictionary of 4
-    GB. The strongest preset of `xz` needs 65 MB.
-    """
-
-    def __init__(self, file: _File) -> None:
-        self._file = file
-        self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-
-    def read(self, size: int) -> bytes:
-        """Read at most `size` bytes; none are left at the end."""
-        while not self._decompressor.eof:
-            compressed = self._file.read(_CHUNK) if self._decompressor.needs_input else b""
-            if self._decompressor.needs_input and not compressed:
-                raise EOFError("its end is missing")
-            if content := self._decompressor.decompress(compressed, size):
-                return content
-        if self._decompressor.unused_data or self._file.read(1):
-            raise ValueError("it has bytes after its end")
-        return b""
-
-
-def _of_tar(archive: pathlib.Path, file: _File) -> Iterator[_Member]:
+def _of_tar(file: _File) -> Iterator[_Member]:
     stream = _Stream(file)
     # Stream mode decompresses every byte only once.
     with tarfile.open(fileobj=stream, mode="r|") as opened:  # type: ignore[call-overload]
         while (member := opened.next()) is not None:
             opened.members.clear()  # tarfile would keep every member in memory
             stream.bound = member.offset_data + member.size + _HEADERS
-            usual = member.isdir() or (member.isreg() and not member.issparse())
-            name = _safe(archive, member.name, usual and member.size >= 0)
-            yield name, member.size, opened.extractfile(member)
+            plain = member.isreg() and not member.issparse() and member.size >= 0
+            content = opened.extractfile(member) if plain else None
+            yield member.name, plain or member.isdir(), member.size, content
         # tarfile does not detect a file truncated between two members.
         stream.bound = stream.position + _PADDING
         while stream.read(_CHUNK):
@@ -270,12 +228,3 @@ def _safe(archive: pathlib.Path, name: str, usual: bool) -> str:
             f" {len(parts)} levels: nothing was unpacked."
         )
     return "/".join(part for part in parts if part not in ("", "."))
-
-
-_READERS: dict[str, Callable[[pathlib.Path, _File], Iterator[_Member]]] = {
-    ".zip": _of_zip,
-    ".tar": _of_tar,
-    ".tar.gz": _of_tar_gz,
-    ".tgz": _of_tar_gz,
-    ".tar.xz": _of_tar_xz,
-}
