@@ -87,7 +87,7 @@ def start(
         cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
     cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
-    outcomes: list[train.Outcome] = cli.failing(
+    return cli.failing(
         _fit_all,
         runs,
         experiment.task,
@@ -100,7 +100,6 @@ def start(
         writers=[train.WRITERS[name] for name in writers],
         profile=_PROFILE.value,
     )
-    return outcomes
 
 
 def _fit_all(*args: Any, **options: Any) -> list[train.Outcome]:

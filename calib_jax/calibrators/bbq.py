@@ -113,8 +113,7 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
             some, average.values / average.total, (even[1:] + even[:-1]) / 2
         )
 
-    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, _FLOOR)
-    return fitted
+    return one_versus_rest.fitted(Params, fit_question, answers, rows, _FLOOR)
 
 
 def _edges(groups: Groups) -> Float[Array, " edges"]:

@@ -73,8 +73,7 @@ def _fit(examples: FitData) -> Params:
         knots = groups.repeated(groups.lowest)
         return jnp.where(some, knots, straight), jnp.where(some, values, straight)
 
-    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
-    return fitted
+    return one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
 
 
 class _Path(NamedTuple):

@@ -82,8 +82,7 @@ def _fit(examples: FitData, num_bins: int, bins: str) -> Params:
         filled = mass > 0
         return edges, jnp.where(filled, hits / jnp.where(filled, mass, 1), middle)
 
-    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
-    return fitted
+    return one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
 
 
 def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]:

@@ -85,8 +85,7 @@ def _fit(examples: FitData) -> Params:
         some = jnp.any(counts)
         return jnp.where(some, knots, straight), jnp.where(some, value, straight)
 
-    fitted: Params = one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
-    return fitted
+    return one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
 
 
 def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:

@@ -76,14 +76,13 @@ def fit(
 
 @jax.jit
 def _fit(examples: FitData, penalties: structured.Penalties, max_iterations: Number) -> Params:
-    fitted: Params = structured.fitted(
+    return structured.fitted(
         Params,
         examples.rows(mixes_classes=True),
         diagonal=False,
         penalties=penalties,
         max_iterations=max_iterations,
     )
-    return fitted
 
 
 def apply(params: Any, logits: Any) -> Logits:

@@ -79,14 +79,13 @@ def fit(
 def _fit(
     examples: FitData, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
 ) -> Params:
-    fitted: Params = structured.fitted(
+    return structured.fitted(
         Params,
         examples.rows(),
         diagonal=True,
         penalties=structured.Penalties(slope_penalty, 0.0, intercept_penalty),
         max_iterations=max_iterations,
     )
-    return fitted
 
 
 def apply(params: Any, logits: Any) -> Logits:

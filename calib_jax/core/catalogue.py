@@ -67,8 +67,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         return f"Catalogue({self.kind}: {', '.join(self)})"
 
     def __getitem__(self, name: str) -> _Member:
-        member: _Member = self._members[name]
-        return member
+        return self._members[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._members))

@@ -55,8 +55,7 @@ def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
         scales = jnp.asarray(checks.per_example("cross_entropy_scale", scale, losses), losses.dtype)
         return times(jnp.broadcast_to(scales, losses.shape), losses)
 
-    checked: Callable[..., PerExample] = checks.mark_checked(scaled, scaled, "or_zeros")
-    return checked
+    return checks.mark_checked(scaled, scaled, "or_zeros")
 
 
 register_loss("cross_entropy", cross_entropy)

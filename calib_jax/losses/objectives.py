@@ -199,8 +199,7 @@ def _checked(
             terms = jnp.where(rows.valid(labels, logits.shape[-1]), terms, jnp.nan)
         return terms if weights is None else jnp.where(weights == 0, 0, terms)
 
-    marked: Callable[..., Array] = checks.mark_checked(checked, value, soft_labels)
-    return marked
+    return checks.mark_checked(checked, value, soft_labels)
 
 
 def as_objective(loss: Callable[..., Array]) -> Objective:

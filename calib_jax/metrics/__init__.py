@@ -79,7 +79,7 @@ from calib_jax.metrics.refinement import (
     refinement_brier,
     refinement_nll,
 )
-from calib_jax.metrics.released import MmceScript, inverse_temperature, mmce_script
+from calib_jax.metrics.released import MmceScript, mmce_script
 from calib_jax.metrics.reliability import (
     Reliability,
     adaptive_reliability,
@@ -158,7 +158,6 @@ __all__ = [
     "frequency_weighted_iou",
     "in_and_out",
     "interval",
-    "inverse_temperature",
     "kde_calibration_error",
     "ks_error",
     "mce",

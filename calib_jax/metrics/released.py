@@ -11,34 +11,13 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, Scalar
+from calib_jax.core.types import Array, Labels, Number, PerClass, Scalar
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["MmceScript", "inverse_temperature", "mmce_script"]
+__all__ = ["MmceScript", "mmce_script"]
 
 _EPSILON = 1e-5  # added by the script to probabilities and counts
-
-
-def inverse_temperature(probabilities: PerClass, inverse_temperature: Number) -> Logits:
-    r"""Convert probabilities into logits as MMCE's calibration script does.
-
-    $$z_{ik} = T \log(p_{ik} + 10^{-5})$$
-
-    T multiplies the logarithm, so it is an inverse temperature.
-
-    Args:
-      probabilities: `[*batch, classes]`.
-      inverse_temperature: T.
-
-    References:
-      Kumar et al., Trainable calibration measures for neural networks from kernel mean
-      embeddings, ICML 2018; get_calibration.py of its repository.
-
-    >>> inverse_temperature(jnp.array([0.5, 0.0]), 2.0)
-    Array([ -1.386, -23.026], dtype=float32)
-    """
-    return inverse_temperature * jnp.log(probabilities + _EPSILON)
 
 
 class MmceScript(NamedTuple):
@@ -70,7 +49,7 @@ def mmce_script(
     Args:
       probabilities: `[*batch, classes]`.
       labels: the true classes.
-      inverse_temperature: T.
+      inverse_temperature: T; it multiplies logarithms, so it is an inverse temperature.
       num_bins: B.
 
     References:
@@ -78,7 +57,8 @@ def mmce_script(
       embeddings, ICML 2018; get_calibration.py of its repository.
     """
     checks.num_bins(num_bins)
-    view = Predictions(_tempered(probabilities, inverse_temperature), labels)
+    logits = inverse_temperature * jnp.log(probabilities + _EPSILON)
+    view = Predictions(logits, labels)
     cell = jnp.minimum(jnp.floor(num_bins * view.confidence).astype(jnp.int32), num_bins - 1)
     columns = {"confidence": view.confidence, "hit": view.hit}
     sums = Columns(columns, cell, num_bins + 1).weigh(None)
@@ -93,7 +73,3 @@ def mmce_script(
         accuracy=means["hit"],
         weight=sums["weight"],
     )
-
-
-# An alias, because an argument of `mmce_script` shadows the function's name.
-_tempered = inverse_temperature

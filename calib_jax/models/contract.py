@@ -80,8 +80,7 @@ def named(name: str, /, **options: Any) -> nn.Module:
     Traceback (most recent call last):
     ValueError: no network is called 'resnet_20'; did you mean 'resnet20'?
     """
-    network: nn.Module = _CATALOGUE.make(name, **options)
-    return network
+    return _CATALOGUE.make(name, **options)
 
 
 def catalogue() -> Catalogue[Callable[..., nn.Module]]:

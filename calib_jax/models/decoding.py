@@ -299,7 +299,7 @@ def _translated(
         return logits, changed[PAST]
 
     search = greedy_search if beam == 1 else functools.partial(beam_search, beam=beam)
-    decoded: Decoded = search(
+    return search(
         step,
         kept[PAST],
         ({CONTEXT: kept[CONTEXT]}, visible),
@@ -309,7 +309,6 @@ def _translated(
         length_penalty=length_penalty,
         temperature=temperature,
     )
-    return decoded
 
 
 def _check(length: int, length_penalty: Number, temperature: Number) -> None:

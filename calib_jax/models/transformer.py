@@ -134,8 +134,7 @@ class Transformer(Network):
         visible = (jnp.arange(self.past) <= place)[None, None, None, :]
         x = self._embedded(tokens[:, None], place)
         hidden = self.decoder(x, False, visible, None, memory, source_visible, place)
-        logits: Array = self.table.products(hidden)[:, 0]
-        return logits
+        return self.table.products(hidden)[:, 0]
 
     def _embedded(self, tokens: Numbers, place: Any = 0) -> Memory:
         """Add the vectors of tokens and of their places, of which the first is `place`."""

@@ -29,8 +29,7 @@ class Columns:
 
     def values(self, name: str) -> list[Any]:
         """Read a column as Python values."""
-        values: list[Any] = self._file.read(columns=[name]).column(0).to_pylist()
-        return values
+        return self._file.read(columns=[name]).column(0).to_pylist()
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Read a column as an array: `[rows, length]` if it holds lists of one length."""

@@ -364,10 +364,7 @@ def _bounds(
         "num_resamples": draws,
         "clusters": examples,
     }
-    bounds: dict[str, inference.NoiseBound] = noise_bound(
-        bounded, logits, labels, weights, **options
-    )
-    return bounds
+    return noise_bound(bounded, logits, labels, weights, **options)
 
 
 def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: str) -> Cell:

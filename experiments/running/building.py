@@ -247,8 +247,7 @@ def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None)
     options = {**options}
     if data_dir and "data_dir" in checks.options_of(factory):
         options["data_dir"] = data_dir
-    dataset: data.Dataset = imports.called("data set", name, factory, options, data.Dataset)
-    return dataset
+    return imports.called("data set", name, factory, options, data.Dataset)
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:
@@ -274,10 +273,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
         return imports.called("network", name, factory, options, nn.Module)
 
     def make(rngs: nnx.Rngs) -> nnx.Module:
-        module: nnx.Module = imports.called(
-            "network", name, factory, options | {"rngs": rngs}, nnx.Module
-        )
-        return module
+        return imports.called("network", name, factory, options | {"rngs": rngs}, nnx.Module)
 
     return train.NnxFactory(make)
 

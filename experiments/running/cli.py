@@ -264,5 +264,4 @@ def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
 
 def plain(config: Any) -> dict[str, Any]:
     """Convert a ConfigDict to the values that JSON restores: tuples become lists."""
-    values: dict[str, Any] = json.loads(json.dumps(config.to_dict()))
-    return values
+    return json.loads(json.dumps(config.to_dict()))

@@ -91,8 +91,7 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
             f" arguments, and it requires {', '.join(required)}."
         )
     if not required:
-        objective: losses.Objective = called("loss", name, function, options, losses.Objective)
-        return objective
+        return called("loss", name, function, options, losses.Objective)
     checks.check_options(name, function, options)
 
     def terms(logits: Any, labels: Any) -> Any:
@@ -163,8 +162,7 @@ def define_config(
 
 def config_of(file: str, loss: str) -> ConfigDict:
     """Load the config of a file for a loss, without the other overrides of the command line."""
-    config: ConfigDict = flags.FLAGS["config"].parser.parse(f"{file}:{loss}")
-    return config
+    return flags.FLAGS["config"].parser.parse(f"{file}:{loss}")
 
 
 class _ConfigParser(flags.ArgumentParser):

@@ -81,10 +81,7 @@ def exponentially_weighted(
         values = loss(logits, labels)
         return values * exponential_weight(values, **options)
 
-    checked: Callable[..., PerExample] = checks.mark_checked(
-        weighted, weighted, checks.takes_soft_labels(loss)
-    )
-    return checked
+    return checks.mark_checked(weighted, weighted, checks.takes_soft_labels(loss))
 
 
 def _register_exponential(name: str, loss: Callable[..., PerExample], **fixed: Any) -> None:

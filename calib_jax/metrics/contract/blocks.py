@@ -57,8 +57,7 @@ def stats_in_blocks(
             counted = fresh.astype(jnp.float32) if counted is None else jnp.where(fresh, counted, 0)
         return weighed(logits_, labels_, weights_, counted)
 
-    stats: tuple[Joint, Sums] = merged_scan(of_block, jnp.arange(-(-num_rows // size)))
-    return stats
+    return merged_scan(of_block, jnp.arange(-(-num_rows // size)))
 
 
 def terms_in_blocks(terms_of: TermsOf, logits: Logits, labels: Labels) -> dict[str, Terms]:
