@@ -47,10 +47,10 @@ programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the optimization of programs and, for all workers, the seed of the property tests.
 
-    In the two large selections of `.ci/run` LLVM does not optimize, which takes half of the time.
-    Other ones compile as users do.
+    Where slow tests are left out, LLVM does not optimize, which takes half of the time. Other
+    selections compile as users do.
     """
-    if config.option.markexpr in (config.getini("addopts")[-1], "thorough"):
+    if "not slow" in config.option.markexpr:
         os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))

@@ -9,16 +9,14 @@ import pathlib
 import jax
 
 # JAX keeps every program that it compiles, each of 1.5 MB at least: without a bound a worker of
-# pytest grows to 5 GB. To drop them costs seconds, since common ones have to be loaded again.
-LEAST, MOST = 2e9, 6e9
-WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-GROWTH = min(max(0.4 * MEMORY / WORKERS, LEAST), MOST)
+# pytest grows to 5 GB. To drop them costs seconds, since common ones have to be loaded again, so
+# they are dropped only after a growth.
+MOST, GROWTH = 2.2e9, 0.8e9
 # Linux gives a process 65,530 mappings of memory by default, and a program takes several. XLA
 # crashes when there are none left.
 MAPPINGS = 45_000
 
-limit = GROWTH
+limit = MOST
 calls = itertools.count()
 
 
@@ -61,4 +59,4 @@ def drop_many_programs() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)
-    limit = resident_bytes() + GROWTH
+    limit = max(MOST, resident_bytes() + GROWTH)

@@ -101,10 +101,7 @@ def test_no_example_stands_outside_a_docstring(path):
 
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, marks=() if path.parent == ROOT else pytest.mark.thorough)
-        for path in READMES
-    ],
+    [pytest.param(path, marks=() if path.parent == ROOT else pytest.mark.slow) for path in READMES],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_readme(path):

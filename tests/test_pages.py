@@ -25,7 +25,7 @@ def shell_blocks():
     return re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.S)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_shell_block_runs(tmp_path):
     """In an empty folder with the configs of the checkout, and the commands of an installation."""
     programs = tmp_path / "bin"

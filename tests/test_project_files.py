@@ -38,6 +38,10 @@ def test_the_workflow_runs_what_a_contributor_runs():
     assert choices == {("3.11", "proven"), ("3.11", "oldest"), ("3.x", "none")}
     flags = {m.get("flags") for m in checks["strategy"]["matrix"]["include"]}
     assert flags == {None, "--xla_backend_optimization_level=3"}  # once as users compile
+    assert set(workflow["jobs"]["slow"]["strategy"]["matrix"]["tests"]) == {
+        "test_*.py",
+        *(path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")),
+    }
     assert f'python_requires=">={min(p for p, _ in choices)}"' in (ROOT / "setup.py").read_text()
 
 

@@ -37,7 +37,7 @@ def has_code(path: Path) -> bool:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(name, marks=() if name in CHEAP else pytest.mark.thorough)
+        pytest.param(name, marks=() if name in CHEAP else pytest.mark.slow)
         for name, path in PAGES.items()
         if has_code(path)
     ],
@@ -57,7 +57,7 @@ def test_the_code_of_a_page(page):
     ), report.getvalue()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flsd53", "recall", "flsc531", "adafocal"])
 def test_the_loop_of_the_page_serves_every_clock(name):
     """A compiled step that holds the state as a constant would train with the initial one."""

@@ -27,7 +27,7 @@ def left_closed(confidence, hit, num_bins=15):
     return gaps(confidence, hit, np.floor(confidence * num_bins).astype(int))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_left_closed_bins_are_the_option():
     """ECE, MCE, RMS and ACE of torchmetrics and netcal, where no confidence is 1."""
     logits, labels, p = sample()
@@ -41,7 +41,7 @@ def test_left_closed_bins_are_the_option():
         assert metric(logits, labels, edges="left") == pytest.approx(expected, abs=2e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_confidence_of_one():
     """0.525 with a bin of its own, and 0.475 here, as the page states."""
     share, gap = left_closed(np.array([0.95, 1.0]), np.array([1, 0]), num_bins=10)
@@ -52,7 +52,7 @@ def test_a_confidence_of_one():
         assert metrics.ece.value(statistic) == pytest.approx(0.475)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_mmce_of_netcal_is_a_root():
     logits, labels, p = sample()
     error = (p.argmax(axis=1) == labels) - p.max(axis=1)

@@ -15,7 +15,7 @@ MEMBERS = sorted(calibrators.catalogue())
 QUICK = {"temperature", "vector", "histogram", "isotonic"}
 costly = pytest.mark.parametrize(
     "name",
-    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.thorough) for m in MEMBERS],
+    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in MEMBERS],
 )
 
 

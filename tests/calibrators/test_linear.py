@@ -71,7 +71,7 @@ def test_it_is_scipys_minimum(kind, penalties, x64):
     np.testing.assert_allclose(loss(theta)[0], lowest, rtol=1e-11)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "seed", "exponent", "absent"),
     [

@@ -39,7 +39,7 @@ def examples(number=120):
     return centers[labels] + generator.standard_normal((number, 2)), names[labels], labels
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_probabilities_are_those_of_the_steps_by_hand(estimators):
     """Cross-validated logits, a temperature, and the classifier on all examples."""
     from sklearn.linear_model import LogisticRegression
@@ -63,7 +63,7 @@ def test_probabilities_are_those_of_the_steps_by_hand(estimators):
     np.testing.assert_array_equal(copy.predict_proba(inputs), classifier.predict_proba(inputs))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_frozen_classifier_is_only_calibrated(estimators):
     from sklearn.frozen import FrozenEstimator
     from sklearn.svm import LinearSVC
@@ -82,7 +82,7 @@ def test_a_frozen_classifier_is_only_calibrated(estimators):
         classifier.fit(inputs[names != "cat"], names[names != "cat"])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_calibrator_takes_numbers_of_columns(estimators):
     logits, _, labels = examples()
     bare = estimators.Calibrator().fit(np.hstack([logits, logits[:, :1]]), labels)
@@ -152,7 +152,7 @@ def test_overconfident_predictions_keep_their_ranking(estimators):
     assert roc_auc_score(labels[test], calibrated) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["temperature", "vector"])
 def test_a_forest_with_probabilities_of_0_is_as_good_as_with_a_floor(method, estimators):
     from sklearn.ensemble import RandomForestClassifier
@@ -195,7 +195,7 @@ def test_underflow_at_prediction_stays_finite(estimators):
     assert 0 < classifier.predict_proba(far).min() < 1e-6
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_method_that_gives_the_logits(estimators):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -256,7 +256,7 @@ def test_weight_k_counts_as_k_copies(estimators):
     assert np.abs(weighted.predict_proba(inputs) - bare.predict_proba(inputs)).max() > 1e-3
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_weights_of_a_frozen_classifier_go_to_the_calibrator(estimators):
     from sklearn.frozen import FrozenEstimator
     from sklearn.neighbors import KNeighborsClassifier  # its `fit` takes no weights

@@ -44,7 +44,7 @@ def assert_formula(name, params, file, num_classes):
     np.testing.assert_allclose(softmax(variables["answer"], axis=1), expected, atol=2e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formulas_hold_for_two_classes(name, tmp_path):
     params = calibrators.named(name).fit(*problem(num_classes=2))

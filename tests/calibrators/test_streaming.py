@@ -38,9 +38,7 @@ def numbers(params):
 
 
 @every_member
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(np.float32, marks=pytest.mark.thorough), np.float64]
-)
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64])
 def test_blocks_have_the_optimum_of_the_whole(name, dtype, x64):
     data = weighted_problem(dtype)
     calibrator = calibrators.named(name)

@@ -42,7 +42,7 @@ def best_temperature(logits, labels, weights):
     return np.exp(scipy.optimize.brentq(slope, np.log(1e-4), np.log(1e5), xtol=1e-14))
 
 
-@pytest.mark.parametrize("number", [8, pytest.param(200, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_problems_have_scipys_optimum(x64, number):
     actual = {np.float32: [], np.float64: []}
     expected = []

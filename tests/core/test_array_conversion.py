@@ -204,7 +204,7 @@ def test_what_is_no_number_is_refused_in_a_sentence(values, doors):
         assert str(caught.value).count("\n") == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @every_kind
 def test_a_report_is_that_of_the_arrays(kind):
     more = {"metrics": ["nll"], "num_resamples": 10, "calibrate": "temperature"}

@@ -172,7 +172,7 @@ def test_the_network_has_vectors_for_the_words_of_the_texts(tmp_path):
     assert config.data.options.words == 20
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_on_texts(tmp_path):
     path, folder = tiny.own_texts(tmp_path), tmp_path / "run"
     options = {

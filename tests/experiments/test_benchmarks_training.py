@@ -18,7 +18,7 @@ ORIGIN = dict.fromkeys(
 ) | {"versions": {"jax": "1.2"}}
 
 
-@pytest.mark.optimized
+@pytest.mark.bitwise
 def test_runs_apart_and_together_train_the_same():
     work = Work("mlp", batch_size=4, steps=3)
     apart, together = Epochs(work, [(0,), (1,)]), Epochs(work, [(0, 1)])

@@ -127,7 +127,7 @@ def test_a_checkpoint_that_is_asked_for_has_its_error_beside(folder):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
     """A small learning rate: the first networks are near chance and have the lowest ECE."""
     slow = ("--config.num_epochs=6", "--config.optimizer.learning_rate=0.01")

@@ -184,7 +184,7 @@ def test_several_temperatures_are_side_by_side(folders):
         assert temperature * 10 == pytest.approx(round(temperature * 10), abs=1e-3)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_streamed_values_stand_beside_rows(folders, tmp_path):
     """As an evaluation without logits leaves them; another number of labels is refused."""
     folder = leave(tmp_path / "streamed", 2, scale=0.1, loss="focal", gamma=3)
@@ -305,7 +305,7 @@ def test_curves_share_an_axis_though_the_runs_do_not(actual):
     assert set(summarized.curves) == {"error", "nll"}  # nobody logged an ECE
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_sweeps_are_compared_over_the_seeds_that_both_have(tmp_path):
     one = leave_sweep(tmp_path / "one", 1, {"focal": range(5), "brier": [1, 2]})
     two = leave_sweep(tmp_path / "two", 2, {"focal": range(6), "brier": [2, 3], "mmce": [1]})

@@ -94,35 +94,12 @@ def assembled(name, loss="cross_entropy"):
 
 # These show most of what the others do, in the time of a few.
 QUICK = ("digits", "cifar10_lenet5", "sst_tree_lstm")
-# A step takes a second to trace, that of a deep network several.
-DEEP = (
-    "synthia_deeplab_resnet18",
-    "resnet50",
-    "resnet110",
-    "resnet152",
-    "wide_resnet26_10",
-    "densenet121",
-    "densenet40_bc",
+some_by_default = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in NAMES]
 )
-TRACED = ("imagenet_resnet50", "cifar10_wide_resnet26_10", "cifar100_densenet40_bc")
 
 
-def when_traced(name):
-    """Mark a config by the time that its step takes to trace."""
-    if name in QUICK:
-        return []
-    slow = name.endswith(DEEP) and name not in TRACED
-    return pytest.mark.slow if slow else pytest.mark.thorough
-
-
-def when_built(name):
-    """Mark a config whose network is built alone: thorough where its step is not."""
-    if name in QUICK:
-        return []
-    return pytest.mark.thorough if when_traced(name).name == "slow" else pytest.mark.slow
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=when_built(n)) for n in NAMES])
+@some_by_default
 def test_the_network_of_every_config_takes_its_data_set(name):
     experiment = assembled(name)
     start = functools.partial(experiment.module.init_with_output, train=False)
@@ -136,7 +113,7 @@ def test_every_config_says_only_what_its_data_set_knows(name):
     inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=when_traced(n)) for n in NAMES])
+@some_by_default
 def test_a_step_of_every_config_can_be_repeated(name):
     """A step that changed a shape or a dtype of the state could not."""
     experiment = assembled(name, "adafocal")

@@ -100,7 +100,7 @@ def test_examples_of_a_cluster_depend_on_each_other():
     assert np.var(sums) / (np.var(residual) * simulations.CLUSTER_SIZE) > 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_intervals_of_means_cover_and_those_of_the_error_do_not(monkeypatch):
     """Check 200 sets of a calibrated model, whose standard error is 2.1 %."""
     several = {name: coverage.BOOTSTRAPPED[name] for name in ("accuracy", "nll", "ece", "augrc")}
@@ -132,7 +132,7 @@ def test_a_summary_counts_ends_values_and_p_values():
     assert coverage._summary([outcome()])["coverage"] is None
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_part_measures_what_its_title_says():
     for part, question in coverage.QUESTIONS.items():
         rows = max(200, question.fewest)
@@ -241,7 +241,7 @@ def is_running(process):
         return False
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 def test_the_workers_of_a_killed_parent_end(tmp_path):
     script = tmp_path / "waiting.py"

@@ -99,7 +99,7 @@ def test_images_added_to_a_folder_are_refused_by_training_and_evaluation(tmp_pat
         assert (folder / "data.json").exists() == (command is train)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_images_added_to_a_folder_are_refused_by_a_sweep(tmp_path, photos):
     sweep = arguments("sweep", photos, tmp_path / "sweep")
     for more in ((), ("--criterion=nll,ece",)):

@@ -35,7 +35,7 @@ def slow_values(folder):
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_evaluation_sweep_and_comparison_leave_the_class_out(tmp_path):
     tiny.sst(tmp_path)
     own, sweep = tmp_path / "run", tmp_path / "sweep"

@@ -47,7 +47,7 @@ def test_the_predictions_are_those_of_the_numbers(saved, published):
             np.testing.assert_allclose(cell["sd"], np.std(values, ddof=1), rtol=1e-4)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_numbers_are_those_of_today_s_statistics(saved, published):
     """Every value, interval, difference and p-value, as the sweep computed them."""
     options = {"baseline": saved["baseline"], "num_bins": saved["num_bins"]}
@@ -150,7 +150,7 @@ def test_a_page_without_the_table_is_named(checkout):
     assert not (root / first_table.NUMBERS).exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

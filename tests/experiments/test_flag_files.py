@@ -104,7 +104,7 @@ def test_what_is_no_flag_file_is_one_sentence(write, tmp_path):
     assert flag_files.expanded(["a", "--", quiet]) == ["a", "--", quiet]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_binary_takes_its_flags_from_a_file(write, tmp_path):
     run_folder, sweep_folder = tmp_path / "trained", tmp_path / "swept"
     options = ("--config.num_epochs=1", "--config.optimizer.name=adam", "--config.optimizer.b2=0.9")

@@ -78,7 +78,7 @@ def killed_and_resumed(tmp_path, loss, *, times, epochs, seed):
     ("loss", "times"),
     [
         pytest.param("adafocal", 2, marks=pytest.mark.slow),
-        pytest.param("recall", 1, marks=pytest.mark.thorough),
+        pytest.param("recall", 1, marks=pytest.mark.slow),
     ],
 )
 def test_killed_and_resumed(tmp_path, loss, times):

@@ -32,7 +32,7 @@ def present(folder, part):
         return tuple(arrays[name][counts] for name in ("logits", "labels", "weights"))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_comparison_sees_the_labels_that_have_weight(tmp_path):
     folders = [by_sentence(leave(tmp_path / name, n)) for n, name in enumerate("ab")]
     result = compared(*folders)

@@ -24,7 +24,7 @@ def test_balanced_classes_add_nothing():
         assert long_tails.score_options(counts, logits, 15) == {}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_report_has_accuracies_and_groups_by_frequency():
     logits, labels = sample()
     options = long_tails.score_options(COUNTS, logits, 5)

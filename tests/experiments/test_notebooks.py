@@ -136,7 +136,7 @@ def test_a_name_that_is_not_public_is_seen(path):
     assert not is_public(path)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @every_notebook
 def test_it_runs_from_top_to_bottom(name, monkeypatch):
     """Run the cells in this process, where every warning is an error."""

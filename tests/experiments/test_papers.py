@@ -31,6 +31,8 @@ from experiments.papers.values import Value
 from experiments.running import cli
 from tests.experiments.processes import run
 
+pytestmark = pytest.mark.papers
+
 CE = Training("cross_entropy", config="digits", seeds=2)
 FOCAL = Training("focal", {"gamma": 1.0}, "digits", seeds=2)
 COMMIT = {"commit": "abc", "date": "2026-01-02", "device": "cpu", "processor": "x"}
@@ -758,7 +760,7 @@ def test_an_unknown_id_is_one_sentence(tmp_path):
     check_mistake(tmp_path, message, "--run=guo-forcast-gap")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -771,7 +773,7 @@ def test_mistakes_are_one_sentence(tmp_path, arguments, message):
     check_mistake(tmp_path, message, *arguments)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_missing_runs_are_reported_without_training(tmp_path):
     arguments = ("--run=mukhoti_smoothing", "--notrain", f"--runs_dir={tmp_path}")
     code, printed = run("papers", *arguments, f"--results={tmp_path}")
@@ -780,7 +782,7 @@ def test_missing_runs_are_reported_without_training(tmp_path):
     assert "lacks cifar10_resnet8 cross_entropy (seed 1, seed 2, seed 3)" in printed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_large_networks_are_left_to_an_accelerator(tmp_path):
     folders = (f"--runs_dir={tmp_path}", f"--results={tmp_path}")
     code, printed = run("papers", "--run=bsce_gra_architectures", *folders)
@@ -788,7 +790,7 @@ def test_large_networks_are_left_to_an_accelerator(tmp_path):
     assert "cifar10_densenet121, cifar10_wide_resnet26_10 need an accelerator" in printed
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_entry_is_trained_once_and_recomputed(tmp_path):
     folders = (f"--runs_dir={tmp_path / 'runs'}", f"--results={tmp_path / 'results'}")
     arguments = ("--run=mukhoti_shift", "--scale=toy", *folders)

@@ -19,6 +19,8 @@ from tests.data import tiny
 from tests.experiments.processes import run
 from tests.experiments.test_papers_entries import ABOUT, log, predicted
 
+pytestmark = pytest.mark.papers
+
 DEVICE = "cpu, 1 device(s)"
 
 
@@ -60,7 +62,7 @@ def trained(monkeypatch, place):
     return labels
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_most_valuable_trainings_come_first(place, trained, capsys):
     assert accelerator.session(place, minutes=20) == 0
     losses = [label.partition("-")[0] for label in trained]
@@ -135,7 +137,7 @@ def test_a_wrong_value_is_a_difference():
     assert device_check.CLOSE < 2**-11
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_minutes_need_the_scale(tmp_path):
     for flag in ("--tiny", "--same_training", "--precision=float32"):
         code, printed = run("papers", "--list", flag)

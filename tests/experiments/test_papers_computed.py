@@ -26,6 +26,8 @@ from experiments.papers.entry import catalogue
 from experiments.papers.rules import FAILS, HOLDS, UNDECIDED
 from experiments.papers.values import Value
 
+pytestmark = pytest.mark.papers
+
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "results" / "papers"
 # Everything else holds. Each of these has a counterexample or a count in the entry.
 NOT_HOLDING = {

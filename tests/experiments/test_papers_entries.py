@@ -29,6 +29,8 @@ from experiments.papers.measures import all_columns
 from experiments.papers.values import Value
 from tests.experiments.processes import ROOT
 
+pytestmark = pytest.mark.papers
+
 ROWS = 600
 ENTRIES = {name: tested for name, tested in entry.catalogue().items() if tested.runs}
 ABOUT = {"commit": "abc", "date": "2026-01-02", "device": "cpu", "processor": "x", "seconds": 60.0}
@@ -380,7 +382,7 @@ def test_claims_on_pixels_follow_the_sums_of_images(tmp_path):
     assert alphas["recall-smaller-alpha-lower-train-loss"]["state"] == "holds"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sharpness", "states"),
     [

@@ -11,6 +11,8 @@ import pytest
 from experiments.papers import claims, published, records, runs, verdicts
 from tests.experiments.test_papers import CE, ENTRY, FOCAL, fabricate
 
+pytestmark = pytest.mark.papers
+
 
 @pytest.fixture
 def folder(tmp_path):

@@ -11,6 +11,8 @@ from experiments.papers.values import Value
 from tests.experiments.processes import ROOT, run
 from tests.experiments.test_papers import CE, ENTRY, FOCAL, fabricate
 
+pytestmark = pytest.mark.papers
+
 RESULTS = ROOT / "experiments" / "results" / "papers"
 CLAIM = "guo-ts-lowers-ece"
 OTHER = dataclasses.replace(
@@ -249,10 +251,10 @@ def test_the_committed_files_have_the_verdicts_of_today_s_rules():
     "arguments",
     [
         ["--list"],
-        pytest.param(["--page"], marks=pytest.mark.thorough),
-        pytest.param(["--tables"], marks=pytest.mark.thorough),
-        pytest.param(["--tables", "--recompute"], marks=pytest.mark.thorough),
-        pytest.param(["--run=guo_forecast", "--recompute"], marks=pytest.mark.thorough),
+        pytest.param(["--page"], marks=pytest.mark.slow),
+        pytest.param(["--tables"], marks=pytest.mark.slow),
+        pytest.param(["--tables", "--recompute"], marks=pytest.mark.slow),
+        pytest.param(["--run=guo_forecast", "--recompute"], marks=pytest.mark.slow),
     ],
 )
 def test_a_folder_that_does_not_exist_is_refused(tmp_path, arguments):
@@ -264,14 +266,14 @@ def test_a_folder_that_does_not_exist_is_refused(tmp_path, arguments):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["--out=x", "--recompute", "--notrain"])
 def test_a_flag_without_effect_is_refused(flag):
     code, printed = run("papers", "--list", flag)
     assert (code, printed.startswith(f"error: {flag.partition('=')[0]} needs --")) == (2, True)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_creates_the_folder(tmp_path):
     code, printed = run("papers", "--run=guo_forecast", f"--results={tmp_path / 'new'}")
     assert code == 0, printed

@@ -8,6 +8,8 @@ from experiments.papers import estimates, paired
 from experiments.papers.estimates import Estimate, Predictions
 from experiments.papers.values import Value
 
+pytestmark = pytest.mark.papers
+
 
 def effects(draws, seeds, rows, of_seed, of_row, of_both):
     """Draw a table of seeds and examples with the mean 1."""

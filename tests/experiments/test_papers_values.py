@@ -9,6 +9,8 @@ from experiments.papers import entry, records, verdicts
 from experiments.papers.values import Value
 from tests.experiments.processes import ROOT
 
+pytestmark = pytest.mark.papers
+
 RESULTS = ROOT / "experiments" / "results" / "papers"
 # Times are read from the files: on another machine, or a busy one, they are others.
 TIMED = {"bsce_gra_cost", "recall_cost"}

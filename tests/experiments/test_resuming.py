@@ -54,7 +54,7 @@ def run(short, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_more_epochs_are_one_long_run(run, tmp_path):
     longer = fitted(run, small(num_epochs=5))
     assert (longer.finished, longer.already, longer.step) == (True, False, 10)
@@ -70,7 +70,7 @@ def test_more_epochs_are_one_long_run(run, tmp_path):
     assert '"num_epochs": 5' in (run / "config.json").read_text()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_other_metrics_bins_and_tests(run):
     changes = {
         "metrics": ("brier",),
@@ -99,7 +99,7 @@ def test_other_metrics_bins_and_tests(run):
     assert row["validation_ece"] == ""
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_more_patience_goes_on_and_another_metric_waits_anew(tmp_path):
     """With a learning rate of 0 nothing improves after the first evaluation."""
     changes = {"optimizer.learning_rate": 0.0, "num_epochs": 9, "patience_for": "nll"}

@@ -65,7 +65,7 @@ def cell(actual, loss, phase, metric):
     return one
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_models_of_one_size_share_one_compiled_bootstrap(actual, compiled):
     """Six runs, before and after a temperature, some of them four times as sharp as others."""
     assert compiled["bootstraps"] == 1
@@ -131,7 +131,7 @@ def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
     assert {one.p for one in backwards.cells if one.phase == summary.AFTER} == {None}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_several_temperatures_are_side_by_side(tmp_path):
     criteria = ["nll", "ece", "adaptive_ece:0.01"]
     several = summary.summarize(
@@ -175,7 +175,7 @@ def streamed(run, calibrate="temperature", num_bins=NUM_BINS):
     return dataclasses.replace(run, validation=(), test=(), streamed=scores)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     """Both as the baseline and against one."""
     options = {"baseline": "a", "num_bins": NUM_BINS, "num_resamples": 200}
@@ -234,7 +234,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
     assert first["note"].startswith(line)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_seeds_without_rows_are_tested_over_the_seeds():
     five = [streamed(run, calibrate="") for run in runs(seeds=5)]
     made = summary.summarize(five, baseline="a", num_bins=NUM_BINS, criteria=[])
@@ -301,7 +301,7 @@ def _rest(run):
     return run.seed, run.validation, run.test, run.rows
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_over_seeds_from_five_on(actual):
     assert cell(actual, "b", summary.BEFORE, "error").p_seeds is None
     five = runs(seeds=5)

@@ -30,7 +30,7 @@ def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
         assert (tmp_path / name).exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_sweep_trains_what_is_missing(tmp_path):
     code, output = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
     assert code == 0, output
@@ -46,7 +46,7 @@ def test_a_sweep_trains_what_is_missing(tmp_path):
     assert output.count("\n") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
     short = ("--config.num_epochs=2", "--seeds=2")
     code, output = run("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
@@ -70,7 +70,7 @@ def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
     assert "--criterion needs --logits=keep" in output
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
     """It ends as one that had as many from the start; other metrics train nothing again."""
     constant = "--config.schedule.name=constant"
@@ -101,7 +101,7 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
     assert "a sweep of another config (num_epochs: 4 before, 3 now)" in output
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_stopped_sweep_goes_on(tmp_path):
     arguments = sweep(tmp_path, "--config.num_epochs=300", losses="cross_entropy,focal")
     process = start("sweep", *arguments)
@@ -171,7 +171,7 @@ def test_a_folder_in_use_is_refused_in_a_sentence(tmp_path):
     assert "Traceback" not in output
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     """Cross-entropy diverges, brier saturates, and focal cannot save its checkpoints."""
     (tmp_path / "runs" / "focal" / "1").mkdir(parents=True)
@@ -197,7 +197,7 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     assert "All runs of the baseline cross_entropy failed" in page
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
     patient = ("--config.num_epochs=40", "--config.patience=3", "--config.metrics=nll")
     more = (*patient, "--config.optimizer.learning_rate=3.0")

@@ -53,7 +53,7 @@ def distance(one, other):
     return max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("switch", [{"remat": True}, {"accumulate": 4}])
 def test_switches_of_memory_change_no_number(plain, switch):
     state, logits = after_a_step(network(**switch))
@@ -63,7 +63,7 @@ def test_switches_of_memory_change_no_number(plain, switch):
         assert network(**switch).module.remat
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_half_precision_keeps_parameters_and_logits(plain):
     state, logits = after_a_step(network(precision="bfloat16"))
     assert network(precision="bfloat16").module.dtype == "bfloat16"
@@ -92,7 +92,7 @@ def test_switches_that_cannot_be(changes, message):
         building.build(config)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_another_network_drops_the_options_of_the_configs_own(tmp_path):
     config = "--config=configs/digits.py"
     few = ("--config.num_epochs=1", "--config.data.options.training_size=50")

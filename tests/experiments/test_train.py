@@ -125,7 +125,7 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
     assert f"step {best['step']} of" in output
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_an_evaluation_that_ends_early_leaves_no_predictions_that_are_used_together(
     evaluated, tmp_path
 ):
@@ -145,7 +145,7 @@ def test_an_evaluation_that_ends_early_leaves_no_predictions_that_are_used_toget
     assert not (folder / "predictions_training.npz").exists()  # of the older weights
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
     """Their values are those of the kept logits; the blocks of an earlier call are replaced."""
     folder = tmp_path / "copy"
@@ -182,7 +182,7 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
     assert "keep|float16|none" in output.replace(", ", "|").replace("'", "")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
     folder, _ = evaluated
     source = f"--init_from={folder}:best_nll"
@@ -203,7 +203,7 @@ def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
     assert (folder / "predictions_test.npz").read_bytes() == before
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(trained[0], folder)
@@ -231,7 +231,7 @@ def test_a_finished_run_says_so_and_another_config_is_refused(trained):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_loses_nothing(tmp_path, number, code):
     long = ("--config.num_epochs=5000", "--config.model.options.hidden=(16,)")
@@ -248,7 +248,7 @@ def test_a_signal_loses_nothing(tmp_path, number, code):
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("pause", [0.02, 0.2])
 def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
     long = ("--config.num_epochs=5000", "--config.model.options.hidden=(16,)")
@@ -271,7 +271,7 @@ def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
         assert kept.variables()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence(tmp_path):
     """No file may become larger than 20 kB: neither root nor a disk of its own is needed."""
     command = [sys.executable, "-m", "experiments.train", CONFIG, f"--workdir={tmp_path / 'run'}"]
@@ -353,7 +353,7 @@ def test_mistakes_are_one_sentence(tmp_path, arguments, message):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_seeds_that_do_not_fit_in_memory(tmp_path):
     arguments = ["--config=configs/digits.py", "--config.num_seeds=10000000"]
     code, output = run("train", *arguments, f"--workdir={tmp_path}")
@@ -364,7 +364,7 @@ def test_seeds_that_do_not_fit_in_memory(tmp_path):
     assert output.count("error: ") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_several_seeds_have_folders_of_their_own(tmp_path):
     two = (CONFIG, f"--workdir={tmp_path}", *SHORT, "--config.num_seeds=2")
     code, output = run("train", *two)

@@ -69,7 +69,7 @@ def goes_on_to_the_same_end(folder, whole):
     assert end_of(folder, LOSS) == whole
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_of_two_is_killed(tmp_path):
     processes = two(tmp_path)
     wait_for(tmp_path, 2, processes)
@@ -95,7 +95,7 @@ def test_one_of_two_is_lost_and_both_go_on(tmp_path, whole, victim, number, seco
     goes_on_to_the_same_end(tmp_path, whole)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_one_of_two_is_asked_to_stop_and_both_leave_at_one_step(tmp_path):
     processes = two(tmp_path)
     wait_for(tmp_path, 2, processes)
@@ -112,7 +112,7 @@ def test_one_of_two_is_asked_to_stop_and_both_go_on(tmp_path, whole):
     goes_on_to_the_same_end(tmp_path, whole)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_with_different_configs(tmp_path):
     codes, output = ends(two(tmp_path, each=["--config.batch_size=50", "--config.batch_size=51"]))
     assert codes == [2, 2], output

@@ -86,7 +86,7 @@ def test_the_end_of_a_long_line_is_cut_off():
     assert translations[1] == translated([long + "Kater"])[0][0]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_token_logits_are_those_of_real_tokens(tmp_path):
     tiny.multi30k(tmp_path)
     trained = translator()
@@ -146,7 +146,7 @@ def translate(folder, text, *options):
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_run_translates_without_its_data_set(tmp_path):
     tiny.multi30k(tmp_path / "sets")
     folder = tmp_path / "run"
@@ -229,7 +229,7 @@ def test_bleu_is_that_of_its_formula():
         bleu.qualities({"bad": ["a"]}, references)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_temperature_without_an_optimum_has_no_p_value():
     # In a process of its own, because two programs define the same flags.
     done = subprocess.run(

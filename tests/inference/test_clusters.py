@@ -39,7 +39,7 @@ def clustered(correlation, seed):
     return logits, np.where(hit, 0, 1)[order], weights[order], cluster[order]
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["integers", "strings"])
 def test_samples_are_the_metrics_of_the_drawn_clusters(kind):
     logits, labels = sample(num_rows=120)

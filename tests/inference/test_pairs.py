@@ -64,7 +64,7 @@ def with_flips(to_right, to_wrong, equal=3):
     return [np.stack([2.0 * hit, 2.0 - 2 * hit], 1).astype(np.float32) for hit in right.T], right
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_mcnemar_against_the_binomial_test():
     for to_right, to_wrong in [*itertools.product(range(6), range(6)), (3, 11), (700, 790)]:
         (a, b), _ = with_flips(to_right, to_wrong)
@@ -276,7 +276,7 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
     np.testing.assert_allclose(actual[1:3], wanted, atol=0.012)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("equal_mass", [False, True])
 def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     a, b, labels, cluster = data()
@@ -330,7 +330,7 @@ def test_several_runs_have_the_mean_error():
     assert (same.value, same.p_value) == (0, 1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_several_runs_have_the_mean_ece():
     a, b, labels, cluster = data()
     c = a[:, ::-1]

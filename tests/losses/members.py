@@ -78,19 +78,6 @@ def _members() -> list[Member]:
 MEMBERS = _members()
 DEFAULTS = [member for member in MEMBERS if not member.options]
 
-
-def _repetitions() -> list[Member]:
-    """List the members whose option, implemented once for all losses, another member has too."""
-    seen, repeated = set(), []
-    for member in MEMBERS:
-        for choice in member.options.items():
-            repeated += [member] if choice in seen else []
-            seen.add(choice)
-    return repeated
-
-
-REPETITIONS = _repetitions()
-
 # The losses of the README's first table, with which the laws run by default.
 QUICK = {
     *("cross_entropy", "focal", "flsd53", "adafocal", "dual_focal"),
@@ -98,33 +85,12 @@ QUICK = {
 }
 
 
-# Each has the formula of another member, named beside it, with other numbers or another inner loss.
-SIBLINGS = {
-    *("flsc532", "flsd532", "flsd53_text"),  # of flsc531 and flsd53
-    *("bsce_adaptive_gra", "dfl_gra", "flsd53_gra"),  # of bsce_gra and fl_gra
-    *("cross_entropy_exp", "dual_focal_exp", "focal_exp"),  # of brier_exp
-    *("tempered_dual_focal", "tempered_flsd53", "tempered_focal"),  # of tempered_bsce
-    "focal_entropy_regularized",  # of entropy_regularized
-}
-assert {member.name for member in DEFAULTS} >= SIBLINGS
-
-
-def every(
-    members: list[Member], others: pytest.MarkDecorator = pytest.mark.thorough
-) -> pytest.MarkDecorator:
-    """Run a law for each member: QUICK ones by default, REPETITIONS and SIBLINGS when `slow`.
-
-    Args:
-      members: all of them.
-      others: the mark of all other members.
-    """
+def every(members: list[Member]) -> pytest.MarkDecorator:
+    """Run a law for each member: QUICK ones by default, the others when `slow`."""
 
     def marked(member: Member) -> Any:
-        sibling = member.name in SIBLINGS and not member.options
-        if member in REPETITIONS or sibling:
-            return pytest.param(member, marks=pytest.mark.slow)
         quick = member.name in QUICK and not member.options
-        return pytest.param(member, marks=[] if quick else others)
+        return pytest.param(member, marks=[] if quick else pytest.mark.slow)
 
     return pytest.mark.parametrize(
         "member", list(map(marked, members)), ids=list(map(str, members))

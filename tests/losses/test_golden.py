@@ -1,7 +1,7 @@
 """The recorded values and gradients of the papers' released code, against the library's losses.
 
 One test per recorded case, in the precision it was recorded in; those that repeat another one in
-another shape or with extreme logits are `thorough`. `LOSSES` says for each group of cases which
+another shape or with extreme logits are `slow`. `LOSSES` says for each group of cases which
 public function it is; hyperparameters are read from the case. What the recordings are and where
 they come from: tests/golden/README.md.
 """
@@ -109,7 +109,7 @@ def each(*kinds):
     return pytest.mark.parametrize(
         "case",
         [
-            pytest.param(case, marks=pytest.mark.thorough) if is_repetition(case) else case
+            pytest.param(case, marks=pytest.mark.slow) if is_repetition(case) else case
             for case in chosen
         ],
         ids=[case.id for case in chosen],
@@ -499,7 +499,7 @@ def test_adafocal_sequence(case):
 
 
 @each("adafocal_sequence")
-@pytest.mark.parametrize("batch", ["train", pytest.param("train_x30", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("batch", ["train", pytest.param("train_x30", marks=pytest.mark.slow)])
 def test_adafocal_in_a_sequence(case, batch):
     """The loss in each recorded state; recorded, since its statistics had float32 rounding."""
     suffix = batch.removeprefix("train")

@@ -60,7 +60,7 @@ def test_equal_losses_share_and_weights_are_copies():
     np.testing.assert_allclose(weighted, terms[np.array([0, 3])], rtol=1e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_bootstrapped_per_image():
     """Check the mean over images, of which one has fewer pixels than are kept and one has none."""
     logits, labels = checks.batch(18)

@@ -32,8 +32,6 @@ from .members import (
 
 every_member = every(MEMBERS)
 every_objective = every(DEFAULTS)
-# For laws about code in `make_objective`, which all objectives share: a few of them show it.
-quick_objectives = every(DEFAULTS, others=pytest.mark.slow)
 
 # Terms of these depend on the other examples of the batch.
 COUPLED = {
@@ -161,7 +159,7 @@ def test_a_shift_of_all_logits_changes_nothing(member):
                 )
 
 
-@quick_objectives
+@every_objective
 def test_labels_of_every_integer_type_are_the_same(member):
     """Check it for numbers whose products with anything leave the narrow types."""
     objective = member.objective
@@ -467,7 +465,7 @@ def test_wrong_label_is_nan_and_never_wraps(member):
             assert_close(terms[others], good[others])
 
 
-@quick_objectives
+@every_objective
 def test_a_wrong_label_can_be_named(member):
     objective = member.objective
     state = initial_state(objective, 5)
@@ -561,7 +559,7 @@ def test_soft_labels_are_taken_or_refused_in_one_sentence(member):
             function(state, logits, hot, weights)
 
 
-@quick_objectives
+@every_objective
 def test_state_has_no_gradient(member):
     objective = member.objective
     state = trained_state(objective)
@@ -612,7 +610,7 @@ def test_a_wrong_label_makes_a_penalty_nan(name):
         assert jnp.isfinite(jnp.sum(penalty(logits, labels, absent)))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH + SMOOTH_BESIDE_TIES)
 def test_second_derivatives(name):
     """Check reverse over reverse: the gradient is itself differentiated correctly."""

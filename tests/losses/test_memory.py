@@ -56,7 +56,7 @@ def test_statistics_do_not_grow_with_the_pixels_of_an_image(name):
     assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) < 8e6
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adafocal", "ece_weighted"])
 def test_few_pixels_tell_what_all_do(name):
     """The grid of an image, whose rows differ in confidence, gives nearly the state of all."""

@@ -118,7 +118,7 @@ def test_a_penalty_is_added_to_every_term_of_any_objective():
         np.testing.assert_allclose(terms, expected, rtol=1e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_arguments_are_validated_once_in_an_objective(monkeypatch):
     from calib_jax.core.inputs import checks
 

@@ -115,7 +115,7 @@ def test_a_tie_is_predicted_as_its_first_class():
     )
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_equal_confidences_share_the_bins_they_straddle():
     """Of 8 equals, 6 are right: each of 3 bins has the same accuracy, in whatever order."""
     logits = jnp.tile(jnp.log(jnp.asarray([[0.75, 0.25]])), (8, 1))

@@ -1,7 +1,7 @@
 """The recorded values of the papers' released metrics, against the library's.
 
 One test per recorded case, run eagerly, in the precision it was recorded in; those that repeat
-another one in another shape are `thorough`. Every recorded array is compared. `METRICS` says for
+another one in another shape are `slow`. Every recorded array is compared. `METRICS` says for
 each released function which public metrics, with which options, it is. What the recordings are and
 where they come from: tests/golden/README.md.
 """
@@ -357,7 +357,7 @@ OTHER_SHAPES = (
 def marked(case):
     """Mark a case that repeats another one in another shape."""
     repeats = f"{case.input}|{case.dtype}".startswith(OTHER_SHAPES)
-    return pytest.param(case, id=case.id, marks=[pytest.mark.thorough] if repeats else [])
+    return pytest.param(case, id=case.id, marks=[pytest.mark.slow] if repeats else [])
 
 
 @pytest.mark.parametrize("case", [marked(case) for case in RUN])

@@ -31,7 +31,7 @@ QUICK = {"nll", "ece", "adaptive_ece", "classwise_ece", "aurc", "reliability"}
 assert set(CATALOGUE) >= QUICK
 some_metrics = pytest.mark.parametrize(
     "name",
-    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.thorough) for m in CATALOGUE],
+    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in CATALOGUE],
 )
 
 NUM_CLASSES = 4
@@ -212,7 +212,7 @@ def compiled_for_each():
     return jax.jit(jax.vmap(lambda *data: metrics.values_of(CATALOGUE, *data)))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_few_rows_with_weights_are_their_copies():
     """With 1 to 20 rows that count: 20 copies of them, and the rows with weights among absent."""
     random = np.random.default_rng(3)
@@ -371,7 +371,7 @@ def test_options_are_given_once_or_with_each_call():
         assert metrics.named("adaptive_ece", **options)(*data) == pytest.approx(configured)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
     monkeypatch.setattr("calib_jax.metrics.contract.blocks._block_rows", lambda rows, classes: 16)
@@ -383,7 +383,7 @@ def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
         assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "num_classes"),
     [("int8", 127), ("int8", 10), ("uint8", 127), ("int16", 1000), ("int64", 10)],
@@ -465,7 +465,7 @@ CONSTANT_IN_PIECES = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_gradients_are_those_of_the_values():
     """Forward and backward; 0 only where the value is constant in pieces."""
     random = np.random.default_rng(0)
@@ -516,7 +516,7 @@ def fields_of(value):
     return value._asdict() if hasattr(value, "_asdict") else {"value": value}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_shift_of_logits_in_double_precision_changes_nothing():
     """By the statistics, from which the values are computed."""
     random = np.random.default_rng(0)
@@ -592,7 +592,7 @@ def test_impossible_classes_by_a_reference_in_double_precision():
     assert actual["brier"] == pytest.approx(wanted, rel=3e-6)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_jit_of_vmap_is_one_after_the_other():
     """Each is also what it is without a compilation, and so it is of impossible classes."""
     logits, labels = sample(800)
@@ -612,7 +612,7 @@ def sharded(function):
     return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=shards, out_specs=replicated))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_devices_agree_with_one():
     """Weights fall unevenly on the devices, one of which has nothing."""
     logits, labels = sample(64)

@@ -109,7 +109,7 @@ def test_fractional_weights(name):
 
 
 @pytest.mark.parametrize(
-    "num_classes", [2, *(pytest.param(k, marks=pytest.mark.thorough) for k in (70, 300))]
+    "num_classes", [2, *(pytest.param(k, marks=pytest.mark.slow) for k in (70, 300))]
 )
 def test_many_classes(num_classes):
     """Classwise sums take another way where there are more than 64 classes."""

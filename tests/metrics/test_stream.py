@@ -89,7 +89,7 @@ def test_a_batch_too_large_for_float32_counts_is_cut(monkeypatch):
     assert stream.num_rows == 100
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_above_the_row_limit_a_fine_histogram_serves_and_says_so():
     logits, labels = sample(num_rows=3000)
     ranking = {
@@ -219,7 +219,7 @@ print("agreed")
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_processes_agree_on_the_whole():
     with socket.socket() as free:
         free.bind(("localhost", 0))

@@ -134,18 +134,14 @@ SMALL = distinct() | {
     "transformer(norm='pre')": small("transformer").clone(norm="pre"),
 }
 
-# The laws cost seconds a member. By default they run on these, by -m thorough on the ones that have
-# other layers, and on the rest, whose layers are these in another order, by -m slow.
+# The laws cost seconds a member. By default they run on these.
 QUICK = {"linear", "mlp", "lenet5", "resnet110_imagenet", "global_pooling_cnn", "tokens"}
-THOROUGH = {"densenet121_imagenet", "vit", "tree_lstm", "bert", "resnet8(norm='none')"}
-assert set(SMALL) >= QUICK | THOROUGH
+assert set(SMALL) >= QUICK
 
 
 def marks_of(name):
     """Return the marks of a law's test for a network."""
-    if name in QUICK:
-        return []
-    return pytest.mark.thorough if name in THOROUGH else pytest.mark.slow
+    return [] if name in QUICK else [pytest.mark.slow]
 
 
 def has_batch_norm(network):

@@ -82,7 +82,7 @@ def test_dilations_replace_strides(output_stride, strides, dilations):
     assert windows(output_stride, decoder=False) == (strides + [1] * 3, dilations[:-2])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_v3_is_v3_plus_whose_decoder_changes_nothing(x64):
     options = {"multi_grid": (1,), "width": 2, "channels": 4, "low_channels": 2, "num_classes": 3}
     plus, plain = (

@@ -30,7 +30,7 @@ assert "matplotlib.pyplot" not in sys.modules, "a picture imports pyplot"
 """
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_equal_pictures_are_equal_files_in_any_process(tmp_path):
     def saved(figure, name):
         paths = [tmp_path / f"{name}.{ending}" for ending in ENDINGS]

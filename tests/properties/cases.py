@@ -1,4 +1,4 @@
-"""Random cases for the property tests, and the three sizes in which every property runs.
+"""Random cases for the property tests, and the two sizes in which every property runs.
 
 A case is drawn by Hypothesis as a few words and numbers, and built from them by NumPy: so a
 failure is printed in one line, and shapes come from a short list, since JAX compiles a program
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.memory import drop_many_programs
 
-FEW, MORE, MANY = 30, 80, 10_000
+FEW, MANY = 30, 10_000
 KINDS = ("normal", "whole numbers", "two levels", "one large", "equal rows")
 DTYPES = ("int8", "uint8", "int16", "int32")
 
@@ -108,16 +108,14 @@ def few_and_many(
     few: dict[str, st.SearchStrategy],
     many: dict[str, st.SearchStrategy],
     *,
-    more: dict[str, st.SearchStrategy] | None = None,
     share: float = 1.0,
 ) -> Callable[[Callable[..., None]], type]:
-    """Make a property three tests: 30 cases, 80 (`thorough`) and 10,000 (`slow`).
+    """Make a property two tests: 30 cases, and 10,000 (`slow`).
 
     Args:
       few: strategies of the arguments of the 30 cases. Programs are compiled for each shape, type
         and function: of 30 cases with many of these every one would compile its own.
       many: the same for the 10,000 cases.
-      more: the same for the 80 cases; by default `few`.
       share: of the number of cases, where several properties of one subject divide them.
     """
 
@@ -138,7 +136,6 @@ def few_and_many(
 
         members = {
             "test_few": test(few, FEW),
-            "test_more": pytest.mark.thorough(test(more or few, MORE)),
             "test_many": pytest.mark.slow(test(many, MANY)),
             "__doc__": check.__doc__,
         }

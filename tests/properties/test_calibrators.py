@@ -43,10 +43,9 @@ def chosen(shapes, *, names=tuple(MEMBERS), **options):
 
 
 def sizes(**options):
-    """Return the strategies of the three sizes of a property."""
+    """Return the strategies of the two sizes of a property."""
     return {
         "few": chosen(FEW_SHAPES, names=QUICK, dtypes=("int32",), **options),
-        "more": chosen(FEW_SHAPES, **options),
         "many": chosen(MANY_SHAPES, **options),
     }
 
@@ -119,7 +118,6 @@ FINITE = {"exponents": (-3, 3), "impossible": False}
 @few_and_many(
     {"batch": batches(FEW_SHAPES, dtypes=("int32",), **FINITE)},
     {"batch": batches(MANY_SHAPES, **FINITE)},
-    more={"batch": batches(FEW_SHAPES, **FINITE)},
 )
 def TestATemperatureIsFoundWhereThereIsOne(batch: Batch) -> None:
     """The state says `converged` exactly where a finite optimum exists; T is that optimum."""

@@ -81,10 +81,9 @@ def chosen(shapes, *, names=NAMES, **options):
 
 
 def sizes(**options):
-    """Return the strategies of the three sizes of a property."""
+    """Return the strategies of the two sizes of a property."""
     return {
         "few": chosen(FEW_SHAPES, names=DISTINCT, dtypes=("int32",), **options),
-        "more": chosen(FEW_SHAPES, **options),
         "many": chosen(MANY_SHAPES, **options),
     }
 
@@ -173,7 +172,6 @@ PLAIN = {"exponents": (-6, 30), "impossible": False, "absent": False}
 @few_and_many(
     chosen(FEW_SHAPES, names=SHORT, dtypes=("int8", "int32"), **PLAIN),
     chosen(MANY_SHAPES, names=SHORT, **PLAIN),
-    more=chosen((*FEW_SHAPES, (3, 130)), names=SHORT, **PLAIN),
 )
 def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
     """Values are those of the formula in float64, at every scale."""

@@ -76,7 +76,7 @@ def test_a_calibrator_is_fitted_to_the_classes_of_the_same_names(tmp_path, endin
     assert note.startswith(f"{tmp_path / f'other.{ending}'} lists its classes in another order")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("name", calibrators.catalogue())
 def test_every_calibrator_gives_the_same_for_reordered_columns(tmp_path, name):
     if name in ("platt", "ensemble_temperature"):

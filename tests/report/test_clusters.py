@@ -63,7 +63,7 @@ def clustered():
     return scored, (logits, *data, names)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_interval_is_that_of_whole_clusters(clustered):
     scored, (logits, labels, weights, groups, names) = clustered
     (change,) = scored.changes

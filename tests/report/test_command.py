@@ -123,7 +123,7 @@ def test_the_options_are_those_of_the_function():
         assert (tuple(given) if isinstance(given, list) else given) == parameter.default, name
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_table_of_all_models_of_a_folder(tmp_path):
     first, second = sample(), sample(seed=1)
     labels, logits = first["labels"], {"a": first["logits"], "b": second["logits"]}

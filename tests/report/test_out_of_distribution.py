@@ -143,7 +143,7 @@ OTHERS = sorted({*calibrators.catalogue()} - KEEP_OFFSETS - {*FIRST})
 
 
 @pytest.mark.parametrize(
-    "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)]
+    "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
 def test_no_energy_after_a_calibrator_that_removes_offsets(name, tmp_path):
     inside, outside, held_out = offset_sets()
@@ -161,7 +161,7 @@ def test_no_energy_after_a_calibrator_that_removes_offsets(name, tmp_path):
 
 @pytest.mark.parametrize("name", sorted(KEEP_OFFSETS))
 @pytest.mark.parametrize(
-    "scale", [1.0, *(pytest.param(scale, marks=pytest.mark.thorough) for scale in (1e-3, 1e5))]
+    "scale", [1.0, *(pytest.param(scale, marks=pytest.mark.slow) for scale in (1e-3, 1e5))]
 )
 def test_calibrators_that_keep_offsets_have_an_energy(name, scale):
     inside, outside, (logits, labels) = offset_sets()

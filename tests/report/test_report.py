@@ -56,7 +56,7 @@ def test_a_table_of_groups_is_columns_by_name():
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_several_columns_of_groups():
     logits, labels = sample(num_rows=400)
     columns = {"site": np.arange(400) % 2, "age": np.arange(400) / 400}
@@ -240,7 +240,7 @@ def test_cross_fitting_never_sees_what_it_scores():
     assert folds[7]["temperature"] == pytest.approx(float(expected), rel=1e-3)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_temperature_by_a_metric_on_the_papers_grid():
     logits, labels = sample()
     actual = report.score(
@@ -443,7 +443,7 @@ def contradicting_pair():
     return valid, percentile, data
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
     valid, percentile, (sharp, vague, labels) = contradicting_pair
     by_metric, bootstrap = ({c.metric: c for c in s.changes} for s in (valid, percentile))

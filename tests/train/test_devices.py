@@ -30,7 +30,7 @@ OTHERS = [name for name in tasks.objectives() if name not in DISTINCT]
 # needs beside the losses is compiled once for all of them.
 together = pytest.mark.parametrize(
     "names",
-    [DISTINCT, *(pytest.param(OTHERS[start::3], marks=pytest.mark.thorough) for start in range(3))],
+    [DISTINCT, *(pytest.param(OTHERS[start::3], marks=pytest.mark.slow) for start in range(3))],
 )
 
 
@@ -142,7 +142,7 @@ class Dropping(nn.Module):
         return nn.Dropout(0.5, deterministic=not train)(x)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(accumulate, x64):
     """The README and own.md name models.Dropout for results that no number of devices changes."""
@@ -176,7 +176,7 @@ def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(a
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(DISTINCT, marks=pytest.mark.thorough),
+        pytest.param(DISTINCT, marks=pytest.mark.slow),
         pytest.param(OTHERS, marks=pytest.mark.slow),
     ],
     ids=["distinct", "others"],
@@ -248,7 +248,7 @@ class Normalised(nn.Module):
 
 @pytest.mark.parametrize(
     ("num_devices", "resident_bytes"),
-    [pytest.param(8, 2**30, marks=pytest.mark.thorough), (1, 0)],
+    [pytest.param(8, 2**30, marks=pytest.mark.slow), (1, 0)],
 )
 def test_shard_map_is_pmap_bit_for_bit(tmp_path, num_devices, resident_bytes, x64):
     """Batch norm, MMCE's and AdaFocal's gathered rows, evaluation; on one device a stream.
@@ -320,7 +320,7 @@ def test_both_engines_donate_and_compile_once():
         train.Arrangement(devices, engine="pjit")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64):
     """Statistics are those of the real examples of the whole batch, wherever they lie.
 

@@ -106,7 +106,7 @@ def assert_same(one, other):
 
 CASES = [
     ("tokens", "recall", "examples"),
-    pytest.param("pixels", "mmce", "mean", marks=pytest.mark.thorough),
+    pytest.param("pixels", "mmce", "mean", marks=pytest.mark.slow),
 ]
 
 
@@ -242,7 +242,7 @@ def fitted(folder, source, evaluated, module, objective, **options):
     ("kind", "name"),
     [
         ("tokens", "adafocal"),
-        pytest.param("pixels", "mmce", marks=pytest.mark.thorough),
+        pytest.param("pixels", "mmce", marks=pytest.mark.slow),
     ],
 )
 def test_rows_of_a_fit_are_the_metrics_of_the_present_labels(kind, name, tmp_path):

@@ -127,7 +127,7 @@ def test_predictions_come_in_the_order_of_the_source(tmp_path):
     np.testing.assert_array_equal(labels, source.labels)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_streamed_training_leaves_the_same_rows(tmp_path):
     """Too large for the device: read batch by batch, measured on the host."""
     metric = {name: metrics.named(name) for name in ("nll", "ece", "adaptive_ece")}
@@ -262,7 +262,7 @@ def stopping_after_pieces(monkeypatch, size):
     ("name", "options", "size", "average"),
     [
         ("adafocal", {}, 3, 0.0),
-        pytest.param("recall", {"alpha": 0.5}, 4, 0.8, marks=pytest.mark.thorough),
+        pytest.param("recall", {"alpha": 0.5}, 4, 0.8, marks=pytest.mark.slow),
     ],
 )
 def test_stopped_and_resumed_is_bit_for_bit_the_same(
@@ -283,7 +283,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(
     assert whole.best == outcome.best
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_from_eight_devices_to_two_and_back(tmp_path, monkeypatch, x64):
     """Stopped after every few steps, and gone on with on another number of devices."""
     whole = run(tmp_path / "whole", devices=8)
@@ -318,7 +318,7 @@ class Shifted:
         return result._replace(inputs=result.inputs + np.asarray(shift)[:, None])
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
     source = Shifted(tasks.examples(38), [])
     task = task_of(train=data.subset(source, np.arange(38)))
@@ -349,7 +349,7 @@ def test_what_was_evaluated_is_kept_when_the_next_epoch_cannot_be_read(tmp_path)
     again.close()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     """Else the examples per second of one that was stopped would be those of a miracle."""
     ticks = itertools.count(step=10.0)

@@ -150,7 +150,7 @@ def stopping_anywhere(monkeypatch, seed):
     monkeypatch.setattr(timetable.Pieces, "begin", of_any_size)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [2**30, 0])
 def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, monkeypatch, limit):
     """With dropout-like noise, so that the keys of copies matter."""
@@ -167,7 +167,7 @@ def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, mon
     assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "parts")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_balanced_sampling_does_not_depend_on_the_devices(tmp_path, x64):
     one, eight = (run(tmp_path / str(n), task=balanced(), devices=n).state for n in (1, 8))
     for a, b in zip(*map(jax.tree.leaves, (one, eight)), strict=True):

@@ -46,7 +46,7 @@ def steps_in(folder):
 
 # The program of several runs has the bits of the program of one when both are optimized, as users'
 # programs are.
-same_bits = pytest.mark.optimized
+same_bits = pytest.mark.bitwise
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_more_seeds_are_added_to_those_that_are_through(tmp_path, alone):
     assert_equal(tmp_path, outcomes, alone)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
     _, wanted = alone
     for seed, outcome in zip(SEEDS, together(tmp_path, over="vmap"), strict=True):
@@ -116,7 +116,7 @@ def test_side_by_side_is_the_same_but_for_rounding(tmp_path, alone):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.parametrize("over", ["map", "vmap", "devices"])
 def test_each_run_has_the_plateau_of_its_own_loss(tmp_path, over):
     objective = losses.objective("cross_entropy")

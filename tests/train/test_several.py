@@ -49,7 +49,7 @@ def in_one(tmp_path_factory):
         return folder, several.trained(folder, train.local_devices(2))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_two_processes_are_one(in_two, in_one):
     """Every process ends with the state that one gives: on the devices, streamed, of two seeds."""
     for name, state in in_one[1].items():
@@ -60,7 +60,7 @@ def test_two_processes_are_one(in_two, in_one):
                     np.testing.assert_allclose(own, wanted, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_broadcast_keeps_every_bit(in_two):
     for process in range(several.PROCESSES):
         with np.load(in_two / f"communicated_{process}.npz") as arrays:
@@ -70,7 +70,7 @@ def test_a_broadcast_keeps_every_bit(in_two):
                 assert arrays[name].tobytes() == wanted.tobytes()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_first_process_alone_writes(in_two, in_one, x64):
     """So the folder is that of one process, where one process can go on."""
     for name in in_one[1]:

@@ -318,7 +318,7 @@ def test_mixing_takes_soft_labels_or_both_losses(name, x64):
     assert float(measured["loss"]) == pytest.approx(float(wanted), rel=1e-9)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_pixels_take_the_weight_of_their_example():
     def per_pixel(params, model_state, inputs, *, train, rng=None, weights=None):
         assert weights.shape == (4,)

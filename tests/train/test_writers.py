@@ -111,7 +111,7 @@ def test_a_run_that_is_too_short_says_that_nothing_was_traced(tmp_path):
     assert len(lines) == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_traced_run_is_the_same_run(tmp_path):
     plain = run(tmp_path / "plain")
     traced = run(tmp_path / "traced", profile=3)
