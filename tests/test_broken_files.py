@@ -96,7 +96,7 @@ def read_image(path):
 
 def read_texts(path):
     """Read the lines; that they make a data set is another check."""
-    list(importlib.import_module("calib_jax.data.own.text_table")._rows(path))
+    importlib.import_module("calib_jax.data.own.tables").rows_of(path, "text")
 
 
 def npy(folder):

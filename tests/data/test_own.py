@@ -341,10 +341,13 @@ def test_a_table_of_images_may_give_the_labels(tmp_path):
         ),
         (
             "image,label\ncat/0.png,cat\n",
-            "a.csv must have columns file and label; it has image, lab",
+            "must name the columns file, label and optionally split .* it has 'image', ",
         ),
-        ("file,label\n", "a.csv names no images"),
-        ("file,label\ncat/0.png,fish\n", "the label 'fish' of .*0.png is none of the classes dog"),
+        ("file,label\n", "a.csv has no files: add a line for each"),
+        (
+            "file,label\ncat/0.png,fish\n",
+            "0.png has the label 'fish', which is none of the classes dog",
+        ),
     ):
         (folder / "a.csv").write_text(text)
         with pytest.raises((ValueError, FileNotFoundError), match=message):

@@ -50,7 +50,8 @@ def read(
         if file.read(_HEADER)[-4:] != _BEGINNING_OF_TAGS:
             raise ValueError("it does not begin like one of version 5")
         while tag := file.read(8):
-            content = _unpacked(file, *struct.unpack("<II", tag), at_most)
+            kind, size = struct.unpack("<II", tag)
+            content = _unpacked(file, kind, size, at_most)
             at_most -= len(content)
             variables |= _array(memoryview(content), names)
         if missing := [name for name in names if name not in variables]:

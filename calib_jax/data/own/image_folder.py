@@ -1,7 +1,5 @@
 """Images of the user's own: a folder for each class, or a CSV file of files and labels."""
 
-import csv
-import io
 import json
 import os
 import pathlib
@@ -19,7 +17,8 @@ from calib_jax.data.formats import files
 from calib_jax.data.images import decoded
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
 from calib_jax.data.images.image_files import eight_bits, opened
-from calib_jax.data.own.arrays import assembled, held_out, split_by_class
+from calib_jax.data.own.arrays import assembled, held_out
+from calib_jax.data.own.tables import PARTS, class_names, parts_of, rows_of
 
 __all__ = ["from_folder"]
 
@@ -27,12 +26,6 @@ ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _ADVICE = "replace this file or remove it"
 _ORDER = 2  # increment if this file changes the pixels or their order
 _LONGEST = 1 << 28  # limit on the bytes of an image
-# Names of folders and of the column `split`, by the part that they hold.
-_PARTS = {
-    **{"train": "train", "training": "train"},
-    **{"validation": "validation", "val": "validation", "valid": "validation"},
-    "test": "test",
-}
 _MODES = {1: "L", 3: "RGB"}
 
 
@@ -42,12 +35,12 @@ class Listed(NamedTuple):
     Attributes:
       path: of the file.
       label: the name of its class.
-      part: train, validation or test; empty if the split chooses.
+      part: train, validation or test; the split of the data set may hold out some of train.
     """
 
     path: pathlib.Path
     label: str
-    part: str = ""
+    part: str = "train"
 
 
 @register("own_images", About(title="Images of your own, in a folder", licence="your own"))
@@ -112,10 +105,11 @@ def from_folder(
             f" {place.name}/CLASS/IMAGE.png, or set the option folder."
         )
     images = list(_listed_in_csv(place, csv_file) if csv_file else _listed(place))
-    names = _class_names(images, classes, place)
+    names = class_names({i.label: str(i.path) for i in reversed(images)}, classes, place)
     number = {name: k for k, name in enumerate(names)}
     labels = np.array([number[image.label] for image in images], np.int32)
-    rows, drawn = _parts(images, labels, names, {"validation": validation, "test": test}, seed)
+    fractions = {"validation": validation, "test": test}
+    rows, drawn = parts_of([image.part for image in images], labels, names, fractions, seed)
     pixels = _cached(place, images, (height, width, channels))
     sources = {part: InMemory(pixels[index], labels[index]) for part, index in rows.items()}
     flip = random_flip()
@@ -137,7 +131,7 @@ def from_folder(
 def _listed(place: pathlib.Path) -> Iterator[Listed]:
     """List the images of a folder of classes, or of the folders train, val and test."""
     folders = _folders(place)
-    parts = {path: _PARTS.get(path.name.lower(), "") for path in folders}
+    parts = {path: PARTS.get(path.name.lower(), "") for path in folders}
     if folders and all(parts.values()):
         if "train" not in parts.values():
             raise ValueError(f"{place} has a folder for some parts, but none called train.")
@@ -178,88 +172,24 @@ def _folders(place: pathlib.Path) -> list[pathlib.Path]:
 
 def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
     """List the images of a CSV file with columns file, label and optionally split."""
-    path = place / name
-    content = reading.text(path, "a table of images", "give columns file,label", at_most=1 << 30)
-    with reading.guard(path, "a table of images", "give columns file,label"):
-        rows = csv.DictReader(io.StringIO(content, newline=""))
-        columns = {str(column).strip().lower(): column for column in rows.fieldnames or []}
-        for column in ("file", "label"):
-            if column not in columns:
-                raise reading.Unreadable(
-                    f"{path} must have columns file and label; it has"
-                    f" {', '.join(rows.fieldnames or []) or 'none'}."
-                )
-        absent = []
-        listed = []
-        lines: dict[pathlib.Path, int] = {}
-        for row in rows:
-            file, label, part = (
-                (row[columns[key]] or "").strip() if key in columns else ""
-                for key in ("file", "label", "split")
+    path, absent = place / name, []
+    lines: dict[pathlib.Path, int] = {}
+    for row in rows_of(path, "file"):
+        image = place / row.value
+        first = lines.setdefault(image.resolve(), row.line)
+        if first != row.line:
+            raise reading.Unreadable(
+                f"line {row.line} of {path} names {row.value} again (line {first}): list each image"
+                " once."
             )
-            where = f"line {rows.line_num} of {path}"
-            if not file or not label:
-                raise reading.Unreadable(f"{where} has no {'label' if file else 'file'}.")
-            if part and part.lower() not in _PARTS:
-                raise reading.Unreadable(
-                    f"{where} has the split {part!r}, which must be train, val or test."
-                )
-            image = place / file
-            first = lines.setdefault(image.resolve(), rows.line_num)
-            if first != rows.line_num:
-                raise reading.Unreadable(
-                    f"{where} names {file} again (line {first}): list each image once."
-                )
-            if not image.is_file():
-                absent.append(f"{image} (line {rows.line_num})")
-            listed.append(Listed(image, label, _PARTS.get(part.lower(), "")))
+        if not image.is_file():
+            absent.append(f"{image} (line {row.line})")
+        yield Listed(image, row.label, row.part)
     if absent:
         more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""
         raise FileNotFoundError(
             f"{path} names files that do not exist: {absent[0]}{more}.\nPaths start in {place}."
         )
-    if not listed:
-        raise reading.Unreadable(f"{path} names no images.")
-    yield from listed
-
-
-def _class_names(
-    images: Sequence[Listed], classes: Sequence[str], place: pathlib.Path
-) -> tuple[str, ...]:
-    """Name the classes in the order of their numbers."""
-    present = sorted({image.label for image in images})
-    if all(name.isdecimal() for name in present):
-        present.sort(key=int)
-    if not classes:
-        if len(present) < 2:
-            raise ValueError(f"{place} has one class, {present[0]!r}, and needs two or more.")
-        return tuple(present)
-    if len(set(classes)) < len(classes):
-        raise ValueError(f"classes must be different names, got {', '.join(classes)}.")
-    wrong = next((image for image in images if image.label not in classes), None)
-    if wrong is not None:
-        raise ValueError(
-            f"the label {wrong.label!r} of {wrong.path} is none of the classes"
-            f" {', '.join(classes)}."
-        )
-    return tuple(classes)
-
-
-def _parts(
-    images: Sequence[Listed],
-    labels: np.ndarray,
-    names: Sequence[str],
-    fractions: dict[str, float],
-    seed: int,
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Return the numbers of the images of each part, and the fractions of those not given."""
-    given = np.array([image.part or "train" for image in images])
-    drawn = {part: share for part, share in fractions.items() if not np.any(given == part)}
-    training = np.flatnonzero(given == "train")
-    rows = split_by_class(labels[training], names, drawn, seed)
-    parts = {part: training[index] for part, index in rows.items()}
-    parts |= {part: np.flatnonzero(given == part) for part in fractions if part not in drawn}
-    return parts, drawn
 
 
 def _cached(
