@@ -16,11 +16,11 @@ from calib_jax.models.contract import (
     Network,
     TorchRules,
     at_least_single,
+    built,
     real_rows,
     register,
 )
 from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import recipe
 
 __all__ = ["BertEncoder", "bert"]
 
@@ -167,23 +167,20 @@ class Bert(Network):
     @nn.nowrap
     def encoder(self, *, name: str | None = None) -> BertEncoder:
         """Return the encoder of this network, for vectors of tokens in place of logits."""
-        attention_dropout = self.attention_dropout
-        return BertEncoder(
-            words=self.words,
-            width=self.width,
-            depth=self.depth,
-            heads=self.heads,
-            mlp_width=self.mlp_width,
-            places=self.places,
-            types=self.types,
-            dropout=self.dropout,
-            attention_dropout=self.dropout if attention_dropout is None else attention_dropout,
-            epsilon=self.epsilon,
-            dtype=self.dtype,
-            initializer=self.initializer,
-            remat=self.remat,
-            name=name,
+        of_encoder: tuple[str, ...] = (
+            "words",
+            "width",
+            "depth",
+            "heads",
+            "mlp_width",
+            "places",
+            "types",
         )
+        of_encoder += ("dropout", "attention_dropout", "epsilon", "dtype", "initializer", "remat")
+        options = {attribute: getattr(self, attribute) for attribute in of_encoder}
+        if self.attention_dropout is None:
+            options["attention_dropout"] = self.dropout
+        return BertEncoder(**options, name=name)
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:
@@ -272,30 +269,11 @@ def bert(
     Traceback (most recent call last):
     ValueError: heads must divide width, got 12 and 100.
     """
-    sizes: dict[str, Any] = {
-        **{"words": words, "width": width, "depth": depth, "heads": heads},
-        **{"mlp_width": mlp_width, "places": places, "types": types},
-    }
-    for name, size in sizes.items():
-        checks.at_least(name, size, 1)
+    options = {**locals()}
+    for name in ("words", "width", "depth", "heads", "mlp_width", "places", "types"):
+        checks.at_least(name, options[name], 1)
     if width % heads:
         raise ValueError(f"heads must divide width, got {heads} and {width}.")
     checks.one_of("pool", pool, POOLINGS)
     checks.above("epsilon", epsilon, 0)
-    rates = {"attention_dropout": attention_dropout, "head_dropout": head_dropout}
-    for name, rate in rates.items():
-        if rate is not None and not 0 <= rate < 1:
-            raise ValueError(f"{name} must be at least 0 and less than 1, got {rate}.")
-    recipe(init)
-    return Bert(
-        num_classes=num_classes,
-        dtype=dtype,
-        pool=pool,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-        head_dropout=head_dropout,
-        epsilon=epsilon,
-        initializer=init,
-        remat=remat,
-        **sizes,
-    )
+    return built(Bert, options)

@@ -16,7 +16,8 @@ arrays, of integers too. A network with the attribute `dropout` is called
 key of that example.
 """
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from re import Match
 from typing import Any, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ from jaxtyping import Bool, Float
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, PyTree
+from calib_jax.models.initializers import recipe
 
 __all__ = ["Network", "catalogue", "named", "register"]
 
@@ -39,6 +41,7 @@ TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
 _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
+_Network = TypeVar("_Network", bound=nn.Module)
 
 
 def register(name: str) -> Callable[[_Factory], _Factory]:
@@ -109,9 +112,10 @@ class Network(nn.Module):
             floating = False
         if not floating:
             raise ValueError(f"dtype must be floating point, got {self.dtype!r}.")
-        dropout = getattr(self, "dropout", 0.0)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and less than 1, got {dropout}.")
+        for name in ("dropout", "attention_dropout", "head_dropout"):
+            rate = getattr(self, name, None)
+            if rate is not None and not 0 <= rate < 1:
+                raise ValueError(f"{name} must be at least 0 and less than 1, got {rate}.")
         super().__post_init__()
 
     @nn.nowrap
@@ -163,6 +167,29 @@ class Network(nn.Module):
             )
         # Padding may hold NaN, and 0 * NaN would reach the gradients.
         return real_rows(x, mask), mask
+
+
+def variant(
+    name: str, what: str, factory: functools.partial[nn.Module]
+) -> Callable[..., nn.Module]:
+    """Register a factory some of whose arguments are fixed."""
+    factory.__doc__ = f"Build {what}; see `{factory.func.__name__}`."
+    return register(name)(factory)
+
+
+def built(kind: Callable[..., _Network], options: Mapping[str, Any], **attributes: Any) -> _Network:
+    """Build a network from the arguments of its factory, and from further attributes.
+
+    The argument `init` names the attribute `initializer`, because a Flax module has a method
+    `init`. Sequences become tuples, so that a network can be hashed.
+    """
+    given = {"initializer" if name == "init" else name: value for name, value in options.items()}
+    given |= attributes
+    recipe(given["initializer"])
+    for name, value in given.items():
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            given[name] = tuple(value)
+    return kind(**given)
 
 
 def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:

@@ -15,9 +15,16 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, at_least_single, register
+from calib_jax.models.contract import (
+    DType,
+    Mask,
+    Network,
+    TorchRules,
+    at_least_single,
+    built,
+    variant,
+)
 from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import recipe
 from calib_jax.models.resnet import ResidualBlock
 
 __all__ = [
@@ -280,6 +287,7 @@ def deeplab(
     >>> deeplab([1, 1], output_stride=8).rates
     (12, 24, 36)
     """
+    options = {**locals()}
     if not blocks or not multi_grid:
         raise ValueError(
             f"blocks and multi_grid must not be empty, got {tuple(blocks)} and {tuple(multi_grid)}."
@@ -298,67 +306,36 @@ def deeplab(
         rates = tuple(rate * 16 // output_stride for rate in (6, 12, 18))
     for rate in rates:
         checks.at_least("rates", rate, 1)
-    recipe(init)
-    return DeepLab(
-        num_classes=num_classes,
-        dtype=dtype,
-        blocks=tuple(blocks),
-        multi_grid=tuple(multi_grid),
-        bottleneck=bottleneck,
-        width=width,
-        channels=channels,
-        decoder=decoder,
-        low_channels=low_channels,
-        output_stride=output_stride,
-        rates=tuple(rates),
-        dropout=dropout,
-        resizing=resizing,
-        axis_name=axis_name,
-        initializer=init,
-        remat=remat,
-    )
+    return built(DeepLab, options, rates=rates)
 
 
-deeplab_resnet18 = partial(deeplab, (2, 2, 2))
-deeplab_resnet18.__doc__ = (
-    "Build the released DeepLabV3+ with the backbone called ResNet-18 there, of bottlenecks, 35.3"
-    " million parameters; see `deeplab`."
+deeplab_resnet18 = variant(
+    "deeplab_resnet18",
+    "the released DeepLabV3+ with the backbone called ResNet-18 there, of bottlenecks, 35.3 million"
+    " parameters",
+    partial(deeplab, (2, 2, 2)),
 )
-register("deeplab_resnet18")(deeplab_resnet18)
-
-deeplab_resnet101 = partial(deeplab, (3, 4, 23))
-deeplab_resnet101.__doc__ = (
-    "Build the released DeepLabV3+ with ResNet-101, 59.3 million parameters; see `deeplab`."
+deeplab_resnet101 = variant(
+    "deeplab_resnet101",
+    "the released DeepLabV3+ with ResNet-101, 59.3 million parameters",
+    partial(deeplab, (3, 4, 23)),
 )
-register("deeplab_resnet101")(deeplab_resnet101)
-
-deeplabv3_resnet18 = partial(deeplab, (2, 2, 2), multi_grid=(1, 2), bottleneck=False, decoder=False)
-deeplabv3_resnet18.__doc__ = (
-    "Build DeepLabV3 with ResNet-18 of basic blocks, 15.3 million parameters; the released backbone"
-    " of bottlenecks has `bottleneck=True` and `multi_grid=(1, 2, 4)`; see `deeplab`."
+_basic = partial(deeplab, (2, 2, 2), multi_grid=(1, 2), bottleneck=False)
+deeplabv3_resnet18 = variant(
+    "deeplabv3_resnet18",
+    "DeepLabV3 with ResNet-18 of basic blocks, 15.3 million parameters; the released backbone of"
+    " bottlenecks has `bottleneck=True` and `multi_grid=(1, 2, 4)`",
+    partial(_basic, decoder=False),
 )
-register("deeplabv3_resnet18")(deeplabv3_resnet18)
-
-deeplabv3_resnet101 = partial(deeplab, (3, 4, 23), decoder=False)
-deeplabv3_resnet101.__doc__ = (
-    "Build DeepLabV3 with ResNet-101, 58.0 million parameters; see `deeplab`."
+deeplabv3_resnet101 = variant(
+    "deeplabv3_resnet101",
+    "DeepLabV3 with ResNet-101, 58.0 million parameters",
+    partial(deeplab, (3, 4, 23), decoder=False),
 )
-register("deeplabv3_resnet101")(deeplabv3_resnet101)
-
-deeplab_small = partial(
-    deeplab,
-    (2, 2, 2),
-    multi_grid=(1, 2),
-    bottleneck=False,
-    width=12,
-    channels=48,
-    low_channels=12,
-    output_stride=8,
-    rates=(3, 6, 9),
-    dropout=0.1,
+_narrow = partial(_basic, width=12, channels=48, low_channels=12)
+deeplab_small = variant(
+    "deeplab_small",
+    "a small DeepLabV3+ for laptops and images of about 160 x 120, with basic blocks and output"
+    " stride 8",
+    partial(_narrow, output_stride=8, rates=(3, 6, 9), dropout=0.1),
 )
-deeplab_small.__doc__ = (
-    "Build a small DeepLabV3+ for laptops and images of about 160 x 120, with basic blocks and"
-    " output stride 8; see `deeplab`."
-)
-register("deeplab_small")(deeplab_small)

@@ -12,8 +12,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant
 from calib_jax.models.resnet import STEMS, Features, Images
 
 __all__ = [
@@ -222,6 +221,8 @@ def densenet(
     >>> densenet([4, 4, 4], 12).blocks
     (4, 4, 4)
     """
+    options = {**locals()}
+    del options["final_norm"]
     if not blocks:
         raise ValueError("blocks must name at least one block, got none.")
     for number in blocks:
@@ -229,20 +230,7 @@ def densenet(
     checks.whole("growth", growth)
     checks.one_of("stem", stem, STEMS)
     checks.one_of("new", new, _NEW)
-    recipe(init)
-    return DenseNet(
-        num_classes=num_classes,
-        dtype=dtype,
-        blocks=tuple(blocks),
-        growth=growth,
-        stem_width=2 * growth,
-        stem=stem,
-        new=new,
-        axis_name=axis_name,
-        initializer=init,
-        remat=remat,
-        torch_final_norm=final_norm,
-    )
+    return built(DenseNet, options, stem_width=2 * growth, torch_final_norm=final_norm)
 
 
 _DEPTHS = {
@@ -253,16 +241,10 @@ _DEPTHS = {
 }
 
 
-def _named(name: str, factory: partial[nn.Module], what: str) -> Callable[..., nn.Module]:
-    factory.__doc__ = f"Build {what} parameters; see `densenet`."
-    return register(name)(factory)
-
-
 def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
-    return _named(
-        f"densenet{depth}",
-        partial(densenet, *_DEPTHS[depth]),
-        f"the DenseNet-{depth} that was released for CIFAR, for 10 classes with {millions} million",
+    what = f"the DenseNet-{depth} that was released for CIFAR, for 10 classes with {millions}"
+    return variant(
+        f"densenet{depth}", f"{what} million parameters", partial(densenet, *_DEPTHS[depth])
     )
 
 
@@ -270,15 +252,15 @@ densenet121 = _for_cifar(121, "7.0")
 densenet161 = _for_cifar(161, "26.5")
 densenet169 = _for_cifar(169, "12.5")
 densenet201 = _for_cifar(201, "18.1")
-densenet121_imagenet = _named(
+_for_imagenet = partial(densenet, *_DEPTHS[121], "7x7", "last", "norm5", num_classes=1000)
+densenet121_imagenet = variant(
     "densenet121_imagenet",
-    partial(densenet, *_DEPTHS[121], "7x7", "last", "norm5", num_classes=1000, init="he_normal"),
-    "the DenseNet-121 for ImageNet, 8.0 million",
+    "the DenseNet-121 for ImageNet, 8.0 million parameters",
+    partial(_for_imagenet, init="he_normal"),
 )
-densenet40_bc = _named(
+_of_40_layers = partial(densenet, (6, 6, 6), 12, "3x3", "last", "norm_final", num_classes=100)
+densenet40_bc = variant(
     "densenet40_bc",
-    partial(
-        densenet, (6, 6, 6), 12, "3x3", "last", "norm_final", num_classes=100, init="he_normal"
-    ),
-    "the DenseNet-BC of 40 layers that was released with temperature scaling, 188,092",
+    "the DenseNet-BC of 40 layers that was released with temperature scaling, 188,092 parameters",
+    partial(_of_40_layers, init="he_normal"),
 )

@@ -10,8 +10,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize
-from calib_jax.models.contract import DType, Network, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, Network, built, register
 
 __all__ = ["lenet5"]
 
@@ -101,18 +100,9 @@ def lenet5(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
     61706
     """
+    options = {**locals()}
     checks.one_of("pool", pool, _POOLS)
     checks.one_of("activation", activation, _ACTIVATIONS)
     checks.at_least("width", width, 1)
     checks.one_of("norm", norm, NORMS)
-    recipe(init)
-    return LeNet5(
-        num_classes=num_classes,
-        dtype=dtype,
-        pool=pool,
-        activation=activation,
-        initializer=init,
-        width=width,
-        norm=norm,
-        axis_name=axis_name,
-    )
+    return built(LeNet5, options)

@@ -8,8 +8,7 @@ import flax.linen as nn
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Logits
 from calib_jax.models import layers
-from calib_jax.models.contract import DType, Network, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, Network, built, register
 
 __all__ = ["linear", "mlp"]
 
@@ -74,11 +73,11 @@ def mlp(
     >>> logits.shape
     (2, 3)
     """
+    options = {**locals()}
     if not isinstance(hidden, Iterable):
         raise TypeError(
             f"hidden must be the widths of the hidden layers, got {hidden!r}: ({hidden},)?"
         )
     for width in hidden:
         checks.whole("hidden", width)
-    recipe(init)
-    return Perceptron(num_classes=num_classes, dtype=dtype, hidden=tuple(hidden), initializer=init)
+    return built(Perceptron, options)

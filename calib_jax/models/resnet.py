@@ -13,8 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant
 
 __all__ = [
     "resnet",
@@ -250,6 +249,7 @@ def resnet(
     >>> resnet([1, 1], width=4).blocks
     (1, 1)
     """
+    options = {**locals()}
     if not blocks:
         raise ValueError("blocks must name at least one stage, got none.")
     for number in blocks:
@@ -258,22 +258,8 @@ def resnet(
     checks.at_least("cells", cells, 1)
     checks.one_of("stem", stem, STEMS)
     checks.one_of("norm", norm, NORMS)
-    recipe(init)
-    return ResNet(
-        num_classes=num_classes,
-        dtype=dtype,
-        blocks=tuple(blocks),
-        bottleneck=bottleneck,
-        width=width,
-        stem_width=width,
-        stem=stem,
-        cells=cells,
-        axis_name=axis_name,
-        initializer=init,
-        remat=remat,
-        torch_shortcut="shortcut" if (stem, cells) == ("3x3", 1) else "downsample",
-        norm=norm,
-    )
+    shortcut = "shortcut" if (stem, cells) == ("3x3", 1) else "downsample"
+    return built(ResNet, options, stem_width=width, torch_shortcut=shortcut)
 
 
 _DEPTHS = {
@@ -287,29 +273,20 @@ _DEPTHS = {
 
 
 def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
-    factory = partial(resnet, *_DEPTHS[depth])
-    factory.__doc__ = (
-        f"Build the released ResNet-{depth} for CIFAR, {millions} million parameters for 10"
-        " classes; see `resnet`."
-    )
-    return register(f"resnet{depth}")(factory)
+    what = f"the released ResNet-{depth} for CIFAR, {millions} million parameters for 10 classes"
+    return variant(f"resnet{depth}", what, partial(resnet, *_DEPTHS[depth]))
 
 
 def _for_tiny_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
+    what = f"the released ResNet-{depth} for Tiny ImageNet (64 x 64), {millions} million parameters"
     factory = partial(resnet, *_DEPTHS[depth], "3x3", 2, num_classes=200, init="he_normal")
-    factory.__doc__ = (
-        f"Build the released ResNet-{depth} for Tiny ImageNet (64 x 64), {millions} million"
-        " parameters; see `resnet`."
-    )
-    return register(f"resnet{depth}_tiny_imagenet")(factory)
+    return variant(f"resnet{depth}_tiny_imagenet", what, factory)
 
 
 def _for_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
+    what = f"the ResNet-{depth} for ImageNet, {millions} million parameters"
     factory = partial(resnet, *_DEPTHS[depth], "7x7", num_classes=1000, init="he_normal")
-    factory.__doc__ = (
-        f"Build the ResNet-{depth} for ImageNet, {millions} million parameters; see `resnet`."
-    )
-    return register(f"resnet{depth}_imagenet")(factory)
+    return variant(f"resnet{depth}_imagenet", what, factory)
 
 
 resnet18 = _for_cifar(18, "11.2")

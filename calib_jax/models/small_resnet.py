@@ -8,8 +8,7 @@ import flax.linen as nn
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName
 from calib_jax.models.batch_norm import NORMS
-from calib_jax.models.contract import DType, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, built, variant
 from calib_jax.models.resnet import SHORTCUTS, ResNet
 
 __all__ = ["resnet8", "resnet20", "resnet32", "resnet56", "resnet110_small", "small_resnet"]
@@ -58,31 +57,17 @@ def small_resnet(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
     269722
     """
+    options = {**locals()}
     checks.whole("blocks", blocks)
     checks.whole("width", width)
     checks.one_of("norm", norm, NORMS)
     checks.one_of("shortcut", shortcut, SHORTCUTS)
-    recipe(init)
-    return ResNet(
-        num_classes=num_classes,
-        dtype=dtype,
-        blocks=(blocks,) * _STAGES,
-        width=width,
-        stem_width=width,
-        norm=norm,
-        shortcut=shortcut,
-        axis_name=axis_name,
-        initializer=init,
-    )
+    return built(ResNet, options, blocks=(blocks,) * _STAGES, stem_width=width)
 
 
 def _of_depth(name: str, blocks: int, millions: str) -> Callable[..., nn.Module]:
-    factory = partial(small_resnet, blocks)
-    factory.__doc__ = (
-        f"Build the small ResNet with {blocks} blocks in each stage, {millions} million parameters"
-        " for 10 classes; see `small_resnet`."
-    )
-    return register(name)(factory)
+    what = f"the small ResNet with {blocks} blocks in each stage, {millions} million parameters for"
+    return variant(name, f"{what} 10 classes", partial(small_resnet, blocks))
 
 
 resnet8 = _of_depth("resnet8", 1, "0.075")

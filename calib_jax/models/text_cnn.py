@@ -9,9 +9,8 @@ import numpy as np
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
-from calib_jax.models.contract import DType, Network, TorchRules, real_rows, register
+from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
 from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import recipe
 from calib_jax.models.word_vectors import LAYER, WordVectors
 
 __all__ = ["global_pooling_cnn"]
@@ -105,15 +104,7 @@ def global_pooling_cnn(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 100
     247316
     """
-    for name, value in {"words": words, "width": width, "channels": channels}.items():
-        checks.at_least(name, value, 1)
-    recipe(init)
-    return GlobalPoolingCNN(
-        num_classes=num_classes,
-        dtype=dtype,
-        words=words,
-        width=width,
-        channels=channels,
-        dropout=dropout,
-        initializer=init,
-    )
+    options = {**locals()}
+    for name in ("words", "width", "channels"):
+        checks.at_least(name, options[name], 1)
+    return built(GlobalPoolingCNN, options)

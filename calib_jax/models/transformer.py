@@ -13,9 +13,8 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.attention import Block, Table
-from calib_jax.models.contract import DType, Network, real_rows, register
+from calib_jax.models.contract import DType, Network, built, real_rows, register
 from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import recipe
 from calib_jax.models.word_vectors import PADDING
 
 __all__ = ["transformer"]
@@ -242,27 +241,11 @@ def transformer(
     Traceback (most recent call last):
     ValueError: heads must divide width, got 12 and 100.
     """
-    sizes: dict[str, Any] = {"width": width, "depth": depth, "heads": heads, "mlp_width": mlp_width}
-    for name, size in {**sizes, "places": places}.items():
-        checks.at_least(name, size, 1)
+    options = {**locals()}
+    for name in ("width", "depth", "heads", "mlp_width", "places"):
+        checks.at_least(name, options[name], 1)
     if width % heads:
         raise ValueError(f"heads must divide width, got {heads} and {width}.")
     checks.one_of("norm", norm, NORMS)
     checks.above("epsilon", epsilon, 0)
-    if not 0 <= attention_dropout < 1:
-        raise ValueError(
-            f"attention_dropout must be at least 0 and less than 1, got {attention_dropout}."
-        )
-    recipe(init)
-    return Transformer(
-        num_classes=num_classes,
-        dtype=dtype,
-        places=places,
-        norm=norm,
-        dropout=dropout,
-        attention_dropout=attention_dropout,
-        epsilon=epsilon,
-        initializer=init,
-        remat=remat,
-        **sizes,
-    )
+    return built(Transformer, options)

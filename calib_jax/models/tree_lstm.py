@@ -16,6 +16,7 @@ from calib_jax.models.contract import (
     Network,
     TorchRules,
     at_least_single,
+    built,
     real_rows,
     register,
 )
@@ -245,17 +246,7 @@ def tree_lstm(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 300
     271953
     """
-    return _built(
-        TreeLSTM,
-        num_classes=num_classes,
-        dtype=dtype,
-        words=words,
-        width=width,
-        memory=memory,
-        dropout=dropout,
-        excluded_class=excluded_class,
-        initializer=init,
-    )
+    return _checked(TreeLSTM, {**locals()})
 
 
 @register("child_sum_tree_lstm")
@@ -306,24 +297,13 @@ def child_sum_tree_lstm(
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables)) - 50 * 300
     316347
     """
-    return _built(
-        ChildSumTreeLSTM,
-        num_classes=num_classes,
-        dtype=dtype,
-        words=words,
-        width=width,
-        memory=memory,
-        dropout=dropout,
-        excluded_class=excluded_class,
-        initializer=init,
-    )
+    return _checked(ChildSumTreeLSTM, {**locals()})
 
 
-def _built(kind: type[OfTrees], **options: Any) -> OfTrees:
+def _checked(kind: type[OfTrees], options: dict[str, Any]) -> OfTrees:
     """Validate the options, and build a network."""
     for name in ("words", "width", "memory"):
         checks.at_least(name, options[name], 1)
     if options["excluded_class"] is not None:
         checks.between("excluded_class", options["excluded_class"], 0, options["num_classes"] - 1)
-    recipe(options["initializer"])
-    return kind(**options)
+    return built(kind, options)

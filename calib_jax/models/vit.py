@@ -17,11 +17,11 @@ from calib_jax.models.contract import (
     Network,
     TorchRules,
     at_least_single,
+    built,
     normal,
     register,
 )
 from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import recipe
 
 __all__ = ["vit"]
 
@@ -203,20 +203,9 @@ def vit(
     Traceback (most recent call last):
     ValueError: patch must divide image, got 5 and 32.
     """
-    sizes: dict[str, Any] = {
-        **{"image": image, "patch": patch, "width": width, "depth": depth},
-        **{"heads": heads, "head_width": head_width, "mlp_width": mlp_width},
-    }
-    for name, size in sizes.items():
-        checks.at_least(name, size, 1)
+    options = {**locals()}
+    for name in ("image", "patch", "width", "depth", "heads", "head_width", "mlp_width"):
+        checks.at_least(name, options[name], 1)
     if image % patch:
         raise ValueError(f"patch must divide image, got {patch} and {image}.")
-    recipe(init)
-    return VisionTransformer(
-        num_classes=num_classes,
-        dtype=dtype,
-        dropout=dropout,
-        initializer=init,
-        remat=remat,
-        **sizes,
-    )
+    return built(VisionTransformer, options)

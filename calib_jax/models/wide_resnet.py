@@ -9,9 +9,8 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import DType, Mask, Network, register
+from calib_jax.models.contract import DType, Mask, Network, built, register, variant
 from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import recipe
 from calib_jax.models.resnet import Features, Images, ResNet
 
 __all__ = ["wide_resnet", "wide_resnet26_10", "wide_resnet28_10"]
@@ -146,30 +145,22 @@ def wide_resnet(
     Traceback (most recent call last):
     ValueError: depth must be 6 n + 4 with n at least 1, such as 16, 22, 28 or 40, got 27.
     """
+    options = {**locals()}
+    del options["depth"], options["widening"]
     blocks, rest = divmod(depth - 4, 6)
     if rest or blocks < 1:
         raise ValueError(
             f"depth must be 6 n + 4 with n at least 1, such as 16, 22, 28 or 40, got {depth}."
         )
     checks.whole("widening", widening)
-    recipe(init)
-    return WideResNet(
-        num_classes=num_classes,
-        dtype=dtype,
-        blocks=(blocks,) * _STAGES,
-        width=_STEM * widening,
-        dropout=dropout,
-        axis_name=axis_name,
-        initializer=init,
-        remat=remat,
-    )
+    return built(WideResNet, options, blocks=(blocks,) * _STAGES, width=_STEM * widening)
 
 
-wide_resnet28_10 = partial(wide_resnet, 28, 10)
-wide_resnet28_10.__doc__ = (
-    "Make the WRN-28-10 of the paper, 36.5 million parameters for 10 classes; see `wide_resnet`."
+wide_resnet28_10 = variant(
+    "wide_resnet28_10",
+    "the WRN-28-10 of the paper, 36.5 million parameters for 10 classes",
+    partial(wide_resnet, 28, 10),
 )
-register("wide_resnet28_10")(wide_resnet28_10)
 
 
 @register("wide_resnet26_10")
@@ -199,15 +190,7 @@ def wide_resnet26_10(
     >>> wide_resnet26_10().blocks
     (4, 4, 4)
     """
-    recipe(init)
-    return ResNet(
-        num_classes=num_classes,
-        dtype=dtype,
-        blocks=(4,) * _STAGES,
-        width=_STEM * 10,
-        stem_width=_STEM,
-        axis_name=axis_name,
-        initializer=init,
-        remat=remat,
-        torch_shortcut="downsample",
-    )
+    options = {**locals()}
+    attributes: dict[str, Any] = {"blocks": (4,) * _STAGES, "width": 10 * _STEM}
+    attributes |= {"stem_width": _STEM, "torch_shortcut": "downsample"}
+    return built(ResNet, options, **attributes)
