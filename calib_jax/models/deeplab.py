@@ -80,15 +80,8 @@ class DeepLab(Network):
         if self.decoder:
             y = self._decoded(y, low, train, mask, keys)
         precise = at_least_single(self.dtype)
-        logits = layers.conv(
-            y.astype(precise),
-            self.num_classes,
-            1,
-            dtype=precise,
-            init=self.initializer,
-            bias=True,
-            name="head",
-        )
+        how = {"dtype": precise, "init": self.initializer}
+        logits = layers.conv(y.astype(precise), self.num_classes, 1, name="head", bias=True, **how)
         return resized(logits, (height, width), self.resizing)
 
     def _decoded(
@@ -116,26 +109,11 @@ class DeepLab(Network):
         dilation: int = 1,
     ) -> Features:
         """Apply a convolution, batch norm and ReLU."""
-        x = layers.conv(
-            x,
-            features,
-            size,
-            strides=stride,
-            padding=size // 2 * dilation,
-            dilation=dilation,
-            dtype=self.dtype,
-            init=self.initializer,
-            name=f"{name}_conv",
-        )
-        x = normalize(
-            x,
-            train=train,
-            mask=mask,
-            dtype=self.dtype,
-            axis_name=self.axis_name,
-            name=f"{name}_norm",
-        )
-        return nn.relu(x)
+        window: dict[str, Any] = {"padding": size // 2 * dilation, "dilation": dilation}
+        how = {"dtype": self.dtype, "init": self.initializer, "name": f"{name}_conv"}
+        x = layers.conv(x, features, size, strides=stride, **window, **how)
+        of_norm = {"dtype": self.dtype, "axis_name": self.axis_name, "name": f"{name}_norm"}
+        return nn.relu(normalize(x, train=train, mask=mask, **of_norm))
 
     def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
         """Return the features of the first stage and those of the last."""

@@ -118,22 +118,18 @@ class DenseNet(Network):
                 f"{type(self).__name__}: {len(self.blocks)} blocks with a {self.stem} stem need"
                 f" images of {least} x {least} or more, got {x.shape}."
             )
-        common: dict[str, Any] = {"dtype": self.dtype, "axis_name": self.axis_name}
-        size, stride = (3, 1) if self.stem == "3x3" else (7, 2)
-        x = layers.conv(
-            x,
-            self.stem_width,
-            size,
-            strides=stride,
-            padding=size // 2,
-            dtype=self.dtype,
-            init=self.initializer,
-            name="stem_conv",
+        how = {"dtype": self.dtype, "init": self.initializer}
+        norm = partial(
+            normalize, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
         )
+        x = layers.stem(x, self.stem_width, self.stem, name="stem_conv", **how)
         if self.stem == "7x7":
-            x = nn.relu(normalize(x, train=train, mask=mask, name="stem_norm", **common))
+            x = nn.relu(norm(x, name="stem_norm"))
             x = layers.max_pool(x, 3, stride=2, padding=1)
-        common["initializer"] = self.initializer
+        common: dict[str, Any] = {
+            **{"dtype": self.dtype, "axis_name": self.axis_name},
+            "initializer": self.initializer,
+        }
         layer_class = layers.recomputed(DenseLayer) if self.remat else DenseLayer
         for block, depth in enumerate(self.blocks, start=1):
             for layer in range(1, depth + 1):
@@ -142,16 +138,8 @@ class DenseNet(Network):
             if block < len(self.blocks):
                 name = f"transition{block}"
                 x = Transition(x.shape[-1] // 2, **common, name=name)(x, train, mask)
-        x = normalize(
-            x,
-            train=train,
-            mask=mask,
-            dtype=self.dtype,
-            axis_name=self.axis_name,
-            name="final_norm",
-        )
-        x = layers.averages(nn.relu(x), 1, self.dtype)
-        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+        x = layers.averages(nn.relu(norm(x, name="final_norm")), 1, self.dtype)
+        return layers.head(x, self.num_classes, **how)
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:

@@ -132,6 +132,14 @@ def conv(
     )(x)
 
 
+def stem(
+    x: Float[Array, "batch ..."], features: int, kind: str, **options: Any
+) -> Float[Array, "batch ..."]:
+    """Apply the first convolution of an image network: "3x3", or "7x7" with stride 2."""
+    size, stride = (3, 1) if kind == "3x3" else (7, 2)
+    return conv(x, features, size, strides=stride, padding=size // 2, **options)
+
+
 def averages(
     x: Float[Array, "batch rows columns channels"], cells: int, dtype: DType
 ) -> Float[Array, "batch features"]:

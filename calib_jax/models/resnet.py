@@ -154,18 +154,9 @@ class ResNet(Network):
             "axis_name": self.axis_name,
             "norm": self.norm,
         }
-        size, stride = (3, 1) if self.stem == "3x3" else (7, 2)
-        x = layers.conv(
-            x,
-            self.stem_width,
-            size,
-            strides=stride,
-            padding=size // 2,
-            dtype=self.dtype,
-            init=self.initializer,
-            bias=self.norm == "none",
-            name="conv",
-        )
+        how = {"dtype": self.dtype, "init": self.initializer}
+        bias = self.norm == "none"
+        x = layers.stem(x, self.stem_width, self.stem, name="conv", bias=bias, **how)
         x = nn.relu(normalize(x, train=train, mask=mask, name="norm", **common))
         if self.stem == "7x7":
             x = layers.max_pool(x, 3, stride=2, padding=1)
@@ -182,7 +173,7 @@ class ResNet(Network):
                     name=f"stage{stage}_block{block}",
                 )(x, train, mask)
         x = layers.averages(x, self.cells, self.dtype)
-        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+        return layers.head(x, self.num_classes, **how)
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:

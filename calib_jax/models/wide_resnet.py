@@ -82,15 +82,8 @@ class WideResNet(Network):
         """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
         x, mask = self.inputs(x, mask, rank=4)
         common: dict[str, Any] = {"dtype": self.dtype, "axis_name": self.axis_name}
-        x = layers.conv(
-            x,
-            self.stem_width,
-            3,
-            padding=1,
-            dtype=self.dtype,
-            init=self.initializer,
-            name="conv",
-        )
+        how = {"dtype": self.dtype, "init": self.initializer}
+        x = layers.stem(x, self.stem_width, "3x3", name="conv", **how)
         block_class = layers.recomputed(PreActivationBlock) if self.remat else PreActivationBlock
         for stage, blocks in enumerate(self.blocks, start=1):
             for block in range(1, blocks + 1):
@@ -104,7 +97,7 @@ class WideResNet(Network):
                 )(x, train, mask, keys)
         x = nn.relu(normalize(x, train=train, mask=mask, name="norm", **common))
         x = layers.averages(x, 1, self.dtype)
-        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+        return layers.head(x, self.num_classes, **how)
 
 
 def wide_resnet(
