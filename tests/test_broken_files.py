@@ -215,7 +215,7 @@ def in_tiny_imagenet(name):
 def read_tiny_imagenet(path):
     folder = next(p for p in path.parents if p.name == "tiny-imagenet-200")
     if path.suffix == ".JPEG":  # alone: the others take long
-        module = importlib.import_module("calib_jax.data.tiny_imagenet")
+        module = importlib.import_module("calib_jax.data.sets.tiny_imagenet")
         module._decoded(folder, [path.relative_to(folder).as_posix()], lambda _: None)
     else:
         data.tiny_imagenet(data_dir=str(folder.parent), validation_per_class=1)

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import data, models
+from calib_jax import models
+from calib_jax.data.text.trees import Tree, padded
 
 from . import members, recorded
 
@@ -58,10 +59,10 @@ def shapes():
     balanced = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11), (12, 13)]
     drawn = [(2, 3), (1, 6), (7, 4), (0, 8), (9, 5)]
     of_trees = [
-        data.trees.Tree(("a",) * count, (0,) * (2 * count - 1), tuple(children))
+        Tree(("a",) * count, (0,) * (2 * count - 1), tuple(children))
         for count, children in ((1, []), (9, chain), (8, balanced), (6, drawn))
     ]
-    arrays = data.trees.padded(of_trees, 10)
+    arrays = padded(of_trees, 10)
     words = np.random.default_rng(2).standard_normal((4, 10, 4))
     return {"words": words, "children": arrays.children}, arrays.present
 

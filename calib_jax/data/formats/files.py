@@ -1,5 +1,8 @@
 """Find and read the files of a data set in one of the supported forms."""
 
+import functools
+import gzip
+import io
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -72,6 +75,39 @@ def find(
         except FileNotFoundError as error:
             missing.append(str(error))
     raise tfds.nowhere(missing)
+
+
+def readers(
+    official: Reader, num_classes: int, parts: tuple[str, ...] = ("train", "test")
+) -> dict[str, Reader]:
+    """Return the readers of images of 32 x 32 pixels: that of TFDS, and that of the authors'."""
+    prepared = functools.partial(
+        tfds.images, parts=parts, shape=(32, 32, 3), num_classes=num_classes
+    )
+    return {TFDS: prepared, OFFICIAL: official}
+
+
+def content(path: pathlib.Path, kind: str, advice: str, *, at_most: int) -> bytes:
+    """Read a whole file, unpacked if its name ends in .gz; the arguments are those of `reading`."""
+    with reading.guard(path, kind, advice):
+        whole = reading.content(path, kind, advice, at_most=at_most)
+        if path.suffix == ".gz":
+            whole = gzip.GzipFile(fileobj=io.BytesIO(whole)).read(at_most + 1)
+        if len(whole) > at_most:
+            raise ValueError(f"it unpacks to more than {at_most:,} bytes")
+        return whole
+
+
+def contents(
+    path: pathlib.Path, kind: str, *, max_bytes: int, max_files: int
+) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Yield the name of each file of an archive or of the folders in a folder, and its reader."""
+    if not path.is_dir():
+        yield from archives.contents(path, max_bytes=max_bytes, max_files=max_files)
+        return
+    for file in path.glob("*/*"):
+        if file.is_file():
+            yield file.as_posix(), functools.partial(reading.content, file, kind)
 
 
 def unlike(path: pathlib.Path, download: Download) -> str:

@@ -5,7 +5,9 @@ and mirror image and label map alike, because a device needs one shape. Colors c
 """
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +17,33 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Augment
 from calib_jax.data.images import label_maps
 from calib_jax.data.images.augmentation import on_inputs, random_color
-from calib_jax.data.images.label_maps import Box, Size
+from calib_jax.data.images.label_maps import ADVICE, Box, Size
 
 # Factors of Tian et al. 2021 for Cityscapes.
 SCALES = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 
 
-@runtime_checkable
-class Pairs(Protocol):
-    """Coded images and label maps, by number."""
+@dataclasses.dataclass(frozen=True)
+class Pairs:
+    """Coded images and label maps, by number.
 
-    def read(self, number: int) -> tuple[bytes, bytes]:
-        """Read the files of an image and of its label map."""
-        ...
+    Attributes:
+      names: the names of both files, for error messages.
+      read: reads the files of an image and of its label map.
+    """
 
-    def names(self, number: int) -> tuple[str, str]:
-        """Return the names of both files, for error messages."""
-        ...
+    names: Sequence[tuple[str, str]]
+    read: Callable[[int], tuple[bytes, bytes]]
+
+
+def pairs_of_files(paths: Sequence[tuple[pathlib.Path, pathlib.Path]]) -> Pairs:
+    """Return the pairs of files of images and label maps."""
+
+    def read(number: int) -> tuple[bytes, bytes]:
+        image, label_map = (reading.content(p, "an image", ADVICE) for p in paths[number])
+        return image, label_map
+
+    return Pairs([(str(image), str(label_map)) for image, label_map in paths], read)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,14 +89,14 @@ class Scenes:
         for number, (image, _) in zip(numbers, rows, strict=True):
             if image.shape != rows[0][0].shape:
                 raise reading.Unreadable(
-                    f"{self.pairs.names(number)[0]} has {image.shape[1]} x {image.shape[0]} pixels,"
+                    f"{self.pairs.names[number][0]} has {image.shape[1]} x {image.shape[0]} pixels,"
                     " unlike the first image: resize all by the options height and width."
                 )
         images, labels = (np.stack(arrays) for arrays in zip(*rows, strict=True))
         return Examples(images, labels.astype(np.int32), (labels != self.void).astype(np.float32))
 
     def _scene(self, number: int, draw: Draw | None) -> tuple[np.ndarray, np.ndarray]:
-        coded, names = self.pairs.read(number), self.pairs.names(number)
+        coded, names = self.pairs.read(number), self.pairs.names[number]
         image = label_maps.opened_image(names[0], coded[0])
         labels = label_maps.opened_label_map(names[1], coded[1], self.table)
         stored = label_maps.size_of(image)
@@ -159,6 +171,6 @@ def size_of_scenes(name: str, height: int | None, width: int | None) -> tuple[in
         raise ValueError(
             f"{name}: give both height and width, or neither; got height={height}, width={width}."
         )
-    checks.at_least("height", height, 1)
-    checks.at_least("width", width, 1)
+    checks.whole("height", height)
+    checks.whole("width", width)
     return height, width

@@ -3,20 +3,19 @@
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.formats import archives, files
+from calib_jax.data.formats import files
 from calib_jax.data.images import decoded, label_maps
 from calib_jax.data.images.augmentation import compose, on_pairs, random_flip, random_zoom
-from calib_jax.data.images.image_sets import IMAGENET, normalized
+from calib_jax.data.images.image_sets import IMAGENET, first, normalized
 from calib_jax.data.images.label_maps import ADVICE, Decoded, Size
+from calib_jax.data.images.scenes import size_of_scenes
 
 __all__ = ["camvid"]
 
@@ -72,27 +71,17 @@ def camvid(
       Database.
       Badrinarayanan et al. 2017, SegNet (the 11 classes and the parts).
     """
-    if (height is None) != (width is None):
-        raise ValueError(
-            f"camvid: give both height and width, or neither; got height={height}, width={width}."
-        )
-    if height is not None and width is not None:
-        checks.whole("height", height)
-        checks.whole("width", width)
-    size = None if height is None or width is None else (height, width)
+    size = size_of_scenes("camvid", height, width)
     located = files.find("camvid", _ABOUT, data_dir)
     path = located.path
     key = json.dumps([_ORDER, _fingerprint(path), size])
     arrays = decoded.cached(_cache(path, size), key, functools.partial(_arrays, path, size))
 
-    def source(part: str, count: int | None = None) -> InMemory:
-        labels = arrays[f"{part}_labels"][:count]
+    def source(part: str, size: int | None = None) -> InMemory:
+        labels = first(arrays[f"{part}_labels"], size)
         weights = (labels != VOID).astype(np.float32)
-        return InMemory(arrays[f"{part}_images"][:count], labels.astype(np.int32), weights)
+        return InMemory(arrays[f"{part}_images"][:size], labels.astype(np.int32), weights)
 
-    if training_size is not None:
-        checks.whole("training_size", training_size)
-        checks.between("training_size", training_size, 1, len(arrays["train_images"]))
     train, validation, test = source("train", training_size), source("validation"), source("test")
     rows, columns = train.labels.shape[1:]
     return Dataset(
@@ -118,7 +107,8 @@ def _arrays(path: pathlib.Path, size: Size | None) -> dict[str, np.ndarray]:
         folder + kind: {} for folder in PARTS.values() for kind in ("", "annot")
     }
     with decoded.progress(0, "camvid") as advance:
-        for name, content in _contents(path):
+        contents = files.contents(path, "an image", max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
+        for name, content in contents:
             *_, folder, file = ("", *name.split("/"))
             if folder not in folders or not file.lower().endswith(_ENDINGS):
                 continue
@@ -171,16 +161,6 @@ def _image(name: str, coded: bytes, size: Size | None) -> Decoded:
 def _label_map(name: str, coded: bytes, size: Size | None) -> Decoded:
     labels = label_maps.opened_label_map(name, coded, _TABLE)
     return Decoded(name, label_maps.size_of(labels), label_maps.resized_labels(labels, size))
-
-
-def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield the name of each file of the archive or the folder, and a function that reads it."""
-    if not path.is_dir():
-        yield from archives.contents(path, max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
-        return
-    for file in path.glob("*/*"):
-        if file.is_file():
-            yield file.as_posix(), functools.partial(reading.content, file, "an image", ADVICE)
 
 
 def _cache(path: pathlib.Path, size: Size | None) -> pathlib.Path:

@@ -4,7 +4,7 @@ import functools
 
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.formats import binary, files, tfds
+from calib_jax.data.formats import binary, files
 from calib_jax.data.images.image_sets import crop_and_flip, papers_dataset
 
 __all__ = ["cifar10"]
@@ -28,21 +28,17 @@ _ABOUT = About(
         ),
     ),
 )
-_READERS = {
-    files.TFDS: functools.partial(
-        tfds.images, parts=("train", "test"), shape=(32, 32, 3), num_classes=10
-    ),
-    files.OFFICIAL: functools.partial(
-        binary.images,
-        folder="cifar-10-batches-bin",
-        parts={
-            "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-            "test": ("test_batch.bin",),
-        },
-        num_labels=1,
-        num_classes=10,
-    ),
-}
+_OFFICIAL = functools.partial(
+    binary.images,
+    folder="cifar-10-batches-bin",
+    parts={
+        "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+        "test": ("test_batch.bin",),
+    },
+    num_labels=1,
+    num_classes=10,
+)
+_READERS = files.readers(_OFFICIAL, 10)
 
 
 @register("cifar10", _ABOUT)

@@ -6,7 +6,7 @@ import functools
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.formats import binary, files, tfds
+from calib_jax.data.formats import binary, files
 from calib_jax.data.images import image_sets
 
 __all__ = ["cifar100"]
@@ -37,18 +37,14 @@ _ABOUT = About(
         ),
     ),
 )
-_READERS = {
-    files.TFDS: functools.partial(
-        tfds.images, parts=("train", "test"), shape=(32, 32, 3), num_classes=100
-    ),
-    files.OFFICIAL: functools.partial(
-        binary.images,
-        folder="cifar-100-binary",
-        parts={"train": ("train.bin",), "test": ("test.bin",)},
-        num_labels=2,  # one of 20 coarse classes, then the class
-        num_classes=100,
-    ),
-}
+_OFFICIAL = functools.partial(
+    binary.images,
+    folder="cifar-100-binary",
+    parts={"train": ("train.bin",), "test": ("test.bin",)},
+    num_labels=2,  # one of 20 coarse classes, then the class
+    num_classes=100,
+)
+_READERS = files.readers(_OFFICIAL, 100)
 
 
 @register("cifar100", _ABOUT)

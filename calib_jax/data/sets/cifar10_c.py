@@ -10,7 +10,7 @@ from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.formats import files, tfds
+from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import Images, checked_labels, prepare_cifar10
 from calib_jax.data.sets.cifar10 import CLASSES
 
@@ -79,12 +79,8 @@ def cifar10_c(
     """
     checks.one_of("corruption", corruption, CORRUPTIONS)
     checks.between("severity", severity, 1, _SEVERITIES)
-    readers = {
-        files.TFDS: functools.partial(
-            tfds.images, parts=("test",), shape=(32, 32, 3), num_classes=len(CLASSES)
-        ),
-        files.OFFICIAL: functools.partial(_arrays, corruption=corruption, severity=severity),
-    }
+    official = functools.partial(_arrays, corruption=corruption, severity=severity)
+    readers = files.readers(official, len(CLASSES), parts=("test",))
     config = _config(corruption, severity)
     (test,), located = files.read("cifar10_c", _ABOUT, data_dir, source, readers, config=config)
     nothing = Images(np.empty((0, 32, 32, 3), np.uint8), np.empty(0, np.int32))

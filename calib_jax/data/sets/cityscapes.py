@@ -7,7 +7,6 @@ test part here. After registration, www.cityscapes-dataset.com offers:
     gtFine_trainvaltest.zip        241 MB, the label maps
 """
 
-import dataclasses
 import functools
 import json
 import pathlib
@@ -24,7 +23,14 @@ from calib_jax.data.formats import files, tfds
 from calib_jax.data.images import decoded
 from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.label_maps import ADVICE, table_of
-from calib_jax.data.images.scenes import SCALES, Scenes, recolored, size_of_scenes
+from calib_jax.data.images.scenes import (
+    SCALES,
+    Pairs,
+    Scenes,
+    pairs_of_files,
+    recolored,
+    size_of_scenes,
+)
 
 __all__ = ["cityscapes"]
 
@@ -54,32 +60,6 @@ _ABOUT = About(
     by_hand=_HOW,
     size=11_000_000_000 + 241_000_000,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pairs:
-    """The coded pairs of one part.
-
-    Attributes:
-      frames: names such as `aachen_000000_000019`, which begin with the city.
-      place: the folder, for error messages.
-      read_pair: reads the image and the label map of a frame by its number.
-    """
-
-    frames: tuple[str, ...]
-    place: pathlib.Path
-    read_pair: Any
-
-    def read(self, number: int) -> tuple[bytes, bytes]:
-        pair: tuple[bytes, bytes] = self.read_pair(number)
-        return pair
-
-    def names(self, number: int) -> tuple[str, str]:
-        frame = self.frames[number]
-        return f"{self.place}: {frame}{_ENDINGS[0]}", f"{self.place}: {frame}{_ENDINGS[1]}"
-
-    def cities(self) -> np.ndarray:
-        return np.array([frame.partition("_")[0] for frame in self.frames])
 
 
 @register("cityscapes", _ABOUT)
@@ -128,8 +108,8 @@ def cityscapes(
     size = size_of_scenes("cityscapes", height, width)
     located = files.find("cityscapes", _ABOUT, data_dir, source)
     read = _prepared if located.form == files.TFDS else _official
-    train, test = (read(located.path, part) for part in ("train", "val"))
-    cities = train.cities()
+    (frames, train), (tested, test) = (read(located.path, part) for part in ("train", "val"))
+    cities = np.array([frame.partition("_")[0] for frame in frames])
     for city in held_out:
         checks.one_of("cityscapes: held_out", city, sorted(set(cities)))
     validating = np.isin(cities, list(held_out))
@@ -139,18 +119,16 @@ def cityscapes(
         )
     table = table_of(dict(zip(CLASSES, range(len(CLASSES)), strict=True)), _VOID, len(CLASSES))
     part = functools.partial(Scenes, table=table, void=len(CLASSES), size=size)
-    sources = {
+    sources: dict[str, Any] = {
         "train": part(train, np.flatnonzero(~validating), crop=(crop, crop), scales=tuple(scales)),
         "validation": part(train, np.flatnonzero(validating)),
-        "test": part(test, np.arange(len(test.frames))),
+        "test": part(test, np.arange(len(tested))),
     }
     counts = {name: len(scenes) for name, scenes in sources.items()}
     return Dataset(
         name="cityscapes",
         class_names=tuple(CLASSES.values()),
-        train=sources["train"],
-        validation=sources["validation"],
-        test=sources["test"],
+        **sources,
         description=(
             f"{_ABOUT.title}: {counts['train']} images to train, {counts['validation']} to validate"
             f" ({', '.join(held_out)}), {counts['test']} to test, the official validation part;"
@@ -163,35 +141,28 @@ def cityscapes(
     )
 
 
-def _official(images: pathlib.Path, part: str) -> _Pairs:
+def _official(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
     """List the frames of a part of the official folders, sorted by name."""
     labels = images.with_name(_LABELS)
     if not labels.is_dir():
         raise FileNotFoundError(f"{images} is there, but {labels} is not: {_HOW}.")
-    names = [
-        [path.name.removesuffix(ending) for path in sorted((folder / part).glob(f"*/*{ending}"))]
+    paths = [
+        sorted((folder / part).glob(f"*/*{ending}"), key=lambda path: path.name)
         for folder, ending in zip((images, labels), _ENDINGS, strict=True)
+    ]
+    names = [
+        [path.name.removesuffix(ending) for path in of_kind]
+        for of_kind, ending in zip(paths, _ENDINGS, strict=True)
     ]
     if not names[0]:
         raise reading.Unreadable(f"{images / part} has no images *{_ENDINGS[0]}: {_HOW}.")
     if alone := sorted({*names[0]} ^ {*names[1]}):
         lacking = labels if alone[0] in names[0] else images
         raise reading.Unreadable(f"{lacking / part} has no file of {alone[0]}: {ADVICE}.")
-    frames = names[0]
-
-    def read(number: int) -> tuple[bytes, bytes]:
-        frame = frames[number]
-        city = frame.partition("_")[0]
-        image, label_map = (
-            reading.content(folder / part / city / f"{frame}{ending}", "an image", ADVICE)
-            for folder, ending in zip((images, labels), _ENDINGS, strict=True)
-        )
-        return image, label_map
-
-    return _Pairs(tuple(frames), images.parent, read)
+    return names[0], pairs_of_files([*zip(paths[0], paths[1], strict=True)])
 
 
-def _prepared(folder: pathlib.Path, part: str) -> _Pairs:
+def _prepared(folder: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
     """List the frames of a part that TFDS prepared, sorted by name; TFDS shuffles them."""
     from tensorflow_datasets import builder_from_directory, decode
 
@@ -220,4 +191,7 @@ def _prepared(folder: pathlib.Path, part: str) -> _Pairs:
         record = records[int(order[number])]
         return record["image_left"], record["segmentation_label"]
 
-    return _Pairs(tuple(name.decode() for name in names[order]), folder, read)
+    frames = [name.decode() for name in names[order]]
+    return frames, Pairs(
+        [(f"{folder}: {f}{_ENDINGS[0]}", f"{folder}: {f}{_ENDINGS[1]}") for f in frames], read
+    )

@@ -1,9 +1,8 @@
 """20 Newsgroups: messages of twenty discussion groups."""
 
-import functools
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.formats import archives, files
+from calib_jax.data.formats import files
 from calib_jax.data.splits import shuffled, split_in_two
 from calib_jax.data.text.vocabulary import Vocabulary, words_of
 from calib_jax.data.text.word_vectors import read_vectors
@@ -53,7 +52,6 @@ _MAX_BYTES, _MAX_FILES = 1 << 28, 50_000
 _QUOTE = re.compile(r"\s*[>|:]|\s*In article\b|.*\b(writes|wrote|says|said)\s*:\s*$", re.I)
 _SIGNATURE = re.compile(r"\s*[-_=*]{2,}\s*$")
 _SIGNATURE_LINES = 12
-_Path = str | pathlib.Path | None
 _Message = tuple[str, int]  # the text and the label
 _Parts = dict[str, list[_Message]]
 _Place = tuple[str, ...]  # the folder, the group and the name of the file of a message
@@ -104,6 +102,8 @@ def newsgroups(
     References:
       Lang 1995, NewsWeeder: Learning to Filter Netnews.
     """
+    options = {**locals()}
+    del options["validation"], options["seed"]
     located = files.find("newsgroups", _BY_DATE, data_dir)
     parts = _by_date(located.path)
     count = len(parts["train"])
@@ -116,13 +116,7 @@ def newsgroups(
             "test": parts["test"],
         },
         about=f"20 Newsgroups by date, {located}; split by the papers' rule with seed {seed}",
-        length=length,
-        words=words,
-        cut=cut,
-        strip=strip,
-        vocabulary=vocabulary,
-        vectors=vectors and files.given(vectors, "newsgroups", data_dir),
-        pieces=pieces and files.given(pieces, "newsgroups", data_dir),
+        **options,
     )
 
 
@@ -148,6 +142,8 @@ def newsgroups_19997(
     Args:
       data_dir, length, words, cut, strip, vocabulary, vectors, pieces, seed: as for `newsgroups`.
     """
+    options = {**locals()}
+    del options["seed"]
     located = files.find("newsgroups_19997", _ORIGINAL, data_dir)
     texts = [message for _, message in sorted(_messages(located.path), key=_place)]
     _check_groups(str(located.path), texts)
@@ -156,13 +152,7 @@ def newsgroups_19997(
         "newsgroups_19997",
         {part: [texts[i] for i in index] for part, index in order.items()},
         about=f"20 Newsgroups, all 19,997 messages, {located}; the papers' split with seed {seed}",
-        length=length,
-        words=words,
-        cut=cut,
-        strip=strip,
-        vocabulary=vocabulary,
-        vectors=vectors and files.given(vectors, "newsgroups_19997", data_dir),
-        pieces=pieces and files.given(pieces, "newsgroups_19997", data_dir),
+        **options,
     )
 
 
@@ -204,13 +194,14 @@ def _dataset(
     parts: _Parts,
     *,
     about: str,
+    data_dir: str | None,
     length: int,
     words: int,
     cut: str,
     strip: Sequence[str],
     vocabulary: str,
-    vectors: _Path,
-    pieces: _Path,
+    vectors: str | None,
+    pieces: str | None,
 ) -> Dataset:
     """Number the words, or the word pieces, of all messages."""
     checks.at_least("length", length, 1)
@@ -221,10 +212,11 @@ def _dataset(
     if pieces and vectors:
         raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")
     if pieces:
-        numbered = _in_pieces(texts, pieces, length, cut)
+        numbered = _in_pieces(texts, files.given(pieces, name, data_dir), length, cut)
     else:
-        numbered = _in_words(texts, length, words, cut, vocabulary, vectors)
-    sources = {
+        place = files.given(vectors, name, data_dir) if vectors else None
+        numbered = _in_words(texts, length, words, cut, vocabulary, place)
+    sources: dict[str, Any] = {
         part: InMemory(inputs, np.array([label for _, label in parts[part]], np.int32))
         for part, inputs in numbered.inputs.items()
     }
@@ -232,9 +224,7 @@ def _dataset(
     return Dataset(
         name=name,
         class_names=GROUPS,
-        train=sources["train"],
-        validation=sources["validation"],
-        test=sources["test"],
+        **sources,
         description=(
             f"{about}: {sizes}; {length} {numbered.units};"
             f" {', '.join(strip) or 'nothing'} stripped."
@@ -263,7 +253,7 @@ def _in_words(
     words: int,
     cut: str,
     vocabulary: str,
-    vectors: _Path,
+    vectors: pathlib.Path | None,
 ) -> _Numbered:
     split_up = {part: [words_of(text) for text in messages] for part, messages in texts.items()}
     counted = ["train"] if vocabulary == "train" else list(split_up)
@@ -282,18 +272,17 @@ def _in_words(
     read = read_vectors(vectors, known.words)
     table = np.concatenate([np.zeros((1, read.table.shape[1]), np.float32), read.table])
     origin = (
-        f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
-        f" {len(known.words):,} words."
+        f" Word vectors of {vectors.name} for {read.known.sum():,} of {len(known.words):,} words."
     )
     return _Numbered(inputs, known, units, empty, table, origin)
 
 
 def _in_pieces(
-    texts: Mapping[str, Sequence[str]], folder: str | pathlib.Path, length: int, cut: str
+    texts: Mapping[str, Sequence[str]], folder: pathlib.Path, length: int, cut: str
 ) -> _Numbered:
     known = WordPiece.of_folder(folder)
     inputs = {part: known.tokens(messages, length, cut) for part, messages in texts.items()}
-    units = f"word pieces each, cut at the {cut}, of {pathlib.Path(folder).name}'s {len(known):,}"
+    units = f"word pieces each, cut at the {cut}, of {folder.name}'s {len(known):,}"
     empty = sum(int((part["tokens"][:, 2:] == 0).all(axis=1).sum()) for part in inputs.values())
     return _Numbered(inputs, known, units, empty)
 
@@ -320,21 +309,12 @@ def _by_date(path: pathlib.Path) -> _Parts:
 
 def _messages(path: pathlib.Path) -> Iterator[tuple[_Place, _Message]]:
     """Yield the place of each message, with its text and label."""
-    for name, content in _contents(path):
+    contents = files.contents(path, "a message", max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
+    for name, content in contents:
         place = tuple(name.split("/")[-3:])
         if len(place) == 3 and place[1] in GROUPS:
             # The messages of 1993 name no encoding; latin-1 maps every byte to one character.
             yield place, (content().decode("latin-1"), GROUPS.index(place[1]))
-
-
-def _contents(path: pathlib.Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield the name of each file of an archive or a folder, and a function that reads it."""
-    if not path.is_dir():
-        yield from archives.contents(path, max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
-        return
-    for file in path.glob("*/*"):
-        if file.is_file():
-            yield file.as_posix(), functools.partial(reading.content, file, "a message")
 
 
 def _place(entry: tuple[_Place, _Message]) -> _Place:

@@ -8,6 +8,7 @@ Places_LT_test.txt are those of Liu et al. 2019, https://github.com/zhmiao/OpenL
 
 import functools
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -84,13 +85,13 @@ def places_lt(
             f" in {_LISTS['train']}: get the lists anew."
         )
     part = functools.partial(Photographs, size=size, resize=resize)
-    sources = {name: part(there, np.arange(len(there.names))) for name, there in parts.items()}
+    sources: dict[str, Any] = {
+        name: part(there, np.arange(len(there.names))) for name, there in parts.items()
+    }
     return Dataset(
         name="places_lt",
         class_names=classes,
-        train=sources["train"],
-        validation=sources["validation"],
-        test=sources["test"],
+        **sources,
         description=(
             f"{_ABOUT.title}, {size} x {size}: {len(sources['train'])} to train,"
             f" {len(sources['validation'])} to validate, {len(sources['test'])} to test, the"

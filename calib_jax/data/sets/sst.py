@@ -1,10 +1,8 @@
 """The Stanford Sentiment Treebank: sentences of film reviews as trees with labels at all nodes."""
 
-import gzip
-import io
 import pathlib
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -116,15 +114,13 @@ def sst(
         }
     else:
         nodes = {part: _of_constituents(trees[part], leaves) for part in trees}
-    sources = {
+    sources: dict[str, Any] = {
         part: _source(nodes[part], trees[part], known, all_nodes=part == "train") for part in trees
     }
     return Dataset(
         name="sst",
         class_names=("negative", "neutral", "positive"),
-        train=sources["train"],
-        validation=sources["validation"],
-        test=sources["test"],
+        **sources,
         description=(
             f"SST, sentences with a polar root: {len(trees['train'])} to train, with a label at"
             f" every node, {len(trees['validation'])} to validate and {len(trees['test'])} to test,"
@@ -143,16 +139,14 @@ def _sentences(trees: Mapping[str, list[Tree]], folder: pathlib.Path, located: s
     # The longest text has [CLS], its pieces and [SEP].
     texts = {part: [plain(" ".join(tree.words)) for tree in trees[part]] for part in trees}
     length = 2 + max(len(known.pieces(text)) for part in texts.values() for text in part)
-    sources = {}
+    sources: dict[str, Any] = {}
     for part, of_part in trees.items():
         labels = np.array([int(tree.labels[-1] > _NEUTRAL) for tree in of_part], np.int32)
         sources[part] = InMemory(known.tokens(texts[part], length), labels)
     return Dataset(
         name="sst",
         class_names=("negative", "positive"),
-        train=sources["train"],
-        validation=sources["validation"],
-        test=sources["test"],
+        **sources,
         description=(
             f"SST, sentences with a polar root: {len(trees['train'])} to train,"
             f" {len(trees['validation'])} to validate and {len(trees['test'])} to test; at most"
@@ -175,9 +169,7 @@ def _parsed(path: pathlib.Path, name: str) -> list[Tree]:
             file = (path if path.is_dir() else path.parent) / f"{name}.txt"
             if not file.exists():
                 file = file.with_name(f"{name}.txt.gz")
-            content = reading.content(file, kind, advice)
-            if file.suffix == ".gz":
-                content = _unzipped(file, content)
+            content = files.content(file, kind, advice, at_most=_MAX_BYTES)
             place = str(file)
     trees = []
     for number, line in enumerate(_decoded(place, content).split("\n"), start=1):
@@ -190,15 +182,6 @@ def _parsed(path: pathlib.Path, name: str) -> list[Tree]:
     if not trees:
         raise reading.Unreadable(f"{place} holds no tree: {advice}.")
     return trees
-
-
-def _unzipped(file: pathlib.Path, content: bytes) -> bytes:
-    with reading.guard(file, "a gzip file", "download it again"):
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as opened:
-            text = opened.read(_MAX_BYTES + 1)
-        if len(text) > _MAX_BYTES:
-            raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
-        return text
 
 
 def _decoded(place: str, content: bytes) -> str:

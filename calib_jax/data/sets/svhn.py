@@ -1,6 +1,5 @@
 """SVHN: digits of house numbers in street photographs."""
 
-import functools
 import os
 import pathlib
 
@@ -9,7 +8,7 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
-from calib_jax.data.formats import files, matlab, tfds
+from calib_jax.data.formats import files, matlab
 from calib_jax.data.images.image_sets import Images, papers_dataset
 
 __all__ = ["svhn"]
@@ -108,9 +107,4 @@ def _matlab(path: pathlib.Path) -> Images:
     return Images(np.ascontiguousarray(pixels), (labels % 10).astype(np.int32))
 
 
-_READERS: dict[str, files.Reader] = {
-    files.TFDS: functools.partial(
-        tfds.images, parts=("train", "test"), shape=(32, 32, 3), num_classes=10
-    ),
-    files.OFFICIAL: _both,
-}
+_READERS = files.readers(_both, 10)

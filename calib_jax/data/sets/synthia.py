@@ -18,7 +18,7 @@ from calib_jax.data.facts import About
 from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.label_maps import ADVICE, table_of
-from calib_jax.data.images.scenes import Scenes, recolored, size_of_scenes
+from calib_jax.data.images.scenes import Scenes, pairs_of_files, recolored, size_of_scenes
 
 __all__ = ["synthia"]
 
@@ -42,29 +42,6 @@ _ABOUT = About(
     by_hand=_HOW,
     size=5_000_000_000,
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Pairs:
-    """The coded pairs of a sequence.
-
-    Attributes:
-      place: its folder.
-      frames: paths below RGB, which are those below GT/LABELS, too.
-    """
-
-    place: pathlib.Path
-    frames: tuple[str, ...]
-
-    def read(self, number: int) -> tuple[bytes, bytes]:
-        image, label_map = (
-            reading.content(name, "an image", ADVICE) for name in self.names(number)
-        )
-        return image, label_map
-
-    def names(self, number: int) -> tuple[str, str]:
-        frame = self.frames[number]
-        return str(self.place / _IMAGES / frame), str(self.place / _LABELS / frame)
 
 
 @register("synthia", _ABOUT)
@@ -107,13 +84,16 @@ def synthia(
     size = size_of_scenes("synthia", height, width)
     about = dataclasses.replace(_ABOUT, official=(f"{_PREFIX}{sequence}",))
     located = files.find("synthia", about, data_dir)
-    pairs = _Pairs(located.path, _frames(located.path, cameras))
-    order = list(range(len(pairs.frames)))
+    frames = _frames(located.path, cameras)
+    order = list(range(len(frames)))
     random.Random(seed).shuffle(order)
     first, second = round(0.7 * len(order)), round(0.8 * len(order))
     if not 0 < first < second < len(order):
         raise ValueError(f"{located.path} has {len(order)} frames; a split needs more: {ADVICE}.")
     table = table_of(dict(zip(CLASSES, range(len(CLASSES)), strict=True)), _VOID, len(CLASSES))
+    pairs = pairs_of_files(
+        [(located.path / _IMAGES / frame, located.path / _LABELS / frame) for frame in frames]
+    )
     part = functools.partial(Scenes, pairs, table=table, void=len(CLASSES), size=size)
     parts = np.split(np.array(order), [first, second])
     return Dataset(

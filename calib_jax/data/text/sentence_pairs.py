@@ -1,18 +1,17 @@
 """Pairs of a sentence and its translation: reading, checks, and numbers for a network."""
 
 import dataclasses
-import gzip
-import io
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core.examples import Examples, InMemory, Source
+from calib_jax.core.examples import Examples, InMemory
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset
+from calib_jax.data.formats import files
 from calib_jax.data.splits import subset
 from calib_jax.data.text.subwords import BEGIN, END, PADDING, Subwords, learned_pieces
 
@@ -41,12 +40,7 @@ class Parallel(NamedTuple):
 def read_lines(path: pathlib.Path) -> Lines:
     """Read the lines of a text file, or of one packed by gzip."""
     with reading.guard(path, _KIND, _ADVICE):
-        content = reading.content(path, _KIND, _ADVICE, at_most=_MAX_BYTES)
-        if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-                content = file.read(_MAX_BYTES + 1)
-            if len(content) > _MAX_BYTES:
-                raise ValueError(f"it unpacks to more than {_MAX_BYTES:,} bytes")
+        content = files.content(path, _KIND, _ADVICE, at_most=_MAX_BYTES)
         lines = content.decode("utf-8-sig").split("\n")
         lines = [line.removesuffix("\r") for line in lines]
         return lines[:-1] if lines[-1] == "" else lines
@@ -192,7 +186,7 @@ def translation(
     long = np.maximum(*(side.lengths for side in numbered["train"])) >= length
     if long.all():
         raise ValueError(f"no training pair has at most {length} pieces a sentence: raise length.")
-    sources: dict[str, Source] = {}
+    sources: dict[str, Any] = {}
     for part, (source, target) in numbered.items():
         longest = [length, length]
         if part != "train":
@@ -206,9 +200,7 @@ def translation(
     return Dataset(
         name=name,
         class_names=known.pieces,
-        train=sources["train"],
-        validation=sources["validation"],
-        test=sources["test"],
+        **sources,
         description=(
             f"{about}, {source_name} to {target_name}: {sizes['train']:,} pairs to train,"
             f" {sizes['validation']:,} to validate, {sizes['test']:,} to test; {len(known):,}"
