@@ -21,7 +21,7 @@ from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
 from calib_jax.core.top_label import top_label
-from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
+from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
@@ -235,14 +235,7 @@ def _adafocal(
         gamma = jnp.full(num_bins, gamma_initial, float)
         return AdaFocalState(gamma, jnp.asarray(uniform_edges(num_bins), float))
 
-    def value(
-        state: AdaFocalState,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
-    ) -> PerExample:
+    def value(state: AdaFocalState, logits: Logits, labels: Labels) -> PerExample:
         uncertainty = adafocal_uncertainty(state)
         return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 

@@ -227,12 +227,7 @@ def _mmce_gra(**options: Any) -> Objective:
     penalty = with_options(mmce_penalty, **options)
 
     def value(
-        state: PyTree,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
+        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
     ) -> PerExample:
         weight = penalty(constant_in_gradient(logits), labels, weights, axis_name=axis_name)
         losses = unchecked_cross_entropy(logits, labels)

@@ -13,13 +13,11 @@ from calib_jax.core.numerics import of_classes, tempered
 from calib_jax.core.rows import widened
 from calib_jax.core.types import (
     Array,
-    AxisName,
     Labels,
     Logits,
     Number,
     Numbers,
     PerExample,
-    Weights,
 )
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
@@ -59,14 +57,7 @@ def _ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
         rarest = jnp.min(jnp.where(counts > 0, counts, jnp.inf))
         return LDAMState(max_margin * (rarest / jnp.maximum(counts, rarest)) ** 0.25)
 
-    def value(
-        state: LDAMState,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
-    ) -> PerExample:
+    def value(state: LDAMState, logits: Logits, labels: Labels) -> PerExample:
         num_classes = logits.shape[-1]
         checks.classes_of_state(len(state.margins), logits)
         logits = tempered(logits, 1)  # the scaled difference of large logits would not be exact

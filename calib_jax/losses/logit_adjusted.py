@@ -11,13 +11,11 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32, of_classes, tempered
 from calib_jax.core.types import (
     Array,
-    AxisName,
     Labels,
     Logits,
     Numbers,
     PerExample,
     SoftLabels,
-    Weights,
 )
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
@@ -50,14 +48,7 @@ def _logit_adjusted(*, tau: Numbers = 1.0) -> Objective:
         counts = jnp.asarray(needed_counts("logit_adjusted", class_counts), float)
         return LogitAdjustedState(jnp.log(counts / jnp.sum(counts)))
 
-    def value(
-        state: LogitAdjustedState,
-        logits: Logits,
-        labels: Labels | SoftLabels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
-    ) -> PerExample:
+    def value(state: LogitAdjustedState, logits: Logits, labels: Labels | SoftLabels) -> PerExample:
         checks.classes_of_state(len(state.log_prior), logits)
         logits = tempered(at_least_float32(logits), 1)  # the sum of a large logit is not exact
         of_examples = of_classes(checks.per_example("tau", tau, logits[..., 0]))

@@ -102,15 +102,16 @@ def make_objective(
     """Make an objective with a state, or one whose terms depend on the whole batch.
 
     Args:
-      value: `(state, logits, labels, weights, *, axis_name) -> [*batch]`. Rows of weight 0 are
-        passed with label 0 and logits 0, the state without gradient.
+      value: `(state, logits, labels, weights, *, axis_name) -> [*batch]`; it may leave out the
+        weights and `axis_name`. Rows of weight 0 are passed with label 0 and logits 0, the state
+        without gradient.
       init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too, and
         `init` needs a parameter `class_counts` only if it uses it.
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
         a row of them may also be 0 for every class.
 
     >>> from calib_jax import losses
-    >>> def value(state, logits, labels, weights, *, axis_name):
+    >>> def value(state, logits, labels):
     ...     return losses.focal(logits, labels, gamma=state)
     >>> growing = losses.make_objective(
     ...     value,
@@ -187,6 +188,7 @@ def _checked(
 
     A label out of range gives NaN, also where the function would wrap it around to a class.
     """
+    value = _of_batch(value)
 
     def checked(
         state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
@@ -202,6 +204,22 @@ def _checked(
     return checks.mark_checked(checked, value, soft_labels)
 
 
+def _of_batch(value: Callable[..., Array]) -> Callable[..., Array]:
+    """Let a function be called with weights and `axis_name`, also if it does not take them."""
+    parameters = inspect.signature(value).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_weights = len(positional) > 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    takes_axis = any(p.name == "axis_name" or p.kind is p.VAR_KEYWORD for p in parameters)
+    if takes_weights and takes_axis:
+        return value
+
+    def of_batch(*args: Any, axis_name: AxisName) -> Array:
+        axis = {"axis_name": axis_name} if takes_axis else {}
+        return value(*(args if takes_weights else args[:3]), **axis)
+
+    return of_batch
+
+
 def as_objective(loss: Callable[..., Array]) -> Objective:
     """Make an objective of a loss, a function of `(logits, labels)`; see also `make_objective`.
 
@@ -212,9 +230,7 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     """
     terms = checks.unchecked(loss)
 
-    def value(
-        state: State, logits: Array, labels: Array, weights: Any, *, axis_name: AxisName
-    ) -> Array:
+    def value(state: State, logits: Array, labels: Array) -> Array:
         return terms(logits, labels)
 
     soft_labels = checks.takes_soft_labels(loss)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Scalar
+from calib_jax.core.types import Array, Logits, Number, PerExample, PyTree, Scalar
 from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
@@ -67,14 +67,7 @@ def scheduled_focal(
         index = jnp.sum(jnp.asarray(progress.epochs) >= steps)
         return ScheduledGamma(jnp.asarray(gammas, state.gamma.dtype)[index])
 
-    def value(
-        state: ScheduledGamma,
-        logits: Logits,
-        labels: Array,
-        weights: PyTree,
-        *,
-        axis_name: AxisName,
-    ) -> PerExample:
+    def value(state: ScheduledGamma, logits: Logits, labels: Array) -> PerExample:
         return checks.unchecked(focal)(logits, labels, gamma=state.gamma)
 
     return make_objective(

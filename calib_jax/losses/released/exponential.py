@@ -108,12 +108,7 @@ def _cross_entropy_brier_weight(**options: Any) -> Objective:
     """Cross-entropy times one weight per batch, exponential in the batch's mean Brier score."""
 
     def value(
-        state: PyTree,
-        logits: Logits,
-        labels: Array,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
+        _: PyTree, logits: Logits, labels: Array, weights: Weights | None, *, axis_name: AxisName
     ) -> PerExample:
         scores = checks.unchecked(brier)(constant_in_gradient(logits), labels)
         counts = weigh(jnp.ones_like(scores), weights)

@@ -38,12 +38,7 @@ def _focal_of_mean(*, gamma: Numbers = 2.0) -> Objective:
     checks.at_least("gamma", gamma, 0)
 
     def value(
-        state: PyTree,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
+        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
     ) -> PerExample:
         cross_entropy = unchecked_cross_entropy(logits, labels)
         count = weigh(jnp.ones_like(cross_entropy), weights)

@@ -67,12 +67,7 @@ def _ohem(*, fraction: Number = 0.7) -> Objective:
     checks.above("fraction", fraction, 0)
 
     def value(
-        state: PyTree,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
+        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
     ) -> PerExample:
         cross_entropy = unchecked_cross_entropy(logits, labels)
         losses = lax.stop_gradient(cross_entropy)
@@ -102,12 +97,7 @@ def _bootstrapped(*, count: Number = 512, per_image: bool = False) -> Objective:
     checks.above("count", count, 0)
 
     def value(
-        state: PyTree,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
+        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
     ) -> PerExample:
         cross_entropy = unchecked_cross_entropy(logits, labels)
         losses = lax.stop_gradient(cross_entropy)

@@ -13,7 +13,7 @@ from calib_jax.core.rows import thinned, weigh
 from calib_jax.core.statistics import Rows
 from calib_jax.core.temperature import accumulated_grid, fit_grid
 from calib_jax.core.top_label import top_label
-from calib_jax.core.types import Array, AxisName, Labels, Logits, PerExample, Scalar, Weights
+from calib_jax.core.types import Array, Labels, Logits, PerExample, Scalar, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.dual_focal import dual_focal, dual_focal_uncertainty
 from calib_jax.losses.focal import focal, focal_uncertainty
@@ -73,14 +73,7 @@ def tempered(
             return jnp.sum(weigh(losses, weights)) / count
         return calibration_error(fixed_bin_sums(*top_label(logits, labels), weights, num_bins))
 
-    def value(
-        state: TemperedState,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
-    ) -> PerExample:
+    def value(state: TemperedState, logits: Logits, labels: Labels) -> PerExample:
         return weigh_cross_entropy(
             logits, labels, uncertainty, weighting=weighting, temperature=state.temperature
         )
