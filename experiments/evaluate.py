@@ -66,6 +66,7 @@ from experiments.reports import (
     run_report,
     streamed_scores,
     summary,
+    summary_text,
 )
 from experiments.reports.label_rows import label_rows
 from experiments.running import (
@@ -444,9 +445,9 @@ def _score_all(
         "criteria": criteria,
     }
     all_seeds = summary.summarize(runs, baseline=loss, about=about, say=cli.say_step, **options)
-    print("\n" + summary.text(all_seeds))
+    print("\n" + summary_text.text(all_seeds))
     cli.refusing((folder / "report").mkdir, exist_ok=True)
-    names = cli.refusing(summary.save, all_seeds, folder / "report")
+    names = cli.refusing(summary_text.save, all_seeds, folder / "report")
     print(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
 
 

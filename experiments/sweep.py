@@ -46,7 +46,7 @@ from calib_jax.train.folder import files, journal
 from calib_jax.train.folder.changes import Changes
 from calib_jax.train.folder.journal import read_rows
 from calib_jax.train.folder.lock import EVALUATION, only_one
-from experiments.reports import evaluation_record, excluded, streamed_scores, summary
+from experiments.reports import evaluation_record, excluded, streamed_scores, summary, summary_text
 from experiments.reports.evaluation_record import Evaluated
 from experiments.running import (
     building,
@@ -413,9 +413,9 @@ def _tabulate(
         about=about,
         say=cli.say_step,
     )
-    print("\n" + summary.text(summarized), flush=True)
+    print("\n" + summary_text.text(summarized), flush=True)
     cli.say_step("drawing the figures")
-    names = cli.refusing(summary.save, summarized, folder)
+    names = cli.refusing(summary_text.save, summarized, folder)
     print(f"\nwritten to {folder}: {', '.join(names)}")
 
 

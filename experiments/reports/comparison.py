@@ -33,7 +33,7 @@ from calib_jax.core.files import escaping
 from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
 from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name, literal
-from experiments.reports import summary
+from experiments.reports import summary, summary_text
 from experiments.reports.summary import Summary
 from experiments.running import provenance
 from experiments.running.finished import ALONE, Folder, Shared
@@ -267,7 +267,7 @@ def _title(part: Part, phase: str) -> str:
         fitted = part.summary.temperatures[phase].items()
         temperatures = [
             f"{name} {', '.join(f'{temperature:.3f}' for temperature in of)}"
-            + summary.ended(part.summary, name, phase)
+            + summary_text.ended(part.summary, name, phase)
             for name, of in fitted
         ]
         title += f" (T: {'; '.join(temperatures)})"
@@ -319,10 +319,10 @@ def _caveats(comparison: Comparison) -> list[str]:
     first = comparison.parts[0].summary
     streamed = dict.fromkeys(name for part in comparison.parts for name in part.summary.streamed)
     return [
-        *summary.clustered(first),
-        *summary.on_grids(first),
-        *summary.without_rows(list(streamed)),
-        *summary.notes_of(cells),
+        *summary_text.clustered(first),
+        *summary_text.on_grids(first),
+        *summary_text.without_rows(list(streamed)),
+        *summary_text.notes_of(cells),
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from calib_jax import calibrators, inference, metrics
-from experiments.reports import comparison, streamed_scores, summary
+from experiments.reports import comparison, streamed_scores, summary, summary_text
 from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
@@ -120,7 +120,7 @@ def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
             assert one.unsettled == "no_optimum"
         else:
             assert one.p == cell(actual, one.loss, one.phase, one.metric).p
-    written = summary.text(made)
+    written = summary_text.text(made)
     assert "(no_optimum)" in next(
         line for line in written.splitlines() if "b  " in line and "(no" in line
     )
@@ -144,9 +144,9 @@ def test_several_temperatures_are_side_by_side(tmp_path):
         assert temperature / step == pytest.approx(round(temperature / step), abs=1e-3)
         value = metrics.ece(run.test[0] / np.float32(temperature), run.test[1], num_bins=NUM_BINS)
         assert cell(several, "b", phase, "ece").value == pytest.approx(float(value), rel=1e-4)
-    names = summary.save(several, tmp_path)
+    names = summary_text.save(several, tmp_path)
     assert "reliability_after_adaptive_ece_0.01.png" in names
-    text = summary.text(several)
+    text = summary_text.text(several)
     rows = [line.split()[:3] for line in text.split("\nafter temperature\n")[1].splitlines()]
     by_exact = several.temperatures["after temperature by nll"]["b"][0]
     assert rows[0] == ["loss", "T", "by"]
@@ -193,13 +193,13 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
                 assert one.difference == pytest.approx(other.difference, rel=2e-3, abs=5e-5)
             assert (one.p, one.difference_low, one.difference_high) == (None, None, None)
         line = f"The logits of {alone} were not kept: values from streamed statistics, without in"
-        text = summary.text(made)
+        text = summary_text.text(made)
         assert line in text
         assert "nan" not in text
         assert "p < .05" not in text
         assert "No p-value for" not in text
-        assert line in summary.markdown(made, [])
-    assert "reliability.png" in summary.save(made, tmp_path)
+        assert line in summary_text.markdown(made, [])
+    assert "reliability.png" in summary_text.save(made, tmp_path)
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
 
 
@@ -218,7 +218,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
         assert (one.value, one.interval) == (0, "none")
         assert np.isnan([one.low, one.high]).all()
         assert cell(made, loss, summary.BEFORE, "nll").low > 0
-    text = summary.text(made)
+    text = summary_text.text(made)
     assert "[.000, .000]" not in text.replace("±.000", "")
     line = "No interval of error: all resamples have the same value"
     assert line in text
@@ -229,7 +229,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
     table = comparison.text(compared)
     assert line in table
     assert "0.0000 [0.0000, 0.0000]" not in table.replace("+0.0000 [+0.0000", "")
-    summary.save(made, tmp_path)
+    summary_text.save(made, tmp_path)
     first, *_ = csv.DictReader(io.StringIO((tmp_path / "sweep.csv").read_text()))
     assert first["note"].startswith(line)
 
@@ -242,7 +242,7 @@ def test_seeds_without_rows_are_tested_over_the_seeds():
     values = [[float(metrics.error(*r.test)) for r in runs(seeds=5) if r.loss == k] for k in "ab"]
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-3)
     assert {one.phase for one in made.cells} == {summary.BEFORE}
-    assert "after temperature" not in summary.text(made)
+    assert "after temperature" not in summary_text.text(made)
     with pytest.raises(ValueError, match="a seed 0 has streamed values without a calibrator, and"):
         summary.summarize(five, baseline="a", num_bins=NUM_BINS)
     with pytest.raises(
@@ -266,7 +266,9 @@ def test_intervals_are_of_the_mean_over_seeds(actual):
     one = cell(actual, "a", summary.BEFORE, "error")
     assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half), rel=1e-5)
     assert one.interval == "examples and seeds"
-    assert "90% interval of that mean over the seeds and the test examples" in summary.text(actual)
+    assert "90% interval of that mean over the seeds and the test examples" in summary_text.text(
+        actual
+    )
 
 
 def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
@@ -280,11 +282,11 @@ def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     bound = inference.noise_bound(ece, *run.test, key=jax.random.key(0), num_resamples=200)
     one = cell(single, "a", summary.BEFORE, "ece")
     assert (one.low, one.high) == pytest.approx((bound.low, bound.high), abs=0.01)
-    assert "interval of that mean over the test examples" in summary.text(single)
+    assert "interval of that mean over the test examples" in summary_text.text(single)
     of_seeds = cell(actual, "b", summary.BEFORE, "ece")
     assert of_seeds.interval == "noise bound and seeds"
     assert 0 < of_seeds.low < of_seeds.value < of_seeds.high
-    summary.save(single, tmp_path)
+    summary_text.save(single, tmp_path)
     with (tmp_path / "sweep.csv").open(newline="") as file:
         assert {row["interval"] for row in csv.DictReader(file)} == {"noise bound", "percentile"}
 
@@ -339,12 +341,12 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tm
     # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
     np.testing.assert_allclose([ece.difference_low, ece.difference_high], bounds[1:3], rtol=0.05)
     assert cell(actual, "a", summary.BEFORE, "ece").change is None
-    summary.save(actual, tmp_path)
+    summary_text.save(actual, tmp_path)
     written = f"{ece.difference:+.4f} [{ece.difference_low:+.4f}, {ece.difference_high:+.4f}]"
     legend = "* p < .05 against a on the same examples, after Holm's correction for all losses"
     reason = "p of ece, adaptive_ece and other top-label errors in bins: of the difference of deb"
     kind = "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
-    for text in (summary.text(actual), (tmp_path / "report.md").read_text()):
+    for text in (summary_text.text(actual), (tmp_path / "report.md").read_text()):
         assert f"{ece.value:.3f}".removeprefix("0") + "* ±" in text
         assert f"{written}, p <= .001" in text
         assert legend in text
@@ -378,7 +380,7 @@ def test_several_losses_are_corrected_by_holm():
         moved = [dataclasses.replace(c, p=0.03, p_holm=p_holm) if c is first else c
                  for c in made.cells]  # fmt: skip
         number = f"{first.value:.3f}".removeprefix("0")
-        text = summary.text(dataclasses.replace(made, cells=moved))
+        text = summary_text.text(dataclasses.replace(made, cells=moved))
         assert f"{number}{star} [" in text
 
 
@@ -396,9 +398,9 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
         None,
         "none",
     )
-    assert f"{ece.difference:+.4f} " in summary.text(made)
-    assert "calibration errors need weights that count examples" in summary.text(made)
-    assert "No interval of the difference of ece, adaptive_ece" in summary.text(made)
+    assert f"{ece.difference:+.4f} " in summary_text.text(made)
+    assert "calibration errors need weights that count examples" in summary_text.text(made)
+    assert "No interval of the difference of ece, adaptive_ece" in summary_text.text(made)
 
 
 def pixels(loss, seed):
@@ -433,7 +435,9 @@ def test_whole_images_are_drawn_where_pixels_have_labels():
         key=jax.random.key(0), clusters=images,
     )  # fmt: skip
     assert cell(made, "a", summary.BEFORE, "ece").high == pytest.approx(bound.high, abs=0.02)
-    assert "40 examples of several labels: intervals and tests draw whole" in summary.text(made)
+    assert "40 examples of several labels: intervals and tests draw whole" in summary_text.text(
+        made
+    )
 
 
 def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
@@ -442,7 +446,7 @@ def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
         runs(("a",), 1), baseline="a", num_bins=NUM_BINS, num_resamples=200, say=lines.append
     )
     for words in ("difference to", "p < .05", "No p-value"):
-        assert words not in summary.text(alone)
+        assert words not in summary_text.text(alone)
     assert lines == ["1/1  a: fitting a temperature and drawing 200 resamples for each run"]
 
 
@@ -450,12 +454,12 @@ def test_a_value_outside_its_interval_is_marked(actual, tmp_path):
     one = cell(actual, "b", summary.BEFORE, "ece")
     apart = dataclasses.replace(one, value=0.1, low=0.2, high=0.3)
     moved = dataclasses.replace(actual, cells=[apart if c is one else c for c in actual.cells])
-    summary.save(moved, tmp_path)
+    summary_text.save(moved, tmp_path)
     reason = "outside its own interval: the resamples are not centered on it"
-    for text in (summary.text(moved), *((tmp_path / n).read_text() for n in FILES)):
+    for text in (summary_text.text(moved), *((tmp_path / n).read_text() for n in FILES)):
         assert reason in text
-    assert ".100*† ±" in summary.text(moved)
-    figure = summary.pictures(moved)["intervals"]
+    assert ".100*† ±" in summary_text.text(moved)
+    figure = summary_text.pictures(moved)["intervals"]
     assert reason in " ".join(figure.get_supxlabel().split())
 
 
@@ -465,18 +469,18 @@ def test_metrics_without_a_value_and_runs_without_curves_are_saved(actual, tmp_p
         dataclasses.replace(c, value=np.inf, low=np.nan, high=np.nan) if c.metric == "nll" else c
         for c in actual.cells
     ]
-    names = summary.save(dataclasses.replace(actual, cells=cells, curves={}), tmp_path)
+    names = summary_text.save(dataclasses.replace(actual, cells=cells, curves={}), tmp_path)
     assert "intervals.png" in names
     assert "curves.png" not in names
     assert "(curves.png)" not in (tmp_path / "report.md").read_text()
 
 
 def test_text_and_files_say_the_same(actual, tmp_path):
-    names = summary.save(actual, tmp_path)
+    names = summary_text.save(actual, tmp_path)
     assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
     one = cell(actual, "b", summary.BEFORE, "nll")
     said = f"{one.value:.3f}*"
-    assert said in summary.text(actual)
+    assert said in summary_text.text(actual)
     assert said in (tmp_path / "report.md").read_text()
     record = json.loads((tmp_path / "sweep.json").read_text())
     assert len(record["cells"]) == 2 * 2 * len(summary.CELLS)

@@ -1,0 +1,264 @@
+"""The text, files and figures of a summary of runs (`summary.py`)."""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax import metrics, plots
+from calib_jax.core import outside_interval
+from calib_jax.core.files import escaping
+from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
+from calib_jax.report import files as report_files
+from calib_jax.report.pictures import drawable, file_name
+from experiments.reports.seed_intervals import WITH_SEEDS
+from experiments.reports.summary import AFTER, BEFORE, LEVEL, SHOWN, Cell, Summary
+
+
+def text(summary: Summary) -> str:
+    """Format the table in columns."""
+    lines = [escaping.one_line(_head(summary))]
+    for title, table in _sections(summary):
+        lines += ["", escaping.one_line(title), tables.aligned(table)]
+    for line in _foot(summary):
+        lines += ["", escaping.one_line(line)]
+    return "\n".join(lines)
+
+
+def markdown(summary: Summary, shown: Iterable[str]) -> str:
+    """Format the table as Markdown, with the figures of these names."""
+    escaped = escaping.in_markdown
+    parts = [f"# {escaped(summary.about.get('title', 'Sweep'))}", escaped(_head(summary))]
+    for title, table in _sections(summary):
+        parts += [f"## {escaped(title[0].upper() + title[1:])}", tables.in_markdown(table)]
+    parts += map(escaped, _foot(summary))
+    parts += [f"![{name}]({name}.png)" for name in shown]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
+    """Return titled tables: as trained, after the temperatures side by side, and differences."""
+    losses = list(dict.fromkeys(cell.loss for cell in summary.cells))
+    before = [["loss", *SHOWN], *([loss, *_written(summary, loss, BEFORE)] for loss in losses)]
+    several = len(summary.criteria) > 1
+    after = [["loss", *["T by"] * several, "T", *SHOWN]]
+    for loss in losses:
+        for phase, criterion in summary.criteria.items():
+            mean = f"{np.mean(summary.temperatures[phase][loss]):.2f}"
+            mean += ended(summary, loss, phase)
+            how = [criterion] * several
+            after.append([loss, *how, mean, *_written(summary, loss, phase)])
+    sections = [(BEFORE, before)]
+    if summary.criteria:
+        sections.append((AFTER if several else next(iter(summary.criteria)), after))
+    if table := _differences(summary):
+        sections.append((f"difference to {summary.baseline}", table))
+    return sections
+
+
+def ended(summary: Summary, loss: str, phase: str) -> str:
+    """Format how the fits of a temperature ended; empty if all converged."""
+    state = summary.unsettled.get((loss, phase), "")
+    return f" ({state})" if state else ""
+
+
+def _written(summary: Summary, loss: str, phase: str) -> list[str]:
+    return [_with_interval(cell) for cell in _of(summary, loss, phase)]
+
+
+def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
+    cells = {c.metric: c for c in summary.cells if (c.loss, c.phase) == (loss, phase)}
+    return [cells[name] for name in SHOWN]
+
+
+def _with_interval(cell: Cell) -> str:
+    star = paired_tests.starred(cell.p_holm)
+    mark = outside_interval.mark(cell.value, cell.low, cell.high)
+    sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
+    ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
+    value = f"{cell.value:.3f}"
+    return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd}{ends}"
+
+
+def _differences(summary: Summary) -> tables.Table:
+    """Return a table of the differences of calibration errors and of those without a p-value."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in summary.cells:
+        biased = metrics.named(cell.metric).biased
+        if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
+            row = rows.setdefault((cell.loss, cell.phase), {})
+            row[cell.metric] = tables.with_interval(cell.change, sign="+")
+            if cell.p is not None:
+                row[cell.metric] += f", p {caveats.p_of(cell.p)}"
+    if not rows:
+        return []
+    columns = [name for name in SHOWN if any(name in row for row in rows.values())]
+    return [
+        ["loss", "phase", *columns],
+        *([*key, *(row.get(name, "") for name in columns)] for key, row in rows.items()),
+    ]
+
+
+def _head(summary: Summary) -> str:
+    return str(summary.about.get("what", ""))
+
+
+def clustered(summary: Summary) -> list[str]:
+    """Describe the intervals where an example has several labels."""
+    number = summary.about.get("clusters")
+    if not number:
+        return []
+    return [
+        f"The test set has {number:,} examples of several labels: intervals and tests draw whole"
+        " examples."
+    ]
+
+
+def _foot(summary: Summary) -> list[str]:
+    cell = summary.cells[0]
+    bins = summary.about.get("num_bins", 15)
+    shown = [cell for cell in summary.cells if cell.metric in SHOWN]
+    tested = any(cell.p is not None for cell in shown)
+    seeds = any((cell.interval or "").endswith(WITH_SEEDS) for cell in shown)
+    interval = (
+        f"; {LEVEL:.0%} interval of that mean over the {'seeds and the ' * seeds}test examples"
+    )
+    interval *= not all(map(tables.is_alone, shown))
+    return [
+        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
+        f" with {bins} bins of equal width, adaptive_ece of equal mass.",
+        *clustered(summary),
+        *[caveats.star(summary.baseline, "losses")] * tested,
+        *on_grids(summary),
+        *without_rows(summary.streamed),
+        *notes_of(shown),
+    ]
+
+
+def without_rows(names: Sequence[str]) -> list[str]:
+    """Name the columns whose values have no interval; empty if there are none."""
+    if not names:
+        return []
+    return [
+        f"The logits of {', '.join(names)} were not kept: values from streamed statistics, without"
+        " intervals, paired p-values and reliability diagrams."
+    ]
+
+
+def on_grids(summary: Summary) -> list[str]:
+    """Describe the temperatures that were searched on a grid."""
+    grids = [
+        f"T by {criterion}: the first minimum of {calibration.search(criterion)}, on the validation"
+        " set."
+        for criterion in summary.criteria.values()
+        if criterion != calibration.EXACT
+    ]
+    return [" ".join(grids)] if grids else []
+
+
+def notes_of(cells: Sequence[Cell]) -> list[str]:
+    """List the caveats of the numbers in these cells, one line each."""
+    by_squared_error = any(
+        cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
+    )
+    unsettled = {f"{cell.loss} {cell.phase}": cell.unsettled for cell in cells if cell.unsettled}
+    return [
+        *caveats.unsettled(unsettled),
+        *caveats.constant(cell.metric for cell in cells if cell.constant),
+        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
+        *caveats.no_p(cell.metric for cell in cells if cell.untested),
+        *outside_interval.reasons(estimate for cell in cells for estimate in cell.estimates),
+    ]
+
+
+def save(summary: Summary, folder: pathlib.Path) -> list[str]:
+    """Write sweep.json, sweep.csv, report.md, report.html, the figures; return their names."""
+    record = {
+        **summary.about,
+        "baseline": summary.baseline,
+        "streamed": summary.streamed,
+        "temperatures": next(iter(summary.temperatures.values()), {}),
+        "criteria": summary.criteria,
+        "temperatures_by_phase": summary.temperatures,
+        "cells": [dataclasses.asdict(cell) for cell in summary.cells],
+        "notes": [*without_rows(summary.streamed), *notes_of(summary.cells)],
+    }
+    table = io.StringIO()
+    names = [field.name for field in dataclasses.fields(Cell)]
+    writer = csv.DictWriter(table, [*names, "note"], lineterminator="\n")
+    writer.writeheader()
+    for cell in summary.cells:
+        row = dataclasses.asdict(cell) | {"note": " ".join(cell.notes)}
+        writer.writerow(escaping.in_csv(row))
+    figures = pictures(summary)
+    texts = {
+        "report.md": markdown(summary, figures),
+        "report.html": html_page.render(page(summary, figures)),
+        "sweep.csv": table.getvalue(),
+        "sweep.json": json.dumps(record, indent=1) + "\n",
+    }
+    return report_files.write(folder, texts, figures)
+
+
+def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
+    """Collect the contents of the HTML page: the tables and notes of report.md, and the figures."""
+    about = summary.about
+    provenance = about.get("provenance", {})
+    return html_page.Page(
+        title=about.get("title", "Sweep"),
+        head=_head(summary),
+        facts={
+            "level of the intervals": f"{LEVEL:.0%}",
+            "test examples (n)": about.get("examples"),
+            "seeds of each loss": summary.cells[0].n,
+            "baseline": summary.baseline,
+            "bins": about.get("num_bins", 15),
+            "command": provenance.get("command"),
+            "versions": provenance.get("versions"),
+        },
+        sections=[(title[0].upper() + title[1:], table) for title, table in _sections(summary)],
+        notes=_foot(summary),
+        figures=figures,
+        metrics=SHOWN,
+    )
+
+
+def pictures(summary: Summary) -> dict[str, Any]:
+    """Draw the reliability diagrams, intervals and training curves of all losses."""
+    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # keeps a single diagram small
+    several = len(summary.criteria) > 1
+    names = {BEFORE: "reliability"} | {
+        phase: "reliability_after" + f"_{file_name(criterion)}" * several
+        for phase, criterion in summary.criteria.items()
+    }
+    drawn = {
+        name: plots.reliability_grid(
+            summary.reliability[phase],
+            width=width,
+            ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
+            title=f"test set, {phase}",
+            level=LEVEL,
+        )
+        for phase, name in names.items()
+        if summary.reliability[phase]
+    }
+    bars, note = drawable(
+        (cell.loss, f"{cell.metric}, {cell.phase}", (cell.value, cell.low, cell.high))
+        for cell in summary.cells
+        if cell.metric in ("nll", "ece")
+    )
+    if bars:
+        n = summary.about.get("examples")
+        options = {"columns": 2, "note": note, "level": LEVEL, "n": n, "width": 9.0}
+        drawn["intervals"] = plots.intervals(bars, **options)
+    if summary.curves:
+        drawn["curves"] = plots.training_curves(
+            summary.curves, summary.epochs, title="validation set"
+        )
+    return drawn
