@@ -5,13 +5,25 @@ tokens. The tests check these shapes at run time.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Real
 
 Array: TypeAlias = jax.Array
+
+if TYPE_CHECKING:
+
+    class SupportsArray(Protocol):
+        """An array of any library, such as JAX, NumPy, PyTorch or pandas."""
+
+        def __array__(self) -> Any:
+            """Convert to a NumPy array."""
+
+    ArrayLike: TypeAlias = SupportsArray | list[Any]
+else:
+    ArrayLike: TypeAlias = Any  # arrays of other libraries are converted, or refused by name
 
 Logits: TypeAlias = Float[Array, "*batch classes"]
 Labels: TypeAlias = Integer[Array, "*batch"]
@@ -29,3 +41,22 @@ Numbers: TypeAlias = Number | np.ndarray | Sequence[Any]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None
 Reduction: TypeAlias = Callable[[Array], Array]
+
+_Options = ParamSpec("_Options")
+_Value = TypeVar("_Value", covariant=True)
+
+
+class FunctionOfArrays(Protocol[_Options, _Value]):
+    """A public function of logits and labels; arrays of other libraries are converted."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        *args: _Options.args,
+        **options: _Options.kwargs,
+    ) -> _Value:
+        """Compute the value."""
+        ...

@@ -19,7 +19,7 @@ def _hits(predictions: Predictions, *, excluded_class: int | None = None) -> Col
 
 
 @metric(_hits)
-def accuracy(sums: Sums) -> Scalar:
+def accuracy(sums: Sums, *, excluded_class: int | None = None) -> Scalar:
     r"""Compute the share of examples whose true class has the largest probability.
 
     $$\frac1n \sum_i [\hat y_i = y_i]$$
@@ -37,7 +37,7 @@ def accuracy(sums: Sums) -> Scalar:
 
 
 @metric(_hits)
-def error(sums: Sums) -> Scalar:
+def error(sums: Sums, *, excluded_class: int | None = None) -> Scalar:
     r"""Compute the share of misclassified examples, 1 - accuracy.
 
     $$\frac1n \sum_i [\hat y_i \ne y_i]$$
@@ -61,7 +61,7 @@ def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
 
 
 @metric(_top_hits)
-def top_k(sums: Sums) -> Scalar:
+def top_k(sums: Sums, *, k: int = 5) -> Scalar:
     r"""Compute the share of examples whose true class is among the k most probable classes.
 
     $$\frac1n \sum_i [\#\{j : p_{ij} > p_{i y_i}\} < k]$$

@@ -37,7 +37,9 @@ def class_gaps(
 
 
 @metric(class_gaps, biased=True)
-def per_class_ece(sums: Sums) -> Float[Array, " classes"]:
+def per_class_ece(
+    sums: Sums, *, num_bins: int = 15, zero_counts: bool = True, excluded_class: int | None = None
+) -> Float[Array, " classes"]:
     r"""Compute the ECE of each class's probability against its occurrence.
 
     $$\mathrm{ECE}_k = \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
@@ -49,7 +51,14 @@ def per_class_ece(sums: Sums) -> Float[Array, " classes"]:
 
 
 @metric(class_gaps, biased=True)
-def classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
+def classwise_ece(
+    sums: Sums,
+    *,
+    classes: str = "all",
+    num_bins: int = 15,
+    zero_counts: bool = True,
+    excluded_class: int | None = None,
+) -> Scalar:
     r"""Compute the classwise ECE, also called static calibration error (SCE).
 
     $$\frac1K \sum_k \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$

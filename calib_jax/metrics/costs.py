@@ -99,7 +99,7 @@ def _costs(
 
 
 @metric(_costs)
-def expected_cost(sums: Sums) -> Scalar:
+def expected_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = None) -> Scalar:
     r"""Compute the mean cost of the decisions that the probabilities recommend.
 
     $$\frac1n \sum_i C_{y_i d_i}$$
@@ -132,7 +132,7 @@ def expected_cost(sums: Sums) -> Scalar:
 
 
 @metric(_costs)
-def stated_cost(sums: Sums) -> Scalar:
+def stated_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = None) -> Scalar:
     r"""Compute the mean cost that the probabilities expect of the decisions they recommend.
 
     $$\frac1n \sum_i \min_d \sum_k p_{i k} C_{k d}$$

@@ -34,7 +34,9 @@ def _debiased_rms(bins: BinSums) -> Scalar:
 
 
 @metric(confidence_bins, biased=True)
-def debiased_rms_calibration_error(sums: Sums) -> Scalar:
+def debiased_rms_calibration_error(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal width.
 
     $$\sqrt{\max\Bigl(0, \sum_{b : n_b \ge 2} \frac{n_b}{n}
@@ -55,7 +57,9 @@ def debiased_rms_calibration_error(sums: Sums) -> Scalar:
 
 
 @metric(confidences, biased=True)
-def adaptive_debiased_rms_calibration_error(ranked: Ranked, *, num_bins: int = 15) -> Scalar:
+def adaptive_debiased_rms_calibration_error(
+    ranked: Ranked, *, num_bins: int = 15, excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal mass.
 
     It uses the formula of `debiased_rms_calibration_error` and the bins of `adaptive_ece`, which

@@ -23,7 +23,9 @@ class BrierParts(NamedTuple):
 
 
 @metric(confidence_bins, biased=True)
-def brier_decomposition(sums: Sums) -> BrierParts:
+def brier_decomposition(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> BrierParts:
     r"""Split the top-label Brier score into reliability, resolution and uncertainty.
 
     With $a$ the accuracy over all bins,

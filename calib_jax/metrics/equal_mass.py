@@ -42,7 +42,9 @@ def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Ve
 
 
 @metric(confidences, biased=True)
-def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
+def adaptive_ece(
+    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the adaptive ECE, over bins of equal mass instead of equal width.
 
     $$\frac1B \sum_b |c_b - a_b|$$
@@ -69,7 +71,9 @@ def adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -
 
 
 @metric(confidences, biased=True)
-def adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
+def adaptive_mce(
+    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the largest gap over bins of equal mass, $\max_b |c_b - a_b|$.
 
     Every bin holds n/B examples, so no single example can determine the value as in `mce`.

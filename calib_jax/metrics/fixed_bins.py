@@ -51,7 +51,9 @@ def bin_sums(sums: Sums) -> BinSums:
 
 
 @metric(confidence_bins, biased=True)
-def ece(sums: Sums) -> Scalar:
+def ece(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the expected calibration error.
 
     $$\sum_b \frac{n_b}{n} |c_b - a_b|$$
@@ -69,7 +71,9 @@ def ece(sums: Sums) -> Scalar:
 
 
 @metric(confidence_bins, biased=True)
-def mce(sums: Sums) -> Scalar:
+def mce(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the maximum calibration error over non-empty bins.
 
     $$\max_b |c_b - a_b|$$
@@ -84,7 +88,9 @@ def mce(sums: Sums) -> Scalar:
 
 
 @metric(confidence_bins, biased=True)
-def ace(sums: Sums) -> Scalar:
+def ace(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the average calibration error, the unweighted mean over non-empty bins.
 
     $$\frac{1}{|\{b : n_b > 0\}|} \sum_{b : n_b > 0} |c_b - a_b|$$
@@ -98,7 +104,9 @@ def ace(sums: Sums) -> Scalar:
 
 
 @metric(confidence_bins, biased=True)
-def rms_calibration_error(sums: Sums) -> Scalar:
+def rms_calibration_error(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the root mean square calibration error, the L2 form of ECE.
 
     $$\sqrt{\sum_b \frac{n_b}{n} (c_b - a_b)^2}$$
@@ -110,7 +118,9 @@ def rms_calibration_error(sums: Sums) -> Scalar:
 
 
 @metric(confidence_bins, biased=True)
-def overconfidence(sums: Sums) -> Scalar:
+def overconfidence(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the part of ECE from bins whose confidence exceeds their accuracy.
 
     $$\sum_b \frac{n_b}{n} \max(c_b - a_b, 0)$$
@@ -123,7 +133,9 @@ def overconfidence(sums: Sums) -> Scalar:
 
 
 @metric(confidence_bins, biased=True)
-def underconfidence(sums: Sums) -> Scalar:
+def underconfidence(
+    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the part of ECE from bins whose accuracy exceeds their confidence.
 
     $$\sum_b \frac{n_b}{n} \max(a_b - c_b, 0)$$

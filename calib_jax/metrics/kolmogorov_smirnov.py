@@ -14,7 +14,7 @@ __all__ = ["ks_error"]
 
 
 @metric(confidences, biased=True)
-def ks_error(ranked: Ranked) -> Scalar:
+def ks_error(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     r"""Compute the Kolmogorov-Smirnov calibration error of the top label.
 
     $$\max_\sigma \frac1n \Bigl| \sum_{i : c_i \le \sigma} (c_i - [\hat y_i = y_i]) \Bigr|$$

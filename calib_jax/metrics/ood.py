@@ -101,7 +101,7 @@ def _positives(ranked: Ranked, positive: str) -> tuple[Vector, bool]:
 
 
 @metric(_scores)
-def ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
+def ood_roc_curve(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> RocCurve:
     r"""Compute the ROC curve of separating out-of-distribution from in-distribution examples.
 
     It has one more point than rows, so that its length does not depend on the values. Examples of
@@ -137,7 +137,7 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
 
 
 @metric(_scores)
-def ood_auroc(ranked: Ranked, *, positive: str = "out") -> Scalar:
+def ood_auroc(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> Scalar:
     r"""Compute how often an out-of-distribution example scores above an in-distribution one.
 
     $$\frac{1}{n_1 n_0} \sum_{i : y_i = 1} \sum_{j : y_j = 0}
@@ -168,7 +168,7 @@ def ood_auroc(ranked: Ranked, *, positive: str = "out") -> Scalar:
 
 
 @metric(_scores)
-def ood_aupr(ranked: Ranked, *, positive: str = "out") -> Scalar:
+def ood_aupr(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> Scalar:
     r"""Compute the average precision of detecting the positive examples.
 
     $$\sum_t (R_t - R_{t-1}) P_t$$
@@ -196,7 +196,9 @@ def ood_aupr(ranked: Ranked, *, positive: str = "out") -> Scalar:
 
 
 @metric(_scores)
-def ood_fpr95(ranked: Ranked, *, positive: str = "out", tpr: float = 0.95) -> Scalar:
+def ood_fpr95(
+    ranked: Ranked, *, positive: str = "out", tpr: float = 0.95, score: str = "entropy"
+) -> Scalar:
     r"""Compute the false positive rate at which 95 % of the positive examples are detected.
 
     $$\min_t \{\mathrm{FPR}_t : \mathrm{TPR}_t \ge 0.95\}$$

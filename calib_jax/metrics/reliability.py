@@ -50,7 +50,14 @@ class Reliability(NamedTuple):
 
 
 @metric(confidence_bins)
-def reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
+def reliability(
+    sums: Sums,
+    *,
+    level: float = 0.9,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
+) -> Reliability:
     r"""Compute confidence, accuracy and its interval in bins of equal width.
 
     With $n_b$ the weight of bin b and z the normal quantile of (1 + level) / 2, the accuracy's
@@ -76,7 +83,12 @@ def reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
 
 @metric(confidences)
 def adaptive_reliability(
-    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass", level: float = 0.9
+    ranked: Ranked,
+    *,
+    num_bins: int = 15,
+    binning: str = "mass",
+    level: float = 0.9,
+    excluded_class: int | None = None,
 ) -> Reliability:
     r"""Compute `reliability` in bins of equal mass, those of `adaptive_ece`.
 
@@ -116,7 +128,7 @@ def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
 
 
 @metric(_class_bins)
-def classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
+def classwise_reliability(sums: Sums, *, level: float = 0.9, num_bins: int = 15) -> Reliability:
     r"""Compute `reliability` of every class's probability: arrays `[classes, bins]`.
 
     Every example is in one bin of each class; it is a hit if the class is the true one.

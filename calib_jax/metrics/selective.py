@@ -48,7 +48,7 @@ _ESTIMATORS: dict[str, ranked_weights.RankWeight] = {
 
 
 @metric(confidences)
-def aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
+def aurc(ranked: Ranked, *, estimator: str = "curve", excluded_class: int | None = None) -> Scalar:
     r"""Compute the area under the risk-coverage curve.
 
     $$\int_0^1 \frac{E(c)}{c} \, dc$$
@@ -108,7 +108,7 @@ def aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
 
 
 @metric(confidences)
-def excess_aurc(ranked: Ranked) -> Scalar:
+def excess_aurc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     r"""Compute the AURC minus that of a perfect ranking with the same accuracy.
 
     $$\mathrm{AURC} - (e + (1 - e) \log(1 - e))$$
@@ -133,7 +133,7 @@ def excess_aurc(ranked: Ranked) -> Scalar:
 
 
 @metric(confidences)
-def augrc(ranked: Ranked) -> Scalar:
+def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     r"""Compute the area under the generalised risk-coverage curve.
 
     $$\int_0^1 E(c) \, dc = \frac{1}{n^2} \sum_{i : \hat y_i \ne y_i} (n - j_i + \tfrac12)$$
@@ -159,7 +159,9 @@ def augrc(ranked: Ranked) -> Scalar:
 
 
 @metric(confidences)
-def risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
+def risk_at_coverage(
+    ranked: Ranked, *, coverage: float = 0.9, excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the error rate on a given share of most confident examples.
 
     $$E(c) / c$$
@@ -192,7 +194,9 @@ def risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
 
 
 @metric(confidences, biased=True)  # the largest of many coverages: noise raises it
-def coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
+def coverage_at_risk(
+    ranked: Ranked, *, risk: float = 0.05, excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the largest share of most confident examples whose error rate is at most a risk.
 
     $$\max \{c : E(c) \le r c\}$$
@@ -233,7 +237,9 @@ def coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
 
 
 @metric(confidences)
-def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
+def selective_accuracy(
+    ranked: Ranked, *, coverage: float = 0.9, excluded_class: int | None = None
+) -> Scalar:
     r"""Compute the accuracy on a given share of most confident examples.
 
     $$1 - E(c) / c$$
@@ -277,7 +283,7 @@ def _confident(predictions: Predictions, *, threshold: float = 0.99) -> Columns:
 
 
 @metric(_confident)
-def confident_set(sums: Sums) -> ConfidentSet:
+def confident_set(sums: Sums, *, threshold: float = 0.99) -> ConfidentSet:
     r"""Compute the share of examples with a confidence of at least 0.99, and their accuracy.
 
     $$\frac{|S|}{n}, \quad \frac{1}{|S|} \sum_{i \in S} [\hat y_i = y_i], \quad

@@ -45,7 +45,7 @@ def _gaps_at_nodes(sums: Sums) -> Vector:
 
 
 @metric(_gaps_between_nodes, biased=True)
-def smooth_ece(sums: Sums) -> Scalar:
+def smooth_ece(sums: Sums, *, num_cells: int = 1024, excluded_class: int | None = None) -> Scalar:
     r"""Compute the smooth ECE: the ECE of gaps smoothed by a Gaussian as wide as the error.
 
     $$\mathrm{smECE}_\sigma = \int_0^1 \Bigl| \frac1n \sum_i

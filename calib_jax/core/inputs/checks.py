@@ -9,7 +9,7 @@ import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,14 +27,20 @@ from calib_jax.core.inputs.mistaken_probabilities import (
 from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.names import closest
 from calib_jax.core.names import nearest as nearest
-from calib_jax.core.types import Labels, Logits, SoftLabels
+from calib_jax.core.types import FunctionOfArrays, Labels, Logits, SoftLabels
 
 _MOST_BINS = 100_000
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Options = ParamSpec("_Options")
+_Value = TypeVar("_Value")
 
 
-def takes_logits(*, soft_labels: TakesSoft = False) -> Callable[[_Function], _Function]:
+def takes_logits(
+    *, soft_labels: TakesSoft = False
+) -> Callable[
+    [Callable[Concatenate[Any, Any, _Options], _Value]], FunctionOfArrays[_Options, _Value]
+]:
     """Validate the arguments of a function of `(logits, labels, ...)` and accept NumPy arrays.
 
     Logits, labels and, if the function has them, `weights` are converted to arrays; an error is
@@ -46,7 +52,9 @@ def takes_logits(*, soft_labels: TakesSoft = False) -> Callable[[_Function], _Fu
         a row of them may also be 0 for every class.
     """
 
-    def decorate(function: _Function) -> _Function:
+    def decorate(
+        function: Callable[Concatenate[Any, Any, _Options], _Value],
+    ) -> FunctionOfArrays[_Options, _Value]:
         name = function.__name__
         signature = inspect.signature(function)
         of_logits, of_labels = [*signature.parameters][:2]

@@ -24,7 +24,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ from calib_jax.core.inputs.array_conversion import unmasked
 from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, known, refuse
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
-from calib_jax.core.types import Labels, Logits, PyTree, Weights
+from calib_jax.core.types import ArrayLike, Labels, Logits, Weights
 from calib_jax.metrics.contract import blocks
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import ranked_if_scored
@@ -55,12 +55,16 @@ __all__ = [
     "values_of_stats",
 ]
 
+_Options = ParamSpec("_Options")
+_Value = TypeVar("_Value")
 
-class Metric:
+
+class Metric(Generic[_Options, _Value]):
     """A metric with a mergeable statistic; created by `metric`, called like a function.
 
     Metrics are equal if their name, functions and options are: programs are compiled once for
-    equal metrics.
+    equal metrics. A type checker knows the options and the value of each: the keyword options of
+    the decorated function, and what it returns.
 
     Args:
       name: name in error messages and in the catalogue.
@@ -77,7 +81,7 @@ class Metric:
         self,
         name: str,
         prepare: Callable[..., Terms],
-        finish: Callable[..., PyTree],
+        finish: Callable[Concatenate[Any, _Options], _Value],
         options: tuple[tuple[str, Any], ...] = (),
         biased: bool = False,
     ) -> None:
@@ -114,18 +118,35 @@ class Metric:
         options = "".join(f", {name}={value!r}" for name, value in values.items())
         return f"{self.name}(logits, labels, weights=None{', *' if options else ''}{options})"
 
-    def __call__(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
+    def __call__(
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        weights: ArrayLike | None = None,
+        *args: _Options.args,
+        **options: _Options.kwargs,
+    ) -> _Value:
         """Compute the metric; outside `jit`, raise on inputs that would make it NaN."""
-        chosen = self.with_options(**options)
-        return values_of({self.name: chosen}, logits, labels, weights)[self.name]
+        chosen = self.with_options(*args, **options)
+        value: _Value = values_of({self.name: chosen}, logits, labels, weights)[self.name]
+        return value
 
-    def terms(self, logits: Any, labels: Any, **options: Any) -> Terms:
+    def terms(
+        self, logits: ArrayLike, labels: ArrayLike, *args: _Options.args, **options: _Options.kwargs
+    ) -> Terms:
         """Compute the unweighted contribution of each example."""
-        chosen = self.with_options(**options)
+        chosen = self.with_options(*args, **options)
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         return chosen.terms_of(Predictions(logits, labels))
 
-    def stat(self, logits: Any, labels: Any, weights: Any = None, **options: Any) -> Any:
+    def stat(
+        self,
+        logits: ArrayLike,
+        labels: ArrayLike,
+        weights: ArrayLike | None = None,
+        *args: _Options.args,
+        **options: _Options.kwargs,
+    ) -> Any:
         """Compute the statistic of these examples; it merges with that of others.
 
         Inputs that would raise an error in a call make the value NaN.
@@ -133,18 +154,26 @@ class Metric:
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         weights = checks.weights_for(logits, weights)
         logits, labels, weights = present(logits, labels, weights)
-        return self.terms(logits, labels, **options).weigh(weights)
+        return self.terms(logits, labels, *args, **options).weigh(weights)
 
-    def value(self, stat: Stat, **options: Any) -> Any:
+    def value(self, stat: Stat, *args: _Options.args, **options: _Options.kwargs) -> _Value:
         """Compute the metric from a statistic; NaN if its weight is 0."""
-        return self.with_options(**options).finished(ranked_if_scored(stat))
+        return self.with_options(*args, **options).finished(ranked_if_scored(stat))
 
-    def finished(self, stat: Any) -> Any:
+    def finished(self, stat: Any) -> _Value:
         """Compute the value with the chosen options; scored rows must be `Ranked`."""
-        return self.finish(stat, **self.chosen_for(self.finish))
+        finish: Callable[..., _Value] = self.finish
+        return finish(stat, **self.chosen_for(finish))
 
-    def with_options(self, **options: Any) -> Metric:
+    def with_options(
+        self, *args: _Options.args, **options: _Options.kwargs
+    ) -> Metric[_Options, _Value]:
         """Return the metric with the given options as defaults."""
+        if args:
+            raise TypeError(
+                f"{self.name} takes logits, labels and weights by position, and got {args[0]!r}"
+                " besides: give options by name."
+            )
         if not options:
             return self
         known = self.defaults()
@@ -189,7 +218,7 @@ class Metric:
         return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
 
 
-def _unpickled(module: str, name: str, options: tuple[tuple[str, Any], ...]) -> Metric:
+def _unpickled(module: str, name: str, options: tuple[tuple[str, Any], ...]) -> Metric[..., Any]:
     """Find a metric of the catalogue; importing its module registers one of the user's own."""
     importlib.import_module(module)
     return _CATALOGUE[name].with_options(**dict(options))
@@ -219,11 +248,11 @@ def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspec
 # --------------------------------------------------------------------------------------------
 # Several metrics in one pass.
 
-Metrics: TypeAlias = Mapping[str, Metric]
-Members: TypeAlias = tuple[tuple[str, Metric], ...]  # the same, hashable
+Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
+Members: TypeAlias = tuple[tuple[str, Metric[..., Any]], ...]  # the same, hashable
 
 
-def members_of(metrics: Metric | Metrics) -> Members:
+def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
     """Return metrics with their names; raise TypeError for anything else."""
     given = {metrics.name: metrics} if isinstance(metrics, Metric) else metrics
     by_name = isinstance(given, Mapping) and bool(given)
@@ -236,7 +265,7 @@ def members_of(metrics: Metric | Metrics) -> Members:
 
 
 def values_of(
-    metrics: Metric | Metrics, logits: Any, labels: Any, weights: Any = None
+    metrics: Metric[..., Any] | Metrics, logits: Any, labels: Any, weights: Any = None
 ) -> dict[str, Any]:
     """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
 
@@ -308,37 +337,41 @@ def _names(metrics: Metrics) -> str:
 # --------------------------------------------------------------------------------------------
 # The catalogue.
 
-_CATALOGUE: Catalogue[Metric] = Catalogue("metric")
+_CATALOGUE: Catalogue[Metric[..., Any]] = Catalogue("metric")
 
 
-def register(metric: Metric) -> Metric:
+def register(metric: Metric[_Options, _Value]) -> Metric[_Options, _Value]:
     """Add a metric of your own to the catalogue under its name, and return it."""
-    return _CATALOGUE.register(metric.name)(metric)
+    _CATALOGUE.register(metric.name)(metric)
+    return metric
 
 
 def metric(
     prepare: Callable[..., Terms], *, biased: bool = False
-) -> Callable[[Callable[..., Any]], Metric]:
+) -> Callable[[Callable[Concatenate[Any, _Options], _Value]], Metric[_Options, _Value]]:
     """Decorate a function from a statistic to its value as a metric, and register it.
 
     Args:
       prepare: `(Predictions, **options) -> Terms`. The metric's options are the keyword options
-        of both functions.
+        of both functions. Editors and type checkers see those of the decorated function, so the
+        metrics of this library repeat the options of the terms there.
       biased: whether noise alone increases the value; see `Metric`.
     """
 
-    def decorate(finish: Callable[..., Any]) -> Metric:
+    def decorate(
+        finish: Callable[Concatenate[Any, _Options], _Value],
+    ) -> Metric[_Options, _Value]:
         return register(Metric(finish.__name__, prepare, finish, biased=biased))
 
     return decorate
 
 
-def catalogue() -> Mapping[str, Metric]:
+def catalogue() -> Mapping[str, Metric[..., Any]]:
     """Return every metric by name."""
     return _CATALOGUE
 
 
-def named(name: str, **options: Any) -> Metric:
+def named(name: str, **options: Any) -> Metric[..., Any]:
     """Return the metric of this name with these options.
 
     >>> named("ece", num_bins=20)
