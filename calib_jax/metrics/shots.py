@@ -52,7 +52,7 @@ def shots_of_classes(class_counts: Any, *, many: Number = 100, few: Number = 20)
 
 def shot_accuracy(
     class_counts: Any, *, many: Number = 100, few: Number = 20, only: str | None = None
-) -> Metric:
+) -> Metric[..., Any]:
     """Build the metric `ShotAccuracy`: the mean recall of many-, medium- and few-shot classes.
 
     It streams and has intervals like every metric.

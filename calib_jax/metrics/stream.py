@@ -67,7 +67,9 @@ class Stream:
       row_limit: number of rows above which a ranking metric switches to a histogram.
     """
 
-    def __init__(self, metrics: Metric | Mapping[str, Metric], *, row_limit: int = 2**22) -> None:
+    def __init__(
+        self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]], *, row_limit: int = 2**22
+    ) -> None:
         checks.at_least("row_limit", row_limit, 0)
         self.metrics = dict(members_of(metrics))
         self.row_limit = row_limit

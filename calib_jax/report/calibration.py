@@ -307,7 +307,9 @@ def fit_of(name: str, criterion: str = EXACT) -> Any:
 
 
 @functools.cache  # a new function would be compiled again for every fit
-def _value_of(metric: metrics_package.Metric) -> Callable[[Logits, Labels, Weights | None], Any]:
+def _value_of(
+    metric: metrics_package.Metric[..., Any],
+) -> Callable[[Logits, Labels, Weights | None], Any]:
     def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Any:
         return metric.value(metric.stat(logits, labels, weights))
 

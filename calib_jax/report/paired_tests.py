@@ -80,7 +80,7 @@ class Difference(NamedTuple):
 
 
 def residuals_of(
-    chosen: Mapping[str, metrics.Metric],
+    chosen: Mapping[str, metrics.Metric[..., Any]],
     logits: Any,
     labels: Any,
     weights: Any = None,
@@ -117,14 +117,14 @@ def residuals_of(
     return Residuals(binned(*data, num_bins=num_bins), by_name)
 
 
-def _has_noise_bound(metric: metrics.Metric) -> bool:
+def _has_noise_bound(metric: metrics.Metric[..., Any]) -> bool:
     binning = dict(metric.options).get("binning", "mass")
     return metric.name in WITH_NOISE_BOUND and binning == "mass"
 
 
 def difference(
     name: str,
-    metric: metrics.Metric,
+    metric: metrics.Metric[..., Any],
     before: Side,
     after: Side,
     *,

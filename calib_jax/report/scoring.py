@@ -34,7 +34,7 @@ DEFAULT_METRICS = (
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
 INTERVALS = ("valid", "percentile", "basic")
 
-Metrics: TypeAlias = Mapping[str, Metric]
+Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
 
 
 class Report(Results):
@@ -66,7 +66,7 @@ def score(
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
-    metrics: Sequence[str | Metric] | Metrics = DEFAULT_METRICS,
+    metrics: Sequence[str | Metric[..., Any]] | Metrics = DEFAULT_METRICS,
     num_bins: int = 15,
     costs: Any = None,
     abstain_cost: float | None = None,
@@ -407,7 +407,7 @@ def _distinct(class_names: Sequence[str] | None, num_classes: int) -> list[str]:
     return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(class_names)]
 
 
-def convention_of(metric: Metric) -> str:
+def convention_of(metric: Metric[..., Any]) -> str:
     """Describe the binning of a metric, which is needed to compare its values with others."""
     options = metric.defaults() | dict(metric.options)
     if "num_bins" not in options:
@@ -421,7 +421,9 @@ def convention_of(metric: Metric) -> str:
     return text
 
 
-def chosen_metrics(metrics: Sequence[str | Metric] | Metrics, num_bins: int) -> dict[str, Metric]:
+def chosen_metrics(
+    metrics: Sequence[str | Metric[..., Any]] | Metrics, num_bins: int
+) -> dict[str, Metric[..., Any]]:
     """Return metrics by name, and set `num_bins` for those given by name that have this option."""
     if isinstance(metrics, Mapping):
         return dict(metrics)

@@ -214,10 +214,11 @@ def by_test(
         if name in metrics.catalogue() or (name in OF_ALL_PAIRS) != all_pairs:
             continue
         given = {"key": key, "num_resamples": draws}
-        options = {option: given[option] for option in given if option in taken}
+        options: dict[str, Any] = {option: given[option] for option in given if option in taken}
         for suffix, clusters in _clusterings(rows, dependent):
             if not clusters or "cluster" in taken:
-                result = inference.calibration_test(name, *data, **clusters, **options)
+                p_value_of = functools.partial(inference.calibration_test, name, *data)
+                result = p_value_of(**clusters, **options)
                 by_name[name + suffix] = Outcome(p_value=result.p_value)
     return by_name
 

@@ -1,6 +1,7 @@
 """Statements of Guo et al. 2017 that a computation decides: ECE, NLL and temperature scaling."""
 
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +141,8 @@ MINIMISED_BY_TRUTH = every(
 
 def scaled(logits: np.ndarray, temperature: float) -> np.ndarray:
     """Apply the library's temperature scaling."""
-    params = calibrators.temperature.Params(jnp.asarray(temperature, logits.dtype), state=None)
+    unfitted: Any = None
+    params = calibrators.temperature.Params(jnp.asarray(temperature, logits.dtype), state=unfitted)
     return np.asarray(calibrators.temperature.apply(params, logits))
 
 

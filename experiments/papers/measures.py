@@ -60,11 +60,18 @@ def early_stops(folder: pathlib.Path, data_dir: str | None) -> Measured:
     return run.at({name: least(run.rows, f"validation_{name}") for name in ("nll", "ece", "error")})
 
 
+def _white(run: _Run) -> float:
+    """Return the stored value of a white pixel."""
+    if run.dataset.brightest is None:
+        raise ValueError(f"noise needs images, and {run.dataset.name} has none.")
+    return run.dataset.brightest
+
+
 @register
 def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images with Gaussian noise of standard deviation .1, as they are."""
     run = _Run(folder, data_dir)
-    source = data.gaussian_noise(run.dataset.test, severity=5, brightest=run.dataset.brightest)
+    source = data.gaussian_noise(run.dataset.test, severity=5, brightest=_white(run))
     before = run.predicted([run.rows[-1]["step"]], source)[0]
     return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
 
@@ -85,9 +92,7 @@ def shift(folder: pathlib.Path, data_dir: str | None) -> Measured:
     temperature = run.temperature
     columns: Measured = {}
     for severity in range(1, 6):
-        source = data.gaussian_noise(
-            run.dataset.test, severity=severity, brightest=run.dataset.brightest
-        )
+        source = data.gaussian_noise(run.dataset.test, severity=severity, brightest=_white(run))
         predicted = run.predicted([run.rows[-1]["step"]], source)[0].scaled(temperature)
         columns[f"severity_{severity}"] = Columns(predicted.confidence, predicted.right)
     return columns

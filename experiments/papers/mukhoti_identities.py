@@ -1,6 +1,6 @@
 """Identities, bounds and minimisers of cross-entropy and focal loss, from Mukhoti et al. 2020."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -276,9 +276,10 @@ def confidence_after_scaling() -> dict[str, Value]:
     logits = scale * generator.standard_normal((2_000, 10))
     before = scipy.special.softmax(logits, axis=-1).max(axis=-1)
     change, means = -np.inf, {}
+    unfitted: Any = None
     with jax.enable_x64(True):
         for temperature in (1.01, 1.5, 2.0, 3.0, 10.0):
-            params = calibrators.temperature.Params(jnp.asarray(temperature, float), state=None)
+            params = calibrators.temperature.Params(jnp.asarray(temperature, float), state=unfitted)
             after = scipy.special.softmax(
                 np.asarray(calibrators.temperature.apply(params, logits)), axis=-1
             ).max(axis=-1)

@@ -336,7 +336,7 @@ def summarize(
 
 
 def _bounds(
-    chosen: Mapping[str, metrics.Metric],
+    chosen: Mapping[str, metrics.Metric[..., Any]],
     logits: Any,
     labels: Any,
     weights: Any,
@@ -388,7 +388,7 @@ class _Measured(NamedTuple):
 
 
 def _measured(
-    run: Run, criteria: Mapping[str, str], chosen: Mapping[str, metrics.Metric]
+    run: Run, criteria: Mapping[str, str], chosen: Mapping[str, metrics.Metric[..., Any]]
 ) -> _Measured:
     """Compute the metrics of a run before and after each temperature, or take the streamed ones."""
     if run.streamed:
@@ -441,7 +441,7 @@ def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
 def _cell(
     loss: str,
     phase: str,
-    metric: metrics.Metric,
+    metric: metrics.Metric[..., Any],
     values: Mapping[tuple[str, str], list[dict[str, float]]],
     samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
     intervals: Mapping[tuple[str, str], dict[str, SeedInterval]],

@@ -255,7 +255,7 @@ def pictures(summary: Summary) -> dict[str, Any]:
     )
     if bars:
         n = summary.about.get("examples")
-        options = {"columns": 2, "note": note, "level": LEVEL, "n": n, "width": 9.0}
+        options: dict[str, Any] = {"columns": 2, "note": note, "level": LEVEL, "n": n, "width": 9.0}
         drawn["intervals"] = plots.intervals(bars, **options)
     if summary.curves:
         drawn["curves"] = plots.training_curves(

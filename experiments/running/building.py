@@ -305,12 +305,12 @@ def _check_words(module: Any, dataset: data.Dataset) -> None:
         )
 
 
-def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric]:
+def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric[..., Any]]:
     """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
     checks.num_bins(config.num_bins)
     names = [name for entry in config.metrics for name in str(entry).split(",")]
     names += ["by_correctness"] if config.diagnose else []
-    by_name: dict[str, metrics.Metric] = {}
+    by_name: dict[str, metrics.Metric[..., Any]] = {}
     for name in [*names, *best_of(config)]:
         metric = imports.metric(name)
         wanted = {"num_bins": config.num_bins, "excluded_class": config.get("excluded_class")}

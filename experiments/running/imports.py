@@ -101,7 +101,7 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
     return losses.as_objective(terms)
 
 
-def metric(name: str) -> metrics.Metric:
+def metric(name: str) -> metrics.Metric[..., Any]:
     """Return a metric."""
     if not is_path(name):
         return metrics.named(name)

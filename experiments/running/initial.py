@@ -67,7 +67,9 @@ def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTr
     classified = any(name.startswith("classifier.") for name in models.read_weights(folder / BERT))
     if not (classified or anew):
         raise ValueError(f"{folder} holds a BERT without a last layer: fine-tune it first.")
-    new_layer = {} if classified else {"num_classes": module.num_classes, "key": jax.random.key(0)}
+    new_layer: dict[str, Any] = (
+        {} if classified else {"num_classes": module.num_classes, "key": jax.random.key(0)}
+    )
     network, variables = models.read_bert(folder, pool=module.pool, **new_layer)
     theirs, ours = ({name: getattr(bert, name) for name in SIZES} for bert in (network, module))
     if theirs != ours:

@@ -7,6 +7,7 @@ it to a width. Nothing is drawn at random.
 
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +58,7 @@ def mean_outputs(folder: str, words: Sequence[str]) -> np.ndarray:
 
     @jax.jit
     def pooled(tokens: jax.Array) -> jax.Array:
-        hidden = network.encoder().apply(params, tokens, jnp.zeros_like(tokens))
+        hidden: Any = network.encoder().apply(params, tokens, jnp.zeros_like(tokens))
         real = (tokens != 0)[..., None]
         return jnp.sum(hidden * real, axis=1) / jnp.sum(real, axis=1)
 

@@ -71,14 +71,14 @@ class BinGaps(NamedTuple):
     moment_of: Callable[[Cells, Cells], tuple[float, float]]
 
 
-def bins_of(metric: Metric) -> Key:
+def bins_of(metric: Metric[..., Any]) -> Key:
     """Return the key of a metric's bins; metrics with equal keys share them and their draws."""
     options = metric.defaults() | dict(metric.options)
     return (metric.prepare, *map(options.get, ("num_bins", "edges", "excluded_class")))
 
 
 def gaps_of(
-    metrics: list[Metric],
+    metrics: list[Metric[..., Any]],
     logits: Logits,
     labels: Labels,
     cluster: Clusters | None,
@@ -88,7 +88,7 @@ def gaps_of(
 ) -> dict[Key, BinGaps]:
     """Compute the gaps of every kind of bins; those of the same confidences share the draws."""
     gaps: dict[Key, BinGaps] = {}
-    of_top_label: dict[int | None, dict[Key, Metric]] = {}
+    of_top_label: dict[int | None, dict[Key, Metric[..., Any]]] = {}
     for metric in metrics:
         bins = bins_of(metric)
         if metric.prepare is not class_gaps:
@@ -205,7 +205,7 @@ def members_of_equal_mass(confidence: Column, num_bins: int) -> Memberships:
 
 
 def _of_top_label(
-    metrics: list[Metric],
+    metrics: list[Metric[..., Any]],
     logits: Logits,
     labels: Labels,
     key: Array,
@@ -295,7 +295,7 @@ def _in_blocks(
 
 
 def members_of_top_label(
-    metrics: list[Metric], logits: Logits, labels: Labels
+    metrics: list[Metric[..., Any]], logits: Logits, labels: Labels
 ) -> tuple[list[Memberships], Column, Column]:
     """Return the memberships of every metric's bins, and the confidences and hits."""
     function = functools.partial(_top_label, tuple(metrics))
@@ -311,7 +311,7 @@ def members_of_top_label(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _top_label(metrics: tuple[Metric, ...], logits: Logits, labels: Labels) -> Any:
+def _top_label(metrics: tuple[Metric[..., Any], ...], logits: Logits, labels: Labels) -> Any:
     predictions = Predictions(logits, labels)
     view = predictions.without(bins_of(metrics[0])[-1])
     cells = [
@@ -343,7 +343,7 @@ def _moment_of(
 
 
 def gaps_of_classes(
-    metric: Metric,
+    metric: Metric[..., Any],
     logits: Logits,
     labels: Labels,
     cluster: Clusters | None,
@@ -446,7 +446,7 @@ def _classes_in_blocks(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _probabilities(metric: Metric, logits: Logits, labels: Labels) -> Array:
+def _probabilities(metric: Metric[..., Any], logits: Logits, labels: Labels) -> Array:
     return Predictions(logits, labels).without(bins_of(metric)[-1]).p
 
 

@@ -38,7 +38,7 @@ from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
 from calib_jax.inference.normal import clipped
 from calib_jax.inference.whole_examples import counted_in_clusters
-from calib_jax.metrics.contract.metric import Metric, members_of
+from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 __all__ = ["NoiseBound", "has_noise_bound", "noise_bound"]
 
@@ -69,8 +69,9 @@ class NoiseBound(NamedTuple):
 
 
 @checks.needs_key
+@one_or_several
 def noise_bound(
-    metrics: Metric | Mapping[str, Metric],
+    metrics: Mapping[str, Metric[..., Any]],
     logits: Any,
     labels: Any,
     weights: Any = None,
@@ -79,7 +80,7 @@ def noise_bound(
     level: float = 0.9,
     num_resamples: int = 1000,
     clusters: Any = None,
-) -> Any:
+) -> dict[str, NoiseBound]:
     """Compute binned calibration errors with intervals, noise floors and p-values.
 
     The examples must be independent, or independent between `clusters`, and no calibrator may have
@@ -115,16 +116,14 @@ def noise_bound(
     >>> round(bound.value, 3), round(bound.high, 3)  # low, floor and p_value depend on the draws
     (0.575, 0.696)
     """
-    members = dict(members_of(metrics))
     checks.random_key(key)
     checks.level(level)
     checks.whole("num_resamples", num_resamples, least_draws(level), f" at level {level}")
-    for metric in members.values():
+    for metric in metrics.values():
         _check(metric)
     data = counted_in_clusters("noise_bound", logits, labels, weights, clusters)
-    gaps = gaps_of(list(members.values()), *data, key=key, num_resamples=num_resamples)
-    bounds = {name: _bound(m, gaps[bins_of(m)], level) for name, m in members.items()}
-    return bounds[metrics.name] if isinstance(metrics, Metric) else bounds
+    gaps = gaps_of(list(metrics.values()), *data, key=key, num_resamples=num_resamples)
+    return {name: _bound(m, gaps[bins_of(m)], level) for name, m in metrics.items()}
 
 
 def least_draws(level: float) -> int:
@@ -132,14 +131,14 @@ def least_draws(level: float) -> int:
     return math.ceil(round(2 / (1 - level), 6))
 
 
-def has_noise_bound(metric: Metric) -> bool:
+def has_noise_bound(metric: Metric[..., Any]) -> bool:
     """Check whether `noise_bound` takes a metric with these options."""
     options = metric.defaults() | dict(metric.options)
     released = "released" in options.values() or options.get("zero_counts") is False
     return metric.name in _NORMS and not released
 
 
-def _check(metric: Metric) -> None:
+def _check(metric: Metric[..., Any]) -> None:
     if not has_noise_bound(metric):
         raise ValueError(
             f"noise_bound does not take {metric!r}.\n"
@@ -247,7 +246,7 @@ def _wilson(value: Any, moment: Any, largest: Any, num_rows: int, z: float) -> A
     return value + z * (half + np.sqrt(moment + np.square(half)))
 
 
-def _bound(metric: Metric, gaps: BinGaps, level: float) -> NoiseBound:
+def _bound(metric: Metric[..., Any], gaps: BinGaps, level: float) -> NoiseBound:
     norm = _NORMS[metric.name]
     scale = norm.scale(gaps.share) / gaps.num_classes
     value = float(_value(norm, scale, gaps.gap))

@@ -172,7 +172,9 @@ def _in_common_order(runs: Sequence[Units]) -> list[Units]:
     return [units._replace(sums=units.sums[order], size=units.size[order]) for units in runs]
 
 
-def units_of(metric: Metric, logits: Logits, labels: Labels, cluster: Clusters | None) -> Units:
+def units_of(
+    metric: Metric[..., Any], logits: Logits, labels: Labels, cluster: Clusters | None
+) -> Units:
     """Sum the residuals of examples that are `counted`, in the bins of a metric."""
     (members,), confidence, hit = members_of_top_label([metric], logits, labels)
     residual, num_rows = confidence - hit, len(hit)

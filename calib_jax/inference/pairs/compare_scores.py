@@ -96,6 +96,6 @@ def _terms(score: str, logits: Logits, labels: Labels) -> Array:
     view = Predictions(logits, labels)
     if score == "error":
         return 1 - view.hit
-    metric: Metric = {"nll": nll, "brier": brier}[score]
+    metric: Metric[..., Any] = {"nll": nll, "brier": brier}[score]
     (column,) = metric.terms_of(view).values.values()  # type: ignore[attr-defined]
     return column

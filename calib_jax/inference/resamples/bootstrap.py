@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxtyping import Int, Integer
 
 from calib_jax.core.inputs import checks, invalid_values
 from calib_jax.core.rows import padded_size, present
-from calib_jax.core.types import Array, Labels, Number, PyTree
+from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree
 from calib_jax.inference.bounds.noise_bound import (
     NoiseBound,
     has_noise_bound,
@@ -43,7 +43,7 @@ from calib_jax.metrics.contract import blocks
 from calib_jax.metrics.contract.metric import (
     Members,
     Metric,
-    members_of,
+    one_or_several,
     owners,
     terms_of,
     values_of,
@@ -125,8 +125,9 @@ class Difference(NamedTuple):
 
 
 @checks.needs_key
+@one_or_several
 def bootstrap(
-    metrics: Metric | Mapping[str, Metric],
+    metrics: Mapping[str, Metric[..., Any]],
     logits: Any,
     labels: Any,
     weights: Any = None,
@@ -137,7 +138,7 @@ def bootstrap(
     by_class: bool = False,
     clusters: Any = None,
     max_bytes: int = 2**28,
-) -> Any:
+) -> dict[str, Any]:
     """Compute metrics on resampled data, with the same resamples for all of them.
 
     Args:
@@ -169,7 +170,7 @@ def bootstrap(
     >>> samples.shape
     (1000,)
     """
-    members = members_of(metrics)
+    members = tuple(metrics.items())
     _check_draws(key, num_resamples, scheme, by_class, max_bytes)
     ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
     logits, labels, weights, kept = _measurable(logits, labels, weights)
@@ -192,7 +193,7 @@ def bootstrap(
     prepared = _prepare(terms, weights, entries)
     in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
     chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
-    samples = _samples(
+    return _samples(
         members,
         prepared,
         key,
@@ -204,7 +205,6 @@ def bootstrap(
         chunk_pairs=chunk_pairs,
         scheme=scheme,
     )
-    return samples[members[0][0]] if isinstance(metrics, Metric) else samples
 
 
 def _check_draws(key: Any, num_resamples: int, scheme: str, by_class: bool, max_bytes: int) -> None:
@@ -215,6 +215,22 @@ def _check_draws(key: Any, num_resamples: int, scheme: str, by_class: bool, max_
     if by_class and scheme == "poisson":
         raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
     checks.at_least("max_bytes", max_bytes, 1)
+
+
+@overload
+def interval(
+    samples: Mapping[str, Any],
+    level: float = 0.9,
+    *,
+    method: str = "percentile",
+    estimate: Any = None,
+) -> dict[str, Interval]: ...
+
+
+@overload
+def interval(
+    samples: ArrayLike, level: float = 0.9, *, method: str = "percentile", estimate: Any = None
+) -> Interval: ...
 
 
 def interval(
@@ -258,8 +274,9 @@ def interval(
 
 
 @checks.needs_key
+@one_or_several
 def estimates(
-    metrics: Metric | Mapping[str, Metric],
+    metrics: Mapping[str, Metric[..., Any]],
     logits: Any,
     labels: Any,
     weights: Any = None,
@@ -272,7 +289,7 @@ def estimates(
     by_class: bool = False,
     clusters: Any = None,
     max_bytes: int = 2**28,
-) -> Any:
+) -> dict[str, Estimate]:
     """Compute metrics with intervals; the value is that of the data, never a bootstrap mean.
 
     A bootstrap interval of a binned calibration error does not contain the truth of a calibrated
@@ -299,12 +316,11 @@ def estimates(
     checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
     _check_draws(key, num_resamples, scheme, by_class, max_bytes)
-    members = dict(members_of(metrics))
-    values = values_of(members, logits, labels, weights)
+    values = values_of(metrics, logits, labels, weights)
     by_name: dict[str, Estimate] = {}
     if method == "valid":
         by_name = bounded_estimates(
-            members,
+            metrics,
             values,
             logits,
             labels,
@@ -316,7 +332,7 @@ def estimates(
             by_class=by_class,
         )
     kind = "percentile" if method == "valid" else method
-    others = {name: metric for name, metric in members.items() if name not in by_name}
+    others = {name: metric for name, metric in metrics.items() if name not in by_name}
     if others:
         samples = bootstrap(
             others,
@@ -332,13 +348,11 @@ def estimates(
         )
         ends = interval(samples, level, method=kind, estimate={k: values[k] for k in others})
         by_name |= {k: Estimate(values[k], ends[k].low, ends[k].high, kind) for k in others}
-    return (
-        by_name[metrics.name] if isinstance(metrics, Metric) else {k: by_name[k] for k in members}
-    )
+    return {name: by_name[name] for name in metrics}
 
 
 def bounded_estimates(
-    members: Mapping[str, Metric],
+    members: Mapping[str, Metric[..., Any]],
     values: Mapping[str, Any],
     logits: Any,
     labels: Any,
@@ -367,8 +381,9 @@ def _of_bound(value: Any, bound: NoiseBound) -> Estimate:
 
 
 @checks.needs_key
+@one_or_several
 def paired_bootstrap(
-    metrics: Metric | Mapping[str, Metric],
+    metrics: Mapping[str, Metric[..., Any]],
     logits_a: Any,
     logits_b: Any,
     labels: Any,
@@ -377,8 +392,12 @@ def paired_bootstrap(
     key: Any,
     level: float = 0.9,
     method: str = "percentile",
-    **options: Any,
-) -> Any:
+    num_resamples: int = 1000,
+    scheme: str = "multinomial",
+    by_class: bool = False,
+    clusters: Any = None,
+    max_bytes: int = 2**28,
+) -> dict[str, Difference]:
     """Compare two sets of predictions for the same examples: two models, or before and after.
 
     Both are evaluated on the same resamples, so their common variation (hard examples) cancels.
@@ -393,26 +412,35 @@ def paired_bootstrap(
       key: see `bootstrap`.
       level: the nominal coverage of the interval, a fraction.
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
-      **options: options of `bootstrap`.
+      num_resamples: see `bootstrap`.
+      scheme: see `bootstrap`.
+      by_class: see `bootstrap`.
+      clusters: see `bootstrap`.
+      max_bytes: see `bootstrap`.
     """
-    members = dict(members_of(metrics))
+    options: dict[str, Any] = {
+        "num_resamples": num_resamples,
+        "scheme": scheme,
+        "by_class": by_class,
+        "clusters": clusters,
+        "max_bytes": max_bytes,
+    }
     # The same key draws the same resamples.
     values, samples = (
         [of(logits) for logits in (logits_a, logits_b)]
         for of in (
-            lambda logits: values_of(members, logits, labels, weights),
-            lambda logits: bootstrap(members, logits, labels, weights, key=key, **options),
+            lambda logits: values_of(metrics, logits, labels, weights),
+            lambda logits: bootstrap(metrics, logits, labels, weights, key=key, **options),
         )
     )
-    by_name = {
+    return {
         name: difference(
             *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
             level=level,
             method=method,
         )
-        for name in members
+        for name in metrics
     }
-    return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
 
 
 def difference(

@@ -55,7 +55,7 @@ class ImageStream:
         `aurc`, would need every pixel.
     """
 
-    def __init__(self, metrics: Metric | Mapping[str, Metric]) -> None:
+    def __init__(self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]]) -> None:
         self._members = members_of(metrics)
         self.metrics = dict(self._members)
         self._parts: list[Joint] = []

@@ -24,7 +24,17 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +67,7 @@ __all__ = [
 
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 
 class Metric(Generic[_Options, _Value]):
@@ -262,6 +273,33 @@ def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
             " metrics.named(NAME) finds one."
         )
     return tuple(given.items())
+
+
+class FunctionOfMetrics(Protocol[_Options, _Result]):
+    """A function of one metric, or of several by name, for which it returns results by name."""
+
+    @overload
+    def __call__(
+        self, metrics: Metric[..., Any], *args: _Options.args, **options: _Options.kwargs
+    ) -> _Result: ...
+
+    @overload
+    def __call__(
+        self, metrics: Metrics, *args: _Options.args, **options: _Options.kwargs
+    ) -> dict[str, _Result]: ...
+
+
+def one_or_several(
+    function: Callable[Concatenate[Metrics, _Options], dict[str, _Result]],
+) -> FunctionOfMetrics[_Options, _Result]:
+    """Decorate a function of metrics by name, so that it also takes one metric."""
+
+    @functools.wraps(function)
+    def of_metrics(metrics: Any, *args: Any, **options: Any) -> Any:
+        by_name = function(dict(members_of(metrics)), *args, **options)
+        return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
+
+    return cast(FunctionOfMetrics[_Options, _Result], of_metrics)
 
 
 def values_of(
