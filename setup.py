@@ -48,7 +48,7 @@ TEST = [
     "setuptools>=68",
 ]
 # A formatter and a type checker find something new in every minor version, so they are pinned.
-DEV = [*TEST, "mypy>=2.4,<2.5", "ruff>=0.17.5,<0.18"]
+DEV = [*TEST, "basedpyright>=1.40,<1.41", "mypy>=2.4,<2.5", "ruff>=0.17.5,<0.18"]
 
 setup(
     name="calib_jax",

@@ -67,7 +67,7 @@ def test_the_proven_versions_are_supported():
     proven = {name.lower().replace("_", "-"): version for name, version in proven.items()}
     for name, oldest in OLDEST.items():
         assert numbers(proven[name.lower().replace("_", "-")]) >= numbers(oldest), name
-    for tool in ("pytest", "ruff", "mypy", "sphinx", "myst-nb"):
+    for tool in ("pytest", "ruff", "mypy", "basedpyright", "sphinx", "myst-nb"):
         assert tool in proven
 
 

@@ -4,7 +4,7 @@
 tokens. The tests check these shapes at run time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import jax
@@ -37,7 +37,7 @@ Vector: TypeAlias = Float[Array, " rows"]
 # A number that may be traced: hyperparameters are arguments, so one compilation serves many.
 Number: TypeAlias = float | int | Array
 # An option of a loss: a number, or one for each example.
-Numbers: TypeAlias = Number | np.ndarray | Sequence[Any]
+Numbers: TypeAlias = Number | np.ndarray | list[Any] | tuple[Any, ...]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None
 Reduction: TypeAlias = Callable[[Array], Array]

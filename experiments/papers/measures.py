@@ -60,7 +60,7 @@ def early_stops(folder: pathlib.Path, data_dir: str | None) -> Measured:
     return run.at({name: least(run.rows, f"validation_{name}") for name in ("nll", "ece", "error")})
 
 
-def _white(run: _Run) -> float:
+def _white(run: "_Run") -> float:
     """Return the stored value of a white pixel."""
     if run.dataset.brightest is None:
         raise ValueError(f"noise needs images, and {run.dataset.name} has none.")
