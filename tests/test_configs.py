@@ -17,31 +17,32 @@ def test_every_objective_has_one_fragment():
     assert set(NAMES) == set(losses.catalogue())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_fragment_is_an_objective(name):
-    config = fragments.load(name)
-    assert isinstance(config, ml_collections.ConfigDict)
-    assert set(config) == {"name", "options", "reduction"}
-    assert config.name == name
-    assert config.reduction in {"sum", "mean"}
-    losses.objective(config.name, **config.options)
+def test_fragment_is_an_objective():
+    for name in NAMES:
+        config = fragments.load(name)
+        assert isinstance(config, ml_collections.ConfigDict), name
+        assert set(config) == {"name", "options", "reduction"}, name
+        assert config.name == name, name
+        assert config.reduction in {"sum", "mean"}, name
+        losses.objective(config.name, **config.options)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_option_can_be_overridden(name):
-    # A ConfigDict refuses keys it does not hold, so `--config.loss.options.gamma=2` needs the key.
-    parameters = inspect.signature(losses.catalogue()[name]).parameters.values()
-    options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    held = fragments.load(name).options
-    assert set(held) == options
-    # Nor can a bare None be given a value: a placeholder has a type.
-    assert type(None) not in {held.get_type(option) for option in held}
+def test_every_option_can_be_overridden():
+    for name in NAMES:
+        # A ConfigDict refuses keys that it does not hold, so `--config.loss.options.gamma=2`
+        # needs the key.
+        parameters = inspect.signature(losses.catalogue()[name]).parameters.values()
+        options = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+        held = fragments.load(name).options
+        assert set(held) == options, name
+        # Nor can a bare None be given a value: a placeholder has a type.
+        assert type(None) not in {held.get_type(option) for option in held}, name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_fragment_says_what_it_is(name):
-    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    assert source.startswith('"""')
+def test_fragment_says_what_it_is():
+    for name in NAMES:
+        source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        assert source.startswith('"""'), name
 
 
 def test_fragments_are_not_shared():

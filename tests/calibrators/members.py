@@ -9,14 +9,12 @@ import pytest
 import scipy.special
 
 from calib_jax import calibrators
+from tests.selection import some
 
 MEMBERS = sorted(calibrators.catalogue())
 # With these the costly laws run by default: one parameter, one per class, a bin and a fit of knots.
 QUICK = {"temperature", "vector", "histogram", "isotonic"}
-costly = pytest.mark.parametrize(
-    "name",
-    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in MEMBERS],
-)
+costly = pytest.mark.parametrize("name", some(MEMBERS, QUICK))
 
 
 def problem(num_rows=80, num_classes=3, seed=0, temperature=2.5, dtype=np.float32):

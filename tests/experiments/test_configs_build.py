@@ -20,6 +20,7 @@ from calib_jax.core import InMemory
 from calib_jax.data.formats import tfds
 from experiments.running import building
 from tests.data import tiny, tiny_scenes
+from tests.selection import some
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
 NAMES = sorted(
@@ -94,9 +95,7 @@ def assembled(name, loss="cross_entropy"):
 
 # These show most of what the others do, in the time of a few.
 QUICK = ("digits", "cifar10_lenet5", "sst_tree_lstm")
-some_by_default = pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in NAMES]
-)
+some_by_default = pytest.mark.parametrize("name", some(NAMES, QUICK))
 
 
 @some_by_default
@@ -107,10 +106,10 @@ def test_the_network_of_every_config_takes_its_data_set(name):
     assert logits.shape == (2, *logits.shape[1:-1], experiment.dataset.num_classes)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_config_says_only_what_its_data_set_knows(name):
-    config = config_of(name)
-    inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
+def test_every_config_says_only_what_its_data_set_knows():
+    for name in NAMES:
+        config = config_of(name)
+        inspect.signature(data.catalogue()[config.data.name]).bind(**config.data.options)
 
 
 @some_by_default
@@ -287,7 +286,7 @@ def test_the_first_step_of_the_recipes(name, reduction, first):
     assert float(moved) == pytest.approx(-first, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_config_says_its_command(name):
-    text = importlib.import_module(f"configs.{name}").__doc__
-    assert f"python -m experiments.train --config=configs/{name}.py" in text
+def test_every_config_says_its_command():
+    for name in NAMES:
+        text = importlib.import_module(f"configs.{name}").__doc__
+        assert f"python -m experiments.train --config=configs/{name}.py" in text, name

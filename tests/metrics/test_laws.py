@@ -20,6 +20,7 @@ from calib_jax.inference.resamples import prepared_terms
 from calib_jax.metrics import stream
 from calib_jax.metrics.contract import metric as contract
 from calib_jax.metrics.contract.predictions import Predictions
+from tests.selection import some, some_of
 
 from . import reference
 from .laws import assert_same, value_of
@@ -29,10 +30,7 @@ every_metric = pytest.mark.parametrize("name", CATALOGUE)
 # One of a kind: a mean, bins of equal width and mass, classes, an order, and a curve.
 QUICK = {"nll", "ece", "adaptive_ece", "classwise_ece", "aurc", "reliability"}
 assert set(CATALOGUE) >= QUICK
-some_metrics = pytest.mark.parametrize(
-    "name",
-    [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in CATALOGUE],
-)
+some_metrics = pytest.mark.parametrize("name", some(CATALOGUE, QUICK))
 
 NUM_CLASSES = 4
 WRONG_LABELS = (255, -1, NUM_CLASSES)
@@ -148,7 +146,7 @@ def test_weight_k_is_k_copies_and_weight_0_absence(name):
 KEEP_ALL_ROWS = {"auroc", "average_precision", "kde_calibration_error"}
 
 
-@every_metric
+@some_metrics
 def test_streamed_is_whole(name, monkeypatch):
     """Above the limit, that of the rows with the mean of all whose scores share a fine cell."""
     monkeypatch.setattr("warnings.warn", lambda *args, **options: None)  # `notes` has it, too
@@ -187,7 +185,7 @@ def in_cells(stat):
     return Rows({key: np.array(column, np.float32) for key, column in rows.items()})
 
 
-@every_metric
+@some_metrics
 def test_a_stream_has_fixed_memory(name, monkeypatch):
     """Above the limit every further batch is added to what is there, or raises an error."""
     monkeypatch.setattr("warnings.warn", lambda *args, **options: None)
@@ -339,7 +337,10 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "option"), OPTIONS)
+FIRST_WITH_OPTION = set({option: (name, option) for name, option in reversed(OPTIONS)}.values())
+
+
+@pytest.mark.parametrize(("name", "option"), some_of(OPTIONS, FIRST_WITH_OPTION))
 def test_options_are_honoured(name, option):
     metric = CATALOGUE[name]
     if "num_bins" in metric.defaults() and option != "num_bins":
