@@ -12,8 +12,7 @@ from scipy import stats
 from calib_jax import inference, metrics
 from calib_jax.inference.resamples import prepared_terms, resampling
 from calib_jax.metrics.contract.terms import ClassGaps
-
-from .laws import assert_same
+from tests.metrics.laws import assert_same
 
 SEVERAL = {
     name: metrics.named(name)

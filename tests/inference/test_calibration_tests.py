@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from calib_jax import inference, metrics
 from calib_jax.inference.tests.calibration import _survival_of_range
 
-from .inference import CONFIDENCE, HIT, golden, outcomes, simulated, softmax
+from .simulations import CONFIDENCE, HIT, golden, outcomes, simulated, softmax
 from .test_compare_calibration import pairs
 
 KEY = jax.random.key(0)

@@ -14,7 +14,7 @@ from calib_jax.inference import clusters
 from calib_jax.inference.bounds import bin_gaps
 from calib_jax.inference.residuals import binned, moments
 
-from .inference import simulated, softmax
+from .simulations import simulated, softmax
 
 KEY = jax.random.key(0)
 NAMES = (

@@ -6,7 +6,7 @@ import pytest
 
 from calib_jax.inference.bounds import combined_draws
 
-from .inference import simulated
+from .simulations import simulated
 
 EIGHT_BLOCKS = {"_OUTCOMES": 0, "_BLOCKS": 8}
 

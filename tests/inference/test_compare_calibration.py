@@ -10,7 +10,7 @@ from scipy import stats
 from calib_jax import inference
 from calib_jax.inference.residuals import binned, moments
 
-from .inference import CONFIDENCE, HIT, golden, simulated, softmax
+from .simulations import CONFIDENCE, HIT, golden, simulated, softmax
 
 
 def pairs(confidence, hit, num_bins):

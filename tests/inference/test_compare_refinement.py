@@ -9,7 +9,7 @@ from scipy import optimize, stats
 
 from calib_jax import inference, metrics
 
-from .inference import simulated, softmax
+from .simulations import simulated, softmax
 
 
 def losses(logits, labels, b):

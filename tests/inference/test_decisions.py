@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
+from tests.metrics.laws import assert_laws, value_of
+from tests.metrics.reference import logits_of, sample, softmax
 
-from .inference import simulated
-from .laws import assert_laws, value_of
-from .reference import logits_of, sample, softmax
+from .simulations import simulated
 
 KEY = jax.random.key(0)
 # Four classes, three decisions.

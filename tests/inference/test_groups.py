@@ -7,7 +7,7 @@ import pytest
 from calib_jax import inference, metrics
 from calib_jax.inference.bounds import null_draws
 
-from .inference import CONFIDENCE, gaps, golden, outcomes, simulated, softmax
+from .simulations import CONFIDENCE, gaps, golden, outcomes, simulated, softmax
 
 KEY = jax.random.key(0)
 

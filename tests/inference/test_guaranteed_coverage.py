@@ -11,9 +11,9 @@ import scipy.stats
 
 from calib_jax import inference, metrics
 from calib_jax.inference import binomial
+from tests.metrics.reference import logits_of, top_label
 
-from .inference import simulated, softmax
-from .reference import logits_of, top_label
+from .simulations import simulated, softmax
 
 
 def test_tails_are_exact_for_few_trials():

@@ -11,7 +11,7 @@ from scipy import stats
 from calib_jax import inference, metrics
 from calib_jax.inference.bounds import combined_draws
 
-from .inference import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
+from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
 KEY = jax.random.key(0)
 FIVE = {

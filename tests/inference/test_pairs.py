@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 from calib_jax import inference, metrics
 
-from .inference import simulated, softmax
+from .simulations import simulated, softmax
 from .test_compare_calibration import of_different_sharpness
 
 KEY = jax.random.key(0)

@@ -9,7 +9,7 @@ import pytest
 
 from calib_jax import inference
 
-from .inference import CONFIDENCE, HIT, golden, outcomes, simulated, softmax
+from .simulations import CONFIDENCE, HIT, golden, outcomes, simulated, softmax
 
 KEY = jax.random.key(0)
 

@@ -12,9 +12,9 @@ import pytest
 
 from calib_jax import inference, metrics
 from calib_jax.metrics import stream as streams
+from tests.inference.test_bootstrap import sample
 
 from . import reference
-from .test_bootstrap import sample
 
 SEVERAL = {
     name: metrics.named(name) for name in ("accuracy", "ece", "adaptive_ece", "per_class_ece")
