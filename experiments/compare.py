@@ -38,12 +38,7 @@ _BINS = flags.DEFINE_integer(
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
 )
-_CRITERION = flags.DEFINE_list(
-    "criterion",
-    ["nll"],
-    "What the temperatures minimize: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
-    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
-)
+_CRITERION = cli.define_criterion()
 flags.register_validator(
     "bins", lambda bins: bins is None or bins > 0, message="must be at least 1"
 )

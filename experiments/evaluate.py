@@ -93,13 +93,7 @@ _CHECKPOINT = flags.DEFINE_string(
     "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
 )
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
-_CRITERION = flags.DEFINE_list(
-    "criterion",
-    ["nll"],
-    "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
-    " METRIC:STEP on another one. Several, separated by commas, are shown side by side; --ood uses"
-    " the first.",
-)
+_CRITERION = cli.define_criterion("; --ood uses the first")
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=20

@@ -78,12 +78,7 @@ _CHECKPOINT = flags.DEFINE_string(
     None,
     "latest, or best_NAME; by default latest, or the best where patience has ended a run.",
 )
-_CRITERION = flags.DEFINE_list(
-    "criterion",
-    ["nll"],
-    "What the temperatures minimize: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
-    " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
-)
+_CRITERION = cli.define_criterion()
 _RESAMPLES = flags.DEFINE_integer(
     "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
 )

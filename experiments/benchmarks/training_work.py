@@ -46,16 +46,9 @@ class Work:
         config.batch_size, config.run.over = self.batch_size, self.over
         config.augment, size = self.augmented, self.batch_size * self.steps
         validation = self._images(max(size // 10, self.batch_size, 100))
-        dataset = data.Dataset(
-            name="random",
-            class_names=tuple(map(str, range(10))),
-            train=self._images(size),
-            validation=validation,
-            test=validation,
-            description="Random images.",
-            augment=image_sets.crop_and_flip,
-            prepare=image_sets.prepare_cifar10 if self.stored else lambda inputs: inputs,
-        )
+        dataset = _dataset(10, self._images(size), validation, augment=image_sets.crop_and_flip)
+        if self.stored:
+            dataset = dataclasses.replace(dataset, prepare=image_sets.prepare_cifar10)
         return building.assemble(config, dataset)
 
     def _images(self, count: int) -> InMemory:
@@ -82,15 +75,7 @@ class TreeWork(Work):
             words[row, : len(tree.words)] = tree.words
         inputs = {"words": words, "children": arrays.children}
         part = InMemory(inputs, arrays.labels, arrays.present.astype(np.float32))
-        dataset = data.Dataset(
-            name="random trees",
-            class_names=tuple(map(str, range(random_trees.CLASSES))),
-            train=part,
-            validation=part,
-            test=part,
-            description="Random trees.",
-        )
-        return building.assemble(config, dataset)
+        return building.assemble(config, _dataset(random_trees.CLASSES, part, part))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,21 +90,26 @@ class PairWork(Work):
         weights = (pairs.labels != random_pairs.PADDING).astype(np.float32)
         inputs = {"source": pairs.source, "target": pairs.target}
         part = InMemory(inputs, pairs.labels, weights)
-        dataset = data.Dataset(
-            name="random pairs",
-            class_names=tuple(map(str, range(random_pairs.WORDS))),
-            train=part,
-            validation=part,
-            test=part,
-            description="Random sentence pairs.",
-        )
-        return building.assemble(config, dataset)
+        return building.assemble(config, _dataset(random_pairs.WORDS, part, part))
 
     @property
     def tokens(self) -> float:
         """The mean number of target tokens of a step."""
         labels = random_pairs.draw(self.batch_size * self.steps).labels
         return float(np.sum(labels != random_pairs.PADDING)) / self.steps
+
+
+def _dataset(classes: int, train: InMemory, others: InMemory, **functions: Any) -> data.Dataset:
+    """Build a data set of random examples, whose validation and test set are the same."""
+    return data.Dataset(
+        name="random",
+        class_names=tuple(map(str, range(classes))),
+        train=train,
+        validation=others,
+        test=others,
+        description="Random examples.",
+        **functions,
+    )
 
 
 class Translation:

@@ -174,29 +174,21 @@ def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> lis
 # Text, files and figures.
 
 
+_NUMBERS = (
+    *("value", "sd", "low", "high", "interval", "difference", "difference_low", "difference_high"),
+    *("difference_interval", "p", "p_holm", "p_seeds"),
+)
+
+
 def records(comparison: Comparison) -> list[dict[str, Any]]:
     """List all numbers, one record per metric and folder; None marks a missing number."""
     rows = []
     for part in comparison.parts:
         for cell in part.summary.cells:
             record = {
-                "loss": part.loss,
-                "phase": cell.phase,
-                "metric": cell.metric,
-                "folder": cell.loss,
-                "seeds": cell.n,
-                "value": cell.value,
-                "sd": cell.sd,
-                "low": cell.low,
-                "high": cell.high,
-                "interval": cell.interval,
-                "difference": cell.difference,
-                "difference_low": cell.difference_low,
-                "difference_high": cell.difference_high,
-                "difference_interval": cell.difference_interval,
-                "p": cell.p,
-                "p_holm": cell.p_holm,
-                "p_seeds": cell.p_seeds,
+                **{"loss": part.loss, "phase": cell.phase, "metric": cell.metric},
+                **{"folder": cell.loss, "seeds": cell.n},
+                **{name: getattr(cell, name) for name in _NUMBERS},
                 "note": " ".join(cell.notes),
             }
             rows.append({key: _known(value) for key, value in record.items()})

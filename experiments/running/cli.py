@@ -21,6 +21,8 @@ from absl import app, flags, logging
 
 from experiments.running import flag_files
 
+flags.disclaim_key_flags()  # a flag that is defined here belongs to its caller
+
 FAILED, REFUSED = 1, 2
 
 # Errors that a user can fix: OSError for files and folders, the others for values and names.
@@ -246,6 +248,16 @@ def say_step(line: str) -> None:
 def say_once(line: str) -> None:
     """Print the same, if it was not printed before."""
     say_step(line)
+
+
+def define_criterion(more: str = "") -> flags.FlagHolder[list[str]]:
+    """Define --criterion; `more` ends the sentence about several."""
+    return flags.DEFINE_list(
+        "criterion",
+        ["nll"],
+        "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
+        f" METRIC:STEP on another one. Several, separated by commas, are shown side by side{more}.",
+    )
 
 
 def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
