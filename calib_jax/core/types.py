@@ -4,8 +4,7 @@
 tokens. The tests check these shapes at run time.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -40,12 +39,12 @@ Number: TypeAlias = float | int | Array
 Numbers: TypeAlias = Number | np.ndarray | list[Any] | tuple[Any, ...]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None
-Reduction: TypeAlias = Callable[[Array], Array]
 
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value", covariant=True)
 
 
+@runtime_checkable
 class FunctionOfArrays(Protocol[_Options, _Value]):
     """A public function of logits and labels; arrays of other libraries are converted."""
 

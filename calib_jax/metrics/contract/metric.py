@@ -34,6 +34,7 @@ from typing import (
     TypeVar,
     cast,
     overload,
+    runtime_checkable,
 )
 
 import jax
@@ -275,6 +276,7 @@ def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
     return tuple(given.items())
 
 
+@runtime_checkable
 class FunctionOfMetrics(Protocol[_Options, _Result]):
     """A function of one metric, or of several by name, for which it returns results by name."""
 
