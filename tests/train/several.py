@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, train
-from calib_jax.train.devices.processes import ProcessZeroFailed, Together
+from calib_jax.train.devices.processes import Processes, ProcessZeroFailed
 from tests.train import tasks
 
 PROCESSES = 2
@@ -63,24 +63,23 @@ def special():
 
 def communicated():
     """What each process gets of process 0, and of all."""
-    together = Together(train.parallel.all_devices())
-    mine = special() if together.leads else jax.tree.map(np.zeros_like, special())
-    broadcast = together.broadcast_tree(mine)
-    assert together.broadcast(lambda: b"") == b""
+    processes = Processes(train.parallel.all_devices())
+    mine = special() if processes.leads else jax.tree.map(np.zeros_like, special())
+    broadcast = processes.broadcast_tree(mine)
+    assert processes.broadcast(lambda: b"") == b""
     index = jax.process_index()
-    assert together.broadcast(lambda: bytes([index, 7])) == b"\x00\x07"
-    assert together.largest([index, -index]) == [PROCESSES - 1, 0]
+    assert processes.broadcast(lambda: bytes([index, 7])) == b"\x00\x07"
+    assert processes.largest([index, -index]) == [PROCESSES - 1, 0]
     devices = train.all_devices()
-    for engine in train.parallel.ENGINES:
-        step = lambda total, part: total + jax.lax.psum(part, train.AXIS)  # noqa: E731
-        run = train.data_parallel(step, devices, donate=(0,), engine=engine)
-        part = train.replicate(np.float64(index + 1), local := train.local_devices())
-        assert train.first(run(run(train.replicate(np.zeros(()), local), part), part)) == 6.0
+    step = lambda total, part: total + jax.lax.psum(part, train.AXIS)  # noqa: E731
+    run = train.data_parallel(step, devices, donate=(0,))
+    part = train.replicate(np.float64(index + 1), local := train.local_devices())
+    assert train.first(run(run(train.replicate(np.zeros(()), local), part), part)) == 6.0
     with pytest.raises(ProcessZeroFailed if index else ZeroDivisionError, match="integer division"):
-        together.broadcast(lambda: 1 // 0)
-    together.raise_alike(None)
+        processes.broadcast(lambda: 1 // 0)
+    processes.raise_alike(None)
     with pytest.raises(ProcessZeroFailed if index else OSError, match=r"disk|process 0 had an err"):
-        together.raise_alike(None if index else OSError("disk"))
+        processes.raise_alike(None if index else OSError("disk"))
     return broadcast
 
 

@@ -6,10 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics, models, train
+from calib_jax import losses, models, train
 from calib_jax.core.statistics import Joint, merged
-from calib_jax.train.devices import parallel
-from tests.train import tasks, test_loop
+from tests.train import tasks
 
 # 38 examples in batches of 10: the last batch of an epoch has 8, on 8 devices one or two each.
 SOURCE = tasks.examples(38)
@@ -246,78 +245,23 @@ class Normalised(nn.Module):
         return nn.Dense(tasks.NUM_CLASSES, param_dtype=jnp.float64)(x)
 
 
-@pytest.mark.parametrize(
-    ("num_devices", "resident_bytes"),
-    [pytest.param(8, 2**30, marks=pytest.mark.slow), (1, 0)],
-)
-def test_shard_map_is_pmap_bit_for_bit(tmp_path, num_devices, resident_bytes, x64):
-    """Batch norm, MMCE's and AdaFocal's gathered rows, evaluation; on one device a stream.
-
-    With the default check of `shard_map` sums are rounded in another order.
-    """
-    adafocal, penalized = losses.objective("adafocal", num_bins=4), losses.objective("mmce")
-
-    def value(state, logits, labels, weights, *, axis_name=None):
-        coupled = penalized.value((), logits, labels, weights, axis_name=axis_name)
-        return adafocal.value(state, logits, labels, weights) + coupled
-
-    objective = losses.Objective(
-        adafocal.init, value, adafocal.evidence, adafocal.update, adafocal.clock, adafocal.table
-    )
-    source, tx = tasks.examples(18), tasks.sgd()
-    variables = Normalised().init(jax.random.key(0), source.inputs, train=False)
-    task = train.Task(
-        forward=train.linen(Normalised(axis_name=train.AXIS)),
-        objective=objective,
-        tx=tx,
-        metrics={"nll": metrics.named("nll")},
-        train=source,
-        evaluated={"validation": tasks.examples(30, seed=2)},
-        num_classes=tasks.NUM_CLASSES,
-    )
-    state = train.create(variables, objective, tx, tasks.NUM_CLASSES, 0)
-
-    plan = train.Plan(num_epochs=2, batch_size=10, resident_bytes=resident_bytes)
-    devices = train.local_devices(num_devices)
-
-    def trained(engine):
-        folder = tmp_path / engine
-        outcome = train.fit(folder, state, task, plan, devices=devices, engine=engine, quiet=True)
-        table = (folder / "loss_state.jsonl").read_text()
-        return outcome.state, test_loop.rows_in(folder), table
-
-    wanted, given = trained("pmap"), trained("shard_map")
-    if num_devices > 1:
-        checked, *_ = trained("checked_shard_map")
-        close(checked, wanted[0], 1e-12)
-    assert int(given[0].step) == 4
-    assert not np.array_equal(given[0].loss_state.gamma, state.loss_state.gamma)
-    assert test_loop.same(given[0], wanted[0])
-    assert given[1:] == wanted[1:]
-
-
-def test_both_engines_donate_and_compile_once():
+def test_a_program_donates_and_compiles_once():
     devices = train.local_devices(2)
-    for engine in parallel.ENGINES:
-        traces = []
+    traces = []
 
-        def step(total, part, traces=traces):
-            traces.append(1)
-            return total + jax.lax.psum(part, train.AXIS)
+    def step(total, part):
+        traces.append(1)
+        return total + jax.lax.psum(part, train.AXIS)
 
-        run = train.data_parallel(step, devices, donate=(0,), engine=engine)
-        total = first = train.replicate(np.zeros(3), devices)
-        part = train.split(np.arange(6.0).reshape(2, 3), devices)
-        assert run.compiled(total, part) is not None
-        for _ in range(3):
-            total = run(total, part)
-        assert first.is_deleted()
-        assert len(traces) == 1
-        np.testing.assert_array_equal(train.first(total), 3 * np.array([3.0, 5.0, 7.0]))
-    with pytest.raises(
-        ValueError, match="engine must be one of 'pmap', 'shard_map', 'checked_shard_map', got"
-    ):
-        train.Arrangement(devices, engine="pjit")
+    run = train.data_parallel(step, devices, donate=(0,))
+    total = first = train.replicate(np.zeros(3), devices)
+    part = train.split(np.arange(6.0).reshape(2, 3), devices)
+    assert run.compiled(total, part) is not None
+    for _ in range(3):
+        total = run(total, part)
+    assert first.is_deleted()
+    assert len(traces) == 1
+    np.testing.assert_array_equal(train.first(total), 3 * np.array([3.0, 5.0, 7.0]))
 
 
 @pytest.mark.slow

@@ -1,15 +1,9 @@
-"""Data parallelism over several devices; no other file calls `jax.pmap` or `jax.shard_map`.
+"""Data parallelism over several devices; no other file calls `jax.pmap`.
 
-A step is written for one device with an `axis_name`, and `data_parallel` runs it on all devices,
-with `jax.pmap` or with `jit(shard_map)`; the results of both are bitwise equal. A third engine is
-`jit(shard_map)` with its default check (`check_vma`), and equal to these up to rounding: the
-gradients of batch norm over devices and of gathered rows (MMCE) differ, because the check knows
-which values are replicated. It sums their cotangents over devices before they are multiplied by
-local derivatives, where the other engines sum the products. Under the check, a loop must begin with
-values that vary over devices as its results do (`core.statistics.varying`).
-State and resident data are replicated; batches are split between the devices. Arrays placed here
-have the sharding of pmap's results. With another sharding the second call would compile again and
-donate no buffers.
+A step is written for one device with an `axis_name`, and `data_parallel` runs it on all devices
+with `jax.pmap`. State and resident data are replicated; batches are split between the devices.
+Arrays placed here have the sharding of pmap's results. With another sharding the second call would
+compile again and donate no buffers.
 """
 
 from __future__ import annotations
@@ -19,15 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 
 AXIS = "devices"
-ENGINES = ("pmap", "shard_map", "checked_shard_map")
 
 Devices: TypeAlias = Sequence[jax.Device]
 
@@ -61,32 +52,23 @@ class Program:
     Args:
       run: the function over all devices.
       bound: its first arguments, the same in all calls.
-      sharding: the sharding of arguments over all processes; None passes them as they are.
     """
 
-    def __init__(
-        self, run: Any, bound: tuple[Any, ...] = (), sharding: NamedSharding | None = None
-    ) -> None:
+    def __init__(self, run: Any, bound: tuple[Any, ...] = ()) -> None:
         self._run = run
         self._bound = bound
-        self._sharding = sharding
 
     def bind(self, *arguments: Any) -> Program:
         """Bind the first arguments of all calls."""
-        return Program(self._run, self._all(arguments), self._sharding)
-
-    def _all(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        if self._sharding is not None:
-            arguments = _over_all_processes(arguments, self._sharding)
-        return (*self._bound, *arguments)
+        return Program(self._run, (*self._bound, *arguments))
 
     def __call__(self, *arguments: Any) -> Any:
         """Run on all devices, without waiting."""
-        return self._run(*self._all(arguments))
+        return self._run(*self._bound, *arguments)
 
     def compiled(self, *arguments: Any) -> Any:
         """Compile for arguments of these shapes without running; later calls reuse the result."""
-        return self._run.lower(*self._all(arguments)).compile()
+        return self._run.lower(*self._bound, *arguments).compile()
 
 
 def data_parallel(
@@ -95,7 +77,6 @@ def data_parallel(
     *,
     axis_name: str = AXIS,
     donate: Sequence[int] = (),
-    engine: str = "pmap",
 ) -> Program:
     """Map a function over devices, each with its entry of the leading axis.
 
@@ -104,46 +85,9 @@ def data_parallel(
       devices: the devices; each process passes the entries of its own devices.
       axis_name: the name of the device axis inside the step.
       donate: the positions of arguments whose buffers are donated.
-      engine: "pmap", "shard_map" for `jit(shard_map)`, or "checked_shard_map" for the same with its
-        default check.
     """
-    checks.one_of("engine", engine, ENGINES)
-    if engine == "pmap":
-        return Program(
-            jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
-        )
-    sharding, over = _sharding(devices), PartitionSpec(axis_name)
-
-    def on_device(*arguments: Any) -> Any:
-        """Remove the leading axis, which has one entry on a device, and add it to the results."""
-        entries = jax.tree.map(lambda leaf: jnp.squeeze(leaf, 0), arguments)
-        return jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), step(*entries))
-
-    mapped = jax.shard_map(
-        on_device,
-        mesh=Mesh(np.array(devices), (axis_name,)),
-        in_specs=over,
-        out_specs=over,
-        check_vma=engine == "checked_shard_map",
-    )
-    # With the sharding of the inputs the results can be the next inputs without a new compilation.
-    run = jax.jit(
-        mapped, in_shardings=sharding, out_shardings=sharding, donate_argnums=tuple(donate)
-    )
-    return Program(run, sharding=None if sharding.is_fully_addressable else sharding)
-
-
-def _over_all_processes(tree: PyTree, sharding: NamedSharding) -> PyTree:
-    """Join the entries of this process's devices to an array over the devices of all processes."""
-
-    def joined(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.Array) or leaf.sharding == sharding:
-            return leaf
-        shards = [shard.data for shard in leaf.addressable_shards]
-        shape = (sharding.num_devices, *leaf.shape[1:])
-        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
-
-    return jax.tree.map(joined, tree)
+    mapped = jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
+    return Program(mapped)
 
 
 def _sharding(devices: Devices) -> NamedSharding:

@@ -22,7 +22,7 @@ class ProcessZeroFailed(RuntimeError):
     """Raised in the other processes when process 0 raises an error."""
 
 
-class Together:
+class Processes:
     """Communication between the processes that own the devices.
 
     Args:

@@ -5,7 +5,6 @@ The bounds of the loop are arguments, so it compiles once for any division of an
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import statistics
 from calib_jax.core.examples import Draw, InMemory
 from calib_jax.core.statistics import Joint, merged_scan
 from calib_jax.core.types import PyTree
@@ -82,8 +80,6 @@ class _ResidentRunner:
         self._placed: PyTree = None
 
         def steps(state: TrainState, order: Order, start: Any, stop: Any, examples: Any) -> Any:
-            varying = functools.partial(statistics.varying, like=(state, examples))
-
             def batch_of(number: Any) -> Batch:
                 return _batch(examples, *(part[number] for part in order))
 
@@ -91,12 +87,12 @@ class _ResidentRunner:
                 state, measured = carry
                 state, values = step(state, batch_of(number))
                 write = lambda rows, value: rows.at[number].set(value)  # noqa: E731
-                return varying(state), jax.tree.map(write, measured, values)
+                return state, jax.tree.map(write, measured, values)
 
             shapes = jax.eval_shape(step, state, batch_of(0))[1]
             rows = len(order.examples)
             empty = jax.tree.map(lambda s: jnp.zeros((rows, *s.shape), s.dtype), shapes)
-            return lax.fori_loop(start, stop, body, (varying(state), varying(empty)))
+            return lax.fori_loop(start, stop, body, (state, empty))
 
         self._run = arrangement.program(steps, per_run=3, donate=True)
 

@@ -87,7 +87,7 @@ def evaluated_if(step: Callable[..., Joint]) -> Callable[..., tuple[tuple[()], J
 
     def evaluated(carry: tuple[()], state: Any, wanted: Any, *batch: Any) -> tuple[Any, Joint]:
         shapes = jax.eval_shape(step, state, *batch)
-        zeros = jax.tree.map(jnp.zeros_like, shapes)  # varying over the devices as the step's
+        zeros = jax.tree.map(jnp.zeros_like, shapes)
         return carry, lax.cond(wanted, lambda: step(state, *batch), lambda: zeros)
 
     return evaluated

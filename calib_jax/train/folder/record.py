@@ -18,7 +18,7 @@ import numpy as np
 
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices.parallel import canonical
-from calib_jax.train.devices.processes import Together
+from calib_jax.train.devices.processes import Processes
 from calib_jax.train.folder.changes import AnotherConfig, Changes
 from calib_jax.train.folder.checkpoint import Checkpoints
 from calib_jax.train.folder.files import Row, writing
@@ -76,7 +76,7 @@ class Record:
       run: the run.
       plan: the plan of all runs.
       changes: the changes of the config with which the run may resume.
-      together: the communication between processes.
+      processes: the communication between processes.
       console: the console to print to.
       claim: the lock of the folder, in process 0.
       writers: functions that open receivers of the rows; see `writers.py`.
@@ -87,7 +87,7 @@ class Record:
         run: Run,
         plan: Plan,
         changes: Changes,
-        together: Together,
+        processes: Processes,
         console: Console,
         *,
         claim: Claim | None = None,
@@ -97,7 +97,7 @@ class Record:
         self.folder = Path(run.folder)
         self.plan = plan
         self.changes = changes
-        self.together = together
+        self.processes = processes
         self.console = console
         self.ledger = Ledger()
         self.step = 0
@@ -108,7 +108,7 @@ class Record:
         self._journal: Journal | None = None
         self._checkpoints: Checkpoints | None = None
         self.saved: int | None = None  # the newest checkpoint
-        if together.leads:
+        if processes.leads:
             if message := newer_format(self.folder):
                 raise AnotherConfig(message)
             with writing(self.folder):
@@ -157,8 +157,8 @@ class Record:
             ledger, state = self._restored(state, total_steps)
             return json.dumps(ledger).encode()
 
-        ledger = json.loads(self.together.broadcast(restore))
-        state = self.together.broadcast_tree(state)
+        ledger = json.loads(self.processes.broadcast(restore))
+        state = self.processes.broadcast_tree(state)
         self.step = int(state.step)
         if ledger is not None:
             self.ledger, self.saved = Ledger(**ledger), self.step

@@ -26,7 +26,6 @@ import numpy as np
 from jax import lax
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.statistics import varying
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices import parallel
 from calib_jax.train.devices.parallel import Devices, Program
@@ -42,18 +41,15 @@ class Arrangement:
       devices: the devices of all processes.
       num_runs: the number of runs.
       over: one of `WAYS`.
-      engine: one of `data_parallel`.
     """
 
     devices: Devices
     num_runs: int = 1
     over: str = "map"
-    engine: str = "pmap"
 
     def __post_init__(self) -> None:
         checks.at_least("num_runs", self.num_runs, 1)
         checks.one_of("over", self.over, WAYS)
-        checks.one_of("engine", self.engine, parallel.ENGINES)
         if self.apart and len(self.local) < len(self.devices):
             raise ValueError(
                 'over="devices" needs all devices in one process: use over="map", or start each'
@@ -181,7 +177,7 @@ class Arrangement:
 
     def on_devices(self, function: Callable[..., PyTree], **options: Any) -> Program:
         """Build a program from a function of one device, with options of `data_parallel`."""
-        return parallel.data_parallel(function, self.devices, engine=self.engine, **options)
+        return parallel.data_parallel(function, self.devices, **options)
 
     @functools.cached_property
     def numbers(self) -> list[PyTree]:
@@ -203,7 +199,6 @@ def _one_after_another(
     )
     shapes = jax.eval_shape(function, first[0], *first[1], *shared)[1]
     empty = jax.tree.map(lambda shape: jnp.zeros((slots, *shape.shape), shape.dtype), shapes)
-    carry, empty = varying((carry, empty), (carry, of_runs))
 
     def of_run(run: Any, so_far: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         carries, results = so_far

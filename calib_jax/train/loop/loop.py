@@ -10,7 +10,7 @@ not on the division into pieces or on the other runs. A resumed run is bitwise e
 uninterrupted one.
 
 `due.py` decides what is due when, `programs.py` runs the devices, `record.py` writes the files of a
-run, and `together.py` communicates between processes.
+run, and `devices/processes.py` communicates between processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices import memory
-from calib_jax.train.devices.processes import Together
+from calib_jax.train.devices.processes import Processes
 from calib_jax.train.feeds.runner import Runner
 from calib_jax.train.folder.files import Row
 from calib_jax.train.folder.journal import GRADIENT_NORMS, LOSS_STATE, mean_line
@@ -48,7 +48,7 @@ class Loop:
       task: the network, loss, optimizer, metrics and data.
       timetable: the plan, and the steps of an epoch.
       arrangement: the placement of the runs on the devices.
-      together: the communication between processes.
+      processes: the communication between processes.
       interruption: the received signal.
       console: the console to print to.
       records: the record of each run.
@@ -58,7 +58,7 @@ class Loop:
     task: Task
     timetable: Timetable
     arrangement: Arrangement
-    together: Together
+    processes: Processes
     interruption: Interruption
     console: Console
     records: Sequence[Record]
@@ -94,7 +94,7 @@ class Loop:
                 states = self._piece(states)
         finally:  # write the last checkpoint and row even if the next piece raises
             self._write()
-        self.together.raise_alike(self.write_error)
+        self.processes.raise_alike(self.write_error)
         hosts = self.arrangement.fetch(states)
         self._save_unfinished(hosts)
         return [
@@ -107,8 +107,8 @@ class Loop:
 
     def _stopped(self) -> bool:
         """Reduce the received signal and the seconds of the last piece over all processes."""
-        self.together.raise_alike(self.write_error)
-        seconds, signal = self.together.largest(
+        self.processes.raise_alike(self.write_error)
+        seconds, signal = self.processes.largest(
             [self.pieces.seconds, float(self.interruption.signal or 0)]
         )
         self.pieces.adapt(seconds)
@@ -186,7 +186,7 @@ class Loop:
         sharing = self.arrangement.sharing
         rows = -(-self.timetable.plan.batch_size // sharing)
         need = memory.Need(runner.compiled(states), rows)
-        (used,) = self.together.largest([-memory.free(self.arrangement.devices)])
+        (used,) = self.processes.largest([-memory.free(self.arrangement.devices)])
         text = need.check(-used, sharing)
         self.console.say(text)
         for _, record in self._of(self._active()):
@@ -244,7 +244,7 @@ class Loop:
         due = [n for n, record in self._of(active) if self.timetable.is_saved(standing(n, record))]
         for _, record in self._of(due):
             record.last_save = now
-        if not (due and self.together.leads):
+        if not (due and self.processes.leads):
             return dict.fromkeys(due)
         hosts = self.arrangement.fetch(states)
         return {number: hosts[number] for number in due}

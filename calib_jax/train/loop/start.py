@@ -14,7 +14,7 @@ import numpy as np
 from calib_jax.core.inputs import checks
 from calib_jax.train.devices import memory, parallel
 from calib_jax.train.devices.parallel import Devices
-from calib_jax.train.devices.processes import Together
+from calib_jax.train.devices.processes import Processes
 from calib_jax.train.feeds.ordering import steps_per_epoch
 from calib_jax.train.folder.changes import Changes, Config, Free
 from calib_jax.train.folder.files import writing
@@ -71,7 +71,6 @@ def fit_all(
     environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     over: str = "map",
-    engine: str = "pmap",
     quiet: bool = False,
     progress: bool = True,
     writers: Sequence[MakeWriter] = (),
@@ -95,8 +94,6 @@ def fit_all(
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
         in every operation; "devices" trains separate runs on each device.
-      engine: "pmap", or "shard_map" for `jit(shard_map)`, whose results are bitwise equal, or
-        "checked_shard_map" for its default check, equal up to rounding.
       quiet: print nothing; log.txt is still written.
       progress: whether to show a progress bar on a terminal.
       writers: functions that open receivers of the logged rows, such as `train.tensorboard` and
@@ -107,11 +104,11 @@ def fit_all(
     check_runs(runs, task, plan)
     checks.at_least("profile", profile, 0)
     devices = parallel.all_devices() if devices is None else devices
-    arrangement = Arrangement(devices, len(runs), over, engine)
-    together = Together(devices)
-    if together.number > len(task.train):
+    arrangement = Arrangement(devices, len(runs), over)
+    processes = Processes(devices)
+    if processes.number > len(task.train):
         raise ValueError(
-            f"{together.number} processes cannot share {len(task.train)} examples: start at most"
+            f"{processes.number} processes cannot share {len(task.train)} examples: start at most"
             " as many as there are examples."
         )
     memory.check_states(runs[0].state, len(runs), devices, over=over)
@@ -127,29 +124,31 @@ def fit_all(
         console = Console(
             len(runs) * timetable.total_steps,
             progress=progress,
-            quiet=quiet or not together.leads,
+            quiet=quiet or not processes.leads,
         )
         stack.callback(console.close)
 
         def open_records() -> bytes:
             for run in runs:
-                claim = stack.enter_context(_claimed(Path(run.folder))) if together.leads else None
-                record = Record(run, plan, changes, together, console, claim=claim, writers=writers)
+                claim = stack.enter_context(_claimed(Path(run.folder))) if processes.leads else None
+                record = Record(
+                    run, plan, changes, processes, console, claim=claim, writers=writers
+                )
                 stack.callback(record.close)
                 records.append(record)
             return facts
 
-        if together.broadcast(open_records) != facts:
+        if processes.broadcast(open_records) != facts:
             raise ValueError(
                 "this process and process 0 train different runs: start all processes with the"
                 " same command and the same data."
             )
-        if not together.leads:
+        if not processes.leads:
             open_records()
-        traced = Path(runs[0].folder) / "profile" if together.leads else None
+        traced = Path(runs[0].folder) / "profile" if processes.leads else None
         tracer = Profile(traced, profile, records[0].say)
         stack.callback(tracer.close)
-        loop = Loop(task, timetable, arrangement, together, interruption, console, records, tracer)
+        loop = Loop(task, timetable, arrangement, processes, interruption, console, records, tracer)
         return loop.run(environment or {})
 
 
