@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import data, losses, models, train
+from calib_jax import losses, models, train
+from calib_jax.data.images import image_sets
 from tests.experiments import processes
 
 torch = pytest.importorskip("torch")
@@ -65,7 +66,7 @@ def test_networks_have_our_parameters(name):
 def test_two_steps_are_ours(name, size, dtype, x64):
     torch.manual_seed(0)
     images, labels = examples(40, size)
-    papers = data.images.CIFAR10
+    papers = image_sets.CIFAR10
     floats = ((images / 255 - papers.mean) / papers.deviation).astype(dtype)
     ours, theirs = models.named(name, dtype=dtype), torch_loop.Network(name)
     if dtype == "float64":  # in float32 the second step of a deep network has lost three digits

@@ -63,7 +63,7 @@ def special():
 
 def communicated():
     """What each process gets of process 0, and of all."""
-    processes = Processes(train.parallel.all_devices())
+    processes = Processes(train.all_devices())
     mine = special() if processes.leads else jax.tree.map(np.zeros_like, special())
     broadcast = processes.broadcast_tree(mine)
     assert processes.broadcast(lambda: b"") == b""

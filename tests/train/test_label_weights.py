@@ -12,6 +12,8 @@ import pytest
 
 from calib_jax import data, losses, metrics, train
 from calib_jax.core import Examples, InMemory
+from calib_jax.train.feeds import prefetching
+from calib_jax.train.folder import journal
 from tests.train import tasks
 from tests.train.test_feeding import OnDisk
 
@@ -249,7 +251,7 @@ def test_rows_of_a_fit_are_the_metrics_of_the_present_labels(kind, name, tmp_pat
     module, make = KINDS[kind]
     evaluated = make(13, seed=1)
     task, outcome = fitted(tmp_path, make(19), evaluated, module, losses.objective(name))
-    row = train.journal.read_rows(tmp_path / "metrics.jsonl")[-1]
+    row = journal.read_rows(tmp_path / "metrics.jsonl")[-1]
     predicted = train.predict(task.forward, outcome.state, evaluated, batch_size=4)
     np.testing.assert_array_equal(predicted.weights, evaluated.weights)
     np.testing.assert_array_equal(predicted.labels, evaluated.labels)
@@ -403,7 +405,7 @@ def test_weights_are_checked_wherever_they_are_read(weights, message):
     source = Wrong(InMemory(np.zeros(3), labels))
     order = train.in_batches(np.arange(3), 3)
     with pytest.raises((TypeError, ValueError), match=message):
-        list(train.prefetching.batches(source, order, train.local_devices(1)))
+        list(prefetching.batches(source, order, train.local_devices(1)))
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, OnDisk], ids=["resident", "streamed"])

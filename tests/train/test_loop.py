@@ -21,7 +21,7 @@ from calib_jax.train.folder import journal, record
 from calib_jax.train.folder.changes import AnotherConfig
 from calib_jax.train.folder.lock import InUse, only_one
 from calib_jax.train.folder.record import CHECKPOINTS, Record
-from calib_jax.train.loop import timetable
+from calib_jax.train.loop import loop, timetable
 from calib_jax.train.loop.start import NonFinite
 from calib_jax.train.step.state import all_finite
 from tests.train import tasks
@@ -235,7 +235,7 @@ def minute_by_minute(monkeypatch, size=1):
     monkeypatch.setattr(timetable.Pieces, "begin", begin)
     monkeypatch.setattr(timetable.Pieces, "adapt", lambda self, seconds: None)
     clock = types.SimpleNamespace(monotonic=lambda: now[0])
-    for module in (train.loop, record):
+    for module in (loop, record):
         monkeypatch.setattr(module, "time", clock)
 
 
@@ -353,7 +353,7 @@ def test_what_was_evaluated_is_kept_when_the_next_epoch_cannot_be_read(tmp_path)
 def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     """Else the examples per second of one that was stopped would be those of a miracle."""
     ticks = itertools.count(step=10.0)
-    monkeypatch.setattr(train.loop, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(loop, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))
     stopping_after_pieces(monkeypatch, 2)
     plan = dataclasses.replace(PLAN, num_epochs=1)
     assert not run(tmp_path, plan=plan).finished
@@ -624,7 +624,7 @@ def test_the_runs_with_finite_values_are_flagged():
 def test_a_state_that_begins_with_nan_is_not_saved_when_it_is_stopped(tmp_path, monkeypatch):
     state = tasks.state_of(OBJECTIVE)
     state = state._replace(params={**state.params, "in": state.params["in"] * np.nan})
-    monkeypatch.setattr(train.loop, "Programs", lambda *given: signal.raise_signal(15))
+    monkeypatch.setattr(loop, "Programs", lambda *given: signal.raise_signal(15))
     with pytest.raises(
         NonFinite, match=r"the state is not finite after 0 steps \(first params/in\)"
     ):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from calib_jax import train
+from calib_jax.train.loop import start
 from tests.train import several
 from tests.train.test_loop import rows_in
 
@@ -85,7 +86,7 @@ def test_the_first_process_alone_writes(in_two, in_one, x64):
 
 def test_more_processes_than_examples(tmp_path, monkeypatch):
     many = types.SimpleNamespace(number=39)
-    monkeypatch.setattr(train.start, "Processes", lambda devices: many)
+    monkeypatch.setattr(start, "Processes", lambda devices: many)
     with pytest.raises(ValueError, match="39 processes cannot share 38 examples"):
         several.trained(tmp_path)
 
@@ -93,7 +94,7 @@ def test_more_processes_than_examples(tmp_path, monkeypatch):
 def test_processes_with_different_runs(tmp_path, monkeypatch):
     """The other process has sent the lengths of its own data sets."""
     other = types.SimpleNamespace(number=2, leads=False, broadcast=lambda opened: b"[[37, 30]]")
-    monkeypatch.setattr(train.start, "Processes", lambda devices: other)
+    monkeypatch.setattr(start, "Processes", lambda devices: other)
     with pytest.raises(ValueError, match="this process and process 0 train different runs: start"):
         several.trained(tmp_path)
     assert list(tmp_path.iterdir()) == []
