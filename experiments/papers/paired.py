@@ -12,7 +12,8 @@ which both variances contain, is $(\bar V - V) / (S - 1)$, and is subtracted onc
 seeds has S - 1 degrees of freedom, that between examples many; `Value` combines both.
 
 Differences of calibration errors use the debiased squared error, because noise raises a plug-in
-error by an amount that depends on the model. `inference.residuals` has their variance over examples.
+error by an amount that depends on the model. `calib_jax/inference/residuals.py` computes its
+variance over examples.
 """
 
 import math
