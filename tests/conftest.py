@@ -25,6 +25,7 @@ import pytest
 
 from tests import programs
 from tests.memory import drop_many_programs
+from tests.selection import mark_many_cases
 
 if "calib_jax" in sys.modules:
     raise RuntimeError("calib_jax was imported before its annotations could be made to check.")
@@ -54,6 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark cases as slow before pytest selects by marks."""
+    mark_many_cases(items)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -1,10 +1,12 @@
-"""Which cases of a law run by default."""
+"""Which cases of a test run by default: of many alike a few, the others are slow."""
 
+import inspect
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
 
+CASES = 4
 Choice = Collection[Any] | Callable[[Any], bool] | int
 
 
@@ -31,3 +33,33 @@ def _of_tuples(by_default: Choice) -> Choice:
         return by_default
     runs = by_default if callable(by_default) else by_default.__contains__
     return lambda case: runs(*case)
+
+
+def every_case(test: Callable[..., None]) -> Callable[..., None]:
+    """Let all cases of a test run by default, since none of them is like another."""
+    test.every_case = True
+    return test
+
+
+def mark_many_cases(items: Iterable[pytest.Item]) -> None:
+    """Mark all but four cases of each test as slow: the first, the last and two between stay.
+
+    Tests of refusals keep all, since each case is another mistake.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and not item.get_closest_marker("slow"):
+            groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in groups.values():
+        test = cases[0].function
+        if len(cases) <= CASES or hasattr(test, "every_case") or _refuses(test):
+            continue
+        kept = {round(number * (len(cases) - 1) / (CASES - 1)) for number in range(CASES)}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.slow)
+
+
+def _refuses(test: Callable[..., None]) -> bool:
+    """Decide whether a test is one of refusals."""
+    return "raises(" in inspect.getsource(test)

@@ -17,7 +17,7 @@ import pytest
 import setuptools
 
 import calib_jax
-from tests.selection import some_of
+from tests.selection import every_case, some_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"calib_jax", "configs", "experiments", "tests"}
@@ -177,6 +177,7 @@ def test_no_files_import_each_other():
         "if TYPE_CHECKING:\n  from calib_jax.losses.focal import weight",
     ],
 )
+@every_case
 def test_a_circle_is_seen(back):
     losses = Path("calib_jax/losses")
     sources = {
@@ -231,6 +232,7 @@ def test_a_circle_is_seen(back):
         ("experiments/train.py", "jax.pmap(f)"),
     ],
 )
+@every_case
 def test_a_forbidden_arrow_is_seen(path, source):
     assert len(list(complaints(source, Path(path)))) == 1
 
@@ -254,6 +256,7 @@ def test_a_forbidden_arrow_is_seen(path, source):
         ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
     ],
 )
+@every_case
 def test_an_open_door_is_open(path, source):
     assert not list(complaints(source, Path(path)))
 
@@ -300,6 +303,7 @@ def test_the_version_has_one_source(said_to_setup):
 
 
 @pytest.mark.parametrize("subpackage", sorted(SUBPACKAGES))
+@every_case
 def test_dir_lists_the_public_names(subpackage):
     """Tab completion and help() show what is public: all of it, and no file beside it."""
     package = getattr(calib_jax, subpackage)
@@ -454,6 +458,7 @@ for use in (
 
 
 @pytest.mark.parametrize("folder", ["core", "data", "models", "report", "train"])
+@every_case
 def test_the_readme_of_a_folder_names_its_files(folder):
     """In the folders whose files are no members of a catalogue."""
     path = ROOT / "calib_jax" / folder

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.selection import every_case
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "calib_jax").rglob("*.py"))
 READMES = sorted(
@@ -63,6 +65,7 @@ def code_blocks(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("module", "text", "path", "line"), list(doctests()))
+@every_case
 def test_docstring(module, text, path, line):
     names = dict(vars(importlib.import_module(module)))
     test = doctest.DocTestParser().get_doctest(text, names, module, str(path), line - 1)
@@ -86,6 +89,7 @@ def test_docstring(module, text, path, line):
         ("got 1.5 ...", "got 1.5 and 2.5", True),
     ],
 )
+@every_case
 def test_numbers_agree_to_the_digits_written(want, got, same):
     assert Checker().check_output(want, got, doctest.ELLIPSIS) is same
 

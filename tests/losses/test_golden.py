@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
+from tests.selection import every_case
 
 from .reference import probabilities
 
@@ -393,6 +394,7 @@ def value_and_gradient(case):
     return function(*arguments(case, case.dtype))
 
 
+@every_case
 @each("loss", "segmentation_loss")
 def test_loss(case):
     with jax.enable_x64(case.dtype == "float64"):
