@@ -277,8 +277,8 @@ def test_nothing_is_computed_twice(folders, monkeypatch):
         monkeypatch.setattr(module, name, call)
 
     counted(calibrators.temperature, "fit")
-    counted(metrics, "bootstrap")
-    counted(metrics, "paired_bootstrap")
+    counted(inference, "bootstrap")
+    counted(inference, "paired_bootstrap")
     compared(*folders)
     assert counts == {"fit": 3, "bootstrap": 6, "paired_bootstrap": 0}
 
@@ -288,7 +288,6 @@ def test_settings_that_differ_are_listed_with_their_values(actual):
     assert listed == {
         "loss.name": {"first": "cross_entropy", "shy": "focal"},
         "loss.options.gamma": {"shy": 3},
-        "loss.options.weighting": {"shy": "loss"},  # the default, which config.json lacks
         "seed": {"first": 1, "shy": 2},
     }
     assert actual.notes == ["twin has no config.json: its settings are not known."]
@@ -488,7 +487,7 @@ def test_losses_of_several_sweeps_are_compared_over_their_seeds(tmp_path):
 
 
 def test_words_that_are_no_flags_reach_who_asked_for_them():
-    program = "from experiments import cli\ncli.run(print, positional=True)\n"
+    program = "from experiments.running import cli\ncli.run(print, positional=True)\n"
     words = ["a", "--verbosity=0", "b"]
     ended = subprocess.run(
         [sys.executable, "-c", program, *words],
