@@ -24,21 +24,18 @@ class Changes(NamedTuple):
 
     Attributes:
       free: the keys that may change, such as "run" or "schedule.milestones".
-      current: converts a saved config to the keys of today.
     """
 
     free: Free = ()
-    current: Callable[[Config], Config] = dict
 
     def fixed(self, before: Config, now: Config, step: int) -> list[str]:
         """List the keys that differ and must not, because the first steps depend on them."""
-        before, now = self.current(before), self.current(now)
         free = self.free(before, now, step) if callable(self.free) else self.free
         return differences(before, now, free=free)
 
     def all(self, before: Config, now: Config) -> list[str]:
         """List all keys that differ."""
-        return differences(self.current(before), self.current(now))
+        return differences(before, now)
 
     def check(self, folder: Path, before: Config, now: Config, step: int) -> None:
         """Raise `AnotherConfig` if the config of a folder differs in a key that must not."""

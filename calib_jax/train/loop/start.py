@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from calib_jax.train.devices import memory, parallel
 from calib_jax.train.devices.parallel import Devices
 from calib_jax.train.devices.processes import Processes
 from calib_jax.train.feeds.ordering import steps_per_epoch
-from calib_jax.train.folder.changes import Changes, Config, Free
+from calib_jax.train.folder.changes import Changes, Free
 from calib_jax.train.folder.files import writing
 from calib_jax.train.folder.lock import Claim, only_one
 from calib_jax.train.folder.record import Record
@@ -67,7 +67,6 @@ def fit_all(
     plan: Plan,
     *,
     free: Free = (),
-    current: Callable[[Config], Config] = dict,
     environment: Mapping[str, Any] | None = None,
     devices: Devices | None = None,
     over: str = "map",
@@ -89,7 +88,6 @@ def fit_all(
         not used.
       free: config keys that may change when a run resumes, since the steps done do not depend on
         them; or a function of the two configs and the steps done that returns them.
-      current: converts the config of a folder to the keys of today.
       environment: JSON about the machine and the versions; logged at each start of the runs.
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
@@ -117,7 +115,7 @@ def fit_all(
     epoch_steps = steps_per_epoch(len(first_epoch), plan.batch_size, drop_last=plan.drop_last)
     timetable = Timetable(plan, epoch_steps)
     facts = _facts(task, plan, arrangement, first_epoch)
-    changes = Changes(free, current)
+    changes = Changes(free)
     records: list[Record] = []
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(recorded_signals())
