@@ -118,7 +118,7 @@ class Trained(NamedTuple):
     """A network, either trained or with given weights, and the folder of its results.
 
     Attributes:
-      folder: of the run, or a new one for given weights.
+      folder: the folder of the run, or a new one for given weights.
       state: its train state, on the host.
       checkpoint: its name; empty for given weights.
       source: the given weights.

@@ -17,7 +17,7 @@ def with_arguments(
     Args:
       function: its docstring is returned.
       source: in its docstring the other arguments are described.
-      names: of the arguments to describe, in this order.
+      names: the names of the arguments to describe, in this order.
 
     >>> def terms(logits, *, num_bins):
     ...     '''Sum per bin.

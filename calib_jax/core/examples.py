@@ -93,7 +93,7 @@ class Draw(NamedTuple):
     """The seed and the epoch that determine the random view of every example.
 
     Attributes:
-      seed: of the run.
+      seed: the seed of the run.
       epoch: counted from 0.
       copy: how often the example was read earlier in this epoch; 0 unless it is sampled repeatedly.
     """

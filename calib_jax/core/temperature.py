@@ -333,7 +333,7 @@ def _over_blocks(function: _Function, logits: Logits, true: Vector, weight: Vect
     fast: their exponentials stay in the cache.
 
     Args:
-      function: of the logits, true logits and weights of a block.
+      function: the function of the logits, true logits and weights of a block.
       logits: `[rows, classes]`, of any floating type.
       true: the logit of the true class of each row.
       weight: the weight of each row; rows of weight 0 may hold anything.

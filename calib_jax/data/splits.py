@@ -57,7 +57,7 @@ def split_in_two(name: str, count: int, *, validation: float, seed: int) -> Spli
     """Split the training part of a data set, and raise an error if one of two parts is empty.
 
     Args:
-      name: of the data set, for the message.
+      name: the name of the data set, for the message.
       count, validation, seed: as for `split`.
     """
     parts = split(count, validation=validation, seed=seed)

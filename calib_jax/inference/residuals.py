@@ -56,9 +56,9 @@ class Binned(NamedTuple):
     """Residuals c - a of all examples, and their sums per bin of equal width.
 
     Attributes:
-      confidence: of each example.
-      residual: of each example.
-      bin: of each example.
+      confidence: the confidence of each example.
+      residual: the residual of each example.
+      bin: the bin of each example.
       size: number of examples in each bin.
       total: sum of the residuals.
       square: sum of the squared residuals.
@@ -151,7 +151,7 @@ def debiased_in_clusters(sums: ClusterSums, counts: ClusterSums, total: Any = No
     """Compute the debiased squared error from the sums of each cluster; NaN without any pair.
 
     Args:
-      sums: of the residuals.
+      sums: the sums of the residuals.
       counts: numbers of examples.
       total: `[*draws, bins]`, the sums over all clusters, if not those of `sums`.
     """

@@ -29,7 +29,7 @@ def counted(name: str, logits: Any, labels: Any, weights: Any = None) -> tuple[L
     """Validate the examples and repeat every row as often as its weight, which must be an integer.
 
     Args:
-      name: of the caller, for error messages.
+      name: the name of the caller, for error messages.
       logits: `[*batch, classes]`.
       labels: `[*batch]`, integers.
       weights: `[*batch]`, counts 0, 1, 2, ...; None for 1 each.
@@ -46,7 +46,7 @@ def counted_in_clusters(
     independent. The k copies of a row of weight k are in one cluster.
 
     Args:
-      name: of the caller, for error messages.
+      name: the name of the caller, for error messages.
       logits: `[*batch, classes]`.
       labels: `[*batch]`, integers.
       weights: `[*batch]`, counts 0, 1, 2, ...; None for 1 each.

@@ -105,7 +105,7 @@ def adafocal_rows(
     Args:
       confidence: the probability of the predicted class.
       hit: 1 where the prediction is right, else 0.
-      weight: of each example; all 1 by default.
+      weight: the weight of each example; all 1 by default.
     """
     confidence = jnp.asarray(confidence, jnp.promote_types(jnp.asarray(confidence).dtype, float))
     weight = jnp.ones_like(confidence) if weight is None else weight

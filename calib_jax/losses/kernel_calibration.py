@@ -64,7 +64,7 @@ def mmce_penalty(
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      weights: of each example; weight k equals k copies.
+      weights: the weight of each example; weight k equals k copies.
       bandwidth: the kernel's width.
       axis_name: a device axis, over which the examples are gathered; every device returns the
         value of the global batch.

@@ -50,7 +50,7 @@ def lovasz_penalty(
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      weights: of each example; weight k equals k copies.
+      weights: the weight of each example; weight k equals k copies.
       per_image: compute the value of every image, the leading axis of the labels, and average
         over the images that have a label.
       axis_name: a device axis, over which the examples are gathered; every device returns the

@@ -56,7 +56,7 @@ def soft_ece_penalty(
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes.
-      weights: of each example; weight k equals k copies.
+      weights: the weight of each example; weight k equals k copies.
       num_bins: B.
       rank_sharpness: $t_a$.
       bin_temperature: $t_b$.

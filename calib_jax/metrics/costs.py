@@ -35,7 +35,7 @@ class Decided(NamedTuple):
       decision: the column of the matrix; its number of columns for abstention.
       realized: the cost of the decision for the true class.
       stated: the expected cost of the decision.
-      variance: of the cost, if the class is drawn from the probabilities.
+      variance: the variance of the cost, if the class is drawn from the probabilities.
     """
 
     decision: Labels

@@ -149,7 +149,7 @@ class Block(nn.Module):
       epsilon: the constant that layer norm adds to the variance.
       dtype: the compute dtype.
       initializer: the recipe of the initial weights.
-      activation: of the perceptron, "gelu" or "relu".
+      activation: the activation of the perceptron, "gelu" or "relu".
       pre_norm: whether to normalise before each part instead of after its residual connection.
       past: as for `Attention`; the context is then fixed.
     """

@@ -104,7 +104,7 @@ def hidden_states(weights: Weights, vectors: Array, children: Array) -> Array:
 
     Args:
       weights: the weights.
-      vectors: of the words, `[batch, words, width]`.
+      vectors: the vectors of the words, `[batch, words, width]`.
       children: `[batch, words - 1, 2]`, the numbers of the children of each inner node.
     """
     if not children.size:  # Each word is a whole tree.

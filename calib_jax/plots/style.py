@@ -153,7 +153,7 @@ def curve_marks(place: int, points: int) -> dict[str, Any]:
     """Return the marker of a curve; it stands at about eight of its points, or at all of a few.
 
     Args:
-      place: of the curve, as in `curve_look`.
+      place: the place of the curve, as in `curve_look`.
       points: their number.
     """
     step = max(-(-points // MARKS_PER_CURVE), 1)

@@ -289,7 +289,7 @@ def fit_of(name: str, criterion: str = EXACT) -> Any:
     """Return the function (logits, labels, weights) -> params of a calibrator.
 
     Args:
-      name: of the calibrator.
+      name: the name of the calibrator.
       criterion: "nll" for the calibrator's own fit. A temperature may also be the first minimum
         of a metric on a grid up to 10: METRIC for the papers' step 0.1, or METRIC:STEP.
     """

@@ -31,8 +31,8 @@ def match_classes(
     Args:
       contents: the predictions to put into order.
       baseline: the predictions whose order is taken.
-      name: of the first file, for messages.
-      baseline_name: of the other file, for messages.
+      name: the name of the first file, for messages.
+      baseline_name: the name of the other file, for messages.
       probabilities: whether the files hold probabilities; a single column is then that of class 1.
 
     >>> ours = Predictions(np.array([[2.0, 0.0]]), np.array([0]), class_names=("cat", "dog"))

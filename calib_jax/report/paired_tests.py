@@ -53,7 +53,7 @@ class Side(NamedTuple):
     Attributes:
       value: the mean over the runs.
       samples: the mean of the bootstrap samples, which resample the same examples for both models.
-      residuals: of every run; None if the weights do not count examples.
+      residuals: the residuals of every run; None if the weights do not count examples.
     """
 
     value: Any
@@ -100,8 +100,8 @@ def residuals_of(
       weights: `[n]`.
       clusters: `[n]`.
       num_bins: number of bins of the debiased squared error.
-      key: of the resamples, the same for all runs that are compared.
-      number: of the run, among all that are compared.
+      key: the key of the resamples, the same for all runs that are compared.
+      number: the number of the run, among all that are compared.
       num_resamples: number of resamples.
     """
     if not are_counts(weights):
@@ -134,7 +134,7 @@ def difference(
     """Compute the difference of a metric between two models, with its interval and p-value.
 
     Args:
-      name: of the metric in `Residuals.excesses`.
+      name: the name of the metric in `Residuals.excesses`.
       metric: the metric.
       before: whose value is subtracted.
       after: from whose value it is subtracted.

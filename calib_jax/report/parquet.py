@@ -17,7 +17,7 @@ class Columns:
     """The columns of a file, each read when it is accessed by name.
 
     Attributes:
-      names: of the columns.
+      names: the names of the columns.
       have_lists: whether a column holds a list in each row, such as the logits of an example.
     """
 

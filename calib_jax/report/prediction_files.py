@@ -76,7 +76,7 @@ def read_predictions(
     r"""Read a file by its extension; two .npy files are given as LOGITS.npy,LABELS.npy.
 
     Args:
-      name: of the file.
+      name: the name of the file.
       probabilities: whether to read probabilities if the file contains both them and logits.
       first_label: the label of the first class, usually 0 or 1.
       clusters: the column or array of clusters, if it has another name.

@@ -138,7 +138,7 @@ class _Classes(NamedTuple):
 
     Attributes:
       places: positions in a line, in the order of the classes.
-      names: of the classes; empty if they are numbered.
+      names: the names of the classes; empty if they are numbered.
       bare: whether the names have no prefix, so that another column could be a class, too.
     """
 
@@ -159,7 +159,7 @@ def read(
 
     Args:
       file: open in binary mode.
-      path: of the file, for messages.
+      path: the path of the file, for messages.
       probabilities: whether to read columns probability_K, even if there are columns logit_K.
       first_label: the number of the first class.
       clusters: the column of clusters, if it has another name.
@@ -212,7 +212,7 @@ def from_columns(
     """Interpret named columns of equal lengths as the columns of a CSV file.
 
     Args:
-      path: of the file that holds the columns, for messages.
+      path: the path of the file that holds the columns, for messages.
       columns: values of any type by name.
       probabilities, first_label, clusters: see `read`.
     """

@@ -25,7 +25,8 @@ class Row:
       convention: number and kind of bins, as text; empty for a metric without bins.
       interval: kind of the interval: "percentile", "basic", "noise bound"; "none" without one.
       floor: the mean value of a calibrated model; None without a noise bound.
-      p_value: of the hypothesis that the model is calibrated; None without a noise bound.
+      p_value: the p-value of the hypothesis that the model is calibrated; None without a noise
+        bound.
     """
 
     metric: str
@@ -83,7 +84,8 @@ class Part:
       high: upper end of the interval; NaN if all resamples are equal.
       clusters: number of clusters with an example of the subset; None without clusters.
       floor: the mean value of a calibrated model; None where there is no test.
-      p_value: of the hypothesis that the model is calibrated there; None without a test.
+      p_value: the p-value of the hypothesis that the model is calibrated there; None without a
+        test.
       p_holm: the p-value corrected for the number of classes or groups.
     """
 
@@ -109,7 +111,7 @@ class Worst:
       examples: the number of those on which it was tested.
       predictions: name of the predictions.
       gap: mean confidence minus accuracy.
-      p_value: of the hypothesis that the model is calibrated there.
+      p_value: the p-value of the hypothesis that the model is calibrated there.
       p_holm: the p-value corrected for the number of groups found.
     """
 

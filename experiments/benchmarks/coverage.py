@@ -70,7 +70,7 @@ class Question(NamedTuple):
     """One measurement: its models, its function and the sizes for which it runs.
 
     Attributes:
-      title: of its tables.
+      title: the title of its tables.
       note: in plain words, above them.
       cases: kinds of models, by name.
       null: the cases in which the tested hypothesis is true.

@@ -135,9 +135,9 @@ class Loop:
       network: a module, which is moved to the device and trained there.
       images: `[examples, height, width, 3]`: bytes, or floats that are already normalized.
       labels: `[examples]`.
-      batches: of an epoch, each an array of example indices.
+      batches: the batches of an epoch, each an array of example indices.
       released: whether to run the released loop, whose workers augment if `augment` is true.
-      learning_rate: of SGD.
+      learning_rate: the learning rate of SGD.
     """
 
     def __init__(

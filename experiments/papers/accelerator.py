@@ -48,11 +48,11 @@ class Place(NamedTuple):
     """Where a session reads and writes, and how it trains.
 
     Attributes:
-      folder: of records and verdicts.
-      runs_dir: of the sweeps.
+      folder: the folder of records and verdicts.
+      runs_dir: the folder of the sweeps.
       data_dir: of the data sets.
       scale: gpu or tiny.
-      precision: of the layers.
+      precision: the precision of the layers.
     """
 
     folder: pathlib.Path

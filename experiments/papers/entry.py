@@ -36,7 +36,7 @@ class Training:
 
     Attributes:
       loss: a name in configs/losses.
-      options: of the loss, in place of those of its fragment.
+      options: the options of the loss, in place of those of its fragment.
       config: a name in configs, without .py.
       changes: other keys of the config, such as {"optimizer.weight_decay": 0.0}.
       alias: a short name of the changes, for names of folders.
@@ -107,10 +107,10 @@ class Entry:
       measures: names of further measurements of the runs, in `measures.py`.
       measured: names of the runs that are measured further; all if None.
       data: names of data sets that the statistic itself reads.
-      minutes: of the statistic itself, where it takes more than one.
+      minutes: the minutes of the statistic itself, where it takes more than one.
       figures: returns figures by name, for the page; takes what the statistic takes.
       note: what was chosen here, and why, for the page.
-      name: of its file.
+      name: the name of its file.
     """
 
     claims: Mapping[str, Rule]

@@ -55,7 +55,7 @@ class Row(NamedTuple):
       claim: the claim.
       state: one of STATES.
       data: that it needs, with "absent" where nobody here has it.
-      minutes: of training that is still to be done; empty if it is unknown.
+      minutes: the minutes of training that is still to be done; empty if it is unknown.
       entry: the file that tests it; empty if there is none.
       evidence: the kind of evidence that its test gives: FORMULA, SMALL or LARGE.
       spent: minutes that its verdict took, with the training; empty without a verdict.
@@ -115,7 +115,7 @@ def rows(
     """Return the state of every claim in the order of the file.
 
     Args:
-      folder: of the records of runs.
+      folder: the folder of the records of runs.
       standing: the verdicts that were read.
       data_dir: folder of the data sets.
       look_for_data: whether claims whose data is not in `data_dir` are "data absent"; those whose

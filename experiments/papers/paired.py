@@ -56,8 +56,8 @@ def difference_of_errors(
     """Average the debiased squared calibration errors of `first` minus those of `second`.
 
     Args:
-      first: of every seed.
-      second: of the same seeds and examples; None stands for errors of 0.
+      first: the values of every seed.
+      second: the values of the same seeds and examples; None stands for errors of 0.
       note: for the reader.
     """
     pairs: list[tuple[Binned, ...]] = [(a,) for a in first]
@@ -88,8 +88,8 @@ def nested(
 
     Args:
       values: the estimate of every seed.
-      variance: of the mean of `values` over examples, with the seeds held fixed.
-      variances: of every estimate over examples.
+      variance: the variance of the mean of `values` over examples, with the seeds held fixed.
+      variances: the variances of every estimate over examples.
       rows: number of examples.
       note: for the reader.
     """

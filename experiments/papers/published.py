@@ -85,9 +85,9 @@ def table(
 
     Args:
       source: guo, mukhoti, adafocal or bsce-gra.
-      name: of the table.
+      name: the name of the table.
       phase: pre, post or empty.
-      metric: of the numbers; may be left out if the table has only one.
+      metric: the metric of the numbers; may be left out if the table has only one.
     """
     rows: dict[tuple[str, str], dict[str, Number]] = {}
     metrics = set()

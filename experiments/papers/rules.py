@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     Attributes:
       words: when the claim holds, and when it does not.
       judge: from the values to the outcome.
-      names: of the values it needs.
+      names: the names of the values it needs.
     """
 
     words: str

@@ -35,7 +35,7 @@ class Finished(NamedTuple):
     """A finished run.
 
     Attributes:
-      folder: of the run.
+      folder: the folder of the run.
       seed: its seed.
       config: under today's keys.
       result: what the sweep wrote last.

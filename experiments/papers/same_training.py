@@ -41,7 +41,7 @@ class Other(NamedTuple):
 
     Attributes:
       training: the training.
-      commit: of its runs.
+      commit: the commit of its runs.
       common: the commit of most runs.
       of_common: a training with a run of that commit, which both can train.
     """

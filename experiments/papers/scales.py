@@ -44,7 +44,7 @@ def at(entry: Entry, scale: str, precision: str = "bfloat16") -> Entry:
     Args:
       entry: the entry.
       scale: toy, cpu, gpu or tiny; "tiny" tries "gpu" in seconds.
-      precision: of the layers on an accelerator, bfloat16 or float32.
+      precision: the precision of the layers on an accelerator, bfloat16 or float32.
     """
     if scale == "cpu" or not entry.runs:
         return entry

@@ -42,7 +42,7 @@ def compared(
     """Time the programs by the processor time of this process, so that others do not matter.
 
     Args:
-      name: of the measurement.
+      name: the name of the measurement.
       of: scalar functions of `arguments` to differentiate, CE and one other loss.
       arguments: what both take.
       rounds: how often each is timed.

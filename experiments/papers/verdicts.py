@@ -220,7 +220,7 @@ def read(folder: pathlib.Path, by_claim: Mapping[str, Entry] | None = None) -> d
     a half-written file, and for one that lacks a value which a rule needs.
 
     Args:
-      folder: of the files.
+      folder: the folder of the files.
       by_claim: the entries at the scale of the files; by default as they stand in their files.
     """
     by_claim = of_claims() if by_claim is None else by_claim

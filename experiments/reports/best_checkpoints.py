@@ -115,9 +115,9 @@ def remark(folder: pathlib.Path, name: str, step: int) -> str:
     """Describe the error of a checkpoint that was chosen by a metric, beside the best error.
 
     Args:
-      folder: of the run.
+      folder: the folder of the run.
       name: the name of the checkpoint; only best_NAME has a remark, except best_error.
-      step: of the checkpoint.
+      step: the step of the checkpoint.
     """
     if not name.startswith("best_") or name == "best_error":
         return ""

@@ -90,9 +90,10 @@ def compare(
 
     Args:
       shared: the runs that `finished.read` returns.
-      num_bins: of every metric that has bins; None takes it from the first folder's config.
-      num_resamples: of the bootstrap.
-      criteria: of the temperatures, each as in `report.score`.
+      num_bins: the number of bins of every metric that has bins; None takes it from the first
+        folder's config.
+      num_resamples: the number of resamples of the bootstrap.
+      criteria: the criteria of the temperatures, each as in `report.score`.
       say: called with a line of text before each step that takes seconds.
     """
     first = shared.folders[0].name

@@ -55,8 +55,8 @@ def publish(folder: pathlib.Path, root: pathlib.Path) -> list[pathlib.Path]:
     """Write the numbers, the predictions and the rows of a sweep into a checkout.
 
     Args:
-      folder: of the sweep.
-      root: of the checkout.
+      folder: the folder of the sweep.
+      root: the root of the checkout.
     """
     source = folder / "sweep.json"
     record = reading.json_mapping(source, "the numbers of a sweep", AGAIN)

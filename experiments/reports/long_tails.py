@@ -41,7 +41,7 @@ def score_options(class_counts: Any, logits: Any, num_bins: int) -> dict[str, An
     Args:
       class_counts: the number of training examples of each class, or None.
       logits: `[*batch, classes]`, those of the report.
-      num_bins: of all metrics that have bins.
+      num_bins: the number of bins of all metrics that have bins.
     """
     groups = shots(class_counts)
     if groups is None:

@@ -48,7 +48,7 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
     """Write report.md, report.html and the figures of a run, and return their names.
 
     Args:
-      folder: of the run.
+      folder: the folder of the run.
       described: the description of the data set.
       show_epochs: epochs whose gradient histograms are drawn; by default the first, the middle
         and the last of those logged.

@@ -56,7 +56,7 @@ def of_samples(
     """Compute the interval of the mean of a regular, non-negative metric.
 
     Args:
-      values: of every run.
+      values: the values of every run.
       samples: the bootstrap samples of every run, with the same resamples for all.
       most: the largest possible value.
     """
@@ -78,7 +78,7 @@ def of_bounds(bounds: Sequence[inference.NoiseBound]) -> SeedInterval:
     """Compute the interval of the mean of a binned calibration error.
 
     Args:
-      bounds: of every run, at the same level.
+      bounds: the bounds of every run, at the same level.
     """
     if len(bounds) == 1:
         return SeedInterval(bounds[0].low, bounds[0].high, "noise bound")

@@ -23,8 +23,8 @@ def shown(name: str, number: int, data_dir: str | None) -> str:
     """Describe a data set, and the example of a number in each of its parts.
 
     Args:
-      name: of the data set, which is read with its default options.
-      number: of the example, from 0 on.
+      name: the name of the data set, which is read with its default options.
+      number: the number of the example, from 0 on.
       data_dir: folder of the data sets.
     """
     checks.at_least("number", number, 0)

@@ -46,8 +46,8 @@ class Scores(NamedTuple):
       after: the values after the calibrator; empty without one.
       calibrator: its name, how its fit ended, and the temperature of temperature scaling; empty
         without one.
-      notes: of the streams, such as a histogram in place of rows.
-      num_bins: of every metric that has bins.
+      notes: the notes of the streams, such as a histogram in place of rows.
+      num_bins: the number of bins of every metric that has bins.
     """
 
     num_examples: int
@@ -148,8 +148,8 @@ def score(
 
     Args:
       blocks: the set.
-      names: of metrics with scalar values.
-      num_bins: of every metric that has bins.
+      names: the names of metrics with scalar values.
+      num_bins: the number of bins of every metric that has bins.
       calibrate: the name of the calibrator; empty for none.
       fit_on: the set that the calibrator is fitted on.
     """
@@ -202,9 +202,9 @@ def evaluate_network(
     Args:
       experiment: the experiment of the network.
       state: its train state, on the host.
-      folder: of the run; gets the blocks of logits, if they are written.
+      folder: the folder of the run; gets the blocks of logits, if they are written.
       logits: "none", or "float16" to write the logits of both sets in blocks.
-      names: of metrics with scalar values.
+      names: the names of metrics with scalar values.
       calibrate: the name of the calibrator; empty for none.
       batch_size: the batch size.
     """

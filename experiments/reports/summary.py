@@ -164,11 +164,11 @@ class Summary:
 
     Attributes:
       cells: all numbers.
-      criteria: of the temperatures, by phase.
-      temperatures: of every run, by phase and loss.
+      criteria: the criteria of the temperatures, by phase.
+      temperatures: the temperatures of every run, by phase and loss.
       reliability: tables by phase and loss.
       curves: values over the epochs, by metric and loss.
-      epochs: of the curves.
+      epochs: the epochs of the curves.
       baseline: the loss that the others are tested against.
       about: a description of the runs.
       streamed: the losses whose logits were not kept.
@@ -200,11 +200,11 @@ def summarize(
     """Summarise runs in one table.
 
     Args:
-      runs: of every loss, all on the same test examples.
+      runs: the runs of every loss, all on the same test examples.
       baseline: the loss that the others are tested against.
-      num_bins: of every metric that has bins.
-      num_resamples: of the bootstrap.
-      criteria: of the temperatures, each as in `report.score`.
+      num_bins: the number of bins of every metric that has bins.
+      num_resamples: the number of resamples of the bootstrap.
+      criteria: the criteria of the temperatures, each as in `report.score`.
       about: a description of the runs, for the files.
       say: called with a line of text before each step that takes seconds.
     """

@@ -49,7 +49,7 @@ class Shared:
       folders: the first is the baseline.
       seeds: by loss.
       runs: by loss and folder; in each run the folder's name replaces the loss.
-      configs: of the first seed, by loss and folder; None if unknown.
+      configs: the configs of the first seed, by loss and folder; None if unknown.
       notes: sentences on the runs that are left out.
     """
 

@@ -150,7 +150,7 @@ def define_config(
     """Define --config, whose members may be import paths.
 
     Args:
-      help_string: of the flag.
+      help_string: the help text of the flag.
       flag_values: where it is defined.
       losses: the name of a flag that lists losses; a config without a loss gets the first.
     """

@@ -12,7 +12,7 @@ class Quality(NamedTuple):
     Attributes:
       score: on all sentences, in percent.
       low, high: the score minus and plus half the width of its 95 % bootstrap interval.
-      p_value: of the paired bootstrap against the first system; None for the first.
+      p_value: the p-value of the paired bootstrap against the first system; None for the first.
     """
 
     score: float

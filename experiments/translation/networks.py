@@ -125,7 +125,7 @@ def restored(
     """Restore the network of a run and its subwords; the data set is not needed.
 
     Args:
-      folder: of the run.
+      folder: the folder of the run.
       checkpoint: as for `experiments.evaluate`.
       allow_imports: whether to import code that the config names.
     """

@@ -69,7 +69,7 @@ class Scored(NamedTuple):
 
     Attributes:
       fitted: the temperature with the lowest validation NLL.
-      translations: of the test sentences, by temperature.
+      translations: the translations of the test sentences, by temperature.
       validation_ece: the token ECE on the validation part, by temperature.
       tokens: the scores of the test tokens before and after the fitted temperature.
       nll: of every test token, before and after.

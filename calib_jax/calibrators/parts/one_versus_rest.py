@@ -145,7 +145,7 @@ def fitted(
     """Fit every question of a calibrator of binned, floored probabilities.
 
     Args:
-      kind: of the parameters: two arrays with a row per question, and the state.
+      kind: the type of the parameters: two arrays with a row per question, and the state.
       function: computes these two of the probabilities, targets and weights of a question.
       answers: computes the probabilities of the questions from the parameters and logits.
       rows: the prepared examples.
@@ -169,7 +169,7 @@ def apply(
     """Validate parameters that `fitted` returned, and compute calibrated log-probabilities.
 
     Args:
-      name: of the calibrator, for error messages.
+      name: the name of the calibrator, for error messages.
       kind: as in `fitted`.
       answers: as in `fitted`.
       params: the parameters.

@@ -61,7 +61,7 @@ class Pieces:
         The next piece is read while a piece is computed.
 
         Args:
-          function: of logits, labels, weights and numbers.
+          function: the function of logits, labels, weights and numbers.
           numbers: its other arguments.
         """
         is_first_pass, num_rows, result = self.num_rows == 0, 0, None

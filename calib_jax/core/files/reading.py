@@ -57,7 +57,7 @@ def guard(
     FileNotFoundError.
 
     Args:
-      path: of the file, for the message.
+      path: the path of the file, for the message.
       kind: the expected kind of file, with its article: "a file of weights".
       advice: what the user should do.
       library: convert every Exception. Use it only around calls of a library (Pillow, TFDS) whose
@@ -147,7 +147,7 @@ class Npz:
     byte limit. Numbers are converted to native byte order, and longdouble to float64.
 
     Attributes:
-      names: of the arrays.
+      names: the names of the arrays.
     """
 
     def __init__(self, file: BinaryIO, at_most: float | None = None) -> None:

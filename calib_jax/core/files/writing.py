@@ -67,7 +67,7 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
 
     Args:
       folder: the folder that they were written into.
-      name: of the file whose leftovers are removed; "" for all.
+      name: the name of the file whose leftovers are removed; "" for all.
     """
     left = list(folder.glob(f".{glob.escape(name) or '*'}.*{_ENDING}"))
     if not left:

@@ -48,8 +48,8 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
     """Do the same, and raise an error for text, structures and objects, which JAX cannot hold.
 
     Args:
-      name: of the caller, for the error message; empty for none.
-      what: of the values, for the error message.
+      name: the name of the caller, for the error message; empty for none.
+      what: a description of the values, for the error message.
       values: an array, or nested lists.
     """
     values = as_array(values)

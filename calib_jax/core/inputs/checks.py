@@ -387,7 +387,7 @@ def per_example(name: str, value: Any, like: jax.Array) -> Any:
     """Convert an option with one number for each example to an array; return a number unchanged.
 
     Args:
-      name: of the option, for the error message.
+      name: the name of the option, for the error message.
       value: a number, or numbers `[*batch]`.
       like: an array `[*batch]` of the type in which the loss is computed.
     """

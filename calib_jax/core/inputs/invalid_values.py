@@ -73,7 +73,7 @@ def refuse(
     """Raise an error of one sentence if any values are invalid.
 
     Args:
-      name: of the caller, for the error message.
+      name: the name of the caller, for the error message.
       invalid: the counts.
       shape: the numbers of rows and classes.
       weightless: whether all weights may be 0.

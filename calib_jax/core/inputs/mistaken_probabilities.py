@@ -48,9 +48,9 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
     probabilities, so the check costs next to nothing for logits.
 
     Args:
-      name: of the caller, for the error message.
+      name: the name of the caller, for the error message.
       logits: `[*batch, classes]`, not traced.
-      weights: of each row, not traced.
+      weights: the weight of each row, not traced.
     """
     suspicion = Suspicion()
     suspicion.add(logits, weights)

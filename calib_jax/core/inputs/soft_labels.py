@@ -48,9 +48,9 @@ def distributions(
     """Validate soft labels; return them, with NaN in wrong rows if the values cannot be read.
 
     Args:
-      name: of the caller, for the error message.
+      name: the name of the caller, for the error message.
       labels: `[*batch, classes]`.
-      weights: of each example; rows of weight 0 may have any labels.
+      weights: the weight of each example; rows of weight 0 may have any labels.
       allowed: whether a row may also be 0 for every class.
       naming: whether wrong values are reported inside `jit`, by `label_checked`.
     """

@@ -226,8 +226,9 @@ def on_pairs(augmentation: Augmentation) -> Callable[[Any, Examples], Examples]:
     Pixels that a crop adds have weight 0; with `fill="reflect"` they have labels and weights.
 
     Args:
-      augmentation: of one image, such as `random_crop()`; it must move pixels without changing
-        their values, since labels are classes. Changes of color go into `on_inputs`.
+      augmentation: the augmentation of one image, such as `random_crop()`; it must move pixels
+        without changing their values, since labels are classes. Changes of color go into
+        `on_inputs`.
 
     >>> image, label_map = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([[0, 1, 2]])
     >>> flip = on_pairs(random_flip(probability=1.0))

@@ -33,7 +33,7 @@ class Listed(NamedTuple):
     """An image of the data set.
 
     Attributes:
-      path: of the file.
+      path: the path of the file.
       label: the name of its class.
       part: train, validation or test; the split of the data set may hold out some of train.
     """

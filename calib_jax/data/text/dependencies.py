@@ -93,7 +93,7 @@ class Ordered(NamedTuple):
     Attributes:
       order: the place in the sentence of each word, the root's last.
       parents: for each word its parent's place in the order; the root is its own.
-      labels: of the phrase of each word and all its dependents.
+      labels: the labels of the phrase of each word and all its dependents.
       labeled: whether the constituency tree has the phrase.
     """
 

@@ -50,7 +50,7 @@ def parallel(names: tuple[Any, Any], sides: tuple[Lines, Lines]) -> Parallel:
     """Pair the lines of two files; raise an error that names the first line without a partner.
 
     Args:
-      names: of both files, for the message.
+      names: the names of both files, for the message.
       sides: their lines.
     """
     if len(sides[0]) != len(sides[1]):
@@ -167,7 +167,7 @@ def translation(
     """Build a data set of translations.
 
     Args:
-      name: of the data set.
+      name: the name of the data set.
       parts: the sentences of the training, validation and test part.
       about: the beginning of its description.
       direction: "de-en" or "en-de".

@@ -48,9 +48,11 @@ class BinGaps(NamedTuple):
       num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
       gap: the measured gaps.
       share: the share of the examples in each bin.
-      variance: of each gap, the larger of the empirical one and that of a calibrated model.
+      variance: the variance of each gap, the larger of the empirical one and that of a calibrated
+        model.
       moment: mean square of the terms of each gap, divided by n; the larger of the same two.
-      design: of each gap, the factor by which dependence within clusters increases its moment.
+      design: the design factor of each gap, the factor by which dependence within clusters
+        increases its moment.
       null: draws of the gaps of a calibrated model.
       ranked: the same; their rank of the measured gaps gives the p-value, see `combined_draws`.
       noise: draws of the noise of this model's gaps.
@@ -139,10 +141,10 @@ def _in_clusters(
     """Replace the draws and moments of independent examples by those of clusters.
 
     Args:
-      rows: of independent examples, without draws.
+      rows: the rows of independent examples, without draws.
       blocks: yields the sums of residuals and the numbers of examples of clusters, per cell.
       of_null: the variance of each gap of a calibrated model with independent examples.
-      key: of the signs.
+      key: the key of the signs.
       num_resamples: number of draws.
     """
     key_of_signs, key_of_noise = jax.random.split(key)

@@ -125,7 +125,7 @@ def class_draws(
     Args:
       key: PRNG key.
       p: probabilities.
-      order: of the rows, in which they receive their random numbers.
+      order: the order of the rows, in which they receive their random numbers.
       labels: in this order.
       num_bins: number of bins of equal width.
       num_resamples: number of draws.

@@ -54,7 +54,7 @@ class NoiseBound(NamedTuple):
       low: lower end; 0 unless `p_value` is below (1 - level) / 2.
       high: upper end.
       floor: the noise floor, the mean value if the model is calibrated.
-      p_value: of the hypothesis that the model is calibrated; at least 1 / (draws + 1).
+      p_value: the p-value of the hypothesis that the model is calibrated; at least 1 / (draws + 1).
     """
 
     value: float

@@ -37,12 +37,12 @@ class PartError(NamedTuple):
     """The calibration error of a class or a group, with its test, as Python numbers.
 
     Attributes:
-      name: of the class or group.
+      name: the name of the class or group.
       size: the number of its examples.
       gap: mean probability minus share of occurrences; positive if overconfident.
       error: the binned calibration error.
       floor: the mean error of a calibrated model.
-      p_value: of the hypothesis that the model is calibrated there.
+      p_value: the p-value of the hypothesis that the model is calibrated there.
       p_holm: the p-value corrected for the number of classes or groups.
     """
 

@@ -45,11 +45,11 @@ class EceDifference(NamedTuple):
     """The change of the ECE from model a to model b; it has no p-value.
 
     Attributes:
-      value: ECE of b minus that of a.
-      low: lower end of its interval.
-      high: upper end of its interval.
-      ece_a: of model a, or the mean of its runs'.
-      ece_b: the same of b.
+      value: the ECE of model b minus the ECE of model a.
+      low: the lower end of the interval of the value.
+      high: the upper end of the interval of the value.
+      ece_a: the ECE of model a, or the mean ECE of its runs.
+      ece_b: the ECE of model b, or the mean ECE of its runs.
     """
 
     value: float
@@ -63,11 +63,12 @@ class Units(NamedTuple):
     """The units that are resampled for one ECE: examples, or whole clusters.
 
     Attributes:
-      sums: of the residuals c - a of each unit in each bin.
+      sums: the sums of the residuals c - a of each unit in each bin.
       size: number of examples of each unit.
       gap: the measured gaps, divided by the number of all examples.
       drawn: the variance of the resampled gaps.
-      variance: of the gaps, the larger of the empirical one and that of a calibrated model.
+      variance: the variance of the gaps, the larger of the empirical one and that of a calibrated
+        model.
     """
 
     sums: Float[np.ndarray, "units bins"]
@@ -197,9 +198,10 @@ def excesses_of(
     """Bound the noise of several ECEs of one run.
 
     Args:
-      several: of all ECEs.
-      key: of the resamples, the same for all runs that are compared.
-      number: of the run; the noise of bins that are equal in all resamples depends on it.
+      several: the units of all ECEs.
+      key: the key of the resamples, the same for all runs that are compared.
+      number: the number of the run; the noise of bins that are equal in all resamples depends on
+        it.
       num_resamples: number of resamples.
     """
     if len(several[0].size) < 2:  # an ECE lies in [0, 1], so noise adds at least -1 and at most 1

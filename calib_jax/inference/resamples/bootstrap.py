@@ -81,7 +81,8 @@ class Estimate(NamedTuple):
       high: upper end of its interval.
       interval: how the interval was computed: "percentile", "basic" or "noise bound".
       floor: the mean value of a calibrated model; None without a noise bound.
-      p_value: of the hypothesis that the model is calibrated; None without a noise bound.
+      p_value: the p-value of the hypothesis that the model is calibrated; None without a noise
+        bound.
     """
 
     value: PyTree

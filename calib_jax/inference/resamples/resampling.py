@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
     """How many rows a resample draws from, and how; created by `drawn`.
 
     Attributes:
-      number: of the rows that are drawn; the others are padding.
+      number: the number of rows that are drawn; the other rows are padding.
       thresholds: the 16 random bits of a row give the count k if they reach the first k of these.
     """
 

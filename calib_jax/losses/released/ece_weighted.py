@@ -83,7 +83,7 @@ def ece_weighted(
       logits: unnormalised log-probabilities.
       labels: the true classes.
       state: from the objective's `update`.
-      weights: of each example; those of weight 0 have no rank.
+      weights: the weight of each example; those of weight 0 have no rank.
       classwise_scale: the factor of the class error.
       axis_name: a device axis, over which the batch is ranked.
 
@@ -152,8 +152,8 @@ def _ece_weighted(
     Args:
       num_bins: number of bins of equal width, and of equal mass.
       classwise_scale: the factor of the class error.
-      binning: of the bins of equal mass: "mass" cuts the examples into bins of equal weight;
-        "released" is the released code's binning of whole examples, which drops the lowest.
+      binning: how bins of equal mass are cut: "mass" cuts the examples into bins of equal
+        weight; "released" is the released code's binning of whole examples, which drops the lowest.
 
     References:
       Lin et al. 2025, released code (ECELoss).

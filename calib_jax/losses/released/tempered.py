@@ -51,7 +51,7 @@ def tempered(
       uncertainty: a function of `Probabilities`; see `weighted_cross_entropy`.
       weighting: "loss" or "gradient".
       criterion: "ece" or "nll".
-      num_bins: of the ECE.
+      num_bins: the number of bins of the ECE.
       step, count: the grid.
 
     References:

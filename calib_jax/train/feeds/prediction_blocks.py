@@ -74,7 +74,8 @@ def write_blocks(
     Args:
       blocks: the blocks of one network.
       folder: a new folder, or one with nothing but older blocks, which are replaced.
-      dtype: of the logits: "float16" halves the size and rounds them to 3 digits, or "float32".
+      dtype: the dtype of the logits: "float16" halves the size and rounds them to 3 digits, or
+        "float32".
     """
     checks.one_of("dtype", dtype, _PRECISIONS)
     folder = pathlib.Path(folder)

@@ -48,7 +48,7 @@ def grouped(
         "learning_rate_factor" and the options of its optimizer; otherwise it has the options of the
         default, as far as its optimizer has them.
       clip_norm: the maximum gradient norm; 0 disables clipping.
-      options: of the default.
+      options: the options of the default.
     """
     checks.at_least("clip_norm", clip_norm, 0)
     rules = {DEFAULT: optimizer(name, learning_rate, **options)}

@@ -44,8 +44,8 @@ class _Call(NamedTuple):
     """The optional parameters of a network's call that it has.
 
     Attributes:
-      name: of the network's class, for messages.
-      names: of the parameters `train`, `mask` and `keys` that it has.
+      name: the name of the network's class, for messages.
+      names: the names of the parameters `train`, `mask` and `keys` that it has.
     """
 
     name: str
