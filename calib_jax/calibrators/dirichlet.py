@@ -5,13 +5,11 @@ generalisation of beta calibration. It has $K^2 + K$ parameters: use the penalti
 classes or few examples.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators import matrix
 from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
@@ -59,10 +57,10 @@ def fit(
     checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("dirichlet", logits, labels, weights, mixes_classes=True)
-    return _fit(examples, off_diagonal_penalty, intercept_penalty, max_iterations)
-
-
-_fit = jax.jit(functools.partial(matrix.fit_features, Params, jax.nn.log_softmax))
+    penalties = (off_diagonal_penalty, intercept_penalty)
+    return linear.fit_params(
+        Params, jax.nn.log_softmax, examples, penalties, max_iterations, diagonal=False
+    )
 
 
 def apply(params: Any, logits: Any) -> Logits:

@@ -3,19 +3,14 @@ r"""Matrix scaling: an affine map of the logits, $z' = W z + b$.
 It has $K^2 + K$ parameters: with many classes or few examples it overfits without penalties.
 """
 
-import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, linear
-from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
-
-_Kind = TypeVar("_Kind")
 
 
 class MatrixParams(NamedTuple):
@@ -69,39 +64,10 @@ def fit(
     checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("matrix", logits, labels, weights, mixes_classes=True)
-    return _fit(examples, off_diagonal_penalty, intercept_penalty, max_iterations)
-
-
-def fit_features(
-    kind: Callable[..., _Kind],
-    features: Callable[[Array], Array],
-    examples: FitData,
-    off_diagonal_penalty: Number,
-    intercept_penalty: Number,
-    max_iterations: Number,
-) -> _Kind:
-    """Fit W and b to features of the logits, inside a compiled function.
-
-    Args:
-      kind: the type of the parameters, with the fields of `MatrixParams`.
-      features: a function from logits to the features that W multiplies.
-      examples, off_diagonal_penalty, intercept_penalty, max_iterations: see `fit`.
-    """
-    rows = examples.rows(mixes_classes=True)
-    fitted = linear.fit(
-        features(rows.logits),
-        rows,
-        diagonal=False,
-        weight_penalty=off_diagonal_penalty,
-        intercept_penalty=intercept_penalty,
-        max_iterations=max_iterations,
+    penalties = (off_diagonal_penalty, intercept_penalty)
+    return linear.fit_params(
+        Params, linear.unchanged, examples, penalties, max_iterations, diagonal=False
     )
-    params = kind(fitted.weights, fitted.intercept, contract.unknown_state(rows))
-    calibrated = linear.scores(fitted.weights, fitted.intercept, features(rows.logits))
-    return contract.finished(params, fitted.code, rows, calibrated)
-
-
-_fit = jax.jit(functools.partial(fit_features, Params, lambda logits: logits))
 
 
 def apply(params: Any, logits: Any) -> Logits:

@@ -4,6 +4,7 @@ With two classes, $p_1 = \sigma(a (z_1 - z_0) + b)$. With more, each class k is 
 rest over $\log p_k - \log(1 - p_k)$, and the K probabilities are divided by their sum.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -51,19 +52,10 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False
     (Array([0.3466], dtype=float32), Array([0.], dtype=float32), 'converged')
     """
     examples = contract.examples("platt", logits, labels, weights)
-    return _fit_smoothed(examples) if smoothed else _fit_plain(examples)
+    return _fit(examples, bool(smoothed))
 
 
-@jax.jit
-def _fit_plain(examples: FitData) -> Params:
-    return _fit(examples, smoothed=False)
-
-
-@jax.jit
-def _fit_smoothed(examples: FitData) -> Params:
-    return _fit(examples, smoothed=True)
-
-
+@functools.partial(jax.jit, static_argnames="smoothed")
 def _fit(examples: FitData, smoothed: bool) -> Params:
     rows = examples.rows()
 

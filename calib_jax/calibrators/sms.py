@@ -6,11 +6,10 @@ with the number of examples and are strongest off the diagonal, so many classes 
 
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, structured
-from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
@@ -71,18 +70,7 @@ def fit(
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("sms", logits, labels, weights, mixes_classes=True)
     penalties = structured.Penalties(diagonal_penalty, off_diagonal_penalty, intercept_penalty)
-    return _fit(examples, penalties, max_iterations)
-
-
-@jax.jit
-def _fit(examples: FitData, penalties: structured.Penalties, max_iterations: Number) -> Params:
-    return structured.fitted(
-        Params,
-        examples.rows(mixes_classes=True),
-        diagonal=False,
-        penalties=penalties,
-        max_iterations=max_iterations,
-    )
+    return structured.fit(Params, examples, penalties, max_iterations, diagonal=False)
 
 
 def apply(params: Any, logits: Any) -> Logits:

@@ -6,11 +6,10 @@ shrink with the number of examples, so the fit lies between temperature scaling 
 
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, structured
-from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
@@ -62,7 +61,7 @@ def fit(
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class
       calibration.
 
-    >>> import jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp
     >>> logits = jnp.log(jnp.array([[0.5, 0.3, 0.2]]).repeat(1000, axis=0))
     >>> params = fit(logits, jnp.arange(1000) % 3)
     >>> jax.nn.softmax(apply(params, logits[0])).round(2)
@@ -72,20 +71,8 @@ def fit(
     checks.above("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("svs", logits, labels, weights)
-    return _fit(examples, slope_penalty, intercept_penalty, max_iterations)
-
-
-@jax.jit
-def _fit(
-    examples: FitData, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
-) -> Params:
-    return structured.fitted(
-        Params,
-        examples.rows(),
-        diagonal=True,
-        penalties=structured.Penalties(slope_penalty, 0.0, intercept_penalty),
-        max_iterations=max_iterations,
-    )
+    penalties = structured.Penalties(slope_penalty, 0.0, intercept_penalty)
+    return structured.fit(Params, examples, penalties, max_iterations, diagonal=True)
 
 
 def apply(params: Any, logits: Any) -> Logits:

@@ -2,11 +2,10 @@ r"""Vector scaling: a slope and an intercept for every class, $z'_k = w_k z_k + 
 
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, diagonal, linear, streaming
-from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
 
@@ -54,7 +53,7 @@ def fit(
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.
 
-    >>> import jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp
     >>> logits = jnp.log(jnp.array([[0.5, 0.3, 0.2]]).repeat(4, axis=0))
     >>> params = fit(logits, jnp.array([0, 1, 1, 2]))
     >>> jax.nn.softmax(apply(params, logits[0])).round(3), params.state.name
@@ -64,24 +63,10 @@ def fit(
     checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     examples = contract.examples("vector", logits, labels, weights)
-    return _fit(examples, slope_penalty, intercept_penalty, max_iterations)
-
-
-@jax.jit
-def _fit(
-    examples: FitData, slope_penalty: Number, intercept_penalty: Number, max_iterations: Number
-) -> Params:
-    rows = examples.rows()
-    fitted = linear.fit(
-        rows.logits,
-        rows,
-        diagonal=True,
-        weight_penalty=slope_penalty,
-        intercept_penalty=intercept_penalty,
-        max_iterations=max_iterations,
+    penalties = (slope_penalty, intercept_penalty)
+    return linear.fit_params(
+        Params, linear.unchanged, examples, penalties, max_iterations, diagonal=True
     )
-    params = Params(fitted.weights, fitted.intercept, contract.unknown_state(rows))
-    return contract.finished(params, fitted.code, rows, _apply(params, rows.logits))
 
 
 def fit_stream(

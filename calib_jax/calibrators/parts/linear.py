@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators.parts import contract, fitting
-from calib_jax.calibrators.parts.contract import Code, FitRows, losses_of
+from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, losses_of
 from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Number, Scalar, Vector
@@ -133,6 +133,46 @@ def fit(
     all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
     ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
     return Fitted(weights, intercept, ended)
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "features_of", "diagonal"))
+def fit_params(
+    kind: Callable[..., Any],
+    features_of: Callable[[Array], Array],
+    examples: FitData,
+    penalties: tuple[Number, Number],
+    max_iterations: Number,
+    *,
+    diagonal: bool,
+) -> Any:
+    """Fit the parameters of `vector`, `matrix` or `dirichlet`, with their state.
+
+    Args:
+      kind: the type of the parameters: W (or its diagonal), b and the state.
+      features_of: a function from logits to the features that W multiplies.
+      examples: the checked examples.
+      penalties: the strengths of the penalties on W and on b, see `fit`.
+      max_iterations: the largest number of steps.
+      diagonal: whether W is diagonal.
+    """
+    rows = examples.rows(mixes_classes=not diagonal)
+    features = features_of(rows.logits)
+    fitted = fit(
+        features,
+        rows,
+        diagonal=diagonal,
+        weight_penalty=penalties[0],
+        intercept_penalty=penalties[1],
+        max_iterations=max_iterations,
+    )
+    params = kind(fitted.weights, fitted.intercept, contract.unknown_state(rows))
+    calibrated = (diagonal_scores if diagonal else scores)(params[0], params[1], features)
+    return contract.finished(params, fitted.code, rows, calibrated)
+
+
+def unchanged(logits: Array) -> Array:
+    """Return the logits, the features of `vector` and `matrix`."""
+    return logits
 
 
 def _design(features: Features, *, diagonal: bool) -> Float[Array, "rows classes inputs"]:

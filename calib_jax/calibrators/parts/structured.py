@@ -6,6 +6,7 @@ near 0. The criterion is strongly convex, so Newton steps find its single optimu
 number of classes.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +16,7 @@ from jaxtyping import Float
 
 from calib_jax.calibrators import temperature
 from calib_jax.calibrators.parts import contract, fitting, linear
-from calib_jax.calibrators.parts.contract import Code, FitRows, losses_of
+from calib_jax.calibrators.parts.contract import Code, FitData, losses_of
 from calib_jax.core.rows import weigh
 from calib_jax.core.temperature import scaled
 from calib_jax.core.types import Array, Logits, Number, Scalar
@@ -29,24 +30,6 @@ class Penalties(NamedTuple):
     diagonal: Number
     off_diagonal: Number
     intercept: Number
-
-
-class Fitted(NamedTuple):
-    """The fitted parameters and the state code.
-
-    Attributes:
-      temperature: T.
-      uniform: the weight of the uniform distribution in the features.
-      weights: W, or its diagonal.
-      intercept: b.
-      code: the state code.
-    """
-
-    temperature: Scalar
-    uniform: Scalar
-    weights: Array
-    intercept: Float[Array, " classes"]
-    code: Array
 
 
 def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
@@ -67,20 +50,6 @@ def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
     return jnp.where(possible, jnp.logaddexp(x, even), -jnp.inf)
 
 
-def fitted(
-    kind: Callable[..., Any],
-    rows: FitRows,
-    *,
-    diagonal: bool,
-    penalties: Penalties,
-    max_iterations: Number,
-) -> Any:
-    """Fit the parameters of `svs` or `sms`, with their state; the arguments are those of `fit`."""
-    result = fit(rows, diagonal=diagonal, penalties=penalties, max_iterations=max_iterations)
-    params = kind(*result[:-1], contract.unknown_state(rows))
-    return contract.finished(params, result.code, rows, calibrated(params, rows.logits))
-
-
 def calibrated(params: Any, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
     """Compute W x + b for the parameters T, u, W (or its diagonal) and b."""
     fitted_temperature, uniform, weights, intercept, _ = params
@@ -88,18 +57,29 @@ def calibrated(params: Any, logits: Float[Array, "rows classes"]) -> Float[Array
     return scores(weights, intercept, features(logits, fitted_temperature, uniform))
 
 
-def fit(rows: FitRows, *, diagonal: bool, penalties: Penalties, max_iterations: Number) -> Fitted:
+@functools.partial(jax.jit, static_argnames=("kind", "diagonal"))
+def fit(
+    kind: Callable[..., Any],
+    examples: FitData,
+    penalties: Penalties,
+    max_iterations: Number,
+    *,
+    diagonal: bool,
+) -> Any:
     r"""Minimise the sum of the mean NLL and the penalties.
 
     For K classes and examples of total weight n the factors are multiplied by K / n (diagonal and
     intercepts) and K (K - 1) / n (off the diagonal).
 
     Args:
-      rows: the prepared examples.
-      diagonal: whether W is diagonal.
+      kind: the type of the parameters: T, the weight of the uniform distribution in the features, W
+        (or its diagonal), b and the state.
+      examples: the checked examples.
       penalties: the factors.
       max_iterations: the largest number of Newton steps.
+      diagonal: whether W is diagonal.
     """
+    rows = examples.rows(mixes_classes=not diagonal)
     num_classes = rows.logits.shape[1]
     scaling = temperature.fit_rows(rows)
     share = rows.decisive
@@ -157,7 +137,9 @@ def fit(rows: FitRows, *, diagonal: bool, penalties: Penalties, max_iterations: 
     code = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
     code = jnp.where(scaling.state.converged, code, scaling.state.code)
     identity = jnp.ones(shape, x.dtype) if diagonal else jnp.eye(num_classes, dtype=x.dtype)
-    return Fitted(scaling.temperature, uniform, identity + point[0], point[1], code)
+    values = scaling.temperature, uniform, identity + point[0], point[1]
+    params = kind(*values, contract.unknown_state(rows))
+    return contract.finished(params, code, rows, calibrated(params, rows.logits))
 
 
 class _Curvature(NamedTuple):
