@@ -11,6 +11,13 @@ import pytest
 from calib_jax.core import binning
 
 
+# Compiled: eager, each operation would be compiled for each shape.
+FUNCTIONS = (binning.equal_mass_bins, binning.whole_example_bins)
+either = pytest.mark.parametrize(
+    "bins", [jax.jit(function, static_argnums=3) for function in FUNCTIONS], ids=["mass", "whole"]
+)
+
+
 def slow_index(value, edges, left_closed=False):
     """Return the first bin (lo, hi] that holds a value; those beyond the ends go to the end."""
     for b, (low, high) in enumerate(itertools.pairwise(edges)):
@@ -187,11 +194,12 @@ def test_equal_mass_bins_in_float32(num_bins):
 
 
 @pytest.mark.parametrize("jitted", [False, True])
-@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+@pytest.mark.parametrize("bins", FUNCTIONS)
 def test_where_the_bins_divide_the_examples_every_bin_has_as_many(bins, jitted):
     """No example is moved over an edge by the rounding of b n / B, also in float32."""
     run = jax.jit(bins, static_argnums=3) if jitted else bins
-    for size, num_bins in ((75, 15), (90, 15), (150, 15), (49, 7), (110, 11), (3000, 15)):
+    shapes = ((75, 15), (90, 15), (150, 15), (49, 7), (110, 11), (3000, 15))
+    for size, num_bins in shapes if jitted else shapes[:1]:
         confidence, hit, _ = sample(size, seed=12)
         confidence = np.sort((np.arange(size) + confidence) / size).astype(np.float32)
         for weight in (1, 2):
@@ -222,19 +230,20 @@ def test_equal_mass_bins_do_not_depend_on_the_order():
     """Check every bit: of ties, too, and of weights that do not sum exactly."""
     confidence, hit, weight = sample(300, seed=9, levels=20)
     weight = weight * np.float32(0.1)
-    expected = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 15)
+    bins = jax.jit(binning.equal_mass_bins, static_argnums=3)
+    expected = bins(*map(jnp.asarray, (confidence, hit, weight)), 15)
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(300)
         columns = (jnp.asarray(column[order]) for column in (confidence, hit, weight))
         for a, b in zip(
-            jax.tree.leaves(binning.equal_mass_bins(*columns, 15)),
+            jax.tree.leaves(bins(*columns, 15)),
             jax.tree.leaves(expected),
             strict=True,
         ):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+@either
 def test_weight_k_is_k_copies(bins):
     random = np.random.default_rng(10)
     confidence, hit, _ = sample(40, seed=10, levels=12)
@@ -253,7 +262,7 @@ def test_weight_k_is_k_copies(bins):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+@either
 def test_rows_of_weight_zero_are_absent(bins):
     confidence, hit, weight = map(jnp.asarray, sample(40, seed=11))
     keep = np.asarray(weight) > 0
@@ -265,7 +274,7 @@ def test_rows_of_weight_zero_are_absent(bins):
             np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-@pytest.mark.parametrize("bins", [binning.equal_mass_bins, binning.whole_example_bins])
+@either
 def test_without_weight_nothing_is_in_the_bins(bins):
     confidence, hit, _ = map(jnp.asarray, sample(10))
     sums, edges = bins(confidence, hit, jnp.zeros(10), 4)
