@@ -10,7 +10,6 @@ import pytest
 
 from calib_jax.core import binning
 
-
 # Compiled: eager, each operation would be compiled for each shape.
 FUNCTIONS = (binning.equal_mass_bins, binning.whole_example_bins)
 either = pytest.mark.parametrize(

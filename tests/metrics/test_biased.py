@@ -41,12 +41,12 @@ def means():
     return {name: (np.asarray(few[name]), np.asarray(many[name])) for name in NUMBERS}
 
 
-@pytest.mark.parametrize("name", NUMBERS)
-def test_metrics_that_fall_with_more_rows_of_a_calibrated_model_are_biased(means, name):
-    few, many = means[name]
-    fall = few.mean() - many.mean()
-    significant = fall > 4 * few.std() / len(few) ** 0.5
-    assert NUMBERS[name].biased == (significant and fall > 0.2 * few.mean()), (few, many)
+@pytest.mark.slow
+def test_metrics_that_fall_with_more_rows_of_a_calibrated_model_are_biased(means):
+    for name, (few, many) in means.items():
+        fall = few.mean() - many.mean()
+        significant = fall > 4 * few.std() / len(few) ** 0.5
+        assert NUMBERS[name].biased == (significant and fall > 0.2 * few.mean()), name
 
 
 def test_what_the_law_leaves_out_is_biased_too():

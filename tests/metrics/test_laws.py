@@ -271,6 +271,7 @@ def test_metrics_pickle_and_describe_their_options(name):
             assert copied.options == each.options
 
 
+@pytest.mark.slow
 def test_within_jit_a_wrong_weight_makes_every_metric_nan():
     for values in of_20_rows(*((*sample(20), wrong_weights(kind)) for kind in WRONG_WEIGHTS)):
         for name, value in values.items():
