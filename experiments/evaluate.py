@@ -33,8 +33,9 @@ metrics by the frequency of the predicted class. For images whose pixels have cl
 report/pictures.
 --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side by side.
 
---logits=none is for sets whose logits do not fit: it folds the test set into streamed statistics,
-batch by batch, and writes report/values.json and values.txt, without intervals and figures.
+--logits=none is for data sets whose logits do not fit into memory: it folds the test set into
+streamed statistics, batch by batch, and writes report/values.json and values.txt, without intervals
+and figures.
 The calibrator, temperature or vector, is fitted from the validation set in several passes.
 --logits=float16 also writes the logits of both sets in blocks, predictions_test/block_00000.npz
 and so on, and reads the passes of the calibrator from them. experiments.compare shows such values,

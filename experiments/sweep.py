@@ -22,9 +22,10 @@ with intervals over seeds and test examples, and tests against the baseline, whi
 unless --baseline names one. --criterion=nll,ece,adaptive_ece:0.01 shows several temperatures side
 by side.
 
---logits=none is for test sets whose logits do not fit: the table then has values from streamed
-statistics, without intervals and p-values over the test examples, and --logits=float16 also writes
-the logits in blocks. Finished runs are evaluated again only if the table lacks what it needs.
+--logits=none is for test sets whose logits do not fit into memory: the table then has values from
+streamed statistics, without intervals and p-values over the test examples, and --logits=float16
+also writes the logits in blocks. Finished runs are evaluated again only if the table lacks what it
+needs.
 """
 
 import collections

@@ -40,7 +40,7 @@ def counted(name: str, logits: Any, labels: Any, weights: Any = None) -> tuple[L
 def counted_in_clusters(
     name: str, logits: Any, labels: Any, weights: Any, clusters: Any
 ) -> tuple[Logits, Labels, Integer[np.ndarray, " rows"] | None]:
-    """Do the same for examples in clusters, which are numbered 0, 1, 2, ... in their order.
+    """Validate examples and their clusters, and number the clusters 0, 1, 2, ... in their order.
 
     The numbers are None without clusters, and if every cluster has one example: these are
     independent. The k copies of a row of weight k are in one cluster.

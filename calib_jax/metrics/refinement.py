@@ -58,9 +58,9 @@ class RowAt(NamedTuple):
     Attributes:
       p: the probabilities.
       off: logits minus their expectation.
-      true_off: the same of the true class; 0 if that has probability 0 at every temperature, as
-        such an example does not change the optimum.
-      variance: the variance of the logits, the second derivative of the NLL; 0 in the same case.
+      true_off: the logit of the true class minus the expectation; 0 if the true class has
+        probability 0 at every temperature, because such an example does not change the optimum.
+      variance: the variance of the logits, the second derivative of the NLL; 0 for such an example.
       loss: the NLL.
     """
 

@@ -94,7 +94,7 @@ class Attention(nn.Module):
 
         Args:
           x: the tokens with a query each; self-attention has `context` equal to it.
-          context: the tokens with a key and a value each; None if they are kept.
+          context: the tokens with a key and a value each; None uses the cached keys and values.
           visible: which tokens of the context each query sees. A query that sees none has the
             mean of all values.
           train: whether to apply dropout.

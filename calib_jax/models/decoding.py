@@ -336,7 +336,7 @@ def _of_row(values: Array, number: Int[Array, " rows"]) -> Array:
 
 
 def _better(a: Decoded, b: Decoded) -> Decoded:
-    """Return the sequence of the higher score of each row; of equal ones the first."""
+    """Return the sequence of the higher score of each row; a tie returns the first sequence."""
     second = b.scores > a.scores
     return Decoded(
         jnp.where(second[:, None], b.tokens, a.tokens), jnp.where(second, b.scores, a.scores)

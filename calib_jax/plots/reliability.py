@@ -72,8 +72,8 @@ def reliability_before_after(
     """Draw two reliability diagrams side by side, on the same axes.
 
     Args:
-      before: an object with the fields of `BinTable`, such as that of the trained model.
-      after: another, such as that of the calibrated model.
+      before: an object with the fields of `BinTable`, such as the table of the trained model.
+      after: another such object, such as the table of the calibrated model.
       ece: ECEs for the captions, as in `reliability_diagram`.
       titles: titles of the two diagrams.
       level: nominal coverage of the tables' intervals, for the legend.

@@ -124,14 +124,14 @@ def bounds(
 
 
 def of_confident(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
-    """Compute the same of a model whose examples lie in one bin."""
+    """Compute the outcomes of a model whose examples lie in one bin."""
     data_key, key = jax.random.split(key)
     gap = GAPS[case]
     return _of_one_bin(simulations.confident(data_key, rows, classes, gap), key, draws, gap)
 
 
 def of_rare_errors(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
-    """Compute the same of a model with one confidence, whose errors or whose hits are rare."""
+    """Compute the outcomes of a model with one confidence, whose errors or whose hits are rare."""
     data_key, key = jax.random.split(key)
     confidence, accuracy = RARE[case]
     data = simulations.constant(data_key, rows, classes, confidence, accuracy)
@@ -141,7 +141,7 @@ def of_rare_errors(key: jax.Array, rows: int, classes: int, case: str, draws: in
 def _of_one_bin(
     data: tuple[jax.Array, jax.Array], key: jax.Array, draws: int, gap: float
 ) -> Outcomes:
-    """Compute the same of a model whose examples lie in one bin, with this true gap."""
+    """Compute the outcomes of a model whose examples lie in one bin, with this true gap."""
 
     def true(name: str) -> float:
         return gap**2 if name == "squared_error" else gap

@@ -44,7 +44,7 @@ def from_arrays(
       validation: the fraction of each class to hold out, or `(inputs, labels)`. A fraction holds
         out at least one example of each class. Given inputs have the tree, the dtypes and the
         shapes of the training inputs.
-      test: the same for the test part.
+      test: the fraction of each class for the test part, or `(inputs, labels)`.
       class_names: names of the classes in the order of their numbers. By default the sorted names
         in `labels`, or the numbers up to the largest label.
       seed: seed of the split.

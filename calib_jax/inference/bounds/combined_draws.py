@@ -62,8 +62,8 @@ class _Plan(NamedTuple):
     Attributes:
       rows: the examples of every block; -1 beyond the last of them.
       num_versions: drawn of each block.
-      fresh: versions 1 to `num_versions`.
-      ranked: the same with version 0, the data, in a share of 1 / (`num_versions` + 1).
+      fresh: the version of every block in each draw, among 1 to `num_versions`.
+      ranked: as `fresh`, but a share of 1 / (`num_versions` + 1) is version 0, the data.
     """
 
     rows: Integer[np.ndarray, "blocks size"]

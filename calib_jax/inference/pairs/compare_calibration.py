@@ -38,8 +38,8 @@ class CalibrationDifference(NamedTuple):
         predictions. It is asymptotic: use 1,000 examples or more. NaN, as are value and ends,
         if no bin of a model has two examples; with fewer than 10 clusters, it and the ends are
         NaN.
-      error_a: the squared error of a, or the mean of its runs', with its interval and root.
-      error_b: the same of b.
+      error_a: the squared error of model a, or the mean error of its runs, with interval and root.
+      error_b: the squared error of model b, or the mean error of its runs, with interval and root.
     """
 
     value: float
@@ -68,7 +68,7 @@ def compare_calibration(
 
     Args:
       logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean error is compared.
-      logits_b: the same of the other model; the numbers of classes and of runs may differ.
+      logits_b: the logits of the other model; the numbers of classes and of runs may differ.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       num_bins: number of bins of equal width, for both models; at most a fifth of the number of

@@ -108,7 +108,7 @@ def compare_ece(
     Args:
       logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean ECE is compared. The
         interval is that of these runs, and does not cover the choice of seeds.
-      logits_b: the same of the other model; the numbers of classes and of runs may differ.
+      logits_b: the logits of the other model; the numbers of classes and of runs may differ.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the resamples.

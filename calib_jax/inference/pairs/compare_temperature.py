@@ -33,13 +33,13 @@ class TemperatureDifference(NamedTuple):
     """The change of log T from model a to model b, T being the temperature of least NLL.
 
     Attributes:
-      value: log T of b minus log T of a.
-      low: lower end of its interval.
-      high: upper end of its interval.
+      value: log T of model b minus log T of model a.
+      low: the lower end of the interval of the value.
+      high: the upper end of the interval of the value.
       p_value: two-sided, of equal temperatures; asymptotic. It and the ends are NaN with fewer
         than 10 examples or clusters. The ends are infinite where the data do not bound them.
-      temperature_a: above 1 if a is overconfident, as a whole.
-      temperature_b: the same of b.
+      temperature_a: the temperature of model a; above 1 if a is overconfident as a whole.
+      temperature_b: the temperature of model b; above 1 if b is overconfident as a whole.
     """
 
     value: float

@@ -219,9 +219,9 @@ def kuiper(
 
     $$D_k = \frac1n \sum_{i \le k} (a_i - c_i), \qquad R = \max_k D_k - \min_k D_k$$
 
-    over examples sorted by confidence, evaluated after the last of equal ones. The p-value is that
-    of the range of a Brownian motion; with clusters, the path of one cluster differs from that of
-    another, and the p-value is that of draws, which need a key.
+    over examples sorted by confidence. Tied confidences are treated as one step: the sum is read
+    after the last tied example. Without clusters the p-value is computed from the range of a
+    Brownian motion; with clusters it is computed from draws, which need a key.
 
     References:
       Arrieta-Ibarra et al., Metrics of calibration for probabilistic predictions, JMLR 2022.

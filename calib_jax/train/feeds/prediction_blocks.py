@@ -1,4 +1,4 @@
-"""Predictions of a source batch by batch, for sets whose logits do not fit into memory."""
+"""Predictions of a source batch by batch, for data sets whose logits do not fit into memory."""
 
 from __future__ import annotations
 
