@@ -412,8 +412,8 @@ def convention_of(metric: Metric[..., Any]) -> str:
     options = metric.defaults() | dict(metric.options)
     if "num_bins" not in options:
         return ""
-    # Only equal-mass metrics take `num_bins` in `finish`, because they bin after sorting all rows.
-    of_mass = "num_bins" in checks.options_of(metric.finish)
+    # The terms of equal-mass metrics have no `num_bins`, because they bin after sorting all rows.
+    of_mass = "num_bins" not in checks.options_of(metric.prepare)
     text = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:
         edges = options.get("edges", "right")
