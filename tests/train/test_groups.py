@@ -74,19 +74,9 @@ def adamax(w, g, memory, t, *, rate, b1=0.9, b2=0.999, eps=1e-8):
     return w - rate / (1 - b1**t) * memory["m"] / memory["u"]
 
 
-def asgd(w, g, memory, t, *, rate, lambd=1e-4, alpha=0.75, t0=1e6):
-    eta = memory.get("eta", rate)
-    w = w * (1 - lambd * eta) - eta * g
-    mu = memory.get("mu", 1.0)
-    memory["a"] = w if mu == 1 else memory["a"] + (w - memory["a"]) * mu
-    memory["eta"] = rate / (1 + lambd * rate * t) ** alpha
-    memory["mu"] = 1 / max(1, t - t0)
-    return w
-
-
 RULES = {
     **{"sgd": sgd, "adam": adam, "adagrad": adagrad, "adadelta": adadelta, "rmsprop": rmsprop},
-    **{"adamax": adamax, "asgd": asgd},
+    "adamax": adamax,
 }
 CASES = [
     ("sgd", {"momentum": 0.8}),
@@ -99,8 +89,6 @@ CASES = [
     ("rmsprop", {"alpha": 0.9, "eps": 1e-6, "momentum": 0.7, "centered": True}),
     ("adamax", {}),
     ("adamax", {"b1": 0.8, "b2": 0.99, "eps": 1e-6}),
-    ("asgd", {}),
-    ("asgd", {"lambd": 0.1, "alpha": 0.5, "t0": 5}),
 ]
 
 
@@ -139,10 +127,6 @@ def test_twenty_steps_are_torchs(name, options, x64):
     rule = (RULES[name], 0.01, {"rate": 0.05, **options})
     wanted, memory = expected(dict.fromkeys(PATHS, rule))
     assert_near(params, wanted)
-    if name == "asgd":
-        for path in PATHS:
-            average = leaf(state[-1].average, path)
-            np.testing.assert_allclose(average, memory[path]["a"], rtol=1e-9, atol=1e-9)
 
 
 GROUPS = {
@@ -234,14 +218,13 @@ TORCH = {
     "adadelta": ("Adadelta", {}),
     "rmsprop": ("RMSprop", {}),
     "adamax": ("Adamax", {}),
-    "asgd": ("ASGD", {}),
     "adamw": ("AdamW", {}),
 }
 
 
 @pytest.fixture
 def torch(x64):
-    """Import torch in double precision: ASGD stores its rate in the default dtype."""
+    """Import torch in double precision."""
     torch = pytest.importorskip("torch")
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

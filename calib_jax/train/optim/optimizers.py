@@ -9,7 +9,7 @@ goes through the momentum. Clipping applies to the gradient without weight decay
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,6 @@ import optax
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
-from calib_jax.train.optim import rules
 
 Rate = float | Callable[[Any], Any]
 
@@ -92,8 +91,35 @@ def adagrad(
     """
     checks.at_least("rate_decay", rate_decay, 0)
     checks.at_least("initial_accumulator", initial_accumulator, 0)
-    rule = rules.adagrad(eps, rate_decay, initial_accumulator)
+    rule = _adagrad_rule(eps, rate_decay, initial_accumulator)
     return _chain(rule, learning_rate, weight_decay, clip_norm)
+
+
+class Adagrad(NamedTuple):
+    """The number of steps, and the sum of squared gradients."""
+
+    count: Any
+    squares: PyTree
+
+
+def _adagrad_rule(
+    eps: float, rate_decay: float, initial_accumulator: float
+) -> optax.GradientTransformation:
+    """Make AdaGrad's step without the rate, as in torch; Optax adds eps inside the square root."""
+
+    def init(params: PyTree) -> Adagrad:
+        filled = jax.tree.map(lambda w: jnp.full_like(w, initial_accumulator), params)
+        return Adagrad(jnp.zeros([], jnp.int32), filled)
+
+    def update(g: PyTree, state: Adagrad, params: PyTree = None) -> tuple[PyTree, Adagrad]:
+        squares = jax.tree.map(lambda s, g: s + g**2, state.squares, g)
+        slower = 1 + rate_decay * state.count  # float32, so a step is cast back to its dtype
+        step = jax.tree.map(
+            lambda g, s: (g / (jnp.sqrt(s) + eps) / slower).astype(jnp.asarray(g).dtype), g, squares
+        )
+        return step, Adagrad(state.count + 1, squares)
+
+    return optax.GradientTransformation(init, update)
 
 
 def adadelta(
@@ -109,7 +135,7 @@ def adadelta(
     s and d are means of the squared gradients and steps with decay `rho`; $\eta$ is usually 1.
     """
     checks.between("rho", rho, 0, 1)
-    return _chain(rules.adadelta(rho, eps), learning_rate, weight_decay, clip_norm)
+    return _chain(optax.scale_by_adadelta(rho, eps), learning_rate, weight_decay, clip_norm)
 
 
 def rmsprop(
@@ -135,7 +161,8 @@ def rmsprop(
     """
     checks.between("alpha", alpha, 0, 1)
     checks.between("momentum", momentum, 0, 1)
-    rule = rules.rmsprop(alpha, eps, centered)
+    scale = optax.scale_by_stddev if centered else optax.scale_by_rms
+    rule = scale(alpha, eps, eps_in_sqrt=False)
     rule = optax.chain(rule, optax.trace(momentum)) if momentum else rule
     return _chain(rule, learning_rate, weight_decay, clip_norm)
 
@@ -152,34 +179,7 @@ def adamax(
     r"""Make Adamax: Adam divided by $u \leftarrow \max(\beta_2 u, |g| + \epsilon)$."""
     checks.between("b1", b1, 0, 1)
     checks.between("b2", b2, 0, 1)
-    return _chain(rules.adamax(b1, b2, eps), learning_rate, weight_decay, clip_norm)
-
-
-def asgd(
-    learning_rate: Rate,
-    *,
-    lambd: float = 1e-4,
-    alpha: float = 0.75,
-    t0: float = 1e6,
-    weight_decay: float = 0.0,
-    clip_norm: float = 0.0,
-) -> optax.GradientTransformation:
-    r"""Make averaged SGD: $w \leftarrow w - \eta_t (g + \lambda w)$.
-
-    $\eta_t = \eta / (1 + \lambda \eta t)^\alpha$ with t from 0. The state keeps the
-    average of w since step t0, which training and evaluation do not use.
-
-    Args:
-      learning_rate: $\eta$, or a function of the step.
-      lambd: $\lambda$.
-      alpha: $\alpha$.
-      t0: the step at which averaging starts.
-      weight_decay: added to the gradient.
-      clip_norm: the maximum gradient norm; 0 disables clipping.
-    """
-    checks.at_least("lambd", lambd, 0)
-    rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
-    return optax.chain(*_before(weight_decay, clip_norm), rules.asgd(rate, lambd, alpha, t0))
+    return _chain(optax.scale_by_adamax(b1, b2, eps), learning_rate, weight_decay, clip_norm)
 
 
 def clipped(max_norm: float) -> optax.GradientTransformation:
@@ -216,7 +216,6 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
     "adadelta": adadelta,
     "rmsprop": rmsprop,
     "adamax": adamax,
-    "asgd": asgd,
 }
 
 
